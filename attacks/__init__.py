@@ -1,0 +1,1 @@
+"""What runs against the subjects: one file an attack."""

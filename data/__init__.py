@@ -1,0 +1,1 @@
+"""Corpora, their generators, and the embedded models."""

@@ -1,0 +1,1 @@
+"""The subjects under test: one file a mechanism."""

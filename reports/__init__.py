@@ -1,0 +1,1 @@
+"""What a reader sees: pages, plots and tables, made from records alone."""

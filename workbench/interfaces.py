@@ -1,0 +1,567 @@
+"""The nouns of the bench: what the rooms hand to each other.
+
+Everything here is frozen and keyword-only, and imports no deep-learning framework: tensors are named in
+annotations only. Scores point one way everywhere: higher means "member".
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import torch
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+IntArray: TypeAlias = npt.NDArray[np.int64]
+JSON: TypeAlias = Any
+"""What `json.dumps` takes: numbers, strings, booleans, None, lists and string-keyed dicts of them."""
+
+
+class Adjacency(StrEnum):
+    """Which pairs of data sets a differential-privacy claim calls neighbours."""
+
+    ADD_REMOVE = "add-remove"
+    REPLACE_ONE = "replace-one"
+    ZERO_OUT = "zero-out"
+
+
+class Secret(StrEnum):
+    """What a mutual-information claim keeps secret."""
+
+    RECORD = "record"
+    """One record's membership, given every other record."""
+    SUBSET = "candidate-subset"
+    """Which of the public candidate subsets was trained on."""
+
+
+class Released(StrEnum):
+    """What the adversary sees."""
+
+    EVERY_UPDATE = "every update"
+    FINAL_WEIGHTS = "final weights"
+    SCORES = "scores"
+
+
+class Family(StrEnum):
+    """The family of mechanisms that a bound assumes; outside it the bound proves nothing."""
+
+    ANY = "any (epsilon, delta)"
+    GAUSSIAN = "Gaussian"
+    SUBSAMPLED_GAUSSIAN = "Poisson-subsampled Gaussian"
+    RANDOMISED_RESPONSE = "randomised response"
+
+
+class Trials(StrEnum):
+    """How the scores of one game depend on each other."""
+
+    INDEPENDENT = "independent"
+    """Every score comes from its own release: given the labels, scores are independent."""
+    ONE_RUN = "one-run"
+    """All scores come from one release; the labels are independent coins of probability `prior`."""
+
+
+class VerdictKind(StrEnum):
+    """What the judge may say. "Not refuted" never means "private"."""
+
+    REFUTED = "REFUTED"
+    NOT_REFUTED = "NOT_REFUTED"
+    UNDERPOWERED = "UNDERPOWERED"
+    INVALID = "INVALID"
+    PROVEN = "PROVEN"
+    HOLDS_UNDER = "HOLDS_UNDER"
+    UNDECIDED = "UNDECIDED"
+
+
+class Guarantee(ABC):
+    """A formal promise in its own currency; never converted in silence."""
+
+    currency: ClassVar[str]
+    """Short name, as used in claims and tables: `"(epsilon, delta)-DP"`."""
+
+    def max_tpr(self, fpr: FloatArray) -> FloatArray:
+        """Largest true-positive rate that the guarantee allows at each false-positive rate.
+
+        Args:
+            fpr: False-positive rates in [0, 1], any shape.
+
+        Returns:
+            Array of the same shape, in [0, 1].
+
+        Raises:
+            UnsupportedError: the guarantee has no trade-off curve.
+        """
+        from workbench.errors import UnsupportedError
+
+        raise UnsupportedError(f"{self.describe()} has no trade-off curve")
+
+    @abstractmethod
+    def max_success(self, prior: float = 0.5) -> float:
+        """Largest probability of guessing membership right that the guarantee allows.
+
+        Args:
+            prior: Probability that the record is a member, in (0, 1).
+
+        Returns:
+            A success probability in [max(prior, 1 - prior), 1].
+        """
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The guarantee in words, with its numbers: `"(epsilon = 1, delta = 1e-05)-DP"`."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, JSON]:
+        """Plain form with a `"currency"` key; `workbench.accounting.guarantee_from_json` reads it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A guarantee, about what, under which assumptions, and whose claim it is."""
+
+    guarantee: Guarantee
+    about: Adjacency | Secret
+    released: Released
+    source: str
+    """Whose claim: a paper and equation, `"the user"`, or the accountant that computed it."""
+    assumptions: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """One line: the guarantee, its adjacency or secret, and what is released."""
+        kind = "adjacency" if isinstance(self.about, Adjacency) else "secret"
+        return f"{self.guarantee.describe()}, {kind}: {self.about}, released: {self.released}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One person's datum. Text corpora fill `text`, image corpora `image` (a flat float32 vector)."""
+
+    id: str
+    text: str = ""
+    image: tuple[float, ...] | None = None
+    label: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """Records drawn from one distribution, so that members and non-members are exchangeable.
+
+    Attributes:
+        name: Registry name.
+        records: The candidate pool; the runner draws members from it by coin, or by exchangeable split.
+        held_out: Further records of the same distribution, never candidates (for test perplexity).
+        public: Records of a public distribution that anyone may train on.
+        kind: `"text"` or `"image"`.
+        classes: Number of labels; 0 where records have none.
+        origin: Where the data come from, in a sentence, with source and hash.
+    """
+
+    name: str
+    records: tuple[Record, ...]
+    held_out: tuple[Record, ...]
+    public: tuple[Record, ...]
+    kind: str
+    origin: str
+    classes: int = 0
+
+
+class CorpusSource(Protocol):
+    """What a file of the data room registers under a corpus name."""
+
+    def __call__(self, *, size: int, seed: int, **parameters: Any) -> Corpus:
+        """Load `size` candidate records, deterministically in `seed`.
+
+        Raises:
+            InputError: an unknown parameter or unusable value.
+        """
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A module with what the bench needs to know of it: how records become tensors and losses.
+
+    `Batch` is a dict of tensors that share their first dimension, one row a record.
+    """
+
+    module: torch.nn.Module
+    kind: str
+    """`"language"` or `"classification"`."""
+    name: str
+
+    def encode(self, records: Sequence[Record]) -> dict[str, torch.Tensor]:
+        """Tensors of the records, padded; first dimension `len(records)`."""
+
+    def losses(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Per-record losses, shape `(n,)`, nats; differentiable in the module's parameters.
+
+        For a language model the mean over the record's predicted tokens, for a classifier the cross
+        entropy. Row i depends on record i alone (no batch statistics, no cross-record attention).
+        """
+
+    def token_log_likelihoods(self, batch: Mapping[str, torch.Tensor]) -> list[FloatArray]:
+        """For each record the log-likelihoods, nats, of its predicted tokens (or of its label)."""
+
+
+class ModelSource(Protocol):
+    """What a file of the data room registers under a model name."""
+
+    def __call__(self, *, seed: int, **parameters: Any) -> Model:
+        """Build or load the model, deterministically in `seed`; parameters in float32 on the CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientCanary:
+    """A record whose gradient is zero but in one coordinate (Nasr et al. 2023, "Dirac" canary).
+
+    Attributes:
+        coordinate: Index into the flat vector of trainable parameters.
+        magnitude: Norm of its raw gradient, before any clipping; finite, > 0.
+    """
+
+    coordinate: int
+    magnitude: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Insertions:
+    """What an attack puts into the candidate pool before training.
+
+    Attributes:
+        replaced: Records that take the place of the candidates with the same ids (a canary appended to
+            a narrative keeps its record's id).
+        gradient_canary: A gradient canary that takes part in training steps by the auditor's coins.
+    """
+
+    replaced: tuple[Record, ...] = ()
+    gradient_canary: GradientCanary | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a training run is given.
+
+    Attributes:
+        records: The records that are trained on (the members), in a fixed order.
+        held_out: Records for the test perplexity.
+        model: Registry name of the model.
+        model_parameters: Keyword arguments of its source.
+        adapter: `"full"` fine-tuning, or `"lora"`.
+        lora_rank: Rank of the LoRA matrices; read where `adapter` is `"lora"`.
+        steps: Number of updates T.
+        sampling_probability: Poisson inclusion probability q of each record in each step, in (0, 1].
+        optimizer: `"adamw"` or `"sgd"`.
+        learning_rate: Step size.
+        budget: The guarantee to be met; None for a mechanism that promises nothing.
+        insertions: Canaries.
+        seed: Seed of this run; every random stream is spawned from it.
+    """
+
+    records: tuple[Record, ...]
+    held_out: tuple[Record, ...]
+    model: str
+    steps: int
+    sampling_probability: float
+    learning_rate: float
+    optimizer: str = "adamw"
+    model_parameters: Mapping[str, Any] = field(default_factory=dict)
+    adapter: str = "full"
+    lora_rank: int = 4
+    budget: Guarantee | None = None
+    insertions: Insertions = Insertions()
+    seed: int = 0
+
+
+class Signals(Protocol):
+    """The per-record signals of one step, as a privatise step sees them.
+
+    A gradient of each of n records over d trainable parameters, which need not be stored: mechanisms ask
+    for the norms and for weighted sums. An audit hands in the same object with a canary appended, so
+    that it drives the code that trains.
+    """
+
+    @property
+    def n(self) -> int:
+        """Number of records in this step's sample (0 is legal under Poisson sampling)."""
+
+    @property
+    def dimension(self) -> int:
+        """Number d of trainable parameters."""
+
+    @property
+    def layout(self) -> Mapping[str, tuple[slice, torch.Size]]:
+        """Place and shape of each named trainable parameter in the flat vector."""
+
+    def norms(self) -> torch.Tensor:
+        """Euclidean norm of each record's gradient, shape `(n,)`."""
+
+    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+        """Sum over records of `weights[i] * gradient_i`; weights of shape `(n,)`.
+
+        Returns:
+            Shape `(..., d)`. An audit that plays many trials at once returns leading trial axes; a
+            privatise step draws its noise in the shape that it gets.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transcript:
+    """What was released in training, and what the plots need.
+
+    Attributes:
+        losses: Mean training loss of each step's sample, shape `(T,)`, nats; NaN for an empty sample.
+        sample_sizes: Records in each step's sample, shape `(T,)`.
+        canary_observations: Released value of the gradient canary's coordinate in each step, less what
+            the known records contribute, shape `(T,)`; empty without a gradient canary.
+        canary_included: The auditor's coin of each step, shape `(T,)`. The runner joins it; an attack
+            never sees it.
+        metrics: Named scalars: `train_perplexity_before`, `train_perplexity_after`,
+            `test_perplexity_before`, `test_perplexity_after`, `noise_multiplier`, `seconds`, ...
+    """
+
+    losses: FloatArray
+    sample_sizes: IntArray
+    canary_observations: FloatArray
+    canary_included: BoolArray
+    metrics: Mapping[str, float]
+
+
+class Subject(Protocol):
+    """A trained model with its claim and the transcript of what was released."""
+
+    claim: Claim
+    transcript: Transcript
+    plan: Plan
+
+    def losses(self, records: Sequence[Record]) -> FloatArray:
+        """Per-record losses, shape `(n,)`, nats, in evaluation mode."""
+
+    def token_log_likelihoods(self, records: Sequence[Record]) -> list[FloatArray]:
+        """Per-record token log-likelihoods, nats."""
+
+    def release_canary(
+        self, canary: GradientCanary, included: BoolArray, generator: np.random.Generator
+    ) -> FloatArray:
+        """Independent releases at the trained state, each through the mechanism's own privatise step.
+
+        Args:
+            canary: The gradient canary.
+            included: One coin a trial, shape `(n,)`.
+            generator: Source of the mechanism's noise.
+
+        Returns:
+            Released value of the canary's coordinate in each trial, less the known records' share,
+            shape `(n,)`.
+
+        Raises:
+            UnsupportedError: the subject has no privatise step to drive.
+        """
+
+    def save(self, folder: Path) -> None:
+        """Write weights (safetensors) and JSON to an existing folder."""
+
+
+class Mechanism(Protocol):
+    """A subject's recipe."""
+
+    def claim(self, plan: Plan) -> Claim:
+        """What its authors claim of a run with this plan."""
+
+    def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> Subject:
+        """Train; deterministic in the plan. `progress(done, total)` is called after each step."""
+
+
+class AccessLevel(StrEnum):
+    """The game that an attack plays."""
+
+    MEMBERSHIP = "membership"
+    """Given the trained subject, score each candidate record."""
+    RELEASE = "release"
+    """Given released values of a gradient canary, score each release."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observations:
+    """What the adversary of a release game sees: released canary values, without the coins.
+
+    Attributes:
+        values: Shape `(n,)`.
+        where: `"one state"` (independent releases at the trained state) or `"every step"` (one
+            observation a training step).
+    """
+
+    values: FloatArray
+    where: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """An attack's scores, one a candidate or observation; higher means member.
+
+    Attributes:
+        values: Shape `(n,)`, finite.
+        details: Named scalars for the report (for instance the number of shadow models).
+    """
+
+    values: FloatArray
+    details: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class References:
+    """Models that the adversary trained by the same mechanism, with their own membership.
+
+    Attributes:
+        subjects: The shadow subjects; loaded from the store's cache, shared by targets and attacks.
+        included: Which candidate each was trained on, shape `(n_references, n_candidates)`.
+    """
+
+    subjects: tuple[Subject, ...] = ()
+    included: BoolArray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+
+
+class Attack(Protocol):
+    """An attack: blind to the labels, higher score = member."""
+
+    access: AccessLevel
+    references_needed: int
+    """Number of reference subjects that `score` wants; 0 for none."""
+
+    def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
+        """Canaries to insert before training."""
+
+    def score(
+        self,
+        subject: Subject,
+        candidates: Sequence[Record] | Observations,
+        references: References,
+        generator: np.random.Generator,
+    ) -> Scores:
+        """Scores of the candidate records (membership) or of the observations (release)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game:
+    """The game that evidence was measured in.
+
+    Attributes:
+        description: Who chose the labels, what the adversary saw and knew, in one or two sentences.
+        trials: How scores depend on each other.
+        prior: Probability of label "member" in the coin that chose it.
+        released: What the adversary saw.
+        family: What is known of how scores are distributed; `Family.ANY` where nothing is.
+        steps: Number T of releases of the run that the claim covers, where a trial is one release.
+        sampling_probability: Probability q with which a record takes part in each of them.
+    """
+
+    description: str
+    trials: Trials
+    prior: float = 0.5
+    released: Released = Released.FINAL_WEIGHTS
+    family: Family = Family.ANY
+    steps: int = 1
+    sampling_probability: float = 1.0
+
+    @property
+    def is_single_release(self) -> bool:
+        """True where a trial is one release of a longer run, to be composed before it is judged."""
+        return self.steps > 1 or self.sampling_probability < 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Scores joined with their labels, and all that a reader needs to weigh them.
+
+    Attributes:
+        scores: Shape `(n,)`, higher = member.
+        members: True where the candidate was a member, shape `(n,)`.
+        game: The game.
+        attack: Name of the attack.
+        blind_texts: Text of each candidate for the blind classifier, or empty where there is none.
+        seeds: Named seeds.
+        cost: `seconds`, `peak_memory_mb`.
+        details: Further named scalars.
+    """
+
+    scores: FloatArray
+    members: BoolArray
+    game: Game
+    attack: str
+    blind_texts: tuple[str, ...] = ()
+    seeds: Mapping[str, int] = field(default_factory=dict)
+    cost: Mapping[str, float] = field(default_factory=dict)
+    details: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A one-sided confidence bound from data.
+
+    Attributes:
+        name: Which estimator, by registry-like name: `"one_run"`, `"clopper_pearson_all"`, ...
+        quantity: `"epsilon"`, `"mu"`, `"success"`, ...; the bound says `quantity >= lower`.
+        lower: The bound; `math.inf` where the data admit no finite value under the assumption.
+        estimate: Point estimate of the same quantity; may be NaN.
+        confidence: One-sided, for instance 0.95.
+        delta: The delta at which an epsilon is stated; None for other currencies.
+        family: The assumed family.
+        trials: The dependence that the bound tolerates: `ONE_RUN` bounds also hold for independent
+            trials, `INDEPENDENT` ones need independence.
+        assumption: One sentence a reader can check.
+        n: Number of scores used.
+    """
+
+    name: str
+    quantity: str
+    lower: float
+    estimate: float
+    confidence: float
+    family: Family
+    trials: Trials
+    assumption: str
+    n: int
+    delta: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A two-sided confidence interval of a metric: `lower <= metric <= upper` at `confidence`."""
+
+    name: str
+    estimate: float
+    lower: float
+    upper: float
+    confidence: float
+    assumption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The judge's answer about one claim.
+
+    Attributes:
+        kind: See `VerdictKind`.
+        sentence: What a reader can quote, with claim, bound, confidence, delta, adjacency and game.
+        bound: The bound that decided; None where none did.
+        significance: The error probability that the deciding test was allowed.
+        bounds: Every bound that was computed, the deciding ones first.
+        intervals: Metrics with their confidence intervals.
+        trials_needed: For UNDERPOWERED: how many trials a perfect attack would have needed.
+        reasons: For INVALID: what broke. Else further remarks.
+    """
+
+    kind: VerdictKind
+    sentence: str
+    significance: float
+    bound: Bound | None = None
+    bounds: tuple[Bound, ...] = ()
+    intervals: tuple[Interval, ...] = ()
+    trials_needed: int | None = None
+    reasons: tuple[str, ...] = ()

@@ -1,0 +1,110 @@
+"""How the bench reaches a room: by name, never by an import.
+
+A room's file registers what it defines with a decorator; a plug-in package names its modules under the
+entry points `workbench.mechanisms`, `workbench.attacks`, `workbench.corpora`, `workbench.models`. The
+modules of a kind are imported on the first look-up of that kind, so listing attacks loads no corpus.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from workbench.errors import InputError, unknown_name
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+ROOMS = {"mechanism": "mechanisms", "attack": "attacks", "corpus": "data", "model": "data", "report": "reports"}
+"""Which room holds each kind; module names in a room that start with an underscore are private to it."""
+
+ENTRY_POINTS = {
+    "mechanism": "workbench.mechanisms",
+    "attack": "workbench.attacks",
+    "corpus": "workbench.corpora",
+    "model": "workbench.models",
+    "report": "workbench.reports",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A registered factory.
+
+    Attributes:
+        name: The name that users type.
+        factory: Called with keyword parameters.
+        summary: First line of the factory's docstring.
+    """
+
+    name: str
+    factory: Callable[..., Any]
+    summary: str
+
+
+_entries: dict[str, dict[str, Entry]] = {kind: {} for kind in ROOMS}
+_loaded: set[str] = set()
+
+
+def register(kind: str, name: str) -> Callable[[T], T]:
+    """Register a class or function under `name`.
+
+    Args:
+        kind: One of `"mechanism"`, `"attack"`, `"corpus"`, `"model"`, `"report"`.
+        name: Unique within its kind.
+
+    Raises:
+        InputError: the kind is unknown, or another factory has the name.
+    """
+    if kind not in ROOMS:
+        raise unknown_name("kind", kind, ROOMS)
+
+    def keep(factory: T) -> T:
+        known = _entries[kind].get(name)
+        if known is not None and known.factory.__qualname__ != factory.__qualname__:
+            raise InputError(f"{kind} {name!r} is registered twice")
+        summary = (factory.__doc__ or "").strip().split("\n", maxsplit=1)[0]
+        _entries[kind][name] = Entry(name=name, factory=factory, summary=summary)
+        return factory
+
+    return keep
+
+
+def _load(kind: str) -> None:
+    """Import the room's modules and the plug-ins of a kind, once."""
+    if kind in _loaded:
+        return
+    _loaded.add(kind)
+    room = importlib.import_module(f"workbench.{ROOMS[kind]}")
+    for module in pkgutil.iter_modules(room.__path__):
+        if not module.name.startswith("_"):
+            importlib.import_module(f"{room.__name__}.{module.name}")
+    for point in entry_points(group=ENTRY_POINTS[kind]):
+        point.load()
+
+
+def entries(kind: str) -> dict[str, Entry]:
+    """All entries of a kind, by name, sorted.
+
+    Raises:
+        InputError: the kind is unknown.
+    """
+    if kind not in ROOMS:
+        raise unknown_name("kind", kind, ROOMS)
+    _load(kind)
+    return dict(sorted(_entries[kind].items()))
+
+
+def create(kind: str, name: str, /, **parameters: Any) -> Any:
+    """Call the factory that is registered under `name`.
+
+    Raises:
+        InputError: the name is unknown, or the factory refuses the parameters.
+    """
+    known = entries(kind)
+    if name not in known:
+        raise unknown_name(kind, name, known)
+    return known[name].factory(**parameters)
