@@ -18,7 +18,13 @@ from workbench.errors import InputError, unknown_name
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-ROOMS = {"mechanism": "mechanisms", "attack": "attacks", "corpus": "data", "model": "data", "report": "reports"}
+ROOMS = {
+    "mechanism": "mechanisms",
+    "attack": "attacks",
+    "corpus": "data",
+    "model": "data",
+    "report": "reports",
+}
 """Which room holds each kind; module names in a room that start with an underscore are private to it."""
 
 ENTRY_POINTS = {
