@@ -1,0 +1,410 @@
+"""From a claim and its evidence to a verdict that a reader can quote.
+
+The order is fixed: an experiment that broke its own assumptions is INVALID whatever its scores say; then
+the deciding bounds may refute; only if they do not is it asked whether a perfect attack could have. Which
+bounds decide is settled by the game and the currency of the claim before any score is looked at, and the
+error probability is split between them, so a true claim is refuted with probability at most `1 - confidence`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, NoGuarantee, RenyiDP
+from workbench.accounting import dp_sgd as accountant
+from workbench.accounting.gaussian import epsilon_of_delta
+from workbench.errors import InputError, UnsupportedError
+from workbench.estimation import ESTIMATORS, metrics, power
+from workbench.estimation.blind import blind_p_value
+from workbench.interfaces import (
+    Adjacency,
+    Bound,
+    Claim,
+    Evidence,
+    Family,
+    Guarantee,
+    Interval,
+    Trials,
+    Verdict,
+    VerdictKind,
+)
+
+INVALID_SIGNIFICANCE = 0.001
+"""False-alarm rate of each test (inverted scores; blind classifier) that makes evidence INVALID."""
+
+IMPLIED_DELTA = 1e-5
+"""Delta at which a claim of another currency is turned into the (epsilon, delta) pair that it implies."""
+
+GAUSSIAN_SHARE = 0.8
+"""Share of the error probability that a Gaussian bound gets beside a family-free one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Test:
+    """One deciding bound: how it is computed, and the most that a perfect attack could get from it."""
+
+    compute: Callable[[], Bound]
+    reachable: Callable[[int, int], float]
+
+
+def implied_epsilon(guarantee: Guarantee) -> ApproximateDP:
+    """An (epsilon, delta)-DP statement that a guarantee implies (so refuting it refutes the guarantee).
+
+    GDP: exact at delta = 1e-5. Rényi DP: Mironov 2017, Proposition 3, at delta = 1e-5.
+
+    Raises:
+        InputError: the guarantee promises nothing.
+        UnsupportedError: the guarantee implies no such statement.
+    """
+    if isinstance(guarantee, ApproximateDP):
+        return guarantee
+    if isinstance(guarantee, GaussianDP):
+        return ApproximateDP(epsilon=epsilon_of_delta(guarantee.mu, IMPLIED_DELTA), delta=IMPLIED_DELTA)
+    if isinstance(guarantee, RenyiDP):
+        epsilon = guarantee.epsilon + math.log(1.0 / IMPLIED_DELTA) / (guarantee.alpha - 1.0)
+        return ApproximateDP(epsilon=epsilon, delta=IMPLIED_DELTA)
+    if isinstance(guarantee, NoGuarantee):
+        raise InputError("claim promises nothing, so there is nothing to refute")
+    raise UnsupportedError(f"{guarantee.describe()} implies no (epsilon, delta) statement")
+
+
+def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.random.Generator) -> Verdict:
+    """Judge one claim by one attack's evidence.
+
+    Args:
+        claim: What is claimed.
+        evidence: Scores joined with labels, and their game.
+        confidence: One-sided; a true claim is refuted with probability at most `1 - confidence`.
+        generator: For sample splits and the blind classifier's folds.
+
+    Returns:
+        REFUTED, NOT_REFUTED, UNDERPOWERED or INVALID.
+
+    Raises:
+        InputError: unusable scores or labels, a confidence out of (0.5, 1), a claim that promises nothing.
+        UnsupportedError: the claim's currency cannot be judged in this game.
+    """
+    if not 0.5 < confidence < 1.0:
+        raise InputError(f"confidence must be in (0.5, 1), got {confidence:g}")
+    if isinstance(claim.guarantee, MutualInformation):
+        verdict = _judge_success(claim, evidence, confidence, generator)
+    else:
+        verdict = _judge_epsilon(claim, evidence, confidence, generator)
+    broken = _broken_assumptions(evidence, generator)
+    if broken:
+        sentence = f"INVALID: the experiment broke its own assumptions: {'; '.join(broken)}"
+        verdict = replace(
+            verdict, kind=VerdictKind.INVALID, sentence=sentence, reasons=tuple(broken), bound=None
+        )
+    return replace(verdict, intervals=_metrics(evidence, confidence))
+
+
+def _broken_assumptions(evidence: Evidence, generator: np.random.Generator) -> list[str]:
+    """What makes the evidence worthless, each with the figure that shows it."""
+    broken = []
+    p_inverted = metrics.auc_below_half_p_value(evidence.scores, evidence.members)
+    if p_inverted < INVALID_SIGNIFICANCE:
+        auc = metrics.auc(evidence.scores, evidence.members, confidence=0.95).estimate
+        broken.append(
+            f"the AUC is {auc:.3f}, significantly below one half (p = {p_inverted:.1e}): higher scores must "
+            "mean member, so the scores or the labels are inverted"
+        )
+    if evidence.blind_texts:
+        p_blind = blind_p_value(evidence.blind_texts, evidence.members, generator=generator)
+        if p_blind < INVALID_SIGNIFICANCE:
+            broken.append(
+                f"a classifier that never saw the model tells members from non-members (p = {p_blind:.1e}): "
+                "they come from different distributions, so the scores may show that shift, not leakage"
+            )
+    return broken
+
+
+def _metrics(evidence: Evidence, confidence: float) -> tuple[Interval, ...]:
+    """The field's usual metrics with intervals that cover."""
+    scores, members = evidence.scores, evidence.members
+    return (
+        metrics.auc(scores, members, confidence=confidence),
+        metrics.advantage(scores, members, confidence=confidence),
+        metrics.accuracy(scores, members, confidence=confidence),
+        metrics.tpr_at_fpr(scores, members, fpr=0.01, confidence=confidence),
+        metrics.tpr_at_fpr(scores, members, fpr=0.001, confidence=confidence),
+    )
+
+
+def _judge_success(
+    claim: Claim, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> Verdict:
+    """Judge a mutual-information claim by the membership success that it allows."""
+    if evidence.game.trials is not Trials.INDEPENDENT:
+        raise UnsupportedError(
+            f"{claim.guarantee.describe()} bounds the average success over independent games; "
+            "scores of one run cannot test it (trials must be independent, got one-run)"
+        )
+    allowed = claim.guarantee.max_success(evidence.game.prior)
+    bound = ESTIMATORS["success"](
+        evidence.scores, evidence.members, delta=0.0, confidence=confidence, generator=generator
+    )
+    positives, negatives = _counts(evidence)
+    reachable = power.perfect_success_bound(positives, negatives, confidence=confidence)
+    quantity = f"a membership success of {allowed:.4f} at prior {evidence.game.prior:g}"
+    needed = power.trials_needed_for_success(allowed, confidence=confidence) if allowed < 1.0 else None
+    return _decide(
+        claim,
+        evidence,
+        allowed=allowed,
+        allowed_text=quantity,
+        bounds=(bound,),
+        extra=(),
+        reachable=reachable,
+        needed=needed,
+        confidence=confidence,
+    )
+
+
+def _judge_epsilon(
+    claim: Claim, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> Verdict:
+    """Judge a claim that is, or implies, an (epsilon, delta) statement."""
+    stated = implied_epsilon(claim.guarantee)
+    tests = _deciding_tests(stated, evidence, confidence, generator)
+    bounds, refused = [], []
+    for test in tests:
+        try:
+            bounds.append(test.compute())
+        except UnsupportedError as error:
+            refused.append(str(error))
+    positives, negatives = _counts(evidence)
+    reachable = max(test.reachable(positives, negatives) for test in tests)
+    needed = None
+    if reachable <= stated.epsilon:
+        needed = _trials_needed(stated, evidence, confidence)
+    verdict = _decide(
+        claim,
+        evidence,
+        allowed=stated.epsilon,
+        allowed_text=f"epsilon = {stated.epsilon:.4g} at delta = {stated.delta:g}",
+        bounds=tuple(bounds),
+        extra=_informative_bounds(stated, evidence, confidence, generator),
+        reachable=reachable,
+        needed=needed,
+        confidence=confidence,
+    )
+    return replace(verdict, reasons=tuple(refused))
+
+
+def _counts(evidence: Evidence) -> tuple[int, int]:
+    positives = int(np.sum(evidence.members))
+    return positives, int(evidence.members.size - positives)
+
+
+def _deciding_tests(
+    stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> list[_Test]:
+    """The bounds that decide, with the error probability split between them."""
+    game, error = evidence.game, 1.0 - confidence
+    if game.trials is Trials.ONE_RUN:
+        return [_free_test("one_run", stated, evidence, confidence, generator)]
+    if game.family is not Family.GAUSSIAN:
+        return [_free_test("clopper_pearson_all", stated, evidence, confidence, generator)]
+    gaussian = _gaussian_test(stated, evidence, 1.0 - GAUSSIAN_SHARE * error, generator)
+    free_confidence = 1.0 - (1.0 - GAUSSIAN_SHARE) * error
+    return [gaussian, _free_test("clopper_pearson_all", stated, evidence, free_confidence, generator)]
+
+
+def _free_test(
+    name: str, stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> _Test:
+    """A bound that assumes no family; one release is carried to its run by the sampling probability.
+
+    A record takes part in a given step with probability q, so an event with P_in >= e^a P_out + b under
+    participation has P_run >= (1 + q (e^a - 1)) P_out + q b in the whole run's output.
+    """
+    q = evidence.game.sampling_probability if evidence.game.is_single_release else 1.0
+    release_delta = min(stated.delta / q, 0.5)
+
+    def to_run(epsilon: float) -> float:
+        if q == 1.0 or math.isinf(epsilon):
+            return epsilon
+        return float(np.logaddexp(math.log1p(-q), math.log(q) + epsilon))
+
+    def compute() -> Bound:
+        bound = ESTIMATORS[name](
+            evidence.scores, evidence.members, delta=release_delta, confidence=confidence, generator=generator
+        )
+        if not evidence.game.is_single_release:
+            return bound
+        assumption = (
+            f"{bound.assumption}; carried from one release to the run by the sampling probability q = {q:g}"
+        )
+        return replace(
+            bound,
+            lower=to_run(bound.lower),
+            estimate=to_run(bound.estimate),
+            delta=stated.delta,
+            assumption=assumption,
+        )
+
+    def reachable(positives: int, negatives: int) -> float:
+        return to_run(
+            power.perfect_attack_bound(
+                positives, negatives, delta=release_delta, confidence=confidence, estimator=name
+            )
+        )
+
+    return _Test(compute=compute, reachable=reachable)
+
+
+def _gaussian_test(
+    stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> _Test:
+    """The Gaussian bound of one release, composed to the run by the accountant."""
+    game = evidence.game
+
+    def run_epsilon(mu: float) -> float:
+        return accountant.mu_to_run_epsilon(
+            mu, sampling_probability=game.sampling_probability, steps=game.steps, delta=stated.delta
+        )
+
+    def compute() -> Bound:
+        release = ESTIMATORS["gaussian_location_mu"](
+            evidence.scores, evidence.members, delta=stated.delta, confidence=confidence, generator=generator
+        )
+        family = Family.SUBSAMPLED_GAUSSIAN if game.is_single_release else Family.GAUSSIAN
+        composed = (
+            f"; mu >= {release.lower:.4g} of one release composed over T = {game.steps} releases with "
+            f"sampling probability q = {game.sampling_probability:g} by dp-accounting's PLD (optimistic)"
+        )
+        return replace(
+            release,
+            quantity="epsilon",
+            lower=run_epsilon(release.lower),
+            estimate=run_epsilon(release.estimate),
+            delta=stated.delta,
+            family=family,
+            assumption=release.assumption + (composed if game.is_single_release else ""),
+        )
+
+    def reachable(positives: int, negatives: int) -> float:
+        # Two separated samples give any mu; a variance needs two values in each class.
+        return math.inf if min(positives, negatives) >= 2 else 0.0
+
+    return _Test(compute=compute, reachable=reachable)
+
+
+def _informative_bounds(
+    stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> tuple[Bound, ...]:
+    """Bounds that are shown beside the deciding ones, and never decide.
+
+    In a one-run game those that need independent trials are left out: shown, they would be believed.
+    """
+    if evidence.game.trials is Trials.ONE_RUN or evidence.game.is_single_release:
+        return ()
+    shown = []
+    for name in ("one_run", "clopper_pearson_split", "gaussian_location", "gaussian_rank"):
+        try:
+            shown.append(
+                ESTIMATORS[name](
+                    evidence.scores,
+                    evidence.members,
+                    delta=stated.delta,
+                    confidence=confidence,
+                    generator=generator,
+                )
+            )
+        except UnsupportedError:
+            continue  # Outside its family the estimator refuses, and a refused bound is not shown.
+    return tuple(shown)
+
+
+def _trials_needed(stated: ApproximateDP, evidence: Evidence, confidence: float) -> int | None:
+    """How many trials a perfect attack would have needed for the deciding family-free bound."""
+    name = "one_run" if evidence.game.trials is Trials.ONE_RUN else "clopper_pearson_all"
+    q = evidence.game.sampling_probability if evidence.game.is_single_release else 1.0
+    epsilon = math.log1p(math.expm1(stated.epsilon) / q)
+    return power.trials_needed(
+        epsilon, delta=min(stated.delta / q, 0.5), confidence=confidence, estimator=name
+    )
+
+
+def _subject_of(claim: Claim) -> str:
+    kind = "adjacency" if isinstance(claim.about, Adjacency) else "secret"
+    return f"the claim of {claim.guarantee.describe()} ({kind}: {claim.about}; released: {claim.released})"
+
+
+def _decide(
+    claim: Claim,
+    evidence: Evidence,
+    *,
+    allowed: float,
+    allowed_text: str,
+    bounds: Sequence[Bound],
+    extra: Sequence[Bound],
+    reachable: float,
+    needed: int | None,
+    confidence: float,
+) -> Verdict:
+    """Compare the deciding bounds with what the claim allows, and put it in words."""
+    best = max(bounds, key=lambda bound: bound.lower, default=None)
+    subject, percent = _subject_of(claim), f"{100 * confidence:.4g} %"
+    n = evidence.scores.size
+    if best is not None and best.lower > allowed:
+        kind = VerdictKind.REFUTED
+        found = f"{best.quantity} >= {best.lower:.4g}" + (
+            f" at delta = {best.delta:g}" if best.delta is not None else ""
+        )
+        sentence = (
+            f"REFUTED: at {percent} confidence {subject} is false: the {evidence.attack} attack shows "
+            f"{found}, where the claim allows {allowed_text} (estimator {best.name}, family: {best.family}, "
+            f"{n} scores, trials: {evidence.game.trials})."
+        )
+    elif reachable <= allowed or best is None:
+        kind = VerdictKind.UNDERPOWERED
+        more = f"; a perfect attack would need about {needed} trials" if needed else ""
+        sentence = (
+            f"UNDERPOWERED: with {n} scores at {percent} confidence even a perfect {evidence.attack} attack "
+            f"could show no more than {reachable:.4g}, and {subject} allows {allowed_text}{more}. Nothing is shown."
+        )
+    else:
+        kind = VerdictKind.NOT_REFUTED
+        sentence = (
+            f"NOT REFUTED: the {evidence.attack} attack shows {best.quantity} >= {max(best.lower, 0.0):.4g} "
+            f"at {percent} confidence, which is compatible with {subject} ({n} scores, trials: "
+            f"{evidence.game.trials}). This does not show that the claim is true."
+        )
+    ordered = tuple(sorted(bounds, key=lambda bound: -bound.lower)) + tuple(extra)
+    return Verdict(
+        kind=kind,
+        sentence=sentence,
+        significance=1.0 - confidence,
+        bound=best,
+        bounds=ordered,
+        trials_needed=needed if kind is VerdictKind.UNDERPOWERED else None,
+    )
+
+
+def combine(verdicts: Sequence[Verdict], *, confidence: float) -> Verdict:
+    """One verdict over several attacks on one claim, each judged at its own share of the error.
+
+    A claim is refuted if any valid attack refutes it (the shares add up to `1 - confidence`). A broken
+    experiment makes the whole INVALID unless another refutes. All underpowered is UNDERPOWERED.
+
+    Args:
+        verdicts: At least one; each judged at confidence `1 - (1 - confidence) / len(verdicts)` or above.
+        confidence: Of the whole.
+
+    Raises:
+        InputError: there is no verdict to combine.
+    """
+    if not verdicts:
+        raise InputError("verdicts must not be empty")
+    by_kind = {kind: [v for v in verdicts if v.kind is kind] for kind in VerdictKind}
+    for kind in (VerdictKind.REFUTED, VerdictKind.INVALID, VerdictKind.NOT_REFUTED, VerdictKind.UNDERPOWERED):
+        if by_kind[kind]:
+            best = max(by_kind[kind], key=lambda v: v.bound.lower if v.bound else -math.inf)
+            return replace(best, significance=1.0 - confidence, bounds=(), intervals=())
+    raise InputError(f"verdicts of kind {verdicts[0].kind} cannot be combined")

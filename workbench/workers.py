@@ -1,0 +1,329 @@
+"""What runs inside a worker: train one subject, or play one attack's games. Pure in its job.
+
+A job is plain data; a worker returns plain data (and fills a scratch folder with weights), so that the same
+functions run in-process and on a process pool. Only the parent writes records.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from multiprocessing import connection, parent_process
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench import registry
+from workbench.errors import InputError
+from workbench.interfaces import (
+    AccessLevel,
+    Attack,
+    BoolArray,
+    Corpus,
+    Family,
+    Game,
+    Guarantee,
+    Insertions,
+    Mechanism,
+    Observations,
+    Plan,
+    Record,
+    References,
+    Released,
+    Subject,
+    Trials,
+)
+
+Parameters = Mapping[str, Any]
+
+STREAMS = ("corpus", "coins", "insertions", "training", "shadows", "attack", "releases", "judge")
+"""Every random stream of an audit has its place here; a new one is added at the end."""
+
+
+def stream(seed: int, name: str, *more: int) -> np.random.Generator:
+    """The named random stream of a seed; independent of every other name and index."""
+    return np.random.default_rng(np.random.SeedSequence([seed, STREAMS.index(name), *more]))
+
+
+def stream_seed(seed: int, name: str, *more: int) -> int:
+    """A 31-bit seed from the named stream."""
+    return int(stream(seed, name, *more).integers(2**31))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSetup:
+    """All that decides a trained subject but its records: what, on what, and how long.
+
+    Attributes:
+        mechanism, corpus, model: Registry names, each with its parameters.
+        budget: The guarantee that training is to meet.
+        candidates: Size of the candidate pool.
+        attack_parameters: Parameters of each attack that inserts canaries, by attack name, in order.
+        adapter: `"full"` or `"lora"`.
+        steps, sampling_probability, optimizer, learning_rate: See `Plan`.
+        seed: Of the whole audit.
+    """
+
+    mechanism: str
+    corpus: str
+    model: str
+    budget: Guarantee
+    candidates: int
+    steps: int
+    sampling_probability: float
+    learning_rate: float
+    optimizer: str = "adamw"
+    adapter: str = "full"
+    mechanism_parameters: Parameters = field(default_factory=dict)
+    corpus_parameters: Parameters = field(default_factory=dict)
+    model_parameters: Parameters = field(default_factory=dict)
+    attack_parameters: Mapping[str, Parameters] = field(default_factory=dict)
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingJob:
+    """Train on the included candidates; `run` 0 is the target, 1, 2, ... are the shadows."""
+
+    setup: TrainingSetup
+    included: tuple[bool, ...]
+    run: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackJob:
+    """Play one attack against a trained target."""
+
+    setup: TrainingSetup
+    attack: str
+    target: Path
+    target_included: tuple[bool, ...]
+    shadows: tuple[Path, ...] = ()
+    shadow_included: tuple[tuple[bool, ...], ...] = ()
+
+
+@lru_cache(maxsize=4)
+def _cached_corpus(name: str, size: int, seed: int, parameters: tuple[tuple[str, Any], ...]) -> Corpus:
+    corpus: Corpus = registry.create("corpus", name, size=size, seed=seed, **dict(parameters))
+    return corpus
+
+
+def load_corpus(setup: TrainingSetup) -> Corpus:
+    """The candidate pool before canaries, the same in every job of an audit."""
+    parameters = tuple(sorted(setup.corpus_parameters.items()))
+    return _cached_corpus(setup.corpus, setup.candidates, stream_seed(setup.seed, "corpus"), parameters)
+
+
+def create_attack(setup: TrainingSetup, name: str) -> Attack:
+    """The attack with its parameters."""
+    attack: Attack = registry.create("attack", name, **setup.attack_parameters.get(name, {}))
+    return attack
+
+
+def prepare(setup: TrainingSetup) -> tuple[tuple[Record, ...], Insertions]:
+    """Candidates with every attack's canaries in place, and the insertions themselves, merged.
+
+    Every attack draws its canaries from the same stream, so that attacks that want the same canaries get
+    the same ones and share one subject.
+
+    Raises:
+        InputError: two attacks want different canaries in one record.
+    """
+    corpus = load_corpus(setup)
+    replaced: dict[str, Record] = {}
+    gradient_canary = None
+    for name in setup.attack_parameters:
+        insertions = create_attack(setup, name).prepare(corpus, stream(setup.seed, "insertions"))
+        for record in insertions.replaced:
+            if replaced.setdefault(record.id, record) != record:
+                raise InputError(
+                    f"attack {name!r} wants another canary in record {record.id!r} than the others"
+                )
+        gradient_canary = insertions.gradient_canary or gradient_canary
+    candidates = tuple(replaced.get(record.id, record) for record in corpus.records)
+    return candidates, Insertions(replaced=tuple(replaced.values()), gradient_canary=gradient_canary)
+
+
+def make_plan(setup: TrainingSetup, included: BoolArray, run: int) -> Plan:
+    """The plan of one training run; shadows (run > 0) get no gradient canary."""
+    candidates, insertions = prepare(setup)
+    if run > 0:
+        insertions = Insertions(replaced=insertions.replaced)
+    return Plan(
+        records=tuple(record for record, used in zip(candidates, included, strict=True) if used),
+        held_out=load_corpus(setup).held_out,
+        model=setup.model,
+        model_parameters=dict(setup.model_parameters),
+        adapter=setup.adapter,
+        steps=setup.steps,
+        sampling_probability=setup.sampling_probability,
+        optimizer=setup.optimizer,
+        learning_rate=setup.learning_rate,
+        budget=setup.budget,
+        insertions=insertions,
+        seed=stream_seed(setup.seed, "training", run),
+    )
+
+
+def with_attacks(setup: TrainingSetup, attack_parameters: Mapping[str, Parameters]) -> TrainingSetup:
+    """The same setup with other attacks inserting."""
+    return replace(setup, attack_parameters=dict(attack_parameters))
+
+
+def create_mechanism(setup: TrainingSetup) -> Mechanism:
+    """The mechanism with its parameters."""
+    mechanism: Mechanism = registry.create("mechanism", setup.mechanism, **dict(setup.mechanism_parameters))
+    return mechanism
+
+
+def _cost(started: float) -> dict[str, float]:
+    """Seconds since `started`, and the process's peak memory so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "seconds": time.perf_counter() - started,
+        "peak_memory_mb": peak / (1024.0 if sys.platform != "darwin" else 1024.0**2),
+    }
+
+
+def train(
+    job: TrainingJob, scratch: Path, progress: Callable[[int, int], None] | None = None
+) -> dict[str, Any]:
+    """Train one subject and save it to the scratch folder.
+
+    Returns:
+        `claim` (what the mechanism's authors claim), `losses`, `metrics`, `cost`.
+    """
+    started = time.perf_counter()
+    plan = make_plan(job.setup, np.array(job.included, dtype=bool), job.run)
+    subject = create_mechanism(job.setup).train(plan, progress)
+    subject.save(scratch)
+    return {
+        "claim": subject.claim,
+        "losses": subject.transcript.losses,
+        "metrics": subject.transcript.metrics,
+        "cost": _cost(started),
+    }
+
+
+def _load(job: AttackJob, folder: Path, included: tuple[bool, ...], run: int) -> Subject:
+    from workbench.training.subject import load_subject
+
+    plan = make_plan(job.setup, np.array(included, dtype=bool), run)
+    subject: Subject = load_subject(folder, create_mechanism(job.setup), plan)
+    return subject
+
+
+def attack(job: AttackJob, scratch: Path | None = None) -> dict[str, Any]:
+    """Play the attack's games against the target.
+
+    Returns:
+        `evidence`: a list of plain evidence records, one a game (a release attack plays two).
+    """
+    started = time.perf_counter()
+    attacker = create_attack(job.setup, job.attack)
+    target = _load(job, job.target, job.target_included, 0)
+    play = _play_membership if attacker.access is AccessLevel.MEMBERSHIP else _play_releases
+    games = play(job, attacker, target)
+    cost = _cost(started)
+    seeds = {"audit": job.setup.seed, "training": target.plan.seed}
+    return {"evidence": [{**game, "cost": cost, "seeds": seeds} for game in games]}
+
+
+def _play_membership(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str, Any]]:
+    """Score every candidate once against the target; the labels are the coins that built its training set."""
+    candidates, _ = prepare(job.setup)
+    shadows = tuple(
+        _load(job, folder, included, run)
+        for run, (folder, included) in enumerate(zip(job.shadows, job.shadow_included, strict=True), start=1)
+    )
+    references = References(subjects=shadows, included=np.array(job.shadow_included, dtype=bool))
+    scores = attacker.score(target, candidates, references, stream(job.setup.seed, "attack"))
+    shadow_text = f" and {len(shadows)} shadow models of its own" if shadows else ""
+    game = Game(
+        description=(
+            "the auditor includes each candidate by an independent fair coin and trains once; the adversary "
+            f"sees the trained model{shadow_text}, knows every candidate, and scores each"
+        ),
+        trials=Trials.ONE_RUN,
+        released=Released.FINAL_WEIGHTS,
+    )
+    texts = tuple(record.text for record in candidates) if candidates[0].text else ()
+    return [
+        {
+            "attack": job.attack,
+            "scores": scores.values,
+            "members": list(job.target_included),
+            "game": game,
+            "details": dict(scores.details),
+            "blind_texts": texts,
+        }
+    ]
+
+
+def _play_releases(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str, Any]]:
+    """Two games of a gradient canary: many releases at the trained state, and one observation a step."""
+    canary = target.plan.insertions.gradient_canary
+    if canary is None:
+        raise InputError(f"attack {job.attack!r} inserted no gradient canary")
+    generator = stream(job.setup.seed, "releases")
+    coins = generator.random(int(getattr(attacker, "releases", 1000))) < 0.5
+    played = {
+        "one state": (target.release_canary(canary, coins, generator), coins),
+        "every step": (target.transcript.canary_observations, target.transcript.canary_included),
+    }
+    descriptions = {
+        "one state": "the trained state is released afresh in each trial",
+        "every step": "each training step is one trial",
+    }
+    family = Family(getattr(target, "release_family", Family.ANY))
+    results = []
+    for where, (values, included) in played.items():
+        if len(set(included.tolist())) < 2:
+            continue  # A handful of steps may have tossed one side only, which is no game.
+        observations = Observations(values=values, where=where)
+        scores = attacker.score(target, observations, References(), stream(job.setup.seed, "attack"))
+        game = Game(
+            description=(
+                f"{descriptions[where]}: the auditor puts the gradient canary in by a fair coin; the "
+                "adversary sees the released update and knows every other record of the step"
+            ),
+            trials=Trials.INDEPENDENT,
+            released=Released.EVERY_UPDATE,
+            family=family,
+            steps=target.plan.steps,
+            sampling_probability=target.plan.sampling_probability,
+        )
+        results.append(
+            {
+                "attack": f"{job.attack} ({where})",
+                "scores": scores.values,
+                "members": included,
+                "game": game,
+                "details": dict(scores.details),
+                "blind_texts": (),
+            }
+        )
+    return results
+
+
+def start_worker() -> None:
+    """Set a worker up: one thread, so that two do not fight over two cores, and no life after its parent."""
+    import torch
+
+    torch.set_num_threads(1)
+    parent = parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
