@@ -1,0 +1,195 @@
+"""Per-record gradients by book-keeping: from one forward and one backward pass, without a second.
+
+Every trainable parameter enters the computation through some operation (a linear map, an embedding, a
+normalisation, ...). The recorder watches those operations, whichever module they stand in: it computes
+them with the parameter detached, and keeps the operation's input and the autograd edge of its output.
+One backward pass to these edges gives the errors; inputs and errors are the factors of every record's
+gradient (`workbench.training._factors`). After Bu et al. 2023, "Differentially private optimization on
+large model at small cost" (book-keeping).
+
+Three guards keep a wrong answer from passing in silence:
+
+- A parameter that is used in any other way stays in the autograd graph, is found there, and refused.
+- A stored input that was modified in place is refused.
+- The first time that a module runs with a given pattern of uses, a random weighted sum is compared,
+  parameter by parameter, with autograd's. Both are linear in the weights, so a gradient ascribed to the
+  wrong record (rows in an unexpected order, records that depend on each other) cannot agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from workbench.errors import InputError, UnsupportedError
+from workbench.training._factors import ParameterGradients
+from workbench.training._flat import FlatLayout
+from workbench.training._random import random_state, with_random_state
+from workbench.training._recorder import Recorder
+
+if TYPE_CHECKING:
+    from workbench.interfaces import Model
+
+_verified: WeakKeyDictionary[torch.nn.Module, set[object]] = WeakKeyDictionary()
+"""Patterns of uses that were compared with autograd, by module: a memo, no result depends on it."""
+_refused: WeakKeyDictionary[torch.nn.Module, set[tuple[str, ...]]] = WeakKeyDictionary()
+"""Trainable names for which a module was refused: spares `"auto"` the attempt."""
+
+
+def known_unsupported(module: torch.nn.Module, layout: FlatLayout) -> bool:
+    """True where book-keeping has refused this module with these trainable parameters before."""
+    return layout.names in _refused.get(module, ())
+
+
+class BookKeepingSignals:
+    """Signals from stored inputs and errors; memory grows as the activations, not as n times d."""
+
+    def __init__(self, layout: FlatLayout, gradients: list[ParameterGradients], losses: Tensor) -> None:
+        """Signals of the collected gradients, one entry a parameter of `layout`."""
+        self._layout = layout
+        self._gradients = gradients
+        self.losses = losses
+        squares = torch.zeros(len(losses), dtype=torch.float64, device=layout.device)
+        for gradient in gradients:
+            gradient.settle()
+            squares += gradient.squared_norms(len(losses))
+        # Gram sums may round to just below zero; NaN stays NaN under clamp.
+        self._norms = squares.clamp(min=0.0).sqrt().to(layout.dtype)
+
+    @property
+    def n(self) -> int:
+        """Number of records."""
+        return len(self.losses)
+
+    @property
+    def dimension(self) -> int:
+        """Number d of trainable parameters."""
+        return self._layout.dimension
+
+    @property
+    def layout(self) -> Mapping[str, tuple[slice, torch.Size]]:
+        """Place and shape of each named trainable parameter in the flat vector."""
+        return self._layout.places
+
+    def norms(self) -> Tensor:
+        """Euclidean norm of each record's gradient, shape `(n,)`."""
+        return self._norms.clone()
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""
+        self._layout.check_weights(weights, self.n)
+        total = self._layout.zeros()
+        weights = weights.detach().to(total)
+        for (place, _), gradient in zip(self._layout.places.values(), self._gradients, strict=True):
+            gradient.add_weighted(total[place], weights)
+        return total
+
+
+def book_keeping_signals(
+    model: Model, batch: Mapping[str, Tensor], layout: FlatLayout, n: int
+) -> BookKeepingSignals:
+    """Signals of a batch of n > 0 records by book-keeping.
+
+    Raises:
+        UnsupportedError: a parameter is used in a way that book-keeping does not cover, or the check
+            against autograd failed.
+    """
+    before = random_state(layout.device)
+    recorder = Recorder(layout, n)
+    losses = _recorded_losses(model, batch, recorder)
+    if losses.shape != (n,):
+        raise InputError(f"losses must have shape ({n},), got {tuple(losses.shape)}")
+    errors: list[Tensor | None] = [None] * len(recorder.uses)
+    if losses.requires_grad:
+        inputs = [use.edge for use in recorder.uses]
+        found = torch.autograd.grad(losses.sum(), [*inputs, *layout.parameters], allow_unused=True)
+        errors = list(found[: len(inputs)])
+        _refuse_other_uses(model.module, layout, recorder, found[len(inputs) :])
+    signals = BookKeepingSignals(layout, _collect(layout, recorder, errors), losses.detach())
+    if n > 1:
+        _verify_once(model, batch, signals, recorder, before)
+    return signals
+
+
+def _recorded_losses(model: Model, batch: Mapping[str, Tensor], recorder: Recorder) -> Tensor:
+    try:
+        with torch.enable_grad(), recorder:
+            return model.losses(batch)
+    except RuntimeError as error:
+        if not recorder.expanded:
+            raise
+        raise UnsupportedError(
+            f"method 'book_keeping' cannot treat module {type(model.module).__name__}: its code does not "
+            f"take one row a record of {', '.join(sorted(recorder.expanded))}"
+        ) from error
+
+
+def _collect(
+    layout: FlatLayout, recorder: Recorder, errors: list[Tensor | None]
+) -> list[ParameterGradients]:
+    gradients = [ParameterGradients(p.shape) for p in layout.parameters]
+    for i, use in enumerate(recorder.uses):
+        error, errors[i] = errors[i], None  # frees each error as soon as its factors need it no longer
+        if error is None:
+            continue
+        if not use.is_intact():
+            raise UnsupportedError(
+                f"method 'book_keeping': an input of {use.operation} on {use.parameters} was modified in place"
+            )
+        for index, contribution in use.gradients(error.to(layout.dtype)):
+            gradients[index].add(contribution)
+    recorder.uses.clear()
+    return gradients
+
+
+def _refuse_other_uses(
+    module: torch.nn.Module, layout: FlatLayout, recorder: Recorder, found: tuple[Tensor | None, ...]
+) -> None:
+    for name, parameter, gradient in zip(layout.names, layout.parameters, found, strict=True):
+        if gradient is None:
+            continue
+        _refused.setdefault(module, set()).add(layout.names)
+        owner = module.get_submodule(name.rpartition(".")[0])
+        reason = recorder.reasons.get(id(parameter), "an operation that it does not know")
+        raise UnsupportedError(
+            f"method 'book_keeping' cannot treat parameter {name!r} of module {type(owner).__name__}: "
+            f"it is used in {reason}; method 'vmap' may"
+        )
+
+
+def _verify_once(
+    model: Model,
+    batch: Mapping[str, Tensor],
+    signals: BookKeepingSignals,
+    recorder: Recorder,
+    before: tuple[Tensor, Tensor | None],
+) -> None:
+    """Compare a random weighted sum with autograd's, once for each pattern of uses of a module."""
+    layout = signals._layout
+    pattern = (layout.names, model.module.training, tuple(recorder.pattern))
+    if pattern in _verified.get(model.module, ()):
+        return
+    generator = torch.Generator().manual_seed(signals.n)  # of its own: no stream of the caller moves
+    weights = torch.randn(signals.n, generator=generator, dtype=torch.float64).to(signals.losses)
+    with torch.enable_grad(), with_random_state(before, layout.device):
+        total = (weights * model.losses(batch)).sum()
+        expected = layout.flatten(torch.autograd.grad(total, layout.parameters, allow_unused=True))
+    found = signals.weighted_sum(weights)
+    if not bool(expected.isfinite().all()):
+        return  # nothing to compare with; the next finite batch is
+    coarsest = max(torch.finfo(p.dtype).eps for p in layout.parameters)
+    tolerance = coarsest**0.5
+    for name, (place, _) in layout.places.items():
+        difference = (found[place] - expected[place]).norm()
+        # The second term is rounding: some gradients are exactly zero in theory (the bias of keys).
+        if not difference <= tolerance * (expected[place].norm() + 0.01 * expected.norm()):
+            owner = model.module.get_submodule(name.rpartition(".")[0])
+            raise UnsupportedError(
+                f"method 'book_keeping' disagrees with autograd on parameter {name!r} of module "
+                f"{type(owner).__name__}: are records mixed, or not along the first dimension?"
+            )
+    _verified.setdefault(model.module, set()).add(pattern)

@@ -1,0 +1,126 @@
+"""Per-record gradients of any module: the gradient of one record, mapped over the batch by `torch.func`.
+
+Costs 1.5 to 2.6 times a plain step, and memory for one gradient a record of a block. A batch whose
+gradients fit into one block is computed once; a larger one again for the weighted sum, block by block,
+with the same random numbers (dropout), so that what is summed is what was measured and clipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad_and_value, vmap
+
+from workbench.errors import UnsupportedError
+from workbench.training._flat import FlatLayout
+from workbench.training._random import random_state, with_random_state
+
+if TYPE_CHECKING:
+    from workbench.interfaces import Model
+
+_BLOCK_ELEMENTS = 2**26
+"""Largest number of gradient entries held at once: 256 MiB of float32."""
+
+
+class _Losses(torch.nn.Module):
+    """The model's losses as a module's forward, so that `functional_call` can swap the parameters."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.inner = model.module
+        self._model = [model]  # in a list: a model that is itself a module must not be registered twice
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        return self._model[0].losses(batch)
+
+
+class VmapSignals:
+    """Signals whose gradients are computed in blocks of records; see the module's docstring."""
+
+    def __init__(self, model: Model, batch: Mapping[str, Tensor], layout: FlatLayout, n: int) -> None:
+        """Runs forward and backward of all records once, for their norms and losses.
+
+        Raises:
+            UnsupportedError: the module cannot be mapped over records.
+        """
+        self._layout = layout
+        self._batch = batch
+        self._wrapped = _Losses(model)
+        self._n = n
+        self._block = max(1, min(n, _BLOCK_ELEMENTS // layout.dimension))
+        self._random = random_state(layout.device)
+        self._kept: tuple[Tensor, ...] | None = None
+        norms, losses = [], []
+        for _, gradients, values in self._blocks():
+            squares = torch.stack([g.flatten(1).to(layout.dtype).square().sum(1) for g in gradients])
+            norms.append(squares.sum(0).sqrt())
+            losses.append(values)
+            if self._block == n:
+                self._kept = gradients
+        self._norms = torch.cat(norms)
+        self.losses = torch.cat(losses)
+
+    @property
+    def n(self) -> int:
+        """Number of records."""
+        return self._n
+
+    @property
+    def dimension(self) -> int:
+        """Number d of trainable parameters."""
+        return self._layout.dimension
+
+    @property
+    def layout(self) -> Mapping[str, tuple[slice, torch.Size]]:
+        """Place and shape of each named trainable parameter in the flat vector."""
+        return self._layout.places
+
+    def norms(self) -> Tensor:
+        """Euclidean norm of each record's gradient, shape `(n,)`."""
+        return self._norms.clone()
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""
+        self._layout.check_weights(weights, self._n)
+        total = self._layout.zeros()
+        weights = weights.to(total)
+        if self._kept is not None:
+            self._add(total, weights, self._kept)
+            return total
+        with with_random_state(self._random, self._layout.device):
+            for rows, gradients, _ in self._blocks():
+                self._add(total, weights[rows], gradients)
+        return total
+
+    def _add(self, total: Tensor, weights: Tensor, gradients: tuple[Tensor, ...]) -> None:
+        for (place, _), gradient in zip(self._layout.places.values(), gradients, strict=True):
+            total[place] += weights @ gradient.flatten(1).to(total)
+
+    def _blocks(self) -> Iterator[tuple[slice, tuple[Tensor, ...], Tensor]]:
+        """Rows, gradients by parameter of shape `(rows, *shape)`, and losses, block by block."""
+        names = self._layout.names
+        values = {f"inner.{name}": p.detach() for name, p in zip(names, self._layout.parameters, strict=True)}
+
+        def loss(parameters: dict[str, Tensor], record: dict[str, Tensor]) -> Tensor:
+            batch_of_one = {name: tensor.unsqueeze(0) for name, tensor in record.items()}
+            return cast("Tensor", functional_call(self._wrapped, parameters, (batch_of_one,)).sum())
+
+        mapped = vmap(grad_and_value(loss), in_dims=(None, 0), randomness="different")
+        for start in range(0, self._n, self._block):
+            rows = slice(start, min(self._n, start + self._block))
+            try:
+                gradients, losses = mapped(values, {k: v[rows] for k, v in self._batch.items()})
+            except RuntimeError as error:
+                name = type(self._wrapped.inner).__name__
+                raise UnsupportedError(
+                    f"method 'vmap' cannot treat module {name}: {str(error).splitlines()[0]}"
+                ) from error
+            yield rows, tuple(gradients[f"inner.{name}"].detach() for name in names), losses.detach()
+
+
+def vmap_signals(model: Model, batch: Mapping[str, Tensor], layout: FlatLayout, n: int) -> VmapSignals:
+    """Signals of a batch of n > 0 records by `torch.func.vmap`; see `VmapSignals`."""
+    return VmapSignals(model, batch, layout, n)
