@@ -8,6 +8,7 @@ with the same random numbers (dropout), so that what is summed is what was measu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -23,6 +24,23 @@ if TYPE_CHECKING:
 
 _BLOCK_ELEMENTS = 2**26
 """Largest number of gradient entries held at once: 256 MiB of float32."""
+
+
+@contextmanager
+def _mappable_attention(module: torch.nn.Module) -> Iterator[None]:
+    """Run transformers' models with their "eager" attention: the "sdpa" masks branch on values."""
+    changed = []
+    for part in module.modules():
+        switch = getattr(part, "set_attn_implementation", None)
+        config = getattr(part, "config", None)
+        if callable(switch) and getattr(config, "_attn_implementation", None) == "sdpa":
+            switch("eager")
+            changed.append(switch)
+    try:
+        yield
+    finally:
+        for switch in changed:
+            switch("sdpa")
 
 
 class _Losses(torch.nn.Module):
@@ -112,7 +130,8 @@ class VmapSignals:
         for start in range(0, self._n, self._block):
             rows = slice(start, min(self._n, start + self._block))
             try:
-                gradients, losses = mapped(values, {k: v[rows] for k, v in self._batch.items()})
+                with _mappable_attention(self._wrapped.inner):
+                    gradients, losses = mapped(values, {k: v[rows] for k, v in self._batch.items()})
             except RuntimeError as error:
                 name = type(self._wrapped.inner).__name__
                 raise UnsupportedError(
