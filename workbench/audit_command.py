@@ -1,0 +1,334 @@
+"""The options of `workbench audit`, their checks, and the way from them to a written report.
+
+Everything that can be told to be wrong is told before any work starts, and nothing is written before all
+work is done. The heavy modules are imported where they are needed: reading a scores file needs no
+deep-learning framework.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from workbench import junit, registry, terminal
+from workbench.claims import EXAMPLE, parse_claim
+from workbench.errors import InputError, unknown_name
+from workbench.interfaces import Claim, Released, Trials
+from workbench.scores_file import read_scores
+
+if TYPE_CHECKING:
+    from workbench.runner import AuditSettings
+
+
+class HigherIs(StrEnum):
+    """Which way the scores of a file point."""
+
+    MEMBER = "member"
+    NONMEMBER = "nonmember"
+
+
+class TrialsChoice(StrEnum):
+    """`workbench.interfaces.Trials`, as the command line spells it."""
+
+    ONE_RUN = Trials.ONE_RUN.value
+    INDEPENDENT = Trials.INDEPENDENT.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """What a user may say to `workbench audit`; None where they said nothing."""
+
+    scores: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Judge these scores (.csv, .npz, .parquet: score, member; id, text)."
+        ),
+    ] = None
+    train: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:FUNCTION", help="Audit your own training function (docs/user_training.md)."
+        ),
+    ] = None
+    claim: Annotated[
+        str,
+        typer.Option(
+            help="The guarantee to test: epsilon and delta; mu; alpha and renyi; or nats and secret."
+        ),
+    ] = EXAMPLE
+    mechanism: Annotated[str | None, typer.Option(help="The subject.", show_default="dp_sgd")] = None
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(help="An attack; may be repeated.", show_default="loss, lira and dirac_canary"),
+    ] = None
+    corpus: Annotated[str | None, typer.Option(help="The data.", show_default="clinical")] = None
+    corpus_parameter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A parameter of the corpus; may be repeated."),
+    ] = None
+    model: Annotated[str | None, typer.Option(help="The model to train.", show_default="tiny_gpt2")] = None
+    model_parameter: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of the model; may be repeated.")
+    ] = None
+    candidates: Annotated[
+        int | None, typer.Option(help="Number of candidate records.", show_default="200")
+    ] = None
+    steps: Annotated[int | None, typer.Option(help="Number of training steps.", show_default="40")] = None
+    control: Annotated[
+        bool | None,
+        typer.Option(
+            "--control/--no-control",
+            help="Also attack a subject without privacy, which does not count for the exit code.",
+            show_default="control",
+        ),
+    ] = None
+    runs: Annotated[int | None, typer.Option(help="With --train: number of trainings.", show_default="1")] = (
+        None
+    )
+    trials: Annotated[
+        TrialsChoice | None,
+        typer.Option(help="With --scores: how the scores depend on each other.", show_default="one-run"),
+    ] = None
+    prior: Annotated[
+        float | None,
+        typer.Option(
+            help="With --scores: probability with which records became members.", show_default="0.5"
+        ),
+    ] = None
+    higher_is: Annotated[
+        HigherIs | None, typer.Option(help="With --scores: their direction.", show_default="member")
+    ] = None
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0
+    confidence: Annotated[float, typer.Option(help="Confidence of the verdict, in (0.5, 1).")] = 0.95
+    workers: Annotated[int | None, typer.Option(help="Worker processes; 0: this one.", show_default="2")] = (
+        None
+    )
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where report.html, report.json and the store go.")
+    ] = Path("audit")
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the report here.")] = None
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML here.")] = None
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the verdict only.")] = False
+
+
+_TRAINING = ("corpus", "corpus_parameter", "candidates", "workers")
+_MODES: Mapping[str, tuple[str, ...]] = {
+    "--scores": ("trials", "prior", "higher_is"),
+    "--train": ("runs", *_TRAINING),
+    "an audit of a mechanism": (
+        *("mechanism", "attack", "control", "model", "model_parameter", "steps"),
+        *_TRAINING,
+    ),
+}
+"""Options that make sense in one mode only; the others always do."""
+
+
+def as_command(run: Callable[[AuditOptions], int]) -> Callable[..., int]:
+    """A function whose parameters, for Typer, are the fields of `AuditOptions`."""
+    hints = get_type_hints(AuditOptions, include_extras=True)
+
+    def command(**given: Any) -> int:
+        return run(AuditOptions(**given))
+
+    parameters = [
+        Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=hints[option.name])
+        for option in fields(AuditOptions)
+    ]
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__doc__ = run.__doc__
+    return command
+
+
+def audit(options: AuditOptions) -> int:
+    """Test a claimed privacy guarantee by attack.
+
+    Without options: DP-SGD on clinical narratives under a claim of epsilon = 1, attacked in three ways,
+    with a run without privacy as the control.
+
+    Exit code: 0 not refuted, 1 refuted, 2 bad input, 3 underpowered or invalid.
+    """
+    mode = _mode(options)
+    _check(options, mode)
+    if options.scores is not None:
+        report = _audit_scores(options, options.scores)
+    elif options.train is not None:
+        report = _audit_training(options, options.train)
+    else:
+        report = _audit_mechanism(options)
+    _write(options, report)
+    terminal.print_report(report, quiet=options.quiet)
+    if not options.quiet:
+        typer.echo(f"Report: {options.out / 'report.html'}")
+    return int(report["exit_code"])
+
+
+def command_line(options: AuditOptions) -> str:
+    """The shell command that gives these options; those left at their default are left out."""
+    words = ["workbench", "audit"]
+    for option in fields(options):
+        value, flag = getattr(options, option.name), _flag(option.name)
+        if value == option.default or value is None:
+            continue
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-", 1))
+        else:
+            for item in value if isinstance(value, list) else [value]:
+                words += [flag, str(item)]
+    return shlex.join(words)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _mode(options: AuditOptions) -> str:
+    """Which of the three audits is asked for."""
+    if options.scores is not None and options.train is not None:
+        raise InputError("--scores and --train exclude each other")
+    if options.scores is not None:
+        return "--scores"
+    return "--train" if options.train is not None else "an audit of a mechanism"
+
+
+def _check(options: AuditOptions, mode: str) -> None:
+    """Refuse options that do not belong together, and values out of range, before any work."""
+    for option in {name for names in _MODES.values() for name in names} - set(_MODES[mode]):
+        if getattr(options, option) not in (None, []):
+            homes = " or ".join(home for home, names in _MODES.items() if option in names)
+            raise InputError(f"{_flag(option)} goes with {homes}, not with {mode}")
+    if options.prior is not None and not 0.0 < options.prior < 1.0:
+        raise InputError(f"--prior must be in (0, 1), got {options.prior:g}")
+    if options.runs is not None and options.runs < 1:
+        raise InputError(f"--runs must be at least 1, got {options.runs}")
+    parse_claim(options.claim)
+    _check_outputs(options)
+
+
+def _check_outputs(options: AuditOptions) -> None:
+    """Refuse places that cannot be written to."""
+    if options.out.exists() and not options.out.is_dir():
+        raise InputError(f"--out must be a folder, got the file {str(options.out)!r}")
+    for flag, path in (("--out", options.out), ("--json", options.json), ("--junit", options.junit)):
+        if path is None:
+            continue
+        if flag != "--out" and path.is_dir():
+            raise InputError(f"{flag} must be a file, got the folder {str(path)!r}")
+        ancestor = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
+        if ancestor != path.absolute() and not ancestor.is_dir():
+            raise InputError(f"{flag} {str(path)!r} lies below {str(ancestor)!r}, which is not a folder")
+
+
+def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
+    content = read_scores(path)
+    from workbench import runner
+
+    scores = -content.scores if options.higher_is is HigherIs.NONMEMBER else content.scores
+    return runner.audit_scores(
+        scores=scores,
+        members=content.members,
+        claim=parse_claim(options.claim),
+        trials=Trials(options.trials.value) if options.trials else Trials.ONE_RUN,
+        prior=0.5 if options.prior is None else options.prior,
+        confidence=options.confidence,
+        seed=options.seed,
+        command=command_line(options),
+        source=path.name,
+        blind_texts=content.texts,
+    )
+
+
+def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
+    from workbench import runner
+
+    settings = _settings(options, parse_claim(options.claim))
+    with terminal.progress_display(options.quiet) as progress:
+        return runner.audit_training(
+            function,
+            settings,
+            runs=options.runs or 1,
+            out=options.out,
+            command=command_line(options),
+            progress=progress,
+        )
+
+
+def _audit_mechanism(options: AuditOptions) -> dict[str, Any]:
+    from workbench import runner
+
+    settings = _settings(options, parse_claim(options.claim, released=Released.EVERY_UPDATE))
+    with terminal.progress_display(options.quiet) as progress:
+        return runner.audit_mechanisms(
+            settings, out=options.out, command=command_line(options), progress=progress
+        )
+
+
+def _settings(options: AuditOptions, claim: Claim) -> AuditSettings:
+    """The runner's settings: what the user gave, and the runner's defaults for what they left open.
+
+    The default parameters of the corpus and of the model belong to the default corpus and model; they stay
+    with these (the user's are laid over them), and go where the user names another.
+    """
+    from workbench.runner import AuditSettings
+
+    default = AuditSettings()
+    given: dict[str, Any] = {"claim": claim, "seed": options.seed, "confidence": options.confidence}
+    if options.mechanism is not None:
+        given["mechanism"] = _known("mechanism", options.mechanism)
+    for kind in ("corpus", "model"):
+        name = _known(kind, getattr(options, kind) or getattr(default, kind))
+        kept = getattr(default, f"{kind}_parameters") if name == getattr(default, kind) else {}
+        own = parameters(f"--{kind}-parameter", getattr(options, f"{kind}_parameter") or [])
+        given.update({kind: name, f"{kind}_parameters": {**kept, **own}})
+    if options.attack:
+        given["attacks"] = tuple(_known("attack", name) for name in options.attack)
+    for name in ("candidates", "steps", "control", "workers"):
+        if getattr(options, name) is not None:
+            given[name] = getattr(options, name)
+    return AuditSettings(**given)
+
+
+def _known(kind: str, name: str) -> str:
+    """The name, if it is registered."""
+    known = registry.entries(kind)
+    if name not in known:
+        raise unknown_name(kind, name, known)
+    return name
+
+
+def parameters(flag: str, pairs: Sequence[str]) -> dict[str, Any]:
+    """Read `key=value` pairs; a value that is a JSON number or boolean becomes one, else it stays text.
+
+    Raises:
+        InputError: a pair has no key or no equals sign, or a key is given twice.
+    """
+    given: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise InputError(f"{flag} must be key=value, got {pair!r}")
+        if key in given:
+            raise InputError(f"{flag} {key!r} is given twice")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        is_plain = isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value))
+        given[key] = value if is_plain else text
+    return given
+
+
+def _write(options: AuditOptions, report: dict[str, Any]) -> None:
+    from workbench import runner
+
+    runner.write_report(report, out=options.out, json_file=options.json)
+    if options.junit is not None:
+        junit.write_junit(report, options.junit)

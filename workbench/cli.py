@@ -1,0 +1,118 @@
+"""The command `workbench`.
+
+Exit codes: 0 not refuted (or done), 1 refuted, 2 bad input, 3 underpowered, invalid or inconclusive, 130
+interrupted. A user's mistake gets one line on the error stream; a traceback means a bug of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from workbench import __version__, registry
+from workbench.audit_command import as_command, audit
+from workbench.errors import InconclusiveError, InputError, UnsupportedError, unknown_name
+
+LISTS = {"mechanisms": "mechanism", "attacks": "attack", "corpora": "corpus", "models": "model"}
+
+# The base of all usage errors. Typer brings its own click in newer versions, so it is not importable by name.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Audit the privacy guarantee that a trained model claims.",
+)
+data_app = typer.Typer(help="The data that an audit trains on.")
+app.add_typer(data_app, name="data")
+app.command("audit")(as_command(audit))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"workbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@data_app.callback(invoke_without_command=True)
+def _data(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("list")
+def list_names(
+    what: Annotated[str, typer.Argument(metavar=" | ".join(LISTS), help="What to list.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """List what can be audited, and with what."""
+    if what not in LISTS:
+        raise unknown_name("list", what, LISTS)
+    known = registry.entries(LISTS[what]).values()
+    if as_json:
+        typer.echo(json.dumps([{"name": entry.name, "summary": entry.summary} for entry in known], indent=2))
+        return 0
+    table = Table("name", "summary")
+    for entry in known:
+        table.add_row(Text(entry.name, no_wrap=True), Text(entry.summary))
+    Console(file=sys.stdout).print(table)
+    return 0
+
+
+@data_app.command("fetch")
+def fetch(name: Annotated[str, typer.Argument(help="A corpus; see `workbench list corpora`.")]) -> int:
+    """Download a corpus to the user's cache, where it is not there yet."""
+    known = registry.entries("corpus")
+    if name not in known:
+        raise unknown_name("corpus", name, known)
+    fetcher = getattr(known[name].factory, "fetch", None)
+    if fetcher is None:
+        raise InputError(f"corpus {name!r} has nothing to fetch")
+    typer.echo(f"{name}: {fetcher()}")
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: Words after the program's name; None for those of this process.
+
+    Returns:
+        The exit code.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return int(app(words, prog_name="workbench", standalone_mode=False) or 0)
+    except _UsageError as error:
+        return _complain(error.format_message(), 2)  # type: ignore[attr-defined]
+    except (InputError, UnsupportedError) as error:
+        return _complain(str(error), 2)
+    except InconclusiveError as error:
+        return _complain(str(error), 3)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", 130)
+
+
+def _complain(message: str, code: int) -> int:
+    """Print one line on the error stream, whatever the message holds."""
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return code

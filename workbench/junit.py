@@ -1,0 +1,100 @@
+"""An audit's report as JUnit XML, for continuous integration.
+
+One test case for each subject and attack, named `attack` in class `workbench.subject`, and one for the
+verdict of the whole, named `verdict` in class `workbench`.
+
+| verdict | of an audited subject | of the control |
+|---|---|---|
+| REFUTED | `failure` | passes: the attack has been seen to work |
+| NOT_REFUTED | passes, which is not "private" | `skipped`: the attack was not seen to work |
+| UNDERPOWERED, INVALID | `error`: nothing was tested | `skipped` |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from workbench.interfaces import VerdictKind
+from workbench.store import write_atomically
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, not even escaped."""
+
+_OUTCOMES = {
+    VerdictKind.REFUTED: "failure",
+    VerdictKind.UNDERPOWERED: "error",
+    VerdictKind.INVALID: "error",
+}
+
+
+def junit_xml(report: Mapping[str, Any]) -> str:
+    """The report record as a JUnit document.
+
+    Args:
+        report: What the runner returns; see `workbench.runner`.
+    """
+    suite = ElementTree.Element("testsuite", name="workbench audit")
+    counts = dict.fromkeys(("failure", "error", "skipped"), 0)
+    cases = list(_cases(report))
+    for case in cases:
+        suite.append(case)
+        for outcome in counts:
+            counts[outcome] += len(case.findall(outcome))
+    suite.set("tests", str(len(cases)))
+    suite.set("failures", str(counts["failure"]))
+    suite.set("errors", str(counts["error"]))
+    suite.set("skipped", str(counts["skipped"]))
+    suite.set("time", f"{sum(float(case.get('time', 0.0)) for case in cases):.3f}")
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def write_junit(report: Mapping[str, Any], path: Path) -> None:
+    """Write the report as JUnit XML, in one piece or not at all.
+
+    Raises:
+        InputError: the place cannot be written.
+    """
+    write_atomically(path, '<?xml version="1.0" encoding="utf-8"?>\n' + junit_xml(report))
+
+
+def _cases(report: Mapping[str, Any]) -> Iterator[ElementTree.Element]:
+    for subject in report["subjects"]:
+        is_control = subject["role"] == "control"
+        for attack in subject["attacks"]:
+            seconds = float(attack.get("cost", {}).get("seconds", 0.0))
+            name = _clean(f"workbench.{subject['name']}")
+            case = _case(name, _clean(attack["attack"]), seconds)
+            _judge(case, attack["verdict"], is_control)
+            yield case
+    case = _case("workbench", "verdict", 0.0)
+    _judge(case, report["verdict"], is_control=False)
+    yield case
+
+
+def _case(class_name: str, name: str, seconds: float) -> ElementTree.Element:
+    return ElementTree.Element("testcase", classname=class_name, name=name, time=f"{seconds:.3f}")
+
+
+def _judge(case: ElementTree.Element, verdict: Mapping[str, Any], is_control: bool) -> None:
+    """Add the outcome of a case; one that passes keeps its sentence as output."""
+    kind = VerdictKind(verdict["kind"])
+    outcome = _OUTCOMES.get(kind)
+    if is_control:
+        outcome = None if kind is VerdictKind.REFUTED else "skipped"
+    sentence = _clean(verdict["sentence"])
+    if outcome is None:
+        ElementTree.SubElement(case, "system-out").text = sentence
+        return
+    element = ElementTree.SubElement(case, outcome, type=str(kind), message=sentence)
+    element.text = _clean("\n".join(verdict.get("reasons") or ())) or None
+
+
+def _clean(text: object) -> str:
+    return _NOT_XML.sub("�", str(text))

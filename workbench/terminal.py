@@ -1,0 +1,130 @@
+"""What an audit prints: progress on the error stream, the table and the verdict on the output stream."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+ProgressCallback: TypeAlias = Callable[[str, int, int], None]
+"""Called with the stage, the steps done, and the steps in all."""
+
+_STYLES = {
+    "REFUTED": "bold red",
+    "NOT_REFUTED": "bold green",
+    "UNDERPOWERED": "bold yellow",
+    "INVALID": "bold magenta",
+}
+
+
+@contextmanager
+def progress_display(quiet: bool) -> Iterator[ProgressCallback]:
+    """A progress callback for the length of the context.
+
+    On a terminal each stage is a bar; elsewhere (a log file) each stage gets a line when it starts and
+    one when it ends.
+    """
+    console = Console(stderr=True)
+    if quiet:
+        yield lambda stage, done, total: None
+    elif console.is_terminal:
+        with _bars(console) as callback:
+            yield callback
+    else:
+        yield _lines(console)
+
+
+@contextmanager
+def _bars(console: Console) -> Iterator[ProgressCallback]:
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as display:
+        tasks: dict[str, TaskID] = {}
+
+        def callback(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = display.add_task(stage, total=total)
+            display.update(tasks[stage], completed=done, total=total)
+
+        yield callback
+
+
+def _lines(console: Console) -> ProgressCallback:
+    shown: dict[str, bool] = {}
+
+    def callback(stage: str, done: int, total: int) -> None:
+        finished = done >= total
+        if shown.get(stage) is None or (finished and not shown[stage]):
+            console.print(f"{stage}: {done}/{total}", markup=False, highlight=False, soft_wrap=True)
+            shown[stage] = finished
+
+    return callback
+
+
+def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
+    """Print the table of subjects and attacks, and the verdict with its sentence; the verdict alone if quiet.
+
+    Args:
+        report: What the runner returns; see `workbench.runner`.
+        quiet: Leave the table out.
+    """
+    console = Console(file=sys.stdout)
+    if not quiet:
+        console.print(_table(report))
+    verdict = report["verdict"]
+    line = Text(verdict["kind"], style=_STYLES.get(verdict["kind"], "bold"))
+    line.append(f": {verdict['sentence']}", style="not bold default")
+    console.print(line, soft_wrap=True)
+    for reason in verdict.get("reasons") or ():
+        console.print(Text(f"  - {reason}"), soft_wrap=True)
+
+
+def _table(report: Mapping[str, Any]) -> Table:
+    """One row for each subject and attack."""
+    table = Table(title=Text(f"Claim: {report['claim']['text']}"), title_justify="left")
+    for heading in ("subject", "attack", "verdict", "lower bound", "AUC"):
+        table.add_column(heading)
+    for subject in report["subjects"]:
+        role = " (control)" if subject["role"] == "control" else ""
+        for attack in subject["attacks"]:
+            verdict = attack["verdict"]
+            kind = Text(verdict["kind"], style=_STYLES.get(verdict["kind"], "bold"))
+            cells = (f"{subject['name']}{role}", attack["attack"], kind, _bound(verdict), _auc(verdict))
+            table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
+    return table
+
+
+def _bound(verdict: Mapping[str, Any]) -> str:
+    """The deciding bound with its confidence, or the first one that there is."""
+    bound = verdict["bound"] or next(iter(verdict["bounds"]), None)
+    if bound is None:
+        return "-"
+    at = "" if bound["delta"] is None else f" at delta {float(bound['delta']):g}"
+    confidence = 100.0 * float(bound["confidence"])
+    return f"{bound['quantity']} >= {_shown(bound['lower'])}{at} ({confidence:.4g} %, {bound['name']})"
+
+
+def _auc(verdict: Mapping[str, Any]) -> str:
+    """The area under the ROC curve with its confidence interval."""
+    for interval in verdict["intervals"]:
+        if interval["name"] == "auc":
+            lower, upper = _shown(interval["lower"]), _shown(interval["upper"])
+            return f"{_shown(interval['estimate'])} [{lower}, {upper}]"
+    return "-"
+
+
+def _shown(value: Any) -> str:
+    """Three decimals; the record keeps numbers that are not finite as text."""
+    number = float(value)
+    return f"{number:.3f}" if math.isfinite(number) else str(number)
