@@ -1,0 +1,109 @@
+"""Epsilon over all thresholds, from independent trials with class sizes that somebody fixed.
+
+With coin labels the nested guess sets of `guess_counts` search all thresholds at the price of an exact
+boundary-crossing probability. Fixed class sizes are turned into coin labels without an approximation: toss N
+coins of probability n1 / n, and give each coin the next unused member or non-member, in random order. As long as neither class runs out,
+that is a sample of independent (coin, score) pairs; where one does, the bound is 0. So the error probability is
+what it would be with unlimited data, and nothing is paid but the data left over. N is the largest number for
+which a class runs out with probability 0.002 at most, about n - 3 sqrt(n).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import betainc
+
+from workbench.estimation._inputs import check_game, check_probability
+from workbench.estimation.one_run import SIDES, certain_if_independent, check_sides, guess_bound, ranked_labels
+from workbench.interfaces import BoolArray, Bound, Family, FloatArray, Trials
+
+_RUN_OUT = 0.002
+
+
+def _more_than(count: int, n: int, p: float) -> float:
+    """P[Binomial(n, p) > count]."""
+    return 0.0 if count >= n else float(betainc(count + 1, n - count, p))
+
+
+@lru_cache(maxsize=4096)
+def coin_sample_size(n_members: int, n_nonmembers: int) -> tuple[int, float]:
+    """Number of coins that the classes can serve, and the coin's probability of "member".
+
+    Sizes are rounded down (by less than a hundredth) to few distinct values, which makes tables reusable.
+
+    Args:
+        n_members: Members at hand, at least 1.
+        n_nonmembers: Non-members at hand, at least 1.
+
+    Returns:
+        N >= 1 and the prior; a class runs out with probability 0.002 at most, where N > 1.
+    """
+    share = n_members / (n_members + n_nonmembers)
+    prior = 0.5 if abs(share - 0.5) < 0.05 else float(f"{share:.2g}")
+    low, high = 1, n_members + n_nonmembers
+    while low < high:
+        middle = (low + high + 1) // 2
+        run_out = _more_than(n_members, middle, prior) + _more_than(n_nonmembers, middle, 1.0 - prior)
+        low, high = (middle, high) if run_out <= _RUN_OUT else (low, middle - 1)
+    step = 2 ** max(0, low.bit_length() - 8)
+    return max(1, low - low % step), prior
+
+
+def clopper_pearson_all(
+    scores: FloatArray,
+    members: BoolArray,
+    *,
+    delta: float,
+    confidence: float,
+    generator: np.random.Generator,
+    sides: Mapping[str, float] = SIDES,
+) -> Bound:
+    """Epsilon lower bound over all thresholds at both ends, for labels fixed in any way.
+
+    Args:
+        scores: Shape `(n,)`, finite; higher means member.
+        members: Labels, shape `(n,)`.
+        delta: In [0, 1).
+        confidence: One-sided, in (0, 1).
+        generator: Tosses the coins of the resampling and breaks ties.
+        sides: Share of the error probability for guesses at `"both"` ends, the `"top"`, the `"bottom"`; fixed
+            before the scores are seen.
+
+    Returns:
+        Bound on epsilon; it exceeds the truth with probability at most 1 - confidence.
+
+    Raises:
+        InputError: unusable scores, labels, delta, confidence or sides.
+    """
+    values, labels = check_game(scores, members)
+    check_probability("delta", delta, zero_allowed=True)
+    check_probability("confidence", confidence)
+    check_sides(sides)
+    significance = 1.0 - confidence
+    inside, outside = generator.permutation(values[labels]), generator.permutation(values[~labels])
+    size, prior = coin_sample_size(inside.size, outside.size)
+    wanted = int(generator.binomial(size, prior))
+    lower, estimate = 0.0, float("nan")
+    if size >= 2 and wanted <= inside.size and size - wanted <= outside.size:
+        drawn = np.concatenate([inside[:wanted], outside[: size - wanted]])
+        coins = np.arange(size) < wanted
+        ranked = ranked_labels(drawn, coins, generator)
+        certain_of = {
+            side: certain_if_independent(size, delta, share * significance) for side, share in sides.items()
+        }
+        lower, estimate = guess_bound(ranked, certain_of, prior, sides, significance)
+    return Bound(
+        name="clopper_pearson_all",
+        quantity="epsilon",
+        lower=lower,
+        estimate=estimate,
+        confidence=confidence,
+        family=Family.ANY,
+        trials=Trials.INDEPENDENT,
+        assumption="scores are independent, and identically distributed within each class",
+        n=values.size,
+        delta=delta,
+    )
