@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -92,7 +93,8 @@ def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
 
 def _table(report: Mapping[str, Any]) -> Table:
     """One row for each subject and attack."""
-    table = Table(title=Text(f"Claim: {report['claim']['text']}"), title_justify="left")
+    title = Text(f"Claim: {report['claim']['text']}")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("subject", "attack", "verdict", "lower bound", "AUC"):
         table.add_column(heading)
     for subject in report["subjects"]:
@@ -111,8 +113,8 @@ def _bound(verdict: Mapping[str, Any]) -> str:
     if bound is None:
         return "-"
     at = "" if bound["delta"] is None else f" at delta {float(bound['delta']):g}"
-    confidence = 100.0 * float(bound["confidence"])
-    return f"{bound['quantity']} >= {_shown(bound['lower'])}{at} ({confidence:.4g} %, {bound['name']})"
+    value = f"{bound['quantity']} >= {_shown(bound['lower'])}{at}"
+    return f"{value}, {100.0 * float(bound['confidence']):.4g} % ({bound['name']})"
 
 
 def _auc(verdict: Mapping[str, Any]) -> str:

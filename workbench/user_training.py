@@ -231,13 +231,13 @@ def _language_model(model: Any, tokenizer: Any) -> Model:
     """The bench's wrapper around a causal language model of transformers."""
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from workbench.training.models import LanguageModel
-
     if not isinstance(model, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise InputError(
             f"--train: returned a pair of {type(model).__name__} and {type(tokenizer).__name__}; a pair must"
             " be a transformers model and its tokenizer"
         )
+    from workbench.training.models import LanguageModel
+
     wrapped: Model = LanguageModel(module=model, tokenizer=tokenizer, name="user")
     return wrapped
 

@@ -1,0 +1,374 @@
+"""The command: modes, exit codes, one line for every mistake, and nothing written by a command that fails."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import workbench
+from workbench import registry, runner
+from workbench.audit_command import AuditOptions, command_line, parameters
+from workbench.cli import main
+from workbench.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.interfaces import Released
+
+CLAIM = "epsilon=1,delta=1e-5,adjacency=add-remove"
+
+
+def scores_file(folder: Path, shift: float, n: int = 400) -> Path:
+    """Scores of n members and n non-members whose means lie `shift` standard deviations apart."""
+    generator = np.random.default_rng(0)
+    members = generator.random(2 * n) < 0.5
+    scores = generator.standard_normal(2 * n) + shift * members
+    path = folder / "scores.csv"
+    rows = (f"{score},{int(member)}\n" for score, member in zip(scores, members, strict=True))
+    path.write_text("score,member\n" + "".join(rows))
+    return path
+
+
+def verdict(kind: str) -> dict[str, Any]:
+    bound = {"name": "one_run", "quantity": "epsilon", "lower": "inf", "confidence": 0.95, "delta": 1e-5}
+    auc = {"name": "auc", "estimate": 0.5, "lower": 0.45, "upper": "nan", "confidence": 0.95}
+    return {
+        "kind": kind,
+        "sentence": "[bold]a sentence[/bold]",
+        "bound": bound,
+        "bounds": [bound],
+        "intervals": [auc],
+        "reasons": ["a reason"],
+    }
+
+
+def fake_report(kind: str, exit_code: int) -> dict[str, Any]:
+    attack = {"attack": "loss", "verdict": verdict(kind), "cost": {"seconds": 1.0}}
+    subjects = [
+        {"name": "dp_sgd", "role": "subject", "attacks": [attack]},
+        {"name": "non_private", "role": "control", "attacks": [attack]},
+    ]
+    return {
+        "verdict": verdict(kind),
+        "exit_code": exit_code,
+        "claim": {"text": "a claim"},
+        "subjects": subjects,
+    }
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
+    """Record what reaches the runner; nothing is trained and nothing judged."""
+    calls: list[SimpleNamespace] = []
+
+    def record(name: str) -> Callable[..., dict[str, Any]]:
+        def call(*arguments: Any, **named: Any) -> dict[str, Any]:
+            calls.append(SimpleNamespace(name=name, arguments=arguments, **named))
+            if named.get("progress"):
+                named["progress"]("training", 0, 2)
+                named["progress"]("training", 2, 2)
+            return fake_report("NOT_REFUTED", 0)
+
+        return call
+
+    def write(report: dict[str, Any], *, out: Path, json_file: Path | None) -> None:
+        for path in (out / "report.json", json_file):
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(report))
+
+    for name in ("audit_scores", "audit_mechanisms", "audit_training"):
+        monkeypatch.setattr(runner, name, record(name), raising=False)
+    monkeypatch.setattr(runner, "write_report", write)
+    entries = {
+        kind: SimpleNamespace()
+        for kind in ("dp_sgd", "loss", "lira", "dirac_canary", "tiny_gpt2", "clinical")
+    }
+    entries["digits"] = SimpleNamespace()
+    monkeypatch.setattr(registry, "entries", lambda kind: entries)
+    return calls
+
+
+def refused(words: Sequence[object], capsys: pytest.CaptureFixture[str], *parts: str, code: int = 2) -> None:
+    assert main([str(word) for word in words]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    for part in ("error: ", *parts):
+        assert part in captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["audit", "--claim", "epsilon=1,delta=2,adjacency=add-remove"], ["delta must be in [0, 1), got 2"]),
+        (["audit", "--claim", "epsilno=1"], ["did you mean 'epsilon'?"]),
+        (["audit", "--claim", "a\nb"], ["key=value"]),
+        (["audit", "--attack", "losss"], ["unknown attack 'losss'", "did you mean 'loss'?"]),
+        (["audit", "--mechanism", "dpsgd"], ["unknown mechanism 'dpsgd'", "did you mean 'dp_sgd'?"]),
+        (["audit", "--corpus", "clinicl"], ["unknown corpus 'clinicl'", "did you mean 'clinical'?"]),
+        (["audit", "--model", "tiny_gpt"], ["unknown model 'tiny_gpt'", "did you mean 'tiny_gpt2'?"]),
+        (["audit", "--attack", "loss", "--attack", "loss"], ["attacks must not repeat"]),
+        (["audit", "--candidates", "3"], ["candidates must be at least 20, got 3"]),
+        (["audit", "--steps", "0"], ["steps must be at least 1, got 0"]),
+        (["audit", "--seed", "-1"], ["seed must be at least 0, got -1"]),
+        (["audit", "--confidence", "nan"], ["confidence must be in (0.5, 1), got nan"]),
+        (["audit", "--confidence", "95"], ["confidence must be in (0.5, 1), got 95"]),
+        (["audit", "--steps", "many"], ["--steps"]),
+        (["audit", "--corpus-parameter", "path"], ["--corpus-parameter must be key=value, got 'path'"]),
+        (["audit", "--prior", "0.5"], ["--prior goes with --scores"]),
+        (["audit", "--runs", "2"], ["--runs goes with --train"]),
+        (["audit", "--scores", "a.csv", "--train", "b.py:c"], ["--scores and --train exclude each other"]),
+        (["audit", "--scores", "a.csv"], ["'a.csv' does not exist"]),
+        (["audit", "--scores", "a.csv", "--model", "x"], ["--model goes with an audit of a mechanism, not"]),
+        (["audit", "--scores", "a.csv", "--no-control"], ["--control goes with"]),
+        (["audit", "--scores", "a.csv", "--prior", "1"], ["--prior must be in (0, 1), got 1"]),
+        (["audit", "--scores", "a.csv", "--trials", "both"], ["--trials", "one-run"]),
+        (["audit", "--train", "b.py:c", "--attack", "loss"], ["--attack goes with an audit of a mechanism"]),
+        (["audit", "--train", "b.py:c", "--runs", "0"], ["--runs must be at least 1, got 0"]),
+        (["audit", "--out", "occupied"], ["--out must be a folder, got the file 'occupied'"]),
+        (["audit", "--out", "occupied/below"], ["--out 'occupied/below' lies below", "not a folder"]),
+        (["audit", "--json", "folder"], ["--json must be a file, got the folder 'folder'"]),
+        (["audit", "--junit", "occupied/x.xml"], ["--junit 'occupied/x.xml' lies below"]),
+        (["audit", "--nope"], ["--nope"]),
+        (["audit", "extra"], ["extra"]),
+        (["adit"], ["adit"]),
+        (["list"], ["Missing argument"]),
+        (["list", "mechanism"], ["unknown list 'mechanism'", "did you mean 'mechanisms'?"]),
+        (["data", "fetch", "clinicl"], ["unknown corpus 'clinicl'", "did you mean 'clinical'?"]),
+        (["data", "fetch", "clinical"], ["'clinical' has nothing to fetch"]),
+    ],
+)
+@pytest.mark.usefixtures("calls")
+def test_a_mistake_gets_one_line_and_exit_2_and_writes_nothing(
+    words: list[str],
+    parts: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "occupied").touch()
+    (tmp_path / "folder").mkdir()
+    if "clinical" in words:
+        monkeypatch.setattr(registry, "entries", lambda kind: {"clinical": SimpleNamespace(factory=object())})
+    refused(words, capsys, *parts)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["folder", "occupied"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InputError("a\nb"), 2),
+        (UnsupportedError("a\nb"), 2),
+        (InconclusiveError("a\nb"), 3),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+@pytest.mark.usefixtures("calls")
+def test_an_error_of_the_runner_has_its_exit_code(
+    error: BaseException,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runner, "audit_mechanisms", fail)
+    assert main(["audit", "--quiet"]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err in {"error: a b\n", ""}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bug_of_ours_keeps_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, calls: list[Any], tmp_path: Path
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runner, "audit_mechanisms", fail)
+    with pytest.raises(ZeroDivisionError):
+        main(["audit"])
+    assert calls == []
+
+
+def test_an_audit_of_a_mechanism_writes_all_that_was_asked_for(
+    calls: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert (
+        main(
+            shlex.split("audit --steps 5 --no-control --json a/r.json --junit b/j.xml --attack loss --seed 3")
+        )
+        == 0
+    )
+    (call,) = calls
+    settings = call.arguments[0]
+    assert (call.name, call.out) == ("audit_mechanisms", Path("audit"))
+    assert (settings.steps, settings.control, settings.attacks, settings.seed) == (5, False, ("loss",), 3)
+    assert settings.claim.released is Released.EVERY_UPDATE
+    default = runner.AuditSettings()
+    assert (settings.corpus, settings.corpus_parameters) == (default.corpus, default.corpus_parameters)
+    assert call.command.startswith("workbench audit ")
+    assert ElementTree.parse("b/j.xml").getroot().tag == "testsuites"
+    assert Path("a/r.json").is_file()
+    captured = capsys.readouterr()
+    assert captured.err == "training: 0/2\ntraining: 2/2\n"
+    for part in ("a claim", "non_private (control)", "epsilon >= inf", "0.500 [0.450, nan]", "a reason"):
+        assert part in " ".join(captured.out.split())
+    assert "NOT_REFUTED: [bold]a sentence[/bold]" in captured.out
+
+
+def test_parameters_are_laid_over_the_default_only_where_the_default_is_used(
+    calls: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split("audit --corpus digits --model-parameter a=1")) == 0
+    settings = calls[0].arguments[0]
+    assert settings.corpus_parameters == {}
+    assert settings.model_parameters == {**runner.AuditSettings().model_parameters, "a": 1}
+
+
+def test_a_training_function_and_quiet(
+    calls: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split("audit --train my.py:train --runs 3 --out elsewhere --quiet")) == 0
+    (call,) = calls
+    assert (call.name, call.arguments[0], call.runs, call.out) == (
+        "audit_training",
+        "my.py:train",
+        3,
+        Path("elsewhere"),
+    )
+    assert call.arguments[1].claim.released is Released.SCORES
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert captured.out == "NOT_REFUTED: [bold]a sentence[/bold]\n  - a reason\n"
+
+
+def test_the_direction_of_scores_is_turned(
+    calls: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = scores_file(tmp_path, 1.0)
+    options = "--trials independent --prior 0.4 --confidence 0.9"
+    assert main(["audit", "--scores", str(path), *shlex.split(options)]) == 0
+    assert main(["audit", "--scores", str(path), "--higher-is", "nonmember"]) == 0
+    straight, turned = calls
+    np.testing.assert_array_equal(straight.scores, -turned.scores)
+    assert (straight.trials, straight.prior, straight.confidence) == ("independent", 0.4, 0.9)
+    assert (turned.trials, turned.prior, turned.confidence) == ("one-run", 0.5, 0.95)
+
+
+def test_the_command_line_is_reproduced() -> None:
+    options = AuditOptions(
+        scores=Path("my scores.csv"), control=False, seed=3, attack=["loss", "lira"], quiet=True, prior=0.25
+    )
+    words = ["--scores", "my scores.csv", "--attack", "loss", "--attack", "lira", "--no-control"]
+    assert shlex.split(command_line(options)) == [
+        *("workbench", "audit", *words, "--prior", "0.25", "--seed", "3", "--quiet")
+    ]
+    assert command_line(AuditOptions()) == "workbench audit"
+
+
+def test_parameters_keep_text_that_is_no_number() -> None:
+    pairs = ["a=1", "b=1.5", "c=true", "d=short", "e=", "f=nan", "g=[1]", "h=x=y"]
+    expected = {"a": 1, "b": 1.5, "c": True, "d": "short", "e": "", "f": "nan", "g": "[1]", "h": "x=y"}
+    assert parameters("--corpus-parameter", pairs) == expected
+    for bad in (["=1"], ["a b=1"], ["a=1", "a=2"]):
+        with pytest.raises(InputError, match="--corpus-parameter"):
+            parameters("--corpus-parameter", bad)
+
+
+def test_help_names_the_defaults_of_the_runner(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert main(["audit", "--help"]) == 0
+    shown = capsys.readouterr().out
+    default = runner.AuditSettings()
+    for value in (
+        default.mechanism,
+        default.corpus,
+        default.model,
+        default.candidates,
+        default.steps,
+        default.workers,
+    ):
+        assert f"[default: ({value})]" in shown
+    for attack in default.attacks:
+        assert attack in shown
+
+
+def test_version_and_bare_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"workbench {workbench.__version__}\n"
+    assert main([]) == 0
+    assert "Usage" in capsys.readouterr().out
+
+
+def test_list_prints_names_and_summaries(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = registry.Entry(name="[a]", factory=dict, summary="What [it] does.")
+    monkeypatch.setattr(registry, "entries", lambda kind: {kind: entry})
+    assert main(["list", "attacks"]) == 0
+    shown = capsys.readouterr().out
+    assert "[a]" in shown
+    assert "What [it] does." in shown
+    assert main(["list", "corpora", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"name": "[a]", "summary": "What [it] does."}]
+
+
+def test_fetch_calls_the_corpus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    factory = SimpleNamespace(fetch=lambda: Path("cache") / "reviews")
+    monkeypatch.setattr(registry, "entries", lambda kind: {"reviews": SimpleNamespace(factory=factory)})
+    assert main(["data", "fetch", "reviews"]) == 0
+    assert capsys.readouterr().out == f"reviews: {Path('cache') / 'reviews'}\n"
+
+
+@pytest.mark.parametrize("words", ["--help", "audit --help", "--version", "list attacks", "list corpora"])
+def test_no_deep_learning_framework_is_imported(words: str) -> None:
+    program = (
+        "import sys; from workbench.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program, *words.split()], capture_output=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.parametrize(("shift", "code", "kind"), [(0.0, 3, "UNDERPOWERED"), (6.0, 1, "REFUTED")])
+def test_scores_are_judged_end_to_end_without_a_framework(
+    tmp_path: Path, shift: float, code: int, kind: str
+) -> None:
+    words = ["audit", "--scores", str(scores_file(tmp_path, shift, n=400 if shift else 10)), "--claim", CLAIM]
+    program = "import sys; from workbench.cli import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    finished = subprocess.run(
+        [sys.executable, "-c", program, *words, "--quiet"],
+        capture_output=True,
+        check=False,
+        cwd=tmp_path,
+        text=True,
+    )
+    *shown, last = finished.stdout.splitlines()
+    assert last == f"{code} False", finished.stderr
+    assert shown[0].startswith(f"{kind}: ")
+    report = json.loads((tmp_path / "audit" / "report.json").read_text())
+    assert (report["exit_code"], report["verdict"]["kind"]) == (code, kind)
+    assert (tmp_path / "audit" / "report.html").is_file()
