@@ -1,7 +1,8 @@
 """Per-record gradients of one parameter, held as the factors that they are products of.
 
-A matrix that maps a_t to its output has, for one record, the gradient sum_t e_t a_t^T over positions t, with
-e_t the back-propagated error. Its norm needs the factors only (Goodfellow 2015; Li et al. 2022, "ghost norm"):
+A matrix that maps a_t to its output has, for one record, the gradient sum_t e_t a_t^T over positions
+t, with e_t the back-propagated error. Its norm needs the factors only (Goodfellow 2015; Li et al. 2022,
+"ghost norm"):
 
     || sum_t e_t a_t^T ||^2 = sum_{s,t} <e_s, e_t> <a_s, a_t>,
 
@@ -144,7 +145,8 @@ class ParameterGradients:
     def squared_norms(self, n: int) -> Tensor | float:
         """Squared Euclidean norms, shape `(n,)`; 0.0 for an unused parameter."""
         if self._matrix is not None:
-            return torch.linalg.vector_norm(self._matrix, dim=1).square()
+            norms: Tensor = torch.linalg.vector_norm(self._matrix, dim=1)
+            return norms.square()
         total: Tensor | float = 0.0
         for i, a in enumerate(self._factors):
             for b in self._factors[i:]:

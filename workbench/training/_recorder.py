@@ -8,20 +8,20 @@ finds and refuses them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from workbench.training._factors import Factors
 from workbench.training._flat import FlatLayout
 
-Contributions = Iterable[tuple[int, Factors | Tensor]]
+Arguments: TypeAlias = dict[str, Any]
+Contributions: TypeAlias = Iterable[tuple[int, Factors | Tensor]]
 """Pairs of a parameter's index and its per-record gradients: factors, or `(n, *shape)`."""
 
 
@@ -77,7 +77,8 @@ class Recorder(TorchFunctionMode):
         touched = [a for a in (*args, *kwargs.values()) if id(a) in self._indices]
         if touched and torch.is_grad_enabled():
             rule = _RULES.get(func)
-            output = None if rule is None else rule(self, func, *args, **kwargs)
+            given = rule and rule.bind(self, args, kwargs)
+            output = rule.treat(self, func, given) if rule and given else None
             if output is not None:
                 return output
             for parameter in touched:
@@ -145,35 +146,43 @@ class Recorder(TorchFunctionMode):
         return output
 
 
-def _by_record(tensor: Tensor, n: int) -> Tensor:
-    """Shape `(n, T, features)` of a tensor whose last dimension holds the features."""
-    return tensor.reshape(n, -1, tensor.shape[-1])
-
-
-def _linear(
-    recorder: Recorder, func: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None
-) -> Tensor | None:
+def _linear(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
     """y = x W^T + b; W of shape `(out, in)`."""
-    return _affine(recorder, func, input, weight, bias, transposed=False)
+    weight, bias = given["weight"], given.get("bias")
+    return _affine(recorder, func, given["input"], (weight, bias), transposed=False)
 
 
-def _addmm(recorder: Recorder, func: Any, input: Tensor, mat1: Tensor, mat2: Tensor) -> Tensor | None:
+def _addmm(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
     """y = b + x W; W of shape `(in, out)`, as in transformers' Conv1D."""
-    if recorder.index(mat1) is not None or input.ndim != 1:
+    if given["input"].ndim != 1:
         return None
-    return _affine(recorder, func, mat1, mat2, input, transposed=True)
+
+    def run(x: Tensor, w: Tensor, b: Tensor) -> Any:
+        return func(b, x, w)
+
+    return _affine(recorder, run, given["mat1"], (given["mat2"], given["input"]), transposed=True)
+
+
+def _matmul(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
+    """y = x W; W of shape `(in, out)`."""
+    if given["other"].ndim != 2 or given["input"].ndim < 2:
+        return None
+
+    def run(x: Tensor, w: Tensor, _: None) -> Any:
+        return func(x, w)
+
+    return _affine(recorder, run, given["input"], (given["other"], None), transposed=True)
 
 
 def _affine(
-    recorder: Recorder, func: Any, input: Tensor, weight: Tensor, bias: Tensor | None, *, transposed: bool
+    recorder: Recorder, run: Any, x: Tensor, parameters: tuple[Tensor, Tensor | None], *, transposed: bool
 ) -> Tensor | None:
-    used = (recorder.index(weight), recorder.index(bias))
-    found = recorder.rows(input, 1, used)
-    if found is None or recorder.index(input) is not None:
+    used = tuple(map(recorder.index, parameters))
+    found = recorder.rows(x, 1, used)
+    if found is None:
         return None
     x, how = found
-    w, b = recorder.constant(weight), recorder.constant(bias)
-    output = func(b, x, w) if transposed else func(x, w, b)
+    output = run(x, *map(recorder.constant, parameters))
     stored = x.detach()
 
     def gradients(error: Tensor) -> Contributions:
@@ -189,54 +198,65 @@ def _affine(
     return recorder.record("linear", output, used, gradients, saved=saved, how=how)
 
 
-def _embedding(
-    recorder: Recorder,
-    func: Any,
-    input: Tensor,
-    weight: Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor | None:
-    """y = W[ids]. Declined: renormalised in place, or scaled by frequencies in the batch."""
-    used = (recorder.index(weight),)
-    found = recorder.rows(input, 0, used)
-    if found is None or max_norm is not None or scale_grad_by_freq or used[0] is None:
+def _embedding(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
+    """y = W[ids]. Declined: rows renormalised in place, or scaled by their frequency in the batch."""
+    weight, padding = given["weight"], given.get("padding_idx")
+    index, rows = recorder.index(weight), weight.shape[0]
+    found = recorder.rows(given["input"], 0, (index,))
+    if found is None or index is None or given.get("max_norm") is not None or given.get("scale_grad_by_freq"):
         return None
     ids, how = found
-    index, rows = used[0], weight.shape[0]
-    output = func(ids, weight.detach(), padding_idx)
-    padding = None if padding_idx is None else padding_idx % rows
+    output = func(ids, weight.detach(), padding)
 
     def gradients(error: Tensor) -> Contributions:
         e, flat = _by_record(error, recorder.n), ids.reshape(recorder.n, -1)
         if padding is not None:
-            e = e.masked_fill((flat == padding)[:, :, None], 0.0)
+            e = e.masked_fill((flat == padding % rows)[:, :, None], 0.0)
         yield index, Factors(left=flat, right=e, rows=rows)
 
-    return recorder.record("embedding", output, used, gradients, saved=(input,), how=how)
+    return recorder.record("embedding", output, (index,), gradients, saved=(ids,), how=how)
+
+
+def _layer_norm(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
+    """y = (x - mean) / deviation * w + b over the last dimensions."""
+    shape, eps = tuple(given["normalized_shape"]), given.get("eps", 1e-5)
+    parameters = (given.get("weight"), given.get("bias"))
+
+    def run(x: Tensor, w: Tensor | None = None, b: Tensor | None = None) -> Any:
+        return func(x, shape, w, b, eps)
+
+    return _normalised(recorder, run, given["input"], parameters, shape)
+
+
+def _rms_norm(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
+    """y = x / root mean square * w over the last dimensions."""
+    shape, eps = tuple(given["normalized_shape"]), given.get("eps")
+
+    def run(x: Tensor, w: Tensor | None = None, _: None = None) -> Any:
+        return func(x, shape, w, eps)
+
+    return _normalised(recorder, run, given["input"], (given.get("weight"), None), shape)
 
 
 def _normalised(
     recorder: Recorder,
-    output: Tensor,
+    run: Any,
     x: Tensor,
-    how: str,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    normalise: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """y = normalise(x) * w + b, elementwise over the last dimensions."""
-    used = (recorder.index(weight), recorder.index(bias))
-    shape = (weight if weight is not None else bias).shape  # type: ignore[union-attr]
+    parameters: tuple[Tensor | None, Tensor | None],
+    shape: tuple[int, ...],
+) -> Tensor | None:
+    used = tuple(map(recorder.index, parameters))
+    found = recorder.rows(x, len(shape), used)
+    if found is None:
+        return None
+    x, how = found
+    output = run(x, *map(recorder.constant, parameters))
     stored = x.detach()
 
     def gradients(error: Tensor) -> Contributions:
         e = error.reshape(recorder.n, -1, *shape)
         if used[0] is not None:
-            yield used[0], (e * normalise(stored).to(e.dtype).reshape(e.shape)).sum(1)
+            yield used[0], (e * run(stored).to(e.dtype).reshape(e.shape)).sum(1)
         if used[1] is not None:
             yield used[1], e.sum(1)
 
@@ -244,76 +264,74 @@ def _normalised(
     return recorder.record("normalisation", output, used, gradients, saved=saved, how=how)
 
 
-def _layer_norm(
-    recorder: Recorder,
-    func: Any,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor | None:
-    used = (recorder.index(weight), recorder.index(bias))
-    found = recorder.rows(input, len(normalized_shape), used)
-    if found is None or recorder.index(input) is not None:
+def _conv2d(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
+    """A linear map of each patch; declined with groups, or with padding given by name."""
+    x, parameters = given["input"], (given["weight"], given.get("bias"))
+    used = tuple(map(recorder.index, parameters))
+    padding = given.get("padding", 0)
+    if given.get("groups", 1) != 1 or isinstance(padding, str) or x.ndim != 4 or x.shape[0] != recorder.n:
         return None
-    x, how = found
-    shape = tuple(normalized_shape)
-    output = func(x, shape, recorder.constant(weight), recorder.constant(bias), eps)
-    return _normalised(
-        recorder, output, x, how, weight, bias, lambda stored: F.layer_norm(stored, shape, eps=eps)
-    )
-
-
-def _rms_norm(
-    recorder: Recorder,
-    func: Any,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    eps: float | None = None,
-) -> Tensor | None:
-    found = recorder.rows(input, len(normalized_shape), (recorder.index(weight),))
-    if found is None or recorder.index(input) is not None:
-        return None
-    x, how = found
-    shape = tuple(normalized_shape)
-    output = func(x, shape, recorder.constant(weight), eps)
-    return _normalised(
-        recorder, output, x, how, weight, None, lambda stored: F.rms_norm(stored, shape, eps=eps)
-    )
-
-
-def _conv2d(
-    recorder: Recorder,
-    func: Any,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor | None:
-    """A linear map of each patch; declined with groups, or padding given by name."""
-    used = (recorder.index(weight), recorder.index(bias))
-    if groups != 1 or isinstance(padding, str) or input.ndim != 4 or input.shape[0] != recorder.n:
-        return None
-    if recorder.index(input) is not None:
-        return None
-    w, b = recorder.constant(weight), recorder.constant(bias)
-    output = func(input, w, b, stride, padding, dilation)
-    stored, kernel = input.detach(), tuple(weight.shape[2:])
+    window = {"stride": given.get("stride", 1), "padding": padding, "dilation": given.get("dilation", 1)}
+    output = func(x, *map(recorder.constant, parameters), **window)
+    stored, kernel = x.detach(), tuple(given["weight"].shape[2:])
 
     def gradients(error: Tensor) -> Contributions:
         e = error.flatten(2).transpose(1, 2)
         if used[0] is not None:
-            patches = F.unfold(stored, kernel, dilation=dilation, padding=padding, stride=stride)
-            yield used[0], Factors(left=e, right=patches.transpose(1, 2).to(e.dtype), rows=e.shape[2])
+            patches = nn.functional.unfold(stored, kernel, **window).transpose(1, 2)
+            yield used[0], Factors(left=e, right=patches.to(e.dtype), rows=e.shape[2])
         if used[1] is not None:
             yield used[1], e.sum(1)
 
-    return recorder.record("conv2d", output, used, gradients, saved=(stored,))
+    return recorder.record("convolution", output, used, gradients, saved=(stored,))
+
+
+def _product(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
+    """y = x * p, elementwise (the weight of any family's RMSNorm)."""
+    return _elementwise(recorder, func, given, "product")
+
+
+def _sum(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
+    """y = x + p, elementwise (a position parameter, a bias)."""
+    return _elementwise(recorder, func, given, "sum")
+
+
+def _elementwise(recorder: Recorder, func: Any, given: Arguments, operation: str) -> Tensor | None:
+    first, second = given["input"], given["other"]
+    parameter, other = (first, second) if recorder.index(first) is not None else (second, first)
+    index = recorder.index(parameter)
+    if index is None or not isinstance(other, Tensor):
+        return None
+    output = func(recorder.constant(first), recorder.constant(second))
+    if not _is_broadcast_over_records(recorder, output, parameter.shape):
+        return None
+    stored, shape = other.detach(), parameter.shape
+
+    def gradients(error: Tensor) -> Contributions:
+        yield index, _summed_to(error * stored.to(error.dtype) if operation == "product" else error, shape)
+
+    saved = (stored,) if operation == "product" else ()
+    return recorder.record(operation, output, (index,), gradients, saved=saved)
+
+
+def _expand(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
+    """A parameter repeated for every record (a class token)."""
+    parameter = given["input"]
+    index, shape = recorder.index(parameter), parameter.shape
+    output = func(parameter.detach(), *given["sizes"])
+    if index is None or not _is_broadcast_over_records(recorder, output, shape):
+        return None
+
+    def gradients(error: Tensor) -> Contributions:
+        yield index, _summed_to(error, shape)
+
+    return recorder.record("expand", output, (index,), gradients)
+
+
+def _is_broadcast_over_records(recorder: Recorder, output: Tensor, shape: torch.Size) -> bool:
+    if output.ndim < 2 or output.shape[0] != recorder.n:
+        return False
+    return output.ndim > len(shape) or shape[0] == 1
 
 
 def _summed_to(gradient: Tensor, shape: torch.Size) -> Tensor:
@@ -323,67 +341,76 @@ def _summed_to(gradient: Tensor, shape: torch.Size) -> Tensor:
     return gradient.sum(repeated) if repeated else gradient
 
 
-def _is_broadcast_over_records(recorder: Recorder, output: Tensor, shape: torch.Size) -> bool:
-    if output.ndim < 2 or output.shape[0] != recorder.n:
-        return False
-    return output.ndim > len(shape) or shape[0] == 1
+def _by_record(tensor: Tensor, n: int) -> Tensor:
+    """Shape `(n, T, features)` of a tensor whose last dimension holds the features."""
+    return tensor.reshape(n, -1, tensor.shape[-1])
 
 
-def _elementwise(recorder: Recorder, func: Any, a: Any, b: Any, *, product: bool) -> Tensor | None:
-    index, parameter, other = recorder.index(a), a, b
-    if index is None:
-        index, parameter, other = recorder.index(b), b, a
-    if index is None or not isinstance(other, Tensor) or recorder.index(other) is not None:
-        return None
-    output = func(recorder.constant(a), recorder.constant(b))
-    if not _is_broadcast_over_records(recorder, output, parameter.shape):
-        return None
-    stored, shape, found = other.detach(), parameter.shape, index
+@dataclass(frozen=True)
+class _Rule:
+    """How an operation is treated.
 
-    def gradients(error: Tensor) -> Contributions:
-        yield found, _summed_to(error * stored.to(error.dtype) if product else error, shape)
+    Attributes:
+        treat: From recorder, operation and arguments by name to the output; None to decline.
+        places: Names of the arguments, in the order of the operation's signature. A trailing name with
+            a star takes the rest.
+        tensors: Names under which a trainable parameter may stand; anywhere else the rule declines.
+    """
 
-    saved = (stored,) if product else ()
-    return recorder.record("product" if product else "sum", output, (index,), gradients, saved=saved)
+    treat: Callable[[Recorder, Any, Arguments], Tensor | None]
+    places: tuple[str, ...]
+    tensors: frozenset[str]
 
-
-def _product(recorder: Recorder, func: Any, input: Any, other: Any) -> Tensor | None:
-    return _elementwise(recorder, func, input, other, product=True)
-
-
-def _sum(recorder: Recorder, func: Any, input: Any, other: Any) -> Tensor | None:
-    return _elementwise(recorder, func, input, other, product=False)
-
-
-def _expand(recorder: Recorder, func: Any, tensor: Tensor, *sizes: Any) -> Tensor | None:
-    """A parameter repeated for every record, such as a class token."""
-    index = recorder.index(tensor)
-    output = func(recorder.constant(tensor), *sizes)
-    if index is None or not _is_broadcast_over_records(recorder, output, tensor.shape):
-        return None
-    shape, found = tensor.shape, index
-
-    def gradients(error: Tensor) -> Contributions:
-        yield found, _summed_to(error, shape)
-
-    return recorder.record("expand", output, (index,), gradients)
+    def bind(self, recorder: Recorder, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments | None:
+        """The arguments by name; None where they are not what the rule knows."""
+        places = self.places
+        rest: tuple[Any, ...] = ()
+        if places[-1].startswith("*"):
+            places, args, rest = places[:-1], args[: len(places) - 1], tuple(args[len(places) - 1 :])
+        given = dict(zip(places, args, strict=False))
+        if len(args) > len(places) or set(kwargs) - set(places) or set(kwargs) & set(given):
+            return None
+        given.update(kwargs)
+        if rest:
+            given[self.places[-1][1:]] = rest
+        trained = {name for name, value in given.items() if recorder.index(value) is not None}
+        return given if trained <= self.tensors else None
 
 
-_RULES: dict[Any, Callable[..., Tensor | None]] = {
-    F.linear: _linear,
-    torch.addmm: _addmm,
-    F.embedding: _embedding,
-    F.layer_norm: _layer_norm,
-    F.rms_norm: _rms_norm,
-    F.conv2d: _conv2d,
-    torch.conv2d: _conv2d,
-    torch.mul: _product,
-    Tensor.mul: _product,
-    Tensor.__mul__: _product,
-    Tensor.__rmul__: _product,
-    torch.add: _sum,
-    Tensor.add: _sum,
-    Tensor.__add__: _sum,
-    Tensor.__radd__: _sum,
-    Tensor.expand: _expand,
+def _rule(treat: Callable[[Recorder, Any, Arguments], Tensor | None], places: str, tensors: str) -> _Rule:
+    return _Rule(treat, tuple(places.split()), frozenset(tensors.split()))
+
+
+_LINEAR = _rule(_linear, "input weight bias", "weight bias")
+_ADDMM = _rule(_addmm, "input mat1 mat2", "input mat2")
+_MATMUL = _rule(_matmul, "input other", "other")
+_EMBEDDING = _rule(
+    _embedding, "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse", "weight"
+)
+_LAYER_NORM = _rule(_layer_norm, "input normalized_shape weight bias eps", "weight bias")
+_RMS_NORM = _rule(_rms_norm, "input normalized_shape weight eps", "weight")
+_CONV2D = _rule(_conv2d, "input weight bias stride padding dilation groups", "weight bias")
+_PRODUCT = _rule(_product, "input other", "input other")
+_SUM = _rule(_sum, "input other", "input other")
+_EXPAND = _rule(_expand, "input *sizes", "input")
+
+_RULES: dict[Any, _Rule] = {
+    nn.functional.linear: _LINEAR,
+    torch.addmm: _ADDMM,
+    torch.matmul: _MATMUL,
+    Tensor.matmul: _MATMUL,
+    Tensor.__matmul__: _MATMUL,
+    nn.functional.embedding: _EMBEDDING,
+    nn.functional.layer_norm: _LAYER_NORM,
+    nn.functional.rms_norm: _RMS_NORM,
+    nn.functional.conv2d: _CONV2D,
+    torch.mul: _PRODUCT,
+    Tensor.mul: _PRODUCT,
+    Tensor.__mul__: _PRODUCT,
+    Tensor.__rmul__: _PRODUCT,
+    torch.add: _SUM,
+    Tensor.add: _SUM,
+    Tensor.__add__: _SUM,
+    Tensor.__radd__: _SUM,
+    Tensor.expand: _EXPAND,
 }

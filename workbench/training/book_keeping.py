@@ -11,9 +11,8 @@ Three guards keep a wrong answer from passing in silence:
 
 - A parameter that is used in any other way stays in the autograd graph, is found there, and refused.
 - A stored input that was modified in place is refused.
-- The first time that a module runs with a given pattern of uses, a random weighted sum is compared,
-  parameter by parameter, with autograd's. Both are linear in the weights, so a gradient ascribed to the
-  wrong record (rows in an unexpected order, records that depend on each other) cannot agree.
+- The first time that a module runs with a given pattern of uses, a random weighted sum is compared with
+  autograd's (`workbench.training._verify`): rows in an unexpected order cannot agree.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 
 from workbench.errors import InputError, UnsupportedError
 from workbench.training._factors import ParameterGradients
 from workbench.training._flat import FlatLayout
-from workbench.training._random import random_state, with_random_state
 from workbench.training._recorder import Recorder
+from workbench.training._replay import random_state
+from workbench.training._verify import verify_once
 
 if TYPE_CHECKING:
     from workbench.interfaces import Model
 
-_verified: WeakKeyDictionary[torch.nn.Module, set[object]] = WeakKeyDictionary()
-"""Patterns of uses that were compared with autograd, by module: a memo, no result depends on it."""
 _refused: WeakKeyDictionary[torch.nn.Module, set[tuple[str, ...]]] = WeakKeyDictionary()
 """Trainable names for which a module was refused: spares `"auto"` the attempt."""
 
@@ -105,13 +104,14 @@ def book_keeping_signals(
         raise InputError(f"losses must have shape ({n},), got {tuple(losses.shape)}")
     errors: list[Tensor | None] = [None] * len(recorder.uses)
     if losses.requires_grad:
-        inputs = [use.edge for use in recorder.uses]
-        found = torch.autograd.grad(losses.sum(), [*inputs, *layout.parameters], allow_unused=True)
-        errors = list(found[: len(inputs)])
-        _refuse_other_uses(model.module, layout, recorder, found[len(inputs) :])
+        parameters = [get_gradient_edge(p) for p in layout.parameters]
+        edges = [use.edge for use in recorder.uses] + parameters
+        found = torch.autograd.grad(losses.sum(), edges, allow_unused=True)
+        errors = list(found[: len(errors)])
+        _refuse_other_uses(model.module, layout, recorder, found[len(errors) :])
     signals = BookKeepingSignals(layout, _collect(layout, recorder, errors), losses.detach())
-    if n > 1:
-        _verify_once(model, batch, signals, recorder, before)
+    pattern = ("book_keeping", model.module.training, tuple(recorder.pattern))
+    verify_once(model, batch, signals, layout, pattern=pattern, state=before)
     return signals
 
 
@@ -128,9 +128,7 @@ def _recorded_losses(model: Model, batch: Mapping[str, Tensor], recorder: Record
         ) from error
 
 
-def _collect(
-    layout: FlatLayout, recorder: Recorder, errors: list[Tensor | None]
-) -> list[ParameterGradients]:
+def _collect(layout: FlatLayout, recorder: Recorder, errors: list[Tensor | None]) -> list[ParameterGradients]:
     gradients = [ParameterGradients(p.shape) for p in layout.parameters]
     for i, use in enumerate(recorder.uses):
         error, errors[i] = errors[i], None  # frees each error as soon as its factors need it no longer
@@ -138,7 +136,8 @@ def _collect(
             continue
         if not use.is_intact():
             raise UnsupportedError(
-                f"method 'book_keeping': an input of {use.operation} on {use.parameters} was modified in place"
+                f"method 'book_keeping': an input of the {use.operation} on {use.parameters} "
+                "was modified in place"
             )
         for index, contribution in use.gradients(error.to(layout.dtype)):
             gradients[index].add(contribution)
@@ -159,37 +158,3 @@ def _refuse_other_uses(
             f"method 'book_keeping' cannot treat parameter {name!r} of module {type(owner).__name__}: "
             f"it is used in {reason}; method 'vmap' may"
         )
-
-
-def _verify_once(
-    model: Model,
-    batch: Mapping[str, Tensor],
-    signals: BookKeepingSignals,
-    recorder: Recorder,
-    before: tuple[Tensor, Tensor | None],
-) -> None:
-    """Compare a random weighted sum with autograd's, once for each pattern of uses of a module."""
-    layout = signals._layout
-    pattern = (layout.names, model.module.training, tuple(recorder.pattern))
-    if pattern in _verified.get(model.module, ()):
-        return
-    generator = torch.Generator().manual_seed(signals.n)  # of its own: no stream of the caller moves
-    weights = torch.randn(signals.n, generator=generator, dtype=torch.float64).to(signals.losses)
-    with torch.enable_grad(), with_random_state(before, layout.device):
-        total = (weights * model.losses(batch)).sum()
-        expected = layout.flatten(torch.autograd.grad(total, layout.parameters, allow_unused=True))
-    found = signals.weighted_sum(weights)
-    if not bool(expected.isfinite().all()):
-        return  # nothing to compare with; the next finite batch is
-    coarsest = max(torch.finfo(p.dtype).eps for p in layout.parameters)
-    tolerance = coarsest**0.5
-    for name, (place, _) in layout.places.items():
-        difference = (found[place] - expected[place]).norm()
-        # The second term is rounding: some gradients are exactly zero in theory (the bias of keys).
-        if not difference <= tolerance * (expected[place].norm() + 0.01 * expected.norm()):
-            owner = model.module.get_submodule(name.rpartition(".")[0])
-            raise UnsupportedError(
-                f"method 'book_keeping' disagrees with autograd on parameter {name!r} of module "
-                f"{type(owner).__name__}: are records mixed, or not along the first dimension?"
-            )
-    _verified.setdefault(model.module, set()).add(pattern)

@@ -87,12 +87,15 @@ def per_record_signals(
         return vmap_signals(model, batch, layout, n)
     if method == "book_keeping":
         return book_keeping_signals(model, batch, layout, n)
-    if not known_unsupported(model.module, layout):
+    if known_unsupported(model.module, layout):
+        return vmap_signals(model, batch, layout, n)
+    try:
+        return book_keeping_signals(model, batch, layout, n)
+    except UnsupportedError as first:
         try:
-            return book_keeping_signals(model, batch, layout, n)
-        except UnsupportedError:
-            pass  # vmap answers the same question for any module
-    return vmap_signals(model, batch, layout, n)
+            return vmap_signals(model, batch, layout, n)
+        except UnsupportedError as second:
+            raise UnsupportedError(f"{first}; {second}") from second
 
 
 class EmptySignals:
@@ -154,7 +157,8 @@ class MatrixSignals:
 
     def norms(self) -> Tensor:
         """Euclidean norm of each record's gradient, shape `(n,)`."""
-        return self._gradients.norm(dim=1)
+        norms: Tensor = torch.linalg.vector_norm(self._gradients, dim=1)
+        return norms
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""

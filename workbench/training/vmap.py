@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from workbench.errors import UnsupportedError
 from workbench.training._flat import FlatLayout
-from workbench.training._random import random_state, with_random_state
+from workbench.training._replay import random_state, with_random_state
+from workbench.training._verify import verify_once
 
 if TYPE_CHECKING:
     from workbench.interfaces import Model
@@ -28,7 +30,10 @@ _BLOCK_ELEMENTS = 2**26
 
 @contextmanager
 def _mappable_attention(module: torch.nn.Module) -> Iterator[None]:
-    """Run transformers' models with their "eager" attention: the "sdpa" masks branch on values."""
+    """Attention that can be mapped: torch's by its plain formula, transformers' by its "eager" code.
+
+    The fused kernels have no batching rule, and the masks of "sdpa" branch on values.
+    """
     changed = []
     for part in module.modules():
         switch = getattr(part, "set_attn_implementation", None)
@@ -37,7 +42,8 @@ def _mappable_attention(module: torch.nn.Module) -> Iterator[None]:
             switch("eager")
             changed.append(switch)
     try:
-        yield
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
     finally:
         for switch in changed:
             switch("sdpa")
@@ -135,11 +141,24 @@ class VmapSignals:
             except RuntimeError as error:
                 name = type(self._wrapped.inner).__name__
                 raise UnsupportedError(
-                    f"method 'vmap' cannot treat module {name}: {str(error).splitlines()[0]}"
+                    f"method 'vmap' cannot treat module {name}: {_first_words(error)}"
                 ) from error
             yield rows, tuple(gradients[f"inner.{name}"].detach() for name in names), losses.detach()
 
 
+def _first_words(error: Exception) -> str:
+    """A message's beginning: torch's run over many lines."""
+    line = str(error).split("\n", maxsplit=1)[0]
+    return line if len(line) <= 160 else line[:160] + "..."
+
+
 def vmap_signals(model: Model, batch: Mapping[str, Tensor], layout: FlatLayout, n: int) -> VmapSignals:
-    """Signals of a batch of n > 0 records by `torch.func.vmap`; see `VmapSignals`."""
-    return VmapSignals(model, batch, layout, n)
+    """Signals of a batch of n > 0 records by `torch.func.vmap`; see `VmapSignals`.
+
+    Raises:
+        UnsupportedError: the module cannot be mapped, or its records depend on each other.
+    """
+    signals = VmapSignals(model, batch, layout, n)
+    # No state: mapped dropout draws other masks than a plain pass.
+    verify_once(model, batch, signals, layout, pattern=("vmap", model.module.training), state=None)
+    return signals
