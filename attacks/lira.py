@@ -185,7 +185,8 @@ class _Side:
         if own:
             enough = self.count >= 2
             shared[enough] = np.sqrt(self.squares[enough] / (self.count[enough] - 1))
-        return np.maximum(shared, SMALLEST_DEVIATION)
+        floored: FloatArray = np.maximum(shared, SMALLEST_DEVIATION)
+        return floored
 
 
 def _side(logits: FloatArray, chosen: BoolArray) -> _Side:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from workbench.attacks._statistics import (
-    TokenScorer,
     checked_records,
     checked_share,
     scored_log_likelihoods,
@@ -130,7 +129,7 @@ class LossAttack:
         return np.array([tokens.mean() for tokens in log_likelihoods])
 
 
-class _BaseModel(TokenScorer):
+class _BaseModel:
     """The public model that the subject's training started from."""
 
     def __init__(self, plan: Plan) -> None:

@@ -1,0 +1,207 @@
+"""The loss attack: its scores are their formulas, and it is blind to labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from scipy import stats
+from workbench.attacks.loss import LossAttack
+
+from workbench import registry
+from workbench.canaries import SECRET_MARKER
+from workbench.errors import InputError
+from workbench.interfaces import (
+    AccessLevel,
+    Corpus,
+    FloatArray,
+    Observations,
+    Record,
+    References,
+    Subject,
+)
+
+NOTHING = np.random.default_rng(0)
+
+
+def fake_subject(rule: Callable[[Record], Sequence[float]]) -> Subject:
+    """A subject whose token log-likelihoods follow a rule; nothing else of it is used."""
+
+    def token_log_likelihoods(records: Sequence[Record]) -> list[FloatArray]:
+        return [np.array(rule(record), dtype=np.float64) for record in records]
+
+    return cast(Subject, SimpleNamespace(token_log_likelihoods=token_log_likelihoods))
+
+
+def character_model(record: Record, end: float | None = None) -> list[float]:
+    """A causal toy model: a character's log-likelihood depends on it and on what precedes it."""
+    values = [
+        -0.5 - (ord(c) % 7) / 3 - 0.01 * (ord(b) % 5)
+        for b, c in zip(record.text, record.text[1:], strict=False)
+    ]
+    return values if end is None else [*values, end]
+
+
+def scores_of(attack: LossAttack, subject: Subject, records: Sequence[Record]) -> FloatArray:
+    return attack.score(subject, records, References(), NOTHING).values
+
+
+def test_scores_are_mean_log_likelihood_and_mean_probability() -> None:
+    tokens = {"a": [-1.0, -3.0], "b": [-0.5]}
+    subject = fake_subject(lambda record: tokens[record.id])
+    records = [Record(id="a", text="x"), Record(id="b", text="y")]
+    assert scores_of(LossAttack(), subject, records) == pytest.approx([-2.0, -0.5])
+    confidence = scores_of(LossAttack(score="confidence"), subject, records)
+    assert confidence == pytest.approx([(np.exp(-1) + np.exp(-3)) / 2, np.exp(-0.5)])
+    details = LossAttack().score(subject, records, References(), NOTHING).details
+    assert details["mean_log_likelihood_nats"] == pytest.approx(-1.25)
+    assert details["mean_perplexity"] == pytest.approx((np.exp(2) + np.exp(0.5)) / 2)
+
+
+@pytest.mark.parametrize("end", [None, -0.7])
+def test_ending_is_scored_given_its_prompt(end: float | None) -> None:
+    """With and without an end-of-text token, which the prompt alone would end in too."""
+    records = [Record(id="a", text="the patient. secret_id=QX7"), Record(id="b", text="no. secret_id=AB")]
+    subject = fake_subject(lambda record: character_model(record, end))
+    found = scores_of(LossAttack(ending_marker=SECRET_MARKER), subject, records)
+    for record, value in zip(records, found, strict=True):
+        length = len(record.text.rpartition("=")[2]) + (end is not None)
+        assert value == pytest.approx(np.mean(character_model(record, end)[-length:]))
+
+
+def test_ending_tokens_survive_rounding_of_the_prompt() -> None:
+    noise = np.random.default_rng(3)
+    record = Record(id="a", text="the patient. secret_id=QX7")
+    subject = fake_subject(lambda r: np.array(character_model(r)) + noise.normal(size=len(r.text) - 1) * 1e-5)
+    found = scores_of(LossAttack(ending_marker=SECRET_MARKER), subject, [record])
+    assert found == pytest.approx([np.mean(character_model(record)[-3:])], abs=1e-4)
+
+
+def test_calibration_subtracts_the_base_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [Record(id=str(i), text="x" * (i + 2)) for i in range(70)]
+    batches: list[int] = []
+
+    def encode(batch: Sequence[Record]) -> dict[str, Any]:
+        batches.append(len(batch))
+        return {"records": batch}
+
+    base = SimpleNamespace(
+        module=SimpleNamespace(eval=lambda: None),
+        encode=encode,
+        token_log_likelihoods=lambda batch: [np.full(2, -float(len(r.text))) for r in batch["records"]],
+    )
+    created: list[tuple[Any, ...]] = []
+
+    def create(kind: str, name: str, **parameters: Any) -> Any:
+        created.append((kind, name, parameters))
+        return base
+
+    monkeypatch.setattr(registry, "create", create)
+    target = fake_subject(lambda record: [-1.0, -2.0])
+    cast(Any, target).plan = SimpleNamespace(model="tiny", seed=7, model_parameters={"max_length": 9})
+    found = scores_of(LossAttack(calibrate=True), target, records)
+    assert found == pytest.approx([-1.5 + len(record.text) for record in records])
+    assert created == [("model", "tiny", {"seed": 7, "max_length": 9})]
+    assert sum(batches) == 70
+    assert max(batches) <= 32
+
+
+@pytest.mark.parametrize("score", ["log_likelihood", "confidence"])
+def test_members_score_higher_and_order_of_candidates_does_not_matter(score: str) -> None:
+    """Members have lower losses by two deviations: AUC 0.92, above 0.8 but for one run in 1e5."""
+    rng = np.random.default_rng(0)
+    members = rng.permutation(np.arange(200) < 100)
+    table = rng.normal(-3.0, 0.1, size=(200, 4)) + 0.1 * members[:, None]
+    subject = fake_subject(lambda record: table[int(record.id)])
+    records = [Record(id=str(i), text="x") for i in range(200)]
+    found = scores_of(LossAttack(score=score), subject, records)
+    wins = stats.mannwhitneyu(found[members], found[~members]).statistic / 100**2
+    assert wins > 0.8
+    order = rng.permutation(200)
+    assert np.array_equal(
+        found[order], scores_of(LossAttack(score=score), subject, [records[i] for i in order])
+    )
+
+
+def test_pure_noise_gives_no_advantage() -> None:
+    """Two-sided Mann-Whitney test at 0.001: the false-alarm rate of this test."""
+    rng = np.random.default_rng(1)
+    members = rng.random(400) < 0.5
+    table = rng.normal(-3.0, 1.0, size=(400, 4))
+    records = [Record(id=str(i), text="x") for i in range(400)]
+    found = scores_of(LossAttack(), fake_subject(lambda record: table[int(record.id)]), records)
+    assert stats.mannwhitneyu(found[members], found[~members]).pvalue > 0.001
+
+
+def a_corpus(kind: str = "text", n: int = 40) -> Corpus:
+    records = tuple(Record(id=f"r{i}", text=f"text {i}." if kind == "text" else "") for i in range(n))
+    return Corpus(name="c", records=records, held_out=(), public=(), kind=kind, origin="made here")
+
+
+def test_canaries_replace_the_share_of_candidates_that_was_asked_for() -> None:
+    for share, count in ((1.0, 40), (0.25, 10), (0.0, 0)):
+        inserted = LossAttack(canaries=share).prepare(a_corpus(), np.random.default_rng(0)).replaced
+        assert len(inserted) == count
+        assert all(SECRET_MARKER in record.text for record in inserted)
+        assert len({record.id for record in inserted}) == count
+        assert {record.id for record in inserted} <= {record.id for record in a_corpus().records}
+    assert LossAttack().prepare(a_corpus("image"), np.random.default_rng(0)).replaced == ()
+
+
+def test_loss_and_lira_insert_the_same_canaries() -> None:
+    """Or they could not share one trained subject."""
+    drawn = [
+        registry.create("attack", name).prepare(a_corpus(), np.random.default_rng(4))
+        for name in ("loss", "lira")
+    ]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != LossAttack().prepare(a_corpus(), np.random.default_rng(5))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"score": "log_likelyhood"}, "unknown score 'log_likelyhood'; did you mean 'log_likelihood'"),
+        ({"canaries": 1.5}, "canaries must be in \\[0, 1\\], got 1.5"),
+        ({"canaries": float("nan")}, "canaries must be in \\[0, 1\\], got nan"),
+    ],
+)
+def test_bad_parameters_are_named(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        registry.create("attack", "loss", **parameters)
+
+
+@pytest.mark.parametrize(
+    ("marker", "text", "rule", "message"),
+    [
+        ("", "x", lambda record: [], "record 'a' is too short"),
+        ("", "x", lambda record: [float("nan")], "record 'a' a log-likelihood that is not finite"),
+        (
+            "secret_id=",
+            "no secret",
+            character_model,
+            "ending_marker 'secret_id=' does not occur in",
+        ),
+        ("secret_id=", "cut secret_id=AB", lambda record: [-1.0], "ending of record 'a' after 'secret_id='"),
+    ],
+)
+def test_unusable_records_are_named(
+    marker: str, text: str, rule: Callable[[Record], list[float]], message: str
+) -> None:
+    attack = LossAttack(ending_marker=marker)
+    with pytest.raises(InputError, match=message):
+        scores_of(attack, fake_subject(rule), [Record(id="a", text=text)])
+
+
+def test_only_records_are_scored() -> None:
+    attack = LossAttack()
+    assert attack.access is AccessLevel.MEMBERSHIP
+    assert attack.references_needed == 0
+    observations = Observations(values=np.zeros(3), where="one state")
+    with pytest.raises(InputError, match="attack 'loss' scores records"):
+        attack.score(fake_subject(character_model), observations, References(), NOTHING)
+    with pytest.raises(InputError, match="at least one candidate, got 0"):
+        attack.score(fake_subject(character_model), [], References(), NOTHING)
