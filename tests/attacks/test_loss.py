@@ -75,7 +75,7 @@ def test_ending_is_scored_given_its_prompt(end: float | None) -> None:
 def test_ending_tokens_survive_rounding_of_the_prompt() -> None:
     noise = np.random.default_rng(3)
     record = Record(id="a", text="the patient. secret_id=QX7")
-    subject = fake_subject(lambda r: np.array(character_model(r)) + noise.normal(size=len(r.text) - 1) * 1e-5)
+    subject = fake_subject(lambda r: [v + 1e-5 * noise.normal() for v in character_model(r)])
     found = scores_of(LossAttack(ending_marker=SECRET_MARKER), subject, [record])
     assert found == pytest.approx([np.mean(character_model(record)[-3:])], abs=1e-4)
 
