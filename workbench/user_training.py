@@ -49,7 +49,10 @@ GAME = Game(
 )
 """The game of one run; several runs flip fresh coins and train independently."""
 
-_BATCH = 64
+_BATCH = 16
+_LONGEST = 1024
+"""Most tokens of a record that the loss of a user's language model is taken over."""
+
 _FORMS = (
     "a callable scorer, an object with a method losses(records), a pair (transformers model, tokenizer),"
     " or a workbench Model"
@@ -228,7 +231,7 @@ def _vector(values: Any) -> FloatArray:
 
 
 def _language_model(model: Any, tokenizer: Any) -> Model:
-    """The bench's wrapper around a causal language model of transformers."""
+    """The bench's wrapper around a causal language model of transformers; texts are cut to its positions."""
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     if not isinstance(model, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
@@ -238,7 +241,9 @@ def _language_model(model: Any, tokenizer: Any) -> Model:
         )
     from workbench.training.models import LanguageModel
 
-    wrapped: Model = LanguageModel(module=model, tokenizer=tokenizer, name="user")
+    positions = getattr(model.config, "max_position_embeddings", None) or _LONGEST
+    max_length = int(min(tokenizer.model_max_length, positions, _LONGEST))
+    wrapped: Model = LanguageModel(model, tokenizer, max_length, "user")
     return wrapped
 
 
@@ -247,10 +252,8 @@ def _model_scores(model: Model, records: Sequence[Record]) -> FloatArray:
     import torch
 
     model.module.eval()
-    device = next((weight.device for weight in model.module.parameters()), torch.device("cpu"))
     parts = []
     with torch.no_grad():
         for start in range(0, len(records), _BATCH):
-            batch = model.encode(records[start : start + _BATCH])
-            parts.append(_vector(model.losses({name: rows.to(device) for name, rows in batch.items()})))
+            parts.append(_vector(model.losses(model.encode(records[start : start + _BATCH]))))
     return -np.concatenate(parts)
