@@ -92,7 +92,7 @@ def epsilon_of_delta(mu: float, delta: float) -> float:
         return 0.0
     if math.isinf(mu):
         return math.inf
-    # delta(epsilon) < Phi(mu / 2 - epsilon / mu), so the epsilon at which the latter is delta is an upper end.
+    # delta(epsilon) < Phi(mu / 2 - epsilon / mu): where the latter equals delta, there is an upper end.
     high = mu * (mu / 2 - float(ndtri(delta)))
     target = math.log(delta)
     root = brentq(lambda e: _log_delta(mu, e) - target, 0.0, high, xtol=1e-300, rtol=_RELATIVE_TOLERANCE)
@@ -116,7 +116,7 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
     _require("delta", delta, 0, 1, open_ends=True)
     if math.isinf(epsilon):
         return math.inf
-    # Two lower ends: delta <= 2 Phi(mu / 2) - 1 (its value at epsilon 0), and delta < Phi(mu / 2 - epsilon / mu).
+    # Two lower ends: delta <= 2 Phi(mu / 2) - 1, its value at 0, and delta < Phi(mu / 2 - epsilon / mu).
     at_zero = 2 * math.sqrt(2) * float(erfinv(delta))
     if epsilon == 0:
         return at_zero

@@ -1,0 +1,89 @@
+"""The accountant of DP-SGD: calibrations that never overshoot, and bounds on their own side."""
+
+from __future__ import annotations
+
+import doctest
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.accounting import dp_sgd
+from workbench.accounting.dp_sgd import calibrate_noise_multiplier, epsilon, mu_to_run_epsilon
+from workbench.accounting.gaussian import epsilon_of_delta
+from workbench.errors import InputError
+
+SCHEDULE = {"sampling_probability": 0.1, "steps": 100}
+
+
+@given(
+    target=st.sampled_from([0.3, 1.0, 4.0]),
+    q=st.sampled_from([0.02, 0.1, 0.5, 1.0]),
+    steps=st.sampled_from([1, 20, 100]),
+    delta=st.sampled_from([1e-5, 1e-7]),
+)
+@settings(max_examples=12, deadline=None)
+def test_calibration_never_overshoots_and_is_nearly_tight(
+    target: float, q: float, steps: int, delta: float
+) -> None:
+    noise = calibrate_noise_multiplier(
+        target_epsilon=target, target_delta=delta, sampling_probability=q, steps=steps
+    )
+    schedule = {"sampling_probability": q, "steps": steps, "delta": delta}
+    assert epsilon(noise_multiplier=noise, **schedule) <= target
+    assert epsilon(noise_multiplier=noise * (1 - 1e-3), **schedule) > target
+
+
+def test_epsilon_falls_with_noise_and_delta_and_rises_with_steps_and_sampling() -> None:
+    base = epsilon(noise_multiplier=2.0, delta=1e-5, **SCHEDULE)
+    assert epsilon(noise_multiplier=2.2, delta=1e-5, **SCHEDULE) < base
+    assert epsilon(noise_multiplier=2.0, delta=1e-4, **SCHEDULE) < base
+    assert epsilon(noise_multiplier=2.0, delta=1e-5, sampling_probability=0.1, steps=120) > base
+    assert epsilon(noise_multiplier=2.0, delta=1e-5, sampling_probability=0.12, steps=100) > base
+
+
+def test_subsampling_at_nearly_one_meets_the_closed_form_at_one() -> None:
+    nearly = epsilon(noise_multiplier=5.0, sampling_probability=0.99999, steps=10, delta=1e-5)
+    exact = epsilon(noise_multiplier=5.0, sampling_probability=1.0, steps=10, delta=1e-5)
+    assert exact == pytest.approx(epsilon_of_delta(math.sqrt(10) / 5, 1e-5), rel=1e-12)
+    assert nearly == pytest.approx(exact, rel=1e-3)
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.3, 1.2])
+@pytest.mark.parametrize(("q", "steps"), [(0.05, 50), (0.25, 1), (0.25, 40), (1.0, 30)])
+def test_the_lower_bound_stays_below_the_upper_and_close_to_it(mu: float, q: float, steps: int) -> None:
+    lower = mu_to_run_epsilon(mu, sampling_probability=q, steps=steps, delta=1e-5)
+    upper = epsilon(noise_multiplier=1 / mu, sampling_probability=q, steps=steps, delta=1e-5)
+    assert lower <= upper * (1 + 1e-12)  # at q = 1 both are the closed form
+    assert lower == pytest.approx(upper, rel=0.01, abs=1e-3)
+
+
+def test_the_ends_of_the_lower_bound() -> None:
+    schedule = {"sampling_probability": 0.1, "steps": 10, "delta": 1e-5}
+    assert mu_to_run_epsilon(0.0, **schedule) == 0.0
+    assert mu_to_run_epsilon(-0.3, **schedule) == 0.0
+    assert mu_to_run_epsilon(math.inf, **schedule) == math.inf
+    assert math.isnan(mu_to_run_epsilon(math.nan, **schedule))
+    assert (
+        mu_to_run_epsilon(1e6, **schedule) == mu_to_run_epsilon(dp_sgd.LARGEST_RELEASE_MU, **schedule) > 100
+    )
+    single = mu_to_run_epsilon(1.0, sampling_probability=1.0, steps=1, delta=1e-5)
+    assert single == epsilon_of_delta(1.0, 1e-5)
+    # A record that is hardly ever sampled: delta covers even releases without any noise.
+    assert mu_to_run_epsilon(math.inf, sampling_probability=1e-7, steps=10, delta=1e-5) == 0.0
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(InputError, match=r"sampling_probability must be in \(0, 1\], got 1.5"):
+        epsilon(noise_multiplier=1.0, sampling_probability=1.5, steps=1, delta=1e-5)
+    with pytest.raises(InputError, match=r"noise_multiplier must be finite and > 0, got 0\.0"):
+        epsilon(noise_multiplier=0.0, delta=1e-5, **SCHEDULE)
+    with pytest.raises(InputError, match=r"target_epsilon must be finite and > 0, got -1\.0"):
+        calibrate_noise_multiplier(target_epsilon=-1.0, target_delta=1e-5, **SCHEDULE)
+    with pytest.raises(InputError, match="steps must be >= 1, got 0"):
+        mu_to_run_epsilon(1.0, sampling_probability=0.1, steps=0, delta=1e-5)
+
+
+def test_doctest() -> None:
+    assert doctest.testmod(dp_sgd).failed == 0
