@@ -1,11 +1,12 @@
 """Epsilon over all thresholds, from independent trials with class sizes that somebody fixed.
 
 With coin labels the nested guess sets of `guess_counts` search all thresholds at the price of an exact
-boundary-crossing probability. Fixed class sizes are turned into coin labels without an approximation: toss N
-coins of probability n1 / n, and give each coin the next unused member or non-member, in random order. As long as neither class runs out,
-that is a sample of independent (coin, score) pairs; where one does, the bound is 0. So the error probability is
-what it would be with unlimited data, and nothing is paid but the data left over. N is the largest number for
-which a class runs out with probability 0.002 at most, about n - 3 sqrt(n).
+boundary-crossing probability. Fixed class sizes are turned into coin labels without an approximation:
+toss N coins of probability n1 / n, and give each coin the next unused member or non-member, in random
+order. As long as neither class runs out, that is a sample of independent (coin, score) pairs; where one
+does, the bound is 0. So the error probability is what it would be with unlimited data, and nothing is
+paid but the data left over. N is the largest number for which a class runs out with probability 0.002 at
+most, about n - 3 sqrt(n).
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ import numpy as np
 from scipy.special import betainc
 
 from workbench.estimation._inputs import check_game, check_probability
-from workbench.estimation.one_run import SIDES, certain_if_independent, check_sides, guess_bound, ranked_labels
+from workbench.estimation.one_run import (
+    SIDES,
+    certain_if_independent,
+    check_sides,
+    guess_bound,
+    ranked_labels,
+)
 from workbench.interfaces import BoolArray, Bound, Family, FloatArray, Trials
 
 _RUN_OUT = 0.002
@@ -32,7 +39,8 @@ def _more_than(count: int, n: int, p: float) -> float:
 def coin_sample_size(n_members: int, n_nonmembers: int) -> tuple[int, float]:
     """Number of coins that the classes can serve, and the coin's probability of "member".
 
-    Sizes are rounded down (by less than a hundredth) to few distinct values, which makes tables reusable.
+    Sizes are rounded down (by less than a hundredth) to few distinct values, which makes tables
+    reusable.
 
     Args:
         n_members: Members at hand, at least 1.
@@ -64,12 +72,10 @@ def clopper_pearson_all(
     """Epsilon lower bound over all thresholds at both ends, for labels fixed in any way.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member.
-        members: Labels, shape `(n,)`.
-        delta: In [0, 1).
-        confidence: One-sided, in (0, 1).
-        generator: Tosses the coins of the resampling and breaks ties.
-        sides: Share of the error probability for guesses at `"both"` ends, the `"top"`, the `"bottom"`; fixed
+        scores: Shape `(n,)`, finite; higher means member. members: Labels, shape `(n,)`. delta: In [0,
+        1). confidence: One-sided, in (0, 1). generator: Tosses the coins of the resampling and breaks
+        ties. sides: Share of the error probability for guesses at `"both"` ends, the `"top"`, the
+        `"bottom"`; fixed
             before the scores are seen.
 
     Returns:

@@ -1,11 +1,12 @@
 """Epsilon from error rates at one threshold: fixed beforehand, or chosen on one half of the data.
 
-Under (epsilon, delta)-DP every threshold obeys TPR <= e^eps FPR + delta, and the same with the classes swapped:
-1 - FPR <= e^eps (1 - TPR) + delta. The textbook bound takes one Clopper-Pearson limit for each rate and pays for
-two. Here the two exact binomial p-values are combined instead, which loses less: at a hypothetical FPR q the
-p-value of the hits against e^eps q + delta and that of the false alarms against q are independent, so Fisher's
-product of the two is again a p-value; its supremum over all q is one for the whole hypothesis. The supremum is
-taken over intervals of q, on each of which both p-values are monotone, so it errs upwards, never down.
+Under (epsilon, delta)-DP every threshold obeys TPR <= e^eps FPR + delta, and the same with the classes
+swapped: 1 - FPR <= e^eps (1 - TPR) + delta. The textbook bound takes one Clopper-Pearson limit for each
+rate and pays for two. Here the two exact binomial p-values are combined instead, which loses less: at a
+hypothetical FPR q the p-value of the hits against e^eps q + delta and that of the false alarms against q
+are independent, so Fisher's product of the two is again a p-value; its supremum over all q is one for
+the whole hypothesis. The supremum is taken over intervals of q, on each of which both p-values are
+monotone, so it errs upwards, never down.
 
 Scores must be independent, and identically distributed within each class.
 """
@@ -18,8 +19,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betainc, betaincc, betaincinv, expit, ndtri
 
-from workbench.estimation._inputs import check_game, check_probability
 from workbench.errors import InputError
+from workbench.estimation._inputs import check_game, check_probability
 from workbench.interfaces import BoolArray, Bound, Family, FloatArray, Trials
 
 _TOLERANCE = 1e-3
@@ -27,7 +28,7 @@ _ASSUMPTION = "scores are independent, and identically distributed within each c
 
 
 def binomial_lower(successes: int, trials: int, significance: float) -> float:
-    """Clopper-Pearson lower limit of a success probability; exceeds the truth with probability <= significance."""
+    """Clopper-Pearson lower limit of a success probability; wrong with probability at most `significance`."""
     return float(betaincinv(successes, trials - successes + 1, significance)) if successes > 0 else 0.0
 
 
@@ -49,7 +50,7 @@ def _rates_grid(false_alarms: int, nonmembers: int) -> tuple[FloatArray, FloatAr
 
 @lru_cache(maxsize=65536)
 def ratio_lower(
-    hits: int, members: int, false_alarms: int, nonmembers: int, delta: float, significance: float
+    hits: int, members: int, false_alarms: int, nonmembers: int, *, delta: float, significance: float
 ) -> float:
     """Lower bound on the epsilon with P[hit] <= e^eps P[false alarm] + delta, one direction.
 
@@ -126,7 +127,7 @@ def clopper_pearson(
     return Bound(
         name="clopper_pearson",
         quantity="epsilon",
-        lower=max(ratio_lower(*counts, delta, share), ratio_lower(*swapped, delta, share)),
+        lower=max(ratio_lower(*c, delta=delta, significance=share) for c in (counts, swapped)),
         estimate=max(_plug_in(*counts, delta), _plug_in(*swapped, delta)),
         confidence=confidence,
         family=Family.ANY,
@@ -162,7 +163,9 @@ def half_split(labels: BoolArray, generator: np.random.Generator) -> BoolArray:
     return chosen
 
 
-def _best_threshold(values: FloatArray, labels: BoolArray, delta: float, confidence: float) -> tuple[float, bool]:
+def _best_threshold(
+    values: FloatArray, labels: BoolArray, delta: float, confidence: float
+) -> tuple[float, bool]:
     """The threshold and direction (True: hits of members) whose approximate lower bound is largest."""
     thresholds = np.unique(values)
     own, other = np.sort(values[labels]), np.sort(values[~labels])
@@ -217,7 +220,7 @@ def clopper_pearson_split(
     return Bound(
         name="clopper_pearson_split",
         quantity="epsilon",
-        lower=ratio_lower(*used, delta, 1.0 - confidence),
+        lower=ratio_lower(*used, delta=delta, significance=1.0 - confidence),
         estimate=_plug_in(*used, delta),
         confidence=confidence,
         family=Family.ANY,

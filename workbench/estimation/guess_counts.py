@@ -1,20 +1,22 @@
 """How many guesses of membership a pure-epsilon mechanism lets anyone get right, over nested guess sets.
 
-An attacker guesses "in" for the candidates with the highest scores and "out" for those with the lowest, first
-few, then more: nested guess sets of sizes fixed beforehand. If every label is an independent coin, the most that
-(epsilon, 0)-DP allows is that each guess is right with probability
+An attacker guesses "in" for the candidates with the highest scores and "out" for those with the lowest,
+first few, then more: nested guess sets of sizes fixed beforehand. If every label is an independent coin,
+the most that (epsilon, 0)-DP allows is that each guess is right with probability
 
     p_in  = prior e^eps / (1 - prior + prior e^eps)      for "in",
     p_out = (1 - prior) e^eps / (prior + (1 - prior) e^eps)   for "out",
 
-independently (the numbers right are stochastically dominated by these, jointly over the nested sets: reveal the
-labels one at a time; given the scores and the labels revealed, each posterior odds is at most e^eps times the
-prior odds). So the whole path of the attack is compared with a random walk whose law is known, and looking at
-every set size costs just what the exact boundary-crossing probability says, less than a union bound.
+independently (the numbers right are stochastically dominated by these, jointly over the nested sets:
+reveal the labels one at a time; given the scores and the labels revealed, each posterior odds is at most
+e^eps times the prior odds). So the whole path of the attack is compared with a random walk whose law is
+known, and looking at every set size costs just what the exact boundary-crossing probability says, less
+than a union bound.
 
-The statistic of a path is the largest Clopper-Pearson epsilon over the sets, at one nominal level; its exact
-distribution under the walk turns it into a bound. The statistic does not depend on the hypothesis and the walk
-grows with epsilon, hence the test is monotone in epsilon and its inversion is valid as it stands.
+The statistic of a path is the largest Clopper-Pearson epsilon over the sets, at one nominal level; its
+exact distribution under the walk turns it into a bound. The statistic does not depend on the hypothesis
+and the walk grows with epsilon, hence the test is monotone in epsilon and its inversion is valid as it
+stands.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def guess_probabilities(epsilon: float, prior: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class GuessSets:
-    """Nested guess sets: the g-th guesses "in" for the `ins[g]` highest scores, "out" for the `outs[g]` lowest."""
+    """Nested guess sets: the g-th says "in" of the `ins[g]` highest scores, "out" of the `outs[g]` lowest."""
 
     ins: tuple[int, ...]
     outs: tuple[int, ...]
@@ -144,14 +146,21 @@ def _binomial(n: int, p: float) -> tuple[int, FloatArray]:
     spread = 9.0 * math.sqrt(n * p * (1.0 - p)) + 40.0
     low, high = max(0, math.floor(n * p - spread)), min(n, math.ceil(n * p + spread))
     k = np.arange(low, high + 1, dtype=np.float64)
-    logs = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0) + k * math.log(p) + (n - k) * math.log1p(-p)
+    logs = (
+        gammaln(n + 1.0)
+        - gammaln(k + 1.0)
+        - gammaln(n - k + 1.0)
+        + k * math.log(p)
+        + (n - k) * math.log1p(-p)
+    )
     return low, np.asarray(np.exp(logs), dtype=np.float64)
 
 
 def crossing_probability(sets: GuessSets, epsilon: float, boundaries: IntArray) -> float:
     """Probability that the dominating walk reaches the boundary in at least one of the nested sets.
 
-    Exact up to rounding; what is trimmed from the tails (1e-14 a set) is added, so the value errs upwards.
+    Exact up to rounding; what is trimmed from the tails (1e-14 a set) is added, so the value errs
+    upwards.
 
     Args:
         sets: The nested guess sets.
@@ -197,7 +206,9 @@ class Certain:
 
 
 @lru_cache(maxsize=65536)
-def _invert(sets: GuessSets, certain: Certain, statistic: float, significance: float, nominal: float) -> float:
+def _invert(
+    sets: GuessSets, certain: Certain, statistic: float, significance: float, nominal: float
+) -> float:
     """Largest epsilon (to 0.002, downwards) that a path with this statistic rejects; 0 if none."""
     boundaries = sets.boundaries(statistic, nominal)
 
@@ -229,11 +240,10 @@ def epsilon_from_path(
     """Lower confidence bound on epsilon from the right guesses of all nested sets.
 
     Args:
-        sets: The nested sets, fixed before the labels were seen.
-        correct: Right guesses in each, shape `(sets,)`.
-        certain: The price of delta.
-        significance: Probability that the bound exceeds the true epsilon, at most.
-        floor: A bound that is known already; where this one cannot exceed it, 0 is returned without more work.
+        sets: The nested sets, fixed before the labels were seen. correct: Right guesses in each, shape
+        `(sets,)`. certain: The price of delta. significance: Probability that the bound exceeds the true
+        epsilon, at most. floor: A bound that is known already; where this one cannot exceed it, 0 is
+        returned without more work.
 
     Returns:
         epsilon >= 0.

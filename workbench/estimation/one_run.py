@@ -1,21 +1,24 @@
 """Epsilon from one training run: guesses of membership, against what any mechanism could allow.
 
-Labels are independent coins; scores may depend on each other in any way (one run, all canaries in it). The
-guesses go to the most extreme scores, in nested sets of pre-specified sizes (`guess_counts`), so the set that
-tells most is found without a union bound over sizes.
+Labels are independent coins; scores may depend on each other in any way (one run, all canaries in it).
+The guesses go to the most extreme scores, in nested sets of pre-specified sizes (`guess_counts`), so the
+set that tells most is found without a union bound over sizes.
 
-Delta (proof for one run). Let p be the chance that a guess is right under pure epsilon, C_i whether guess i is
-right. Reveal the labels in the order of their index. Given the scores t and the labels before i, guess i is right
-with probability at most p + x_i(t), where x_i is the excess of the posterior over p; by Bayes
-E[x_i] = (1 - p_in) prior * integral of (P - e^eps Q)_+ <= (1 - p_in) prior delta for an "in" guess, and
-(1 - p_out) (1 - prior) delta for an "out" guess. So C_i <= B_i + F_i with independent coins B_i of probability p
-and F_i in {0, 1} of which E[sum F_i] <= c n delta; c is largest at epsilon = 0, where it is prior (1 - prior) for guesses
-at one end and twice that (one half, for a fair coin) at both ends. By Markov, with probability at least 1 - c n delta / (k + 1) at most k guesses gain from delta, and
-every count is at most the pure walk's count + k. k is fixed from n, delta and the confidence beforehand so that the price is at most a
-fifth of the error probability; hence the bound stays useful where n delta is large.
+Delta (proof for one run). Let p be the chance that a guess is right under pure epsilon, C_i whether
+guess i is right. Reveal the labels in the order of their index. Given the scores t and the labels before
+i, guess i is right with probability at most p + x_i(t), where x_i is the excess of the posterior over p;
+by Bayes E[x_i] = (1 - p_in) prior * integral of (P - e^eps Q)_+ <= (1 - p_in) prior delta for an "in"
+guess, and (1 - p_out) (1 - prior) delta for an "out" guess. So C_i <= B_i + F_i with independent coins
+B_i of probability p and F_i in {0, 1} of which E[sum F_i] <= c n delta; c is largest at epsilon = 0,
+where it is prior (1 - prior) for guesses at one end and twice that (one half, for a fair coin) at both
+ends. By Markov, with probability at least 1 - c n delta / (k + 1) at most k guesses gain from delta, and
+every count is at most the pure walk's count + k. k is fixed from n, delta and the confidence beforehand
+so that the price is at most a fifth of the error probability; hence the bound stays useful where n delta
+is large.
 
-Source: Steinke, Nasr and Jagielski 2023, theorem 5.2 (fair coins, one set; its price is
-2 n delta max_i P[v > Binomial >= v - i] / i). The nested sets, the prior and the form of the price are ours, proved above.
+Source: Steinke, Nasr and Jagielski 2023, theorem 5.2 (fair coins, one set; its price is 2 n delta max_i
+P[v > Binomial >= v - i] / i). The nested sets, the prior and the form of the price are ours, proved
+above.
 """
 
 from __future__ import annotations
@@ -45,8 +48,9 @@ def certain_in_one_run(n: int, delta: float, prior: float, side: str, significan
 def certain_if_independent(n: int, delta: float, significance: float) -> Certain:
     """The price of delta where trials are independent: each is certain with probability delta at most.
 
-    Every (epsilon, delta)-DP pair is a post-processing of the one that reveals the label with probability
-    delta and else answers by pure-epsilon randomised response (Kairouz, Oh and Viswanath 2015, theorem 3.1).
+    Every (epsilon, delta)-DP pair is a post-processing of the one that reveals the label with
+    probability delta and else answers by pure-epsilon randomised response (Kairouz, Oh and Viswanath
+    2015, theorem 3.1).
     """
     if delta == 0.0:
         return Certain(shift=0, weights=(1.0,), price=0.0)
@@ -58,7 +62,13 @@ def certain_if_independent(n: int, delta: float, significance: float) -> Certain
     if enough > 3:
         return Certain(shift=enough, weights=(1.0,), price=price)
     k = np.arange(enough + 1, dtype=np.float64)
-    logs = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0) + k * math.log(delta) + (n - k) * math.log1p(-delta)
+    logs = (
+        gammaln(n + 1.0)
+        - gammaln(k + 1.0)
+        - gammaln(n - k + 1.0)
+        + k * math.log(delta)
+        + (n - k) * math.log1p(-delta)
+    )
     return Certain(shift=0, weights=tuple(np.exp(logs).tolist()), price=price)
 
 
@@ -73,7 +83,11 @@ def ranked_labels(scores: FloatArray, members: BoolArray, generator: np.random.G
 
 
 def guess_bound(
-    ranked: IntArray, certain_of: Mapping[str, Certain], prior: float, sides: Mapping[str, float], significance: float
+    ranked: IntArray,
+    certain_of: Mapping[str, Certain],
+    prior: float,
+    sides: Mapping[str, float],
+    significance: float,
 ) -> tuple[float, float]:
     """Best bound over the sides, each at its share of the error probability, and a plug-in estimate.
 
@@ -127,19 +141,17 @@ def one_run(
     """Epsilon lower bound from coin labels, whatever the dependence between the scores.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member.
-        members: Labels, shape `(n,)`: independent coins, tossed before the run.
-        delta: In [0, 1).
-        confidence: One-sided, in (0, 1).
-        prior: Probability of the label "member" in the coin, in (0, 1); not the observed share.
-        trials: `INDEPENDENT` where every score comes from its own release; delta then costs less.
-        sides: Share of the error probability for guesses at `"both"` ends, the `"top"`, the `"bottom"`; fixed
+        scores: Shape `(n,)`, finite; higher means member. members: Labels, shape `(n,)`: independent
+        coins, tossed before the run. delta: In [0, 1). confidence: One-sided, in (0, 1). prior:
+        Probability of the label "member" in the coin, in (0, 1); not the observed share. trials:
+        `INDEPENDENT` where every score comes from its own release; delta then costs less. sides: Share
+        of the error probability for guesses at `"both"` ends, the `"top"`, the `"bottom"`; fixed
             before the scores are seen.
         generator: Breaks ties; a fixed one by default (it knows nothing of the labels).
 
     Returns:
-        Bound on epsilon. It exceeds the true epsilon (for adding or removing one record) with probability at
-        most 1 - confidence.
+        Bound on epsilon. It exceeds the true epsilon (for adding or removing one record) with
+        probability at most 1 - confidence.
 
     Raises:
         InputError: unusable scores, labels, delta, confidence, prior or sides.
@@ -161,6 +173,8 @@ def one_run(
     }
     ranked = ranked_labels(values, labels, generator if generator is not None else np.random.default_rng(0))
     lower, estimate = guess_bound(ranked, certain_of, prior, sides, significance)
+    independent = trials is Trials.INDEPENDENT
+    dependence = "each score has its own release" if independent else "scores may depend on each other"
     coins = f"labels are independent coins with probability {prior:g} of membership"
     return Bound(
         name="one_run",
@@ -170,7 +184,7 @@ def one_run(
         confidence=confidence,
         family=Family.ANY,
         trials=trials,
-        assumption=f"{coins}; {'each score has its own release' if trials is Trials.INDEPENDENT else 'scores may depend on each other'}",
+        assumption=f"{coins}; {dependence}",
         n=n,
         delta=delta,
     )

@@ -1,0 +1,63 @@
+"""From attack scores to statements that hold with a stated confidence.
+
+Epsilon lower bounds live in `ESTIMATORS`, under one signature; metrics with intervals in `metrics`;
+tests in other currencies in `success`; what an experiment could have shown at best in `power`.
+
+| estimator | family | trials | labels |
+|---|---|---|---|
+| `clopper_pearson_split` | any | independent | any |
+| `clopper_pearson_all` | any | independent | any |
+| `one_run` | any | any dependence | independent fair coins |
+| `gaussian_location` | Gaussian release, scores as released | independent | any |
+| `gaussian_rank` | Gaussian trade-off curve, any increasing score | independent | any |
+
+>>> import numpy as np
+>>> generator = np.random.default_rng(1)
+>>> members = generator.random(1000) < 0.5
+>>> scores = generator.normal(size=1000) + members
+>>> bound = ESTIMATORS["one_run"](scores, members, delta=1e-5, confidence=0.95, generator=generator)
+>>> bound.quantity, bool(1.0 < bound.lower < 4.38)
+('epsilon', True)
+"""
+
+from __future__ import annotations
+
+from workbench.estimation.all_thresholds import clopper_pearson_all
+from workbench.estimation.clopper_pearson import clopper_pearson, clopper_pearson_split
+from workbench.estimation.estimators import ESTIMATORS, Estimator
+from workbench.estimation.gaussian_family import gaussian_location, gaussian_rank
+from workbench.estimation.metrics import (
+    accuracy,
+    advantage,
+    auc,
+    balanced_accuracy,
+    midpoint_threshold_metrics,
+    roc_curve,
+    tpr_at_fpr,
+)
+from workbench.estimation.one_run import one_run
+from workbench.estimation.power import perfect_attack_bound, trials_needed
+from workbench.estimation.success import TradeoffTest, success_lower, tradeoff_violation
+
+__all__ = [
+    "ESTIMATORS",
+    "Estimator",
+    "TradeoffTest",
+    "accuracy",
+    "advantage",
+    "auc",
+    "balanced_accuracy",
+    "clopper_pearson",
+    "clopper_pearson_all",
+    "clopper_pearson_split",
+    "gaussian_location",
+    "gaussian_rank",
+    "midpoint_threshold_metrics",
+    "one_run",
+    "perfect_attack_bound",
+    "roc_curve",
+    "success_lower",
+    "tpr_at_fpr",
+    "tradeoff_violation",
+    "trials_needed",
+]

@@ -1,0 +1,106 @@
+"""What the best of all attacks could have shown: the yardstick of UNDERPOWERED.
+
+A perfect attack separates members from non-members completely, with no noise in its scores. The bound
+that an estimator gives it is the most that an experiment of that size can ever show.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from workbench.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.estimation._inputs import check_probability
+from workbench.estimation.clopper_pearson import ratio_lower
+from workbench.estimation.estimators import ESTIMATORS
+
+_LARGEST = 2**19
+
+
+@lru_cache(maxsize=4096)
+def perfect_attack_bound(
+    n_members: int, n_nonmembers: int, *, delta: float, confidence: float, estimator: str
+) -> float:
+    """Epsilon bound that an estimator gives a perfect attack.
+
+    Args:
+        n_members: At least 1.
+        n_nonmembers: At least 1.
+        delta: In [0, 1).
+        confidence: One-sided, in (0, 1).
+        estimator: A key of `workbench.estimation.ESTIMATORS`, or `"clopper_pearson"`.
+
+    Returns:
+        epsilon >= 0; infinite for the Gaussian family, where no noise means no finite epsilon.
+
+    Raises:
+        InputError: unusable sizes, delta or confidence, or an unknown estimator.
+    """
+    if n_members < 1 or n_nonmembers < 1:
+        raise InputError(f"n_members and n_nonmembers must be at least 1, got {n_members} and {n_nonmembers}")
+    check_probability("delta", delta, zero_allowed=True)
+    check_probability("confidence", confidence)
+    significance = 1.0 - confidence
+    if estimator == "clopper_pearson":
+        pairs = ((n_members, n_nonmembers), (n_nonmembers, n_members))
+        share = significance / 2
+        return max(ratio_lower(up, up, 0, down, delta=delta, significance=share) for up, down in pairs)
+    if estimator == "clopper_pearson_split":
+        up, down = n_members - n_members // 2, n_nonmembers - n_nonmembers // 2
+        pairs = ((up, down), (down, up))
+        return max(ratio_lower(a, a, 0, b, delta=delta, significance=significance) for a, b in pairs)
+    if estimator not in ESTIMATORS:
+        raise InputError(
+            f"unknown estimator {estimator!r}; known: {', '.join(sorted([*ESTIMATORS, 'clopper_pearson']))}"
+        )
+    members = np.arange(n_members + n_nonmembers) < n_members
+    try:
+        return ESTIMATORS[estimator](
+            members.astype(np.float64),
+            members,
+            delta=delta,
+            confidence=confidence,
+            generator=np.random.default_rng(0),
+        ).lower
+    except UnsupportedError:
+        return math.inf
+
+
+@lru_cache(maxsize=1024)
+def trials_needed(epsilon: float, delta: float, confidence: float, estimator: str) -> int:
+    """Smallest number of trials (half members) with which a perfect attack's bound exceeds epsilon.
+
+    Args:
+        epsilon: The claim, finite, >= 0.
+        delta: In [0, 1).
+        confidence: One-sided, in (0, 1).
+        estimator: See `perfect_attack_bound`.
+
+    Returns:
+        An even number, at most a sixty-fourth too large.
+
+    Raises:
+        InputError: unusable epsilon, delta or confidence, or an unknown estimator.
+        InconclusiveError: no number up to 2^20 would do.
+    """
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise InputError(f"epsilon must be finite and at least 0, got {epsilon!r}")
+
+    def reaches(half: int) -> bool:
+        bound = perfect_attack_bound(half, half, delta=delta, confidence=confidence, estimator=estimator)
+        return bound > epsilon
+
+    high = 2
+    while not reaches(high):
+        if high >= _LARGEST:
+            raise InconclusiveError(
+                f"no {estimator} experiment of up to {2 * _LARGEST} trials reaches epsilon {epsilon:g}"
+            )
+        high *= 2
+    low = high // 2
+    while high - low > max(1, high // 64):
+        middle = (low + high) // 2
+        low, high = (low, middle) if reaches(middle) else (middle, high)
+    return 2 * high

@@ -1,0 +1,168 @@
+"""Bounds for claims that are not stated in epsilon: success probability, and any trade-off curve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betainc, betaincinv, expit
+
+from workbench.errors import InputError
+from workbench.estimation._inputs import check_game, check_probability
+from workbench.estimation.clopper_pearson import binomial_lower, half_split
+from workbench.estimation.one_run import ranked_labels
+from workbench.interfaces import BoolArray, Bound, Family, FloatArray, Guarantee, IntArray, Trials
+
+_GROWTH = 1.5
+_LEVELS = expit(np.linspace(-25.0, 25.0, 401))
+
+
+def success_lower(
+    scores: FloatArray, members: BoolArray, *, confidence: float, generator: np.random.Generator
+) -> Bound:
+    """Lower bound on the probability of guessing membership right, for `Guarantee.max_success`.
+
+    The threshold is chosen on a random half of each class, the right guesses of the other half give the
+    bound. With labels of fixed number the count is a sum of two binomials, whose tail a binomial of the
+    same mean dominates (Hoeffding 1956, theorem 4); with coin labels it is binomial.
+
+    Args:
+        scores: Shape `(n,)`, finite; higher means member; independent trials.
+        members: Labels, shape `(n,)`; at least two of each class. Their share is the prior of the game.
+        confidence: One-sided, in (0, 1).
+        generator: Draws the halves.
+
+    Returns:
+        Bound on `"success"`; exceeds the truth with probability at most 1 - confidence.
+
+    Raises:
+        InputError: unusable scores, labels or confidence.
+    """
+    values, labels = check_game(scores, members)
+    check_probability("confidence", confidence)
+    if min(int(labels.sum()), int(np.sum(~labels))) < 2:
+        raise InputError("members must hold at least two of each class to be split into halves")
+    first = half_split(labels, generator)
+    order = np.argsort(values[first], kind="stable")
+    ranked, sorted_labels = values[first][order], labels[first][order]
+    # Right guesses if the i lowest are called non-members; a cut inside a tie is no threshold.
+    right = np.concatenate([[0], np.cumsum(~sorted_labels)]) + sorted_labels.sum()
+    right = right - np.concatenate([[0], np.cumsum(sorted_labels)])
+    is_cut = np.concatenate([[True], ranked[1:] > ranked[:-1], [True]])
+    at = int(np.argmax(np.where(is_cut, right, -1)))
+    if at in (0, ranked.size):
+        threshold = -np.inf if at == 0 else np.inf
+    else:
+        threshold = (ranked[at - 1] + ranked[at]) / 2
+    judged_labels = labels[~first]
+    correct = int(np.sum((values[~first] >= threshold) == judged_labels))
+    return Bound(
+        name="success_lower",
+        quantity="success",
+        lower=binomial_lower(correct, judged_labels.size, 1.0 - confidence),
+        estimate=correct / judged_labels.size,
+        confidence=confidence,
+        family=Family.ANY,
+        trials=Trials.INDEPENDENT,
+        assumption="scores are independent; threshold chosen on a random half, judged on the other",
+        n=values.size,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TradeoffTest:
+    """Result of `tradeoff_violation`.
+
+    Attributes:
+        p_value: Valid p-value of "the guarantee holds", over all thresholds and both directions.
+        rejected: Whether it is at most the significance.
+        significance: Error probability of the test.
+        fpr: Observed false-positive rate at the most telling threshold (of the telling direction).
+        tpr: Observed true-positive rate there.
+        max_tpr: What the guarantee allows at that FPR.
+        n: Number of scores.
+    """
+
+    p_value: float
+    rejected: bool
+    significance: float
+    fpr: float
+    tpr: float
+    max_tpr: float
+    n: int
+
+
+def _grid(n: int) -> IntArray:
+    """Ranks 1, 2, 3, ... growing by half, up to n."""
+    ranks = [1]
+    while ranks[-1] < n:
+        ranks.append(min(n, max(ranks[-1] + 1, round(ranks[-1] * _GROWTH))))
+    return np.asarray(ranks, dtype=np.int64)
+
+
+def _p_values(ranked: IntArray, guarantee: Guarantee) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """For each rank k: P[as many members above the k-th highest non-member], if the guarantee is tight.
+
+    The FPR there is Beta(k, n0 + 1 - k), and given it each member lies above with probability
+    max_tpr(FPR) at most. The mean over the FPR is taken cell by cell at the cell's upper end, so it errs
+    upwards.
+
+    Returns:
+        p-values, observed FPR (k / n0) and TPR, each of shape `(ranks,)`.
+    """
+    n1 = int(ranked.sum())
+    n0 = ranked.size - n1
+    above = np.cumsum(ranked)[ranked == 0]
+    ranks = _grid(n0)
+    hits = above[ranks - 1]
+    upper_ends = np.append(_LEVELS, 1.0)
+    weights = np.diff(np.concatenate([[0.0], upper_ends]))
+    p = np.ones(ranks.size)
+    for i, (k, v) in enumerate(zip(ranks.tolist(), hits.tolist(), strict=True)):
+        if v == 0:
+            continue
+        rates = np.append(betaincinv(k, n0 + 1.0 - k, _LEVELS), 1.0)
+        allowed = np.clip(guarantee.max_tpr(rates), 0.0, 1.0)
+        p[i] = float(weights @ betainc(v, n1 - v + 1.0, allowed))
+    return p, ranks / n0, hits / n1
+
+
+def tradeoff_violation(
+    scores: FloatArray,
+    members: BoolArray,
+    guarantee: Guarantee,
+    *,
+    significance: float,
+    generator: np.random.Generator | None = None,
+) -> TradeoffTest:
+    """Tests TPR <= guarantee.max_tpr(FPR) over a geometric grid of thresholds, in both directions.
+
+    For guarantees that hold for the pair of worlds in either order: the second direction swaps members
+    and non-members. Bonferroni over thresholds and directions.
+
+    Args:
+        scores: Shape `(n,)`, finite; higher means member; independent, identically distributed in each
+        class. members: Labels, shape `(n,)`. guarantee: Must have a trade-off curve. significance: In
+        (0, 1); probability that a true guarantee is rejected, at most. generator: Breaks ties; a fixed
+        one by default.
+
+    Raises:
+        InputError: unusable scores, labels or significance.
+        UnsupportedError: the guarantee has no trade-off curve.
+    """
+    values, labels = check_game(scores, members)
+    check_probability("significance", significance)
+    ranked = ranked_labels(values, labels, generator if generator is not None else np.random.default_rng(0))
+    found = [_p_values(ranked, guarantee), _p_values(1 - ranked[::-1], guarantee)]
+    p, fpr, tpr = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    at = int(np.argmin(p))
+    p_value = min(1.0, float(p[at]) * p.size)
+    return TradeoffTest(
+        p_value=p_value,
+        rejected=p_value <= significance,
+        significance=significance,
+        fpr=float(fpr[at]),
+        tpr=float(tpr[at]),
+        max_tpr=float(guarantee.max_tpr(fpr[at : at + 1])[0]),
+        n=values.size,
+    )
