@@ -1,0 +1,43 @@
+"""Handwritten digits, 8 x 8 pixels, as shipped with scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from workbench.data._parts import checked_seed, part_sizes, split, without_duplicates
+from workbench.interfaces import Corpus, Record
+from workbench.registry import register
+
+BRIGHTEST = 16.0
+"""Largest pixel value of the data set; pixels are scaled by it to [0, 1]."""
+
+
+@register("corpus", "digits")
+def digits(*, size: int, seed: int, held_out: int | None = None, public: int | None = None) -> Corpus:
+    """1,797 handwritten digits of 8 x 8 pixels (scikit-learn); images, ten classes.
+
+    Args:
+        size: Number of candidate records.
+        seed: Seed of the split.
+        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
+        public: Number of public records, likewise.
+
+    Raises:
+        InputError: a size is unusable, or more than 1,797 images are wanted.
+    """
+    sizes = part_sizes(size, held_out, public)
+    data = load_digits()
+    pixels = (np.asarray(data.data, dtype=np.float32) / np.float32(BRIGHTEST)).tolist()
+    records = without_duplicates(
+        Record(id=f"digits-{i:04d}", image=tuple(row), label=int(label))
+        for i, (row, label) in enumerate(zip(pixels, data.target, strict=True))
+    )
+    parts = split(records, sizes, checked_seed(seed), "the digits data set")
+    return Corpus(
+        name="digits",
+        kind="image",
+        classes=10,
+        origin="scikit-learn's load_digits: test part of the UCI optical recognition of handwritten digits set",
+        **parts._asdict(),
+    )
