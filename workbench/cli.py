@@ -116,3 +116,7 @@ def _complain(message: str, code: int) -> int:
     """Print one line on the error stream, whatever the message holds."""
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
