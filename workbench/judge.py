@@ -13,19 +13,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.stats import mannwhitneyu
 
+from workbench import estimation
 from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, NoGuarantee, RenyiDP
 from workbench.accounting import dp_sgd as accountant
 from workbench.accounting.gaussian import epsilon_of_delta
-from workbench.errors import InputError, UnsupportedError
-from workbench.estimation import ESTIMATORS, metrics, power
+from workbench.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.estimation import ESTIMATORS
 from workbench.estimation.blind import blind_p_value
 from workbench.interfaces import (
     Adjacency,
+    BoolArray,
     Bound,
     Claim,
     Evidence,
     Family,
+    FloatArray,
     Guarantee,
     Interval,
     Trials,
@@ -45,10 +49,16 @@ GAUSSIAN_SHARE = 0.8
 
 @dataclass(frozen=True, kw_only=True)
 class _Test:
-    """One deciding bound: how it is computed, and the most that a perfect attack could get from it."""
+    """One deciding bound: how it is computed from scores."""
 
-    compute: Callable[[], Bound]
-    reachable: Callable[[int, int], float]
+    compute: Callable[[FloatArray], Bound]
+
+    def reachable(self, members: BoolArray) -> float:
+        """What scores that equal the labels would give; infinite where no noise means no finite bound."""
+        try:
+            return self.compute(members.astype(np.float64)).lower
+        except UnsupportedError:
+            return math.inf
 
 
 def implied_epsilon(guarantee: Guarantee) -> ApproximateDP:
@@ -106,9 +116,10 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
 def _broken_assumptions(evidence: Evidence, generator: np.random.Generator) -> list[str]:
     """What makes the evidence worthless, each with the figure that shows it."""
     broken = []
-    p_inverted = metrics.auc_below_half_p_value(evidence.scores, evidence.members)
+    inside, outside = evidence.scores[evidence.members], evidence.scores[~evidence.members]
+    p_inverted = float(mannwhitneyu(inside, outside, alternative="less").pvalue)
     if p_inverted < INVALID_SIGNIFICANCE:
-        auc = metrics.auc(evidence.scores, evidence.members, confidence=0.95).estimate
+        auc = estimation.auc(evidence.scores, evidence.members, confidence=0.95).estimate
         broken.append(
             f"the AUC is {auc:.3f}, significantly below one half (p = {p_inverted:.1e}): higher scores must "
             "mean member, so the scores or the labels are inverted"
@@ -127,11 +138,11 @@ def _metrics(evidence: Evidence, confidence: float) -> tuple[Interval, ...]:
     """The field's usual metrics with intervals that cover."""
     scores, members = evidence.scores, evidence.members
     return (
-        metrics.auc(scores, members, confidence=confidence),
-        metrics.advantage(scores, members, confidence=confidence),
-        metrics.accuracy(scores, members, confidence=confidence),
-        metrics.tpr_at_fpr(scores, members, fpr=0.01, confidence=confidence),
-        metrics.tpr_at_fpr(scores, members, fpr=0.001, confidence=confidence),
+        estimation.auc(scores, members, confidence=confidence),
+        estimation.advantage(scores, members, confidence=confidence),
+        estimation.accuracy(scores, members, confidence=confidence),
+        estimation.tpr_at_fpr(scores, members, fpr=0.01, confidence=confidence),
+        estimation.tpr_at_fpr(scores, members, fpr=0.001, confidence=confidence),
     )
 
 
@@ -145,13 +156,15 @@ def _judge_success(
             "scores of one run cannot test it (trials must be independent, got one-run)"
         )
     allowed = claim.guarantee.max_success(evidence.game.prior)
-    bound = ESTIMATORS["success"](
-        evidence.scores, evidence.members, delta=0.0, confidence=confidence, generator=generator
+    test = _Test(
+        compute=lambda scores: estimation.success_lower(
+            scores, evidence.members, confidence=confidence, generator=generator
+        )
     )
-    positives, negatives = _counts(evidence)
-    reachable = power.perfect_success_bound(positives, negatives, confidence=confidence)
+    bound, reachable = test.compute(evidence.scores), test.reachable(evidence.members)
     quantity = f"a membership success of {allowed:.4f} at prior {evidence.game.prior:g}"
-    needed = power.trials_needed_for_success(allowed, confidence=confidence) if allowed < 1.0 else None
+    # Half of the trials choose the threshold; all of the other half right is a tail of allowed^(n / 2).
+    needed = 2 * math.ceil(math.log(1.0 - confidence) / math.log(allowed)) + 2 if allowed < 1.0 else None
     return _decide(
         claim,
         evidence,
@@ -174,11 +187,10 @@ def _judge_epsilon(
     bounds, refused = [], []
     for test in tests:
         try:
-            bounds.append(test.compute())
+            bounds.append(test.compute(evidence.scores))
         except UnsupportedError as error:
             refused.append(str(error))
-    positives, negatives = _counts(evidence)
-    reachable = max(test.reachable(positives, negatives) for test in tests)
+    reachable = max(test.reachable(evidence.members) for test in tests)
     needed = None
     if reachable <= stated.epsilon:
         needed = _trials_needed(stated, evidence, confidence)
@@ -196,71 +208,79 @@ def _judge_epsilon(
     return replace(verdict, reasons=tuple(refused))
 
 
-def _counts(evidence: Evidence) -> tuple[int, int]:
-    positives = int(np.sum(evidence.members))
-    return positives, int(evidence.members.size - positives)
-
-
 def _deciding_tests(
     stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
 ) -> list[_Test]:
     """The bounds that decide, with the error probability split between them."""
     game, error = evidence.game, 1.0 - confidence
     if game.trials is Trials.ONE_RUN:
-        return [_free_test("one_run", stated, evidence, confidence, generator)]
-    if game.family is not Family.GAUSSIAN:
-        return [_free_test("clopper_pearson_all", stated, evidence, confidence, generator)]
-    gaussian = _gaussian_test(stated, evidence, 1.0 - GAUSSIAN_SHARE * error, generator)
-    free_confidence = 1.0 - (1.0 - GAUSSIAN_SHARE) * error
-    return [gaussian, _free_test("clopper_pearson_all", stated, evidence, free_confidence, generator)]
+        return [
+            _Test(
+                compute=lambda scores: estimation.one_run(
+                    scores,
+                    evidence.members,
+                    delta=stated.delta,
+                    confidence=confidence,
+                    prior=game.prior,
+                    generator=generator,
+                )
+            )
+        ]
+    if game.family is not Family.GAUSSIAN or stated.delta == 0.0:
+        return [_free_test(stated, evidence, confidence, generator)]
+    gaussian = _gaussian_test(stated, evidence, 1.0 - GAUSSIAN_SHARE * error)
+    return [gaussian, _free_test(stated, evidence, 1.0 - (1.0 - GAUSSIAN_SHARE) * error, generator)]
 
 
 def _free_test(
-    name: str, stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
-) -> _Test:
-    """A bound that assumes no family; one release is carried to its run by the sampling probability.
-
-    A record takes part in a given step with probability q, so an event with P_in >= e^a P_out + b under
-    participation has P_run >= (1 + q (e^a - 1)) P_out + q b in the whole run's output.
-    """
-    q = evidence.game.sampling_probability if evidence.game.is_single_release else 1.0
-    release_delta = min(stated.delta / q, 0.5)
-
-    def to_run(epsilon: float) -> float:
-        if q == 1.0 or math.isinf(epsilon):
-            return epsilon
-        return float(np.logaddexp(math.log1p(-q), math.log(q) + epsilon))
-
-    def compute() -> Bound:
-        bound = ESTIMATORS[name](
-            evidence.scores, evidence.members, delta=release_delta, confidence=confidence, generator=generator
-        )
-        if not evidence.game.is_single_release:
-            return bound
-        assumption = (
-            f"{bound.assumption}; carried from one release to the run by the sampling probability q = {q:g}"
-        )
-        return replace(
-            bound,
-            lower=to_run(bound.lower),
-            estimate=to_run(bound.estimate),
-            delta=stated.delta,
-            assumption=assumption,
-        )
-
-    def reachable(positives: int, negatives: int) -> float:
-        return to_run(
-            power.perfect_attack_bound(
-                positives, negatives, delta=release_delta, confidence=confidence, estimator=name
-            )
-        )
-
-    return _Test(compute=compute, reachable=reachable)
-
-
-def _gaussian_test(
     stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
 ) -> _Test:
+    """A bound from independent trials that assumes no family.
+
+    One release is carried to its run by the sampling probability: a record takes part in a given step with
+    probability q, so an event with P_in >= e^a P_out + b under participation has
+    P_run >= (1 + q (e^a - 1)) P_out + q b in the whole run's output. The other direction does not carry over
+    like this, so guesses "in" alone are used.
+    """
+    game = evidence.game
+    if not game.is_single_release:
+        return _Test(
+            compute=lambda scores: estimation.clopper_pearson_all(
+                scores, evidence.members, delta=stated.delta, confidence=confidence, generator=generator
+            )
+        )
+    q = game.sampling_probability
+    release_delta = min(stated.delta / q, 0.5)
+
+    def compute(scores: FloatArray) -> Bound:
+        bound = estimation.clopper_pearson_all(
+            scores,
+            evidence.members,
+            delta=release_delta,
+            confidence=confidence,
+            generator=generator,
+            sides={"top": 1.0},
+        )
+        carried = f"; carried from one release to the run by the sampling probability q = {q:g}"
+        return replace(
+            bound,
+            lower=_with_participation(bound.lower, q),
+            estimate=_with_participation(bound.estimate, q),
+            delta=stated.delta,
+            assumption=bound.assumption + carried,
+        )
+
+    return _Test(compute=compute)
+
+
+def _with_participation(epsilon: float, q: float) -> float:
+    """log(1 + q (e^epsilon - 1)), stably: the epsilon of a release that holds the record with probability q."""
+    if q == 1.0 or math.isnan(epsilon):
+        return epsilon
+    return float(np.logaddexp(math.log1p(-q), math.log(q) + epsilon))
+
+
+def _gaussian_test(stated: ApproximateDP, evidence: Evidence, confidence: float) -> _Test:
     """The Gaussian bound of one release, composed to the run by the accountant."""
     game = evidence.game
 
@@ -269,11 +289,10 @@ def _gaussian_test(
             mu, sampling_probability=game.sampling_probability, steps=game.steps, delta=stated.delta
         )
 
-    def compute() -> Bound:
-        release = ESTIMATORS["gaussian_location_mu"](
-            evidence.scores, evidence.members, delta=stated.delta, confidence=confidence, generator=generator
+    def compute(scores: FloatArray) -> Bound:
+        release = estimation.gaussian_location(
+            scores, evidence.members, delta=stated.delta, confidence=confidence, quantity="mu"
         )
-        family = Family.SUBSAMPLED_GAUSSIAN if game.is_single_release else Family.GAUSSIAN
         composed = (
             f"; mu >= {release.lower:.4g} of one release composed over T = {game.steps} releases with "
             f"sampling probability q = {game.sampling_probability:g} by dp-accounting's PLD (optimistic)"
@@ -284,15 +303,11 @@ def _gaussian_test(
             lower=run_epsilon(release.lower),
             estimate=run_epsilon(release.estimate),
             delta=stated.delta,
-            family=family,
+            family=Family.SUBSAMPLED_GAUSSIAN if game.is_single_release else Family.GAUSSIAN,
             assumption=release.assumption + (composed if game.is_single_release else ""),
         )
 
-    def reachable(positives: int, negatives: int) -> float:
-        # Two separated samples give any mu; a variance needs two values in each class.
-        return math.inf if min(positives, negatives) >= 2 else 0.0
-
-    return _Test(compute=compute, reachable=reachable)
+    return _Test(compute=compute)
 
 
 def _informative_bounds(
@@ -325,10 +340,11 @@ def _trials_needed(stated: ApproximateDP, evidence: Evidence, confidence: float)
     """How many trials a perfect attack would have needed for the deciding family-free bound."""
     name = "one_run" if evidence.game.trials is Trials.ONE_RUN else "clopper_pearson_all"
     q = evidence.game.sampling_probability if evidence.game.is_single_release else 1.0
-    epsilon = math.log1p(math.expm1(stated.epsilon) / q)
-    return power.trials_needed(
-        epsilon, delta=min(stated.delta / q, 0.5), confidence=confidence, estimator=name
-    )
+    epsilon = stated.epsilon if q == 1.0 else math.log1p(math.expm1(min(stated.epsilon, 700.0)) / q)
+    try:
+        return estimation.trials_needed(epsilon, min(stated.delta / q, 0.5), confidence, name)
+    except InconclusiveError:
+        return None  # More than any experiment could hold; the verdict then names no number.
 
 
 def _subject_of(claim: Claim) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ from workbench.interfaces import (
 from workbench.judge import combine, judge
 from workbench.shadows import shadow_memberships
 from workbench.store import Store, plain, write_atomically
-from workbench.workers import AttackJob, TrainingJob, TrainingSetup, stream
+from workbench.user_training import GAME, UserTraining
+from workbench.workers import AttackJob, TrainingJob, TrainingSetup, UserJob, stream
 
 REPORT_SCHEMA = 1
 
@@ -341,6 +342,67 @@ def _report(
         "subjects": subjects,
         "cost": {"seconds": (now - started).total_seconds()},
     }
+
+
+def audit_training(
+    function_spec: str,
+    settings: AuditSettings,
+    *,
+    runs: int,
+    out: Path,
+    command: str,
+    progress: Progress | None = None,
+) -> dict[str, JSON]:
+    """Audit a user's training function: flip coins, let it train, and score every candidate.
+
+    Args:
+        function_spec: `path/to/file.py:function`; the contract is in `workbench.user_training`.
+        settings: Claim, corpus, candidates, seed and confidence are used.
+        runs: Independent trainings, each with fresh coins; their scores are pooled.
+        out: Folder; the store lies in `out/store`.
+        command: The command line, for the report.
+        progress: Told of each finished run.
+
+    Returns:
+        The report record.
+
+    Raises:
+        InputError: the function cannot be loaded, fails, or breaks its contract.
+        UnsupportedError: scores of one run cannot judge the claim's currency.
+    """
+    if runs < 1:
+        raise InputError(f"runs must be at least 1, got {runs}")
+    started = datetime.now(UTC)
+    training = UserTraining(function_spec)
+    setup = replace(
+        settings.setup("user", {}), attack_parameters={"loss": settings.attack_parameters.get("loss", {})}
+    )
+    engine = Engine(Store(out / "store"), settings.workers, progress)
+    jobs = []
+    for run in range(runs):
+        coins = stream(settings.seed, "coins", run).random(settings.candidates) < 0.5
+        payload = UserJob(setup=setup, spec=function_spec, included=tuple(coins.tolist()), run=run)
+        identity = {"kind": "user", "source": training.source_sha256, "job": plain(payload)}
+        jobs.append(Job(identity=identity, payload=payload))
+    records = engine.run("training", jobs, workers.train_user, keeps_folder=False)
+    engine.store.sweep()
+    candidates, _ = workers.prepare(setup)
+    texts = tuple(record.text for record in candidates) if runs == 1 and candidates[0].text else ()
+    evidence = Evidence(
+        scores=np.concatenate([np.array(record["scores"], dtype=np.float64) for record in records]),
+        members=np.concatenate([np.array(job.payload.included, dtype=bool) for job in jobs]),
+        game=GAME,
+        attack="scores of the trained model",
+        blind_texts=texts,
+        seeds={"audit": settings.seed},
+        cost={"seconds": sum(float(record["cost"]["seconds"]) for record in records)},
+        details={"runs": float(runs)},
+    )
+    name = function_spec.rpartition(":")[2]
+    subject = judged_subject(
+        name, "user", settings.claim, [evidence], confidence=settings.confidence, seed=settings.seed
+    )
+    return _report(settings, [subject], command=command, started=started)
 
 
 def audit_scores(

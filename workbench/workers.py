@@ -40,6 +40,7 @@ from workbench.interfaces import (
     Subject,
     Trials,
 )
+from workbench.user_training import UserTraining
 
 Parameters = Mapping[str, Any]
 
@@ -107,6 +108,16 @@ class AttackJob:
     target_included: tuple[bool, ...]
     shadows: tuple[Path, ...] = ()
     shadow_included: tuple[tuple[bool, ...], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserJob:
+    """Let a user's function train on the included candidates, and score all of them."""
+
+    setup: TrainingSetup
+    spec: str
+    included: tuple[bool, ...]
+    run: int
 
 
 @lru_cache(maxsize=4)
@@ -311,6 +322,22 @@ def _play_releases(job: AttackJob, attacker: Attack, target: Subject) -> list[di
             }
         )
     return results
+
+
+def train_user(job: UserJob, scratch: Path | None = None) -> dict[str, Any]:
+    """Run a user's training function once.
+
+    Returns:
+        `scores` of all candidates, and `cost`.
+
+    Raises:
+        InputError: the function fails or breaks its contract.
+    """
+    started = time.perf_counter()
+    candidates, _ = prepare(job.setup)
+    seed = stream_seed(job.setup.seed, "training", job.run)
+    scores = UserTraining(job.spec).scores(candidates, np.array(job.included, dtype=bool), seed)
+    return {"scores": scores, "cost": _cost(started)}
 
 
 def start_worker() -> None:

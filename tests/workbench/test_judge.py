@@ -1,0 +1,241 @@
+"""The judge: each verdict for its reason, in each currency and game, and no false refutation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from workbench.accounting import (
+    ApproximateDP,
+    GaussianDP,
+    MutualInformation,
+    NoGuarantee,
+    RenyiDP,
+)
+from workbench.accounting.dp_sgd import calibrate_noise_multiplier
+from workbench.errors import InputError, UnsupportedError
+from workbench.interfaces import (
+    Adjacency,
+    Claim,
+    Evidence,
+    Family,
+    Game,
+    Guarantee,
+    Released,
+    Secret,
+    Trials,
+    Verdict,
+    VerdictKind,
+)
+from workbench.judge import combine, implied_epsilon, judge
+
+
+def make_claim(guarantee: Guarantee) -> Claim:
+    about = guarantee.secret if isinstance(guarantee, MutualInformation) else Adjacency.ADD_REMOVE
+    return Claim(guarantee=guarantee, about=about, released=Released.SCORES, source="the test")
+
+
+EPSILON_ONE = make_claim(ApproximateDP(epsilon=1.0, delta=1e-5))
+
+
+def make_evidence(
+    shift: float,
+    *,
+    n: int = 1000,
+    seed: int = 0,
+    trials: Trials = Trials.ONE_RUN,
+    texts: bool = False,
+    **game: object,
+) -> Evidence:
+    """Unit normals, shifted for members; a text of the record's number, which tells nothing."""
+    generator = np.random.default_rng(seed)
+    members = generator.random(n) < 0.5
+    scores = generator.normal(size=n) + shift * members
+    return Evidence(
+        scores=scores,
+        members=members,
+        game=Game(description="a test", trials=trials, **game),  # type: ignore[arg-type]
+        attack="test",
+        blind_texts=tuple(f"record {i}" for i in range(n)) if texts else (),
+    )
+
+
+def judged(claim: Claim, evidence: Evidence, confidence: float = 0.95) -> Verdict:
+    return judge(claim, evidence, confidence=confidence, generator=np.random.default_rng(1))
+
+
+@pytest.mark.parametrize("trials", list(Trials))
+def test_separated_scores_refute_and_noise_does_not(trials: Trials) -> None:
+    refuted = judged(EPSILON_ONE, make_evidence(4.0, trials=trials))
+    assert refuted.kind is VerdictKind.REFUTED
+    assert refuted.bound is not None
+    assert refuted.bound.lower > 1.0
+    for said in ("REFUTED", "95 %", "epsilon = 1", "delta = 1e-05", "add-remove", str(trials), "any (eps"):
+        assert said in refuted.sentence
+    kept = judged(EPSILON_ONE, make_evidence(0.0, trials=trials))
+    assert kept.kind is VerdictKind.NOT_REFUTED
+    assert "does not show that the claim is true" in kept.sentence
+    assert {interval.name for interval in kept.intervals} >= {"auc", "advantage", "accuracy"}
+
+
+def test_a_claim_out_of_reach_is_underpowered_and_says_how_many_trials_would_do() -> None:
+    claim = make_claim(ApproximateDP(epsilon=6.0, delta=1e-5))
+    verdict = judged(claim, make_evidence(50.0, n=60))
+    assert verdict.kind is VerdictKind.UNDERPOWERED
+    assert verdict.trials_needed is not None
+    assert verdict.trials_needed > 60
+    # Coins rarely fall evenly, and the number is for even classes.
+    enough = make_evidence(50.0, n=round(1.25 * verdict.trials_needed))
+    assert judged(claim, enough).kind is VerdictKind.REFUTED
+
+
+def test_inverted_scores_are_invalid_though_they_separate() -> None:
+    verdict = judged(EPSILON_ONE, make_evidence(-3.0))
+    assert verdict.kind is VerdictKind.INVALID
+    assert "below one half" in verdict.sentence
+    assert verdict.bound is None
+
+
+def test_a_shift_that_a_blind_classifier_sees_is_invalid() -> None:
+    evidence = make_evidence(4.0, n=400, texts=True)
+    assert judged(EPSILON_ONE, evidence).kind is VerdictKind.REFUTED
+    texts = tuple(
+        f"record {i} of {'2019' if inside else '2024'}" for i, inside in enumerate(evidence.members)
+    )
+    shifted = Evidence(
+        scores=evidence.scores,
+        members=evidence.members,
+        game=evidence.game,
+        attack="test",
+        blind_texts=texts,
+    )
+    verdict = judged(EPSILON_ONE, shifted)
+    assert verdict.kind is VerdictKind.INVALID
+    assert "different distributions" in verdict.sentence
+
+
+def test_mutual_information_is_judged_by_success_over_independent_trials() -> None:
+    claim = make_claim(MutualInformation(nats=1 / 128, secret=Secret.RECORD))
+    independent = make_evidence(2.0, trials=Trials.INDEPENDENT)
+    refuted = judged(claim, independent)
+    assert refuted.kind is VerdictKind.REFUTED
+    assert "success" in refuted.sentence
+    assert judged(claim, make_evidence(0.0, trials=Trials.INDEPENDENT)).kind is VerdictKind.NOT_REFUTED
+    tiny = make_evidence(20.0, n=12, trials=Trials.INDEPENDENT)
+    strict = make_claim(MutualInformation(nats=0.6, secret=Secret.RECORD))
+    assert judged(strict, tiny).kind is VerdictKind.UNDERPOWERED
+    with pytest.raises(UnsupportedError, match="trials must be independent, got one-run"):
+        judged(claim, make_evidence(2.0))
+
+
+@pytest.mark.parametrize("guarantee", [GaussianDP(mu=0.3), RenyiDP(alpha=20.0, epsilon=0.3)])
+def test_other_currencies_are_judged_by_what_they_imply(guarantee: Guarantee) -> None:
+    stated = implied_epsilon(guarantee)
+    assert stated.epsilon > 0.3
+    assert judged(make_claim(guarantee), make_evidence(5.0)).kind is VerdictKind.REFUTED
+    assert judged(make_claim(guarantee), make_evidence(0.1)).kind is VerdictKind.NOT_REFUTED
+
+
+def test_a_claim_of_nothing_cannot_be_judged() -> None:
+    with pytest.raises(InputError, match="promises nothing"):
+        judged(make_claim(NoGuarantee()), make_evidence(1.0))
+
+
+@pytest.mark.parametrize("confidence", [0.5, 1.0, math.nan])
+def test_bad_confidence_is_refused(confidence: float) -> None:
+    with pytest.raises(InputError, match="confidence must be in"):
+        judged(EPSILON_ONE, make_evidence(1.0), confidence)
+
+
+STEPS, Q = 40, 0.25
+
+
+def release_evidence(mu: float, *, seed: int = 0, n: int = 2000, noise: float = 1.0) -> Evidence:
+    generator = np.random.default_rng(seed)
+    members = generator.random(n) < 0.5
+    return Evidence(
+        scores=mu * members + noise * generator.normal(size=n),
+        members=members,
+        game=Game(
+            description="releases",
+            trials=Trials.INDEPENDENT,
+            family=Family.GAUSSIAN,
+            steps=STEPS,
+            sampling_probability=Q,
+        ),
+        attack="releases",
+    )
+
+
+def test_single_releases_are_composed_before_they_are_judged() -> None:
+    noise = calibrate_noise_multiplier(
+        target_epsilon=1.0, target_delta=1e-5, sampling_probability=Q, steps=STEPS
+    )
+    sound = judged(EPSILON_ONE, release_evidence(1.0 / noise))
+    assert sound.kind is VerdictKind.NOT_REFUTED
+    assert sound.bound is not None
+    assert 0.7 < sound.bound.lower < 1.0
+    assert "composed over T = 40 releases" in sound.bound.assumption
+    broken = judged(EPSILON_ONE, release_evidence(10.0 / noise))
+    assert broken.kind is VerdictKind.REFUTED
+    assert broken.bound is not None
+    assert broken.bound.family is Family.SUBSAMPLED_GAUSSIAN
+
+
+def test_noise_free_releases_are_refuted_without_a_family() -> None:
+    verdict = judged(EPSILON_ONE, release_evidence(1.0, noise=0.0))
+    assert verdict.kind is VerdictKind.REFUTED
+    assert verdict.bound is not None
+    assert verdict.bound.family is Family.ANY
+    assert any("Gaussian family" in reason for reason in verdict.reasons)
+
+
+def test_the_run_of_a_participating_record_is_weaker_than_its_release() -> None:
+    """A release that shows e^a carries to log(1 + q (e^a - 1)), far below a; here q is small enough to save it."""
+    generator = np.random.default_rng(0)
+    members = generator.random(4000) < 0.5
+    game = Game(description="r", trials=Trials.INDEPENDENT, steps=100, sampling_probability=0.002)
+    evidence = Evidence(
+        scores=members + 0.3 * generator.normal(size=4000), members=members, game=game, attack="t"
+    )
+    assert judged(EPSILON_ONE, evidence).kind is not VerdictKind.REFUTED
+
+
+def randomised_response(seed: int, n: int) -> Evidence:
+    """The tight pure epsilon = 1 mechanism, in one run."""
+    generator = np.random.default_rng([7, seed])
+    members = generator.random(n) < 0.5
+    honest = generator.random(n) < math.e / (1.0 + math.e)
+    return Evidence(
+        scores=np.where(honest, members, ~members).astype(np.float64),
+        members=members,
+        game=Game(description="randomised response", trials=Trials.ONE_RUN),
+        attack="test",
+    )
+
+
+def test_true_claims_are_refuted_at_most_as_often_as_the_confidence_says() -> None:
+    """400 audits of a tight true claim: at most 5 % + 3 standard errors (0.033); false alarm below 0.2 %."""
+    repetitions = 400
+    kinds = [judged(EPSILON_ONE, randomised_response(seed, 500)).kind for seed in range(repetitions)]
+    refuted = kinds.count(VerdictKind.REFUTED) / repetitions
+    assert refuted <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / repetitions)
+    assert VerdictKind.INVALID not in kinds
+    false = make_claim(ApproximateDP(epsilon=0.3, delta=1e-5))
+    caught = [judged(false, randomised_response(seed, 500)).kind for seed in range(40)]
+    assert caught.count(VerdictKind.REFUTED) > 20
+
+
+def test_combining_keeps_the_strongest_answer() -> None:
+    refuted = judged(EPSILON_ONE, make_evidence(4.0))
+    kept = judged(EPSILON_ONE, make_evidence(0.0))
+    invalid = judged(EPSILON_ONE, make_evidence(-3.0))
+    weak = judged(make_claim(ApproximateDP(epsilon=6.0, delta=0.0)), make_evidence(0.0, n=60))
+    assert combine([kept, refuted, invalid], confidence=0.95).kind is VerdictKind.REFUTED
+    assert combine([kept, invalid], confidence=0.95).kind is VerdictKind.INVALID
+    assert combine([weak, kept], confidence=0.95).kind is VerdictKind.NOT_REFUTED
+    assert combine([weak, weak], confidence=0.95).kind is VerdictKind.UNDERPOWERED
+    with pytest.raises(InputError, match="verdicts must not be empty"):
+        combine([], confidence=0.95)
