@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import doctest
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import peft
@@ -13,12 +13,22 @@ import transformers
 from torch import Tensor, nn
 
 from workbench.errors import InputError, UnsupportedError
-from workbench.training import _factors, per_record, vmap
+from workbench.training import _factors, _flat, per_record, vmap
 from workbench.training._recorder import Recorder
 from workbench.training.per_record import EmptySignals, per_record_signals
 
 # peft asks transformers 5 for a property by its old name.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Tensors this small gain nothing from threads, and lose where cores are shared."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
 
 VOCABULARY = 40
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -565,6 +575,16 @@ def test_factors_are_kept_where_the_gradient_would_take_more_memory() -> None:
     model = Vision(nn.Sequential(nn.Linear(200, 100), nn.Tanh(), nn.Linear(100, 3)))
     signals = per_record_signals(model, vectors(4, 200), method="book_keeping")
     assert [g._matrix is None for g in signals._gradients][:2] == [True, False]  # weight, bias
+
+
+def test_norms_of_a_million_float32_entries_are_exact_to_a_millionth() -> None:
+    rows = torch.randn(2, 1_100_000, generator=torch.Generator().manual_seed(0))
+    expected = rows.double().square().sum(1)
+    torch.testing.assert_close(_flat.squared_norms(rows), expected, rtol=1e-6, atol=0.0)
+    short = rows[:, :3]
+    torch.testing.assert_close(
+        _flat.squared_norms(short), short.double().square().sum(1), rtol=1e-6, atol=0.0
+    )
 
 
 def test_the_example_in_the_documentation_runs() -> None:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from workbench.training._flat import squared_norms
+
 _GRAM_ELEMENTS = 2**24
 """Largest number of Gram entries held at once."""
 _KEEP_RATIO = 2
@@ -145,8 +147,7 @@ class ParameterGradients:
     def squared_norms(self, n: int) -> Tensor | float:
         """Squared Euclidean norms, shape `(n,)`; 0.0 for an unused parameter."""
         if self._matrix is not None:
-            norms: Tensor = torch.linalg.vector_norm(self._matrix, dim=1)
-            return norms.square()
+            return squared_norms(self._matrix)
         total: Tensor | float = 0.0
         for i, a in enumerate(self._factors):
             for b in self._factors[i:]:

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from workbench.errors import UnsupportedError, unknown_name
 from workbench.interfaces import Signals
-from workbench.training._flat import FlatLayout, batch_size
+from workbench.training._flat import FlatLayout, batch_size, squared_norms
 from workbench.training.book_keeping import book_keeping_signals, known_unsupported
 from workbench.training.vmap import vmap_signals
 
@@ -157,8 +157,7 @@ class MatrixSignals:
 
     def norms(self) -> Tensor:
         """Euclidean norm of each record's gradient, shape `(n,)`."""
-        norms: Tensor = torch.linalg.vector_norm(self._gradients, dim=1)
-        return norms
+        return squared_norms(self._gradients).sqrt().to(self._gradients)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""

@@ -17,7 +17,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from workbench.errors import UnsupportedError
-from workbench.training._flat import FlatLayout
+from workbench.training._flat import FlatLayout, squared_norms
 from workbench.training._replay import random_state, with_random_state
 from workbench.training._verify import verify_once
 
@@ -79,8 +79,8 @@ class VmapSignals:
         self._kept: tuple[Tensor, ...] | None = None
         norms, losses = [], []
         for _, gradients, values in self._blocks():
-            squares = torch.stack([g.flatten(1).to(layout.dtype).square().sum(1) for g in gradients])
-            norms.append(squares.sum(0).sqrt())
+            squares = torch.stack([squared_norms(g.flatten(1).to(layout.dtype)) for g in gradients])
+            norms.append(squares.sum(0).sqrt().to(layout.dtype))
             losses.append(values)
             if self._block == n:
                 self._kept = gradients
