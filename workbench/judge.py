@@ -274,7 +274,7 @@ def _free_test(
 
 
 def _with_participation(epsilon: float, q: float) -> float:
-    """log(1 + q (e^epsilon - 1)), stably: the epsilon of a release that holds the record with probability q."""
+    """log(1 + q (e^epsilon - 1)), stably: the epsilon where the record takes part with probability q."""
     if q == 1.0 or math.isnan(epsilon):
         return epsilon
     return float(np.logaddexp(math.log1p(-q), math.log(q) + epsilon))

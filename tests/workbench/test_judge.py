@@ -193,7 +193,7 @@ def test_noise_free_releases_are_refuted_without_a_family() -> None:
 
 
 def test_the_run_of_a_participating_record_is_weaker_than_its_release() -> None:
-    """A release that shows e^a carries to log(1 + q (e^a - 1)), far below a; here q is small enough to save it."""
+    """A release that shows e^a carries to log(1 + q (e^a - 1)), far below a: here q saves it."""
     generator = np.random.default_rng(0)
     members = generator.random(4000) < 0.5
     game = Game(description="r", trials=Trials.INDEPENDENT, steps=100, sampling_probability=0.002)
