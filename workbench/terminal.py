@@ -84,11 +84,13 @@ def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
     if not quiet:
         console.print(_table(report))
     verdict = report["verdict"]
-    line = Text(verdict["kind"], style=_STYLES.get(verdict["kind"], "bold"))
-    line.append(f": {verdict['sentence']}", style="not bold default")
+    kind, sentence = verdict["kind"].replace("_", " "), verdict["sentence"]
+    line = Text(sentence if sentence.startswith(kind) else f"{kind}: {sentence}")
+    line.stylize(_STYLES.get(verdict["kind"], "bold"), 0, len(kind))
     console.print(line, soft_wrap=True)
     for reason in verdict.get("reasons") or ():
-        console.print(Text(f"  - {reason}"), soft_wrap=True)
+        if reason not in sentence:
+            console.print(Text(f"  - {reason}"), soft_wrap=True)
 
 
 def _table(report: Mapping[str, Any]) -> Table:

@@ -22,14 +22,12 @@ from workbench.cli import main
 from workbench.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import Released
 
-CLAIM = "epsilon=1,delta=1e-5,adjacency=add-remove"
 
-
-def scores_file(folder: Path, shift: float, n: int = 400) -> Path:
-    """Scores of n members and n non-members whose means lie `shift` standard deviations apart."""
+def scores_file(folder: Path, shift: float, n: int) -> Path:
+    """n scores of members by coin and others, whose means lie `shift` standard deviations apart."""
     generator = np.random.default_rng(0)
-    members = generator.random(2 * n) < 0.5
-    scores = generator.standard_normal(2 * n) + shift * members
+    members = generator.random(n) < 0.5
+    scores = generator.standard_normal(n) + shift * members
     path = folder / "scores.csv"
     rows = (f"{score},{int(member)}\n" for score, member in zip(scores, members, strict=True))
     path.write_text("score,member\n" + "".join(rows))
@@ -230,7 +228,7 @@ def test_an_audit_of_a_mechanism_writes_all_that_was_asked_for(
     assert captured.err == "training: 0/2\ntraining: 2/2\n"
     for part in ("a claim", "non_private (control)", "epsilon >= inf", "0.500 [0.450, nan]", "a reason"):
         assert part in " ".join(captured.out.split())
-    assert "NOT_REFUTED: [bold]a sentence[/bold]" in captured.out
+    assert "NOT REFUTED: [bold]a sentence[/bold]" in captured.out
 
 
 def test_parameters_are_laid_over_the_default_only_where_the_default_is_used(
@@ -258,14 +256,14 @@ def test_a_training_function_and_quiet(
     assert call.arguments[1].claim.released is Released.SCORES
     captured = capsys.readouterr()
     assert captured.err == ""
-    assert captured.out == "NOT_REFUTED: [bold]a sentence[/bold]\n  - a reason\n"
+    assert captured.out == "NOT REFUTED: [bold]a sentence[/bold]\n  - a reason\n"
 
 
 def test_the_direction_of_scores_is_turned(
     calls: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    path = scores_file(tmp_path, 1.0)
+    path = scores_file(tmp_path, 1.0, 100)
     options = "--trials independent --prior 0.4 --confidence 0.9"
     assert main(["audit", "--scores", str(path), *shlex.split(options)]) == 0
     assert main(["audit", "--scores", str(path), "--higher-is", "nonmember"]) == 0
@@ -353,22 +351,23 @@ def test_no_deep_learning_framework_is_imported(words: str) -> None:
     assert finished.returncode == 0, finished.stderr
 
 
-@pytest.mark.parametrize(("shift", "code", "kind"), [(0.0, 3, "UNDERPOWERED"), (6.0, 1, "REFUTED")])
+@pytest.mark.parametrize(
+    ("n", "shift", "epsilon", "kind"),
+    [(20, 0.0, 8, "UNDERPOWERED"), (800, 6.0, 1, "REFUTED"), (800, 0.0, 1, "NOT_REFUTED")],
+)
 def test_scores_are_judged_end_to_end_without_a_framework(
-    tmp_path: Path, shift: float, code: int, kind: str
+    n: int, shift: float, epsilon: int, kind: str, tmp_path: Path
 ) -> None:
-    words = ["audit", "--scores", str(scores_file(tmp_path, shift, n=400 if shift else 10)), "--claim", CLAIM]
+    code = {"NOT_REFUTED": 0, "REFUTED": 1, "UNDERPOWERED": 3}[kind]
+    claim = f"epsilon={epsilon},delta=1e-5,adjacency=add-remove"
+    words = ["audit", "--scores", str(scores_file(tmp_path, shift, n)), "--claim", claim, "--quiet"]
     program = "import sys; from workbench.cli import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
     finished = subprocess.run(
-        [sys.executable, "-c", program, *words, "--quiet"],
-        capture_output=True,
-        check=False,
-        cwd=tmp_path,
-        text=True,
+        [sys.executable, "-c", program, *words], capture_output=True, check=False, cwd=tmp_path, text=True
     )
     *shown, last = finished.stdout.splitlines()
     assert last == f"{code} False", finished.stderr
-    assert shown[0].startswith(f"{kind}: ")
+    assert shown[0].startswith(f"{kind.replace('_', ' ')}: ")
     report = json.loads((tmp_path / "audit" / "report.json").read_text())
     assert (report["exit_code"], report["verdict"]["kind"]) == (code, kind)
     assert (tmp_path / "audit" / "report.html").is_file()

@@ -86,4 +86,4 @@ def test_the_examples_are_judged_as_documented(words: list[str], kinds: set[str]
     report = json.loads((tmp_path / "audit" / "report.json").read_text())
     assert report["verdict"]["kind"] in kinds, finished.stdout + finished.stderr
     assert finished.returncode == report["exit_code"]
-    assert f"{report['verdict']['kind']}: " in finished.stdout
+    assert report["verdict"]["sentence"] in finished.stdout
