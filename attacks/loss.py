@@ -17,14 +17,12 @@ from workbench.attacks._statistics import (
     secret_insertions,
 )
 
-from workbench import registry
 from workbench.errors import unknown_name
 from workbench.interfaces import (
     AccessLevel,
     Corpus,
     FloatArray,
     Insertions,
-    Model,
     Observations,
     Plan,
     Record,
@@ -133,7 +131,9 @@ class _BaseModel:
     """The public model that the subject's training started from."""
 
     def __init__(self, plan: Plan) -> None:
-        self._model: Model = registry.create("model", plan.model, seed=plan.seed, **plan.model_parameters)
+        from workbench.training.fine_tuning import build_model
+
+        self._model = build_model(plan)
 
     def token_log_likelihoods(self, records: Sequence[Record]) -> list[FloatArray]:
         import torch

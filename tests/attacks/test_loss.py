@@ -93,18 +93,18 @@ def test_calibration_subtracts_the_base_model(monkeypatch: pytest.MonkeyPatch) -
         encode=encode,
         token_log_likelihoods=lambda batch: [np.full(2, -float(len(r.text))) for r in batch["records"]],
     )
-    created: list[tuple[Any, ...]] = []
+    built: list[Any] = []
 
-    def create(kind: str, name: str, **parameters: Any) -> Any:
-        created.append((kind, name, parameters))
+    def build_model(plan: Any) -> Any:
+        built.append(plan)
         return base
 
-    monkeypatch.setattr(registry, "create", create)
+    monkeypatch.setattr("workbench.training.fine_tuning.build_model", build_model)
     target = fake_subject(lambda record: [-1.0, -2.0])
-    cast(Any, target).plan = SimpleNamespace(model="tiny", seed=7, model_parameters={"max_length": 9})
+    cast(Any, target).plan = "the plan"
     found = scores_of(LossAttack(calibrate=True), target, records)
     assert found == pytest.approx([-1.5 + len(record.text) for record in records])
-    assert created == [("model", "tiny", {"seed": 7, "max_length": 9})]
+    assert built == ["the plan"]
     assert sum(batches) == 70
     assert max(batches) <= 32
 
