@@ -31,8 +31,11 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "statsmodels", "torch")
 MODULES = {"scikit-learn": "sklearn"}
 """Import names that differ from the distribution's."""
 
-SIMILARITY = 0.5
-"""Jaccard similarity of five-word shingles from which two docstrings count as near-duplicates."""
+SIMILARITY = 0.3
+"""Jaccard similarity of three-word shingles from which two docstrings count as near-duplicates.
+
+Measured on the six default packages: of 27,105 docstrings of eight words or more 3 % repeat another one word
+by word, and 20 % of the rest are near-duplicates at 0.3 (16 % at 0.4, 11 % at 0.5)."""
 
 FEWEST_WORDS = 8
 
