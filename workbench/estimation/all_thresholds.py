@@ -20,10 +20,10 @@ from scipy.special import betainc
 from workbench.estimation._inputs import check_game, check_probability
 from workbench.estimation.one_run import (
     SIDES,
-    certain_if_independent,
     check_sides,
     guess_bound,
     ranked_labels,
+    stages_if_independent,
 )
 from workbench.interfaces import BoolArray, Bound, Family, FloatArray, Trials
 
@@ -72,11 +72,13 @@ def clopper_pearson_all(
     """Epsilon lower bound over all thresholds at both ends, for labels fixed in any way.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member. members: Labels, shape `(n,)`. delta: In [0,
-        1). confidence: One-sided, in (0, 1). generator: Tosses the coins of the resampling and breaks
-        ties. sides: Share of the error probability for guesses at `"both"` ends, the `"top"`, the
-        `"bottom"`; fixed
-            before the scores are seen.
+        scores: Shape `(n,)`, finite; higher means member.
+        members: Labels, shape `(n,)`.
+        delta: In [0, 1).
+        confidence: One-sided, in (0, 1).
+        generator: Tosses the coins of the resampling and breaks ties.
+        sides: Share of the error probability for guesses at `"both"` ends, the `"top"`, the `"bottom"`;
+            fixed before the scores are seen.
 
     Returns:
         Bound on epsilon; it exceeds the truth with probability at most 1 - confidence.
@@ -97,10 +99,10 @@ def clopper_pearson_all(
         drawn = np.concatenate([inside[:wanted], outside[: size - wanted]])
         coins = np.arange(size) < wanted
         ranked = ranked_labels(drawn, coins, generator)
-        certain_of = {
-            side: certain_if_independent(size, delta, share * significance) for side, share in sides.items()
+        stages_of = {
+            side: stages_if_independent(size, delta, share * significance) for side, share in sides.items()
         }
-        lower, estimate = guess_bound(ranked, certain_of, prior, sides, significance)
+        lower, estimate = guess_bound(ranked, stages_of, prior, sides, significance)
     return Bound(
         name="clopper_pearson_all",
         quantity="epsilon",

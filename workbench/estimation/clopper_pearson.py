@@ -42,7 +42,7 @@ def _rates_grid(false_alarms: int, nonmembers: int) -> tuple[FloatArray, FloatAr
 
     Shapes `(q,)`; the first rate is 0 (probability 1), the last 1.
     """
-    levels = expit(np.linspace(-30.0, 30.0, 481))
+    levels = expit(30.0 * np.sinh(2.5 * np.linspace(-1.0, 1.0, 201)) / math.sinh(2.5))
     inner = betaincinv(false_alarms + 1, nonmembers - false_alarms, levels)
     rates = np.concatenate([[0.0], inner, [1.0]])
     return rates, np.concatenate([[1.0], betaincc(false_alarms + 1, nonmembers - false_alarms, inner), [0.0]])

@@ -34,6 +34,9 @@ _TRIM = 1e-14
 _STATISTIC_STEP = 0.01
 _EPSILON_STEP = 2e-3
 _GROWTH = 1.25
+_NOMINAL_SHARE = 0.25
+_UNREACHABLE = 2**62
+_LARGEST_EPSILON = 700.0
 
 
 def guess_probabilities(epsilon: float, prior: float) -> tuple[float, float]:
@@ -191,38 +194,48 @@ def crossing_probability(sets: GuessSets, epsilon: float, boundaries: IntArray) 
 
 
 @dataclass(frozen=True)
-class Certain:
-    """How many guesses delta may make certain, beyond the pure-epsilon walk.
+class DeltaStage:
+    """How many guesses delta may make certain beyond the pure walk, for hypotheses from one epsilon on.
 
     Attributes:
+        from_epsilon: First epsilon of the stage; it ends where the next one begins.
         shift: Right guesses given away beforehand.
         weights: Probability of each further number 0, 1, ... of certain guesses.
-        price: Error probability paid for all that the weights leave out.
+        price: Error probability paid for all that shift and weights leave out.
     """
 
+    from_epsilon: float
     shift: int
     weights: tuple[float, ...]
     price: float
 
 
 @lru_cache(maxsize=65536)
-def _invert(
-    sets: GuessSets, certain: Certain, statistic: float, significance: float, nominal: float
+def _rejected_up_to(
+    sets: GuessSets, stage: DeltaStage, end: float, statistic: float, significance: float
 ) -> float:
-    """Largest epsilon (to 0.002, downwards) that a path with this statistic rejects; 0 if none."""
-    boundaries = sets.boundaries(statistic, nominal)
+    """Largest epsilon of a stage (to 0.002, downwards) that a path with this statistic rejects.
+
+    The error is monotone within the stage. Returns the stage's first epsilon where nothing is rejected.
+    """
+    boundaries = sets.boundaries(statistic, significance * _NOMINAL_SHARE)
+    # A set too small to reach the statistic with every guess right does not reach it by a gift either.
+    boundaries = np.where(boundaries + stage.shift > sets.sizes, _UNREACHABLE, boundaries)
 
     def error(epsilon: float) -> float:
-        return certain.price + sum(
+        return stage.price + sum(
             weight * crossing_probability(sets, epsilon, boundaries - extra)
-            for extra, weight in enumerate(certain.weights)
+            for extra, weight in enumerate(stage.weights)
         )
 
-    if error(0.0) > significance:
-        return 0.0
-    low, high = 0.0, max(statistic, 0.1)
-    while error(high) <= significance:
-        low, high = high, 1.25 * high
+    low = stage.from_epsilon
+    if error(low) > significance:
+        return low
+    if math.isfinite(end) and error(end) <= significance:
+        return end
+    high = min(end, max(statistic, low + 0.1))
+    while high < end and error(high) <= significance:
+        low, high = high, min(end, 1.25 * high)
     step = 0.125
     while high - low > _EPSILON_STEP:
         # The answer lies near the statistic: gallop down from it, then halve.
@@ -235,24 +248,39 @@ def _invert(
 
 
 def epsilon_from_path(
-    sets: GuessSets, correct: IntArray, certain: Certain, significance: float, *, floor: float = 0.0
+    sets: GuessSets,
+    correct: IntArray,
+    stages: tuple[DeltaStage, ...],
+    significance: float,
+    *,
+    floor: float = 0.0,
 ) -> float:
     """Lower confidence bound on epsilon from the right guesses of all nested sets.
 
+    Every hypothesis is tested by its own stage; the bound is the end of the epsilons that are rejected
+    without a gap from 0 on, so it exceeds the truth only where the test of the truth itself errs.
+
     Args:
-        sets: The nested sets, fixed before the labels were seen. correct: Right guesses in each, shape
-        `(sets,)`. certain: The price of delta. significance: Probability that the bound exceeds the true
-        epsilon, at most. floor: A bound that is known already; where this one cannot exceed it, 0 is
-        returned without more work.
+        sets: The nested sets, fixed before the labels were seen.
+        correct: Right guesses in each, shape `(sets,)`.
+        stages: The price of delta, by ascending epsilon, the first from 0.
+        significance: Probability that the bound exceeds the true epsilon, at most.
+        floor: A bound that is known already; 0 is returned at once where this one can hardly exceed it.
 
     Returns:
         epsilon >= 0.
     """
-    nominal = significance / 4.0
-    statistic = float(np.max(sets.epsilons(correct - certain.shift, nominal)))
-    if not statistic > 0.0:
+    nominal = significance * _NOMINAL_SHARE
+    ends = [stage.from_epsilon for stage in stages[1:]] + [math.inf]
+    reached = 0.0
+    if float(np.max(sets.epsilons(correct - stages[-1].shift, nominal))) < floor - 1.0:
         return 0.0
-    statistic = min(_STATISTIC_STEP * math.floor(statistic / _STATISTIC_STEP), 700.0)
-    if statistic < floor - 1.0:
-        return 0.0
-    return _invert(sets, certain, statistic, significance, nominal)
+    for stage, end in zip(stages, ends, strict=True):
+        statistic = float(np.max(sets.epsilons(correct - stage.shift, nominal)))
+        if not statistic > 0.0:
+            break
+        statistic = min(_STATISTIC_STEP * math.floor(statistic / _STATISTIC_STEP), _LARGEST_EPSILON)
+        reached = _rejected_up_to(sets, stage, end, statistic, significance)
+        if reached < end:
+            break
+    return reached

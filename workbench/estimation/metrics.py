@@ -108,17 +108,25 @@ def _inversions(placements: FloatArray) -> int:
 def _two_suprema(n1: int, n0: int, w1: float, w0: float, error: float) -> float:
     """Quantile of w1 sup(F1 - F1_hat) + w0 sup(F0_hat - F0), at most: convolves the two tails exp(-2 n x^2).
 
-    The tails are the Dvoretzky-Kiefer-Wolfowitz inequality with Massart's constant (1990), for
-    independent samples. With a = w1 / (2 sqrt n1) and b = w0 / (2 sqrt n0) the sum is dominated by a R +
-    b R' for independent Rayleigh variables, whose tail is known in closed form.
+    The tails are the Dvoretzky-Kiefer-Wolfowitz inequality with Massart's constant, one-sided and for
+    every x (Reeve 2024), for independent samples. With a = w1 / (2 sqrt n1) and b = w0 / (2 sqrt n0) the
+    sum is dominated by a R + b R' for independent Rayleigh variables, whose tail has a closed form.
     """
     a, b = w1 / (2 * math.sqrt(n1)), w0 / (2 * math.sqrt(n0))
     both = a * a + b * b
+    spread = math.sqrt(both)
 
     def excess(x: float) -> float:
-        spread = math.sqrt(both)
         middle = ndtr(a * x / (b * spread)) - ndtr(-b * x / (a * spread))
-        peak = a * b * x * math.sqrt(2 * math.pi) / both**1.5 * math.exp(-x * x / (2 * both)) * float(middle)
+        peak = (
+            a
+            * b
+            * x
+            * math.sqrt(2 * math.pi)
+            / (both * spread)
+            * math.exp(-x * x / (2 * both))
+            * float(middle)
+        )
         left = a * a / both * math.exp(-x * x / (2 * a * a))
         right = b * b / both * math.exp(-x * x / (2 * b * b))
         return left + right + peak - error

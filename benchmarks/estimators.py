@@ -1,0 +1,169 @@
+"""Coverage and mean bound of every epsilon estimator on releases of known epsilon.
+
+Writes `benchmarks/results/estimators.json`: for each estimator, truth, number of scores and kind of labels the
+share of bounds above the truth, the share refused, the mean bound and the milliseconds a call; then the share
+of a Gaussian step's true epsilon that each audits. Takes about ten minutes on one core.
+
+    python benchmarks/estimators.py [--repetitions 2000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+from workbench.accounting.gaussian import mu_of_epsilon
+from workbench.errors import UnsupportedError
+from workbench.estimation import ESTIMATORS, clopper_pearson
+from workbench.estimation.known_truths import known_truths
+from workbench.interfaces import BoolArray, FloatArray
+
+DELTA, CONFIDENCE, SEED = 1e-5, 0.95, 2026
+RESULTS = Path(__file__).parent / "results" / "estimators.json"
+LIBRARY = {"clopper_pearson": 1.05, "gaussian": 3.08}
+"""Mean bounds at 1,000 scores on 1-GDP of the best public auditing library, measured beforehand."""
+
+Lower = Callable[[FloatArray, BoolArray, np.random.Generator], float]
+
+
+def estimators() -> dict[str, Lower]:
+    """Every estimator as a function to its lower bound; NaN where it refuses."""
+
+    def fixed(scores: FloatArray, members: BoolArray, generator: np.random.Generator) -> float:
+        return clopper_pearson(scores, members, threshold=1.0, delta=DELTA, confidence=CONFIDENCE).lower
+
+    def by_name(name: str) -> Lower:
+        def lower(scores: FloatArray, members: BoolArray, generator: np.random.Generator) -> float:
+            try:
+                return ESTIMATORS[name](
+                    scores, members, delta=DELTA, confidence=CONFIDENCE, generator=generator
+                ).lower
+            except UnsupportedError:
+                return math.nan
+
+        return lower
+
+    return {"clopper_pearson": fixed} | {name: by_name(name) for name in ESTIMATORS}
+
+
+def draw_labels(n: int, kind: str, generator: np.random.Generator) -> BoolArray:
+    """Half members (`"fixed"`), or fair coins with both sides present (`"coins"`)."""
+    while True:
+        members = np.arange(n) < n // 2 if kind == "fixed" else generator.random(n) < 0.5
+        if members.any() and not members.all():
+            return members
+
+
+def measure(
+    lower: Lower, draw: Callable[[np.random.Generator], Any], repetitions: int, seed: list[int]
+) -> Any:
+    """Bounds of many repetitions and the mean milliseconds a call."""
+    generator = np.random.default_rng(seed)
+    bounds, seconds = np.empty(repetitions), 0.0
+    for i in range(repetitions):
+        scores, members = draw(generator)
+        start = time.perf_counter()
+        bounds[i] = lower(scores, members, generator)
+        seconds += time.perf_counter() - start
+    return bounds, 1e3 * seconds / repetitions
+
+
+def summary(bounds: FloatArray, milliseconds: float, epsilon: float) -> dict[str, float | None]:
+    """Named numbers of one cell; the mean bound is None where all were refused."""
+    kept = bounds[~np.isnan(bounds)]
+    return {
+        "epsilon": round(epsilon, 6),
+        "share_above_truth": round(float(np.mean(bounds > epsilon)), 5),
+        "share_refused": round(float(np.mean(np.isnan(bounds))), 5),
+        "mean_bound": round(float(kept.mean()), 4) if kept.size else None,
+        "standard_deviation": round(float(kept.std()), 4) if kept.size else None,
+        "milliseconds_a_call": round(milliseconds, 3),
+    }
+
+
+def coverage(repetitions: int) -> Iterator[dict[str, Any]]:
+    """One row for each estimator, truth, number of scores and kind of labels."""
+    for number, (name, lower) in enumerate(estimators().items()):
+        for truth in known_truths():
+            for n in (100, 1000):
+                for kind in ("fixed", "coins"):
+
+                    def draw(
+                        generator: np.random.Generator,
+                        n: int = n,
+                        kind: str = kind,
+                        sample: Any = truth.sample,
+                    ) -> tuple[FloatArray, BoolArray]:
+                        members = draw_labels(n, kind, generator)
+                        return sample(members, generator), members
+
+                    seed = [SEED, number, n, len(kind), len(truth.name)]
+                    in_family = truth.is_gaussian or not name.startswith("gaussian")
+                    row = {
+                        "estimator": name,
+                        "truth": truth.name,
+                        "in_family": in_family,
+                        "n": n,
+                        "labels": kind,
+                    }
+                    yield row | summary(*measure(lower, draw, repetitions, seed), truth.epsilon(DELTA))
+
+
+def gaussian_step() -> Iterator[dict[str, Any]]:
+    """Audited share of the true epsilon of a Gaussian step, with 10,000 and 100,000 observations in all."""
+    for number, (name, lower) in enumerate(estimators().items()):
+        for n, repetitions in ((10_000, 100), (100_000, 20)):
+            for epsilon in (1.0, 4.0):
+
+                def draw(
+                    generator: np.random.Generator, n: int = n, mu: float = mu_of_epsilon(epsilon, DELTA)
+                ) -> tuple[FloatArray, BoolArray]:
+                    members = np.arange(n) < n // 2
+                    return generator.normal(size=n) + mu * members, members
+
+                cell = summary(*measure(lower, draw, repetitions, [SEED, 1, number, n]), epsilon)
+                share = None if cell["mean_bound"] is None else round(cell["mean_bound"] / epsilon, 4)
+                yield {"estimator": name, "n": n, "repetitions": repetitions, "audited_share": share} | cell
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repetitions", type=int, default=2000)
+    repetitions = parser.parse_args().repetitions
+    rows = []
+    for row in coverage(repetitions):
+        rows.append(row)
+        print(" ".join(f"{value}" for value in row.values()), flush=True)
+    step = []
+    for row in gaussian_step():
+        step.append(row)
+        print(" ".join(f"{value}" for value in row.values()), flush=True)
+    RESULTS.parent.mkdir(exist_ok=True)
+    document = {
+        "delta": DELTA,
+        "confidence": CONFIDENCE,
+        "repetitions": repetitions,
+        "seed": SEED,
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "public_library_mean_bound_at_1000_on_gaussian": LIBRARY,
+        "coverage": rows,
+        "gaussian_step": step,
+    }
+    RESULTS.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
