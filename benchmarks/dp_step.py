@@ -170,7 +170,7 @@ def opacus(case: Case, mode: str, positions: bool) -> Step:
     from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
 
     wrapped, optimizer, model = opacus_parts(case, mode, positions)
-    parameters = trainable(wrapped)
+    parameters: list[Any] = list(trainable(wrapped))  # Opacus hangs attributes on them
 
     def per_sample() -> Tensor:
         optimizer.zero_grad(set_to_none=True)

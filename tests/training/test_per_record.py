@@ -562,6 +562,24 @@ def test_vmap_sums_what_it_measured(elements: int, monkeypatch: pytest.MonkeyPat
         assert float(total.norm()) == pytest.approx(float(signals.norms()[i]), rel=1e-5)
 
 
+def test_vmap_refuses_to_sum_after_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vmap, "_BLOCK_ELEMENTS", 1)
+    model = Vision(mlp())
+    signals = per_record_signals(model, vectors(5, 5), method="vmap")
+    with torch.no_grad():
+        next(model.module.parameters()).add_(1.0)
+    with pytest.raises(UnsupportedError, match="updated"):
+        signals.weighted_sum(torch.ones(5))
+
+
+@pytest.mark.parametrize("method", ["auto", "book_keeping", "vmap"])
+def test_gradient_checkpointing_is_refused(method: str) -> None:
+    module = build(gpt2).train()
+    module.transformer.h[1].gradient_checkpointing = True
+    with pytest.raises(UnsupportedError, match=r"GPT2Block.*gradient checkpointing"):
+        per_record_signals(Language(module), text_batch(), method=method)
+
+
 def test_bf16_parameters_are_summed_in_float32() -> None:
     model, batch = Language(build(gpt2, torch.bfloat16)), text_batch()
     signals = per_record_signals(model, batch, method="book_keeping")

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from workbench.errors import InputError
 
-
 _BLOCK = 1024
 """Entries that are summed in float32 before float64 takes over."""
 
@@ -89,10 +88,16 @@ def squared_norms(rows: Tensor) -> Tensor:
 
     By blocks: over a million float32 entries torch's own norm is off by 3e-5, and its float64 one is slow.
     """
-    whole = rows.shape[1] - rows.shape[1] % _BLOCK
-    norms = torch.linalg.vector_norm(rows[:, :whole].unflatten(1, (-1, _BLOCK)), dim=2)
-    rest = torch.linalg.vector_norm(rows[:, whole:], dim=1)
-    return norms.double().square().sum(1) + rest.double().square()
+    if rows.shape[1] <= _BLOCK:
+        return _norms(rows).square()
+    blocks = rows.shape[1] // _BLOCK
+    whole = rows[:, : blocks * _BLOCK].view(len(rows), blocks, _BLOCK)
+    return _norms(whole).square().sum(1) + _norms(rows[:, blocks * _BLOCK :]).square()
+
+
+def _norms(rows: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=-1)
+    return norms.double()
 
 
 def batch_size(batch: Mapping[str, Tensor]) -> int:

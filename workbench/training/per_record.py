@@ -83,6 +83,7 @@ def per_record_signals(
         return EmptySignals(layout)
     if method == "one_at_a_time":
         return one_at_a_time(model, batch, layout, n)
+    _refuse_checkpointing(model.module)
     if method == "vmap":
         return vmap_signals(model, batch, layout, n)
     if method == "book_keeping":
@@ -169,7 +170,8 @@ def one_at_a_time(model: Model, batch: Mapping[str, Tensor], layout: FlatLayout,
     """The naive twin: one forward and backward pass a record; holds `(n, d)` numbers."""
     rows, losses = [], []
     for i in range(n):
-        loss = model.losses({name: tensor[i : i + 1] for name, tensor in batch.items()}).sum()
+        with torch.enable_grad():
+            loss = model.losses({name: tensor[i : i + 1] for name, tensor in batch.items()}).sum()
         gradients = torch.autograd.grad(loss, layout.parameters, allow_unused=True)
         rows.append(layout.flatten(gradients))
         losses.append(loss.detach())
@@ -185,4 +187,14 @@ def _refuse_mixed_records(module: torch.nn.Module) -> None:
             raise UnsupportedError(
                 f"module {name!r} ({type(part).__name__}) normalises over the batch: "
                 "per-record gradients need records that do not depend on each other"
+            )
+
+
+def _refuse_checkpointing(module: torch.nn.Module) -> None:
+    """A forward pass that is run again in the backward pass is not the one that was recorded."""
+    for name, part in module.named_modules():
+        if part.training and getattr(part, "gradient_checkpointing", False) is True:
+            raise UnsupportedError(
+                f"module {name!r} ({type(part).__name__}) has gradient checkpointing on: "
+                "only method 'one_at_a_time' can treat it"
             )

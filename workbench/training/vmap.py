@@ -76,6 +76,7 @@ class VmapSignals:
         self._n = n
         self._block = max(1, min(n, _BLOCK_ELEMENTS // layout.dimension))
         self._random = random_state(layout.device)
+        self._versions = [p._version for p in layout.parameters]
         self._kept: tuple[Tensor, ...] | None = None
         norms, losses = [], []
         for _, gradients, values in self._blocks():
@@ -107,13 +108,19 @@ class VmapSignals:
         return self._norms.clone()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""
+        """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`.
+
+        Raises:
+            UnsupportedError: the batch took several blocks, and the parameters were updated since.
+        """
         self._layout.check_weights(weights, self._n)
         total = self._layout.zeros()
         weights = weights.to(total)
         if self._kept is not None:
             self._add(total, weights, self._kept)
             return total
+        if self._versions != [p._version for p in self._layout.parameters]:
+            raise UnsupportedError("method 'vmap' cannot sum gradients after the parameters were updated")
         with with_random_state(self._random, self._layout.device):
             for rows, gradients, _ in self._blocks():
                 self._add(total, weights[rows], gradients)
