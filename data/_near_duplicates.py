@@ -22,9 +22,6 @@ HashArray = npt.NDArray[np.uint64]
 
 WORD = re.compile(r"\w+")
 
-MOST_CANDIDATES = 64
-"""Earlier texts of a band's bucket that are compared exactly, the first ones of the bucket."""
-
 
 def shingles(text: str) -> HashArray:
     """Hashes of the text's distinct runs of three words, case levelled; of all its words if it has fewer."""
@@ -72,7 +69,7 @@ def near_duplicates(texts: Sequence[str], threshold: float) -> list[bool]:
     flags = []
     for i, own in enumerate(sets):
         keys = [(band, marks[i, band].tobytes()) for band in range(BANDS)]
-        rivals = sorted({j for key in keys for j in buckets.get(key, ())[:MOST_CANDIDATES]})
+        rivals = sorted({j for key in keys for j in buckets.get(key, ())})
         repeated = any(jaccard(own, sets[j]) >= threshold for j in rivals)
         flags.append(repeated)
         if not repeated:
