@@ -26,6 +26,7 @@ from typing import TypeVar
 from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, RenyiDP
 from workbench.errors import InputError, unknown_name
 from workbench.interfaces import Adjacency, Claim, Guarantee, Released, Secret
+from workbench.one_line import one_line
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -142,4 +143,4 @@ def _prefixed(error: InputError) -> InputError:
 
 def _short(text: str) -> str:
     """The text in quotes, cut to a length that still reads as one line."""
-    return repr(text if len(text) <= 80 else f"{text[:77]}...")
+    return one_line(repr(text), longest=80)

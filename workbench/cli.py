@@ -19,6 +19,7 @@ from rich.text import Text
 from workbench import __version__, registry
 from workbench.audit_command import as_command, audit
 from workbench.errors import InconclusiveError, InputError, UnsupportedError, unknown_name
+from workbench.one_line import one_line
 
 LISTS = {"mechanisms": "mechanism", "attacks": "attack", "corpora": "corpus", "models": "model"}
 
@@ -114,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _complain(message: str, code: int) -> int:
     """Print one line on the error stream, whatever the message holds."""
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error: {one_line(message)}", file=sys.stderr)
     return code
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from workbench.errors import InputError, unknown_name
 from workbench.interfaces import BoolArray, FloatArray
+from workbench.one_line import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +81,7 @@ Column = Sequence[Any] | npt.NDArray[Any]
 
 
 def _problem(path: Path, message: str) -> InputError:
-    return InputError(f"{path}: {message}")
+    return InputError(one_line(f"{path}: {message}"))
 
 
 @contextmanager
@@ -95,7 +96,7 @@ def _unreadable(path: Path, kind: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        detail = " ".join(str(error).split())[:200]
+        detail = one_line(str(error), longest=200)
         raise _problem(path, f"is not a readable {kind} file ({type(error).__name__}: {detail})") from error
 
 
@@ -222,5 +223,4 @@ def _text(value: Any) -> str:
 
 def _shown(value: Any) -> str:
     """A value in a message: on one line, and short."""
-    shown = repr(value.item() if isinstance(value, np.generic) else value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return one_line(repr(value.item() if isinstance(value, np.generic) else value), longest=60)

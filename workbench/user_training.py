@@ -34,6 +34,7 @@ import numpy as np
 
 from workbench.errors import InputError, unknown_name
 from workbench.interfaces import BoolArray, FloatArray, Game, Model, Record, Released, Trials
+from workbench.one_line import one_line
 
 TrainingFunction: TypeAlias = Callable[[list[dict[str, Any]], int], Any]
 Scorer: TypeAlias = Callable[[Sequence[Record]], FloatArray]
@@ -218,9 +219,7 @@ def _complaint(path: Path, error: BaseException) -> InputError:
     ]
     line = error.lineno if isinstance(error, SyntaxError) else (frames[-1] if frames else None)
     place = f"{path}:{line}" if line is not None else str(path)
-    detail = " ".join(str(error).split())
-    shown = detail if len(detail) <= 300 else f"{detail[:297]}..."
-    return InputError(f"--train: {place}: {type(error).__name__}: {shown}")
+    return InputError(f"--train: {place}: {type(error).__name__}: {one_line(str(error), longest=300)}")
 
 
 def _vector(values: Any) -> FloatArray:

@@ -340,7 +340,7 @@ def test_fetch_calls_the_corpus(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert capsys.readouterr().out == f"reviews: {Path('cache') / 'reviews'}\n"
 
 
-@pytest.mark.parametrize("words", ["--help", "audit --help", "--version", "list attacks", "list corpora"])
+@pytest.mark.parametrize("words", ["--help", "audit --help", "--version", "list attacks", "list corpora", "list models"])
 def test_no_deep_learning_framework_is_imported(words: str) -> None:
     program = (
         "import sys; from workbench.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"

@@ -102,6 +102,7 @@ def fails(path: Path, *parts: str) -> None:
         ("score,member\n", ["no rows"]),
         ("Score,member\n1,1\n", ["'score' is missing", "did you mean 'Score'?"]),
         ("score,is_member\n1,1\n", ["'member' is missing", "did you mean 'is_member'?"]),
+        ('"sc\nore\x1b[31m",member\n1;1\n', ["'score' is missing", "\\x1b[31m"]),
         ("score;member\n1;1\n", ["'score' is missing", "'score;member'"]),
         ("score,member,score\n1,1,1\n", ["'score' occurs 2 times"]),
         ("score,member\n1,1\n2\n", ["row 2 has 1 fields, the header has 2"]),
