@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from workbench import __version__, workers
 from workbench.errors import InconclusiveError
@@ -72,7 +72,7 @@ def hardware() -> dict[str, JSON]:
 
 
 class Engine:
-    """Runs jobs against a store.
+    """Runs jobs against a store; a context manager, because its pool outlives a stage.
 
     Args:
         store: Where records and weights lie.
@@ -84,6 +84,16 @@ class Engine:
         self.store = store
         self.processes = processes
         self._progress = progress
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        """Nothing is started before there is work."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the pool, without waiting for jobs that nobody wants any more."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
     def run(self, stage: str, jobs: list[Job], work: Work, *, keeps_folder: bool) -> list[dict[str, JSON]]:
         """Records of the jobs, in their order; those that the store lacks are done first.
@@ -127,14 +137,15 @@ class Engine:
                 scratch = self.store.scratch_folder()
                 yield job, work(job.payload, scratch), scratch
             return
-        pool = ProcessPoolExecutor(
-            min(self.processes, len(jobs)), mp_context=get_context("spawn"), initializer=workers.start_worker
-        )
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                self.processes, mp_context=get_context("spawn"), initializer=workers.start_worker
+            )
         pending: dict[Future[dict[str, Any]], tuple[Job, Path]] = {}
         try:
             for job in jobs:
                 scratch = self.store.scratch_folder()
-                pending[pool.submit(work, job.payload, scratch)] = (job, scratch)
+                pending[self._pool.submit(work, job.payload, scratch)] = (job, scratch)
             while pending:
                 finished, _ = wait(pending, return_when=FIRST_COMPLETED)
                 for future in finished:
@@ -144,5 +155,3 @@ class Engine:
             raise InconclusiveError(
                 "a worker process died (out of memory, or killed); run the same command again to go on"
             ) from error
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)

@@ -226,7 +226,8 @@ def _deciding_tests(
                 )
             )
         ]
-    if game.family is not Family.GAUSSIAN or stated.delta == 0.0:
+    fewer = min(int(np.sum(evidence.members)), int(np.sum(~evidence.members)))
+    if game.family is not Family.GAUSSIAN or stated.delta == 0.0 or fewer < 2:
         return [_free_test(stated, evidence, confidence, generator)]
     gaussian = _gaussian_test(stated, evidence, 1.0 - GAUSSIAN_SHARE * error)
     return [gaussian, _free_test(stated, evidence, 1.0 - (1.0 - GAUSSIAN_SHARE) * error, generator)]

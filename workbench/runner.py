@@ -212,16 +212,15 @@ def audit_mechanisms(
     for subject in audited:  # A plan that cannot be met fails here, before anything is trained or written.
         plan = workers.make_plan(subject.setup, subject.included, 0)
         workers.create_mechanism(subject.setup).claim(plan)
-    engine = Engine(Store(out / "store"), settings.workers, progress)
     trainings = [subject.trainings() for subject in audited]
     flat = [job for jobs in trainings for job in jobs]
-    trained = engine.run("training", flat, workers.train, keeps_folder=True)
+    store = Store(out / "store")
+    with Engine(store, settings.workers, progress) as engine:
+        trained = engine.run("training", flat, workers.train, keeps_folder=True)
+        attacks = [job for subject in audited for job in subject.attacks(store)]
+        attacked = engine.run("attacking", attacks, workers.attack, keeps_folder=False)
+    store.sweep()
     records = dict(zip([job.key for job in flat], trained, strict=True))
-    attacks = [subject.attacks(engine.store) for subject in audited]
-    attacked = engine.run(
-        "attacking", [j for jobs in attacks for j in jobs], workers.attack, keeps_folder=False
-    )
-    engine.store.sweep()
     subjects = []
     for subject, jobs in zip(audited, trainings, strict=True):
         played = [attacked.pop(0) for _ in subject.setup.attack_parameters]
@@ -377,15 +376,16 @@ def audit_training(
     setup = replace(
         settings.setup("user", {}), attack_parameters={"loss": settings.attack_parameters.get("loss", {})}
     )
-    engine = Engine(Store(out / "store"), settings.workers, progress)
     jobs = []
     for run in range(runs):
         coins = stream(settings.seed, "coins", run).random(settings.candidates) < 0.5
         payload = UserJob(setup=setup, spec=function_spec, included=tuple(coins.tolist()), run=run)
         identity = {"kind": "user", "source": training.source_sha256, "job": plain(payload)}
         jobs.append(Job(identity=identity, payload=payload))
-    records = engine.run("training", jobs, workers.train_user, keeps_folder=False)
-    engine.store.sweep()
+    store = Store(out / "store")
+    with Engine(store, settings.workers, progress) as engine:
+        records = engine.run("training", jobs, workers.train_user, keeps_folder=False)
+    store.sweep()
     candidates, _ = workers.prepare(setup)
     texts = tuple(record.text for record in candidates) if runs == 1 and candidates[0].text else ()
     evidence = Evidence(

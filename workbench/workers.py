@@ -296,8 +296,8 @@ def _play_releases(job: AttackJob, attacker: Attack, target: Subject) -> list[di
     family = Family(getattr(target, "release_family", Family.ANY))
     results = []
     for where, (values, included) in played.items():
-        if len(set(included.tolist())) < 2:
-            continue  # A handful of steps may have tossed one side only, which is no game.
+        if not 2 <= np.sum(included) <= included.size - 2:
+            continue  # A handful of steps may have tossed (nearly) one side only, which is no game.
         observations = Observations(values=values, where=where)
         scores = attacker.score(target, observations, References(), stream(job.setup.seed, "attack"))
         game = Game(
