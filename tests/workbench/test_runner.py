@@ -160,8 +160,8 @@ from pathlib import Path
 from dataclasses import replace
 from workbench.runner import AuditSettings, audit_mechanisms
 settings = AuditSettings(corpus="digits", corpus_parameters={{}}, model="digits_logistic",
-    model_parameters={{}}, attacks=("lira",), attack_parameters={{"lira": {{"shadows": 6}}}}, candidates=60, steps=12,
-    optimizer="sgd", learning_rate=0.5, control=False, workers={workers})
+    model_parameters={{}}, attacks=("lira",), attack_parameters={{"lira": {{"shadows": 6}}}}, candidates=60,
+    steps=12, optimizer="sgd", learning_rate=0.5, control=False, workers={workers})
 audit_mechanisms(settings, out=Path({out!r}), command="c", progress=lambda *done: print(*done, flush=True))
 """
 
