@@ -1,8 +1,9 @@
 """Coverage and mean bound of every epsilon estimator on releases of known epsilon.
 
-Writes `benchmarks/results/estimators.json`: for each estimator, truth, number of scores and kind of labels the
-share of bounds above the truth, the share refused, the mean bound and the milliseconds a call; then the share
-of a Gaussian step's true epsilon that each audits. Takes about ten minutes on one core.
+Writes `benchmarks/results/estimators.json`: for each estimator, truth, number of scores and kind of labels
+the share of bounds above the truth, the share refused, the mean bound and the milliseconds a call (tables
+that repetitions share are reused); then the share of a Gaussian step's true epsilon that each audits. Takes
+about ten minutes on one core.
 
     python benchmarks/estimators.py [--repetitions 2000]
 """
@@ -10,6 +11,7 @@ of a Gaussian step's true epsilon that each audits. Takes about ten minutes on o
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import platform
@@ -92,47 +94,36 @@ def summary(bounds: FloatArray, milliseconds: float, epsilon: float) -> dict[str
 
 def coverage(repetitions: int) -> Iterator[dict[str, Any]]:
     """One row for each estimator, truth, number of scores and kind of labels."""
-    for number, (name, lower) in enumerate(estimators().items()):
-        for truth in known_truths():
-            for n in (100, 1000):
-                for kind in ("fixed", "coins"):
+    cells = itertools.product(estimators().items(), known_truths(), (100, 1000), ("fixed", "coins"))
+    for number, ((name, lower), truth, n, kind) in enumerate(cells):
 
-                    def draw(
-                        generator: np.random.Generator,
-                        n: int = n,
-                        kind: str = kind,
-                        sample: Any = truth.sample,
-                    ) -> tuple[FloatArray, BoolArray]:
-                        members = draw_labels(n, kind, generator)
-                        return sample(members, generator), members
+        def draw(
+            generator: np.random.Generator, n: int = n, kind: str = kind, sample: Any = truth.sample
+        ) -> tuple[FloatArray, BoolArray]:
+            members = draw_labels(n, kind, generator)
+            return sample(members, generator), members
 
-                    seed = [SEED, number, n, len(kind), len(truth.name)]
-                    in_family = truth.is_gaussian or not name.startswith("gaussian")
-                    row = {
-                        "estimator": name,
-                        "truth": truth.name,
-                        "in_family": in_family,
-                        "n": n,
-                        "labels": kind,
-                    }
-                    yield row | summary(*measure(lower, draw, repetitions, seed), truth.epsilon(DELTA))
+        in_family = truth.is_gaussian or not name.startswith("gaussian")
+        row = {"estimator": name, "truth": truth.name, "in_family": in_family, "n": n, "labels": kind}
+        bounds, milliseconds = measure(lower, draw, repetitions, [SEED, number])
+        yield row | summary(bounds, milliseconds, truth.epsilon(DELTA))
 
 
 def gaussian_step() -> Iterator[dict[str, Any]]:
     """Audited share of the true epsilon of a Gaussian step, with 10,000 and 100,000 observations in all."""
-    for number, (name, lower) in enumerate(estimators().items()):
-        for n, repetitions in ((10_000, 100), (100_000, 20)):
-            for epsilon in (1.0, 4.0):
+    sizes = ((10_000, 100), (100_000, 20))
+    cells = itertools.product(estimators().items(), sizes, (1.0, 4.0))
+    for number, ((name, lower), (n, repetitions), epsilon) in enumerate(cells):
 
-                def draw(
-                    generator: np.random.Generator, n: int = n, mu: float = mu_of_epsilon(epsilon, DELTA)
-                ) -> tuple[FloatArray, BoolArray]:
-                    members = np.arange(n) < n // 2
-                    return generator.normal(size=n) + mu * members, members
+        def draw(
+            generator: np.random.Generator, n: int = n, mu: float = mu_of_epsilon(epsilon, DELTA)
+        ) -> tuple[FloatArray, BoolArray]:
+            members = np.arange(n) < n // 2
+            return generator.normal(size=n) + mu * members, members
 
-                cell = summary(*measure(lower, draw, repetitions, [SEED, 1, number, n]), epsilon)
-                share = None if cell["mean_bound"] is None else round(cell["mean_bound"] / epsilon, 4)
-                yield {"estimator": name, "n": n, "repetitions": repetitions, "audited_share": share} | cell
+        cell = summary(*measure(lower, draw, repetitions, [SEED, 1, number]), epsilon)
+        share = None if cell["mean_bound"] is None else round(cell["mean_bound"] / epsilon, 4)
+        yield {"estimator": name, "n": n, "repetitions": repetitions, "audited_share": share} | cell
 
 
 def main() -> None:

@@ -118,15 +118,8 @@ def _two_suprema(n1: int, n0: int, w1: float, w0: float, error: float) -> float:
 
     def excess(x: float) -> float:
         middle = ndtr(a * x / (b * spread)) - ndtr(-b * x / (a * spread))
-        peak = (
-            a
-            * b
-            * x
-            * math.sqrt(2 * math.pi)
-            / (both * spread)
-            * math.exp(-x * x / (2 * both))
-            * float(middle)
-        )
+        height = a * b * x * math.sqrt(2 * math.pi) / (both * spread)
+        peak = height * math.exp(-x * x / (2 * both)) * float(middle)
         left = a * a / both * math.exp(-x * x / (2 * a * a))
         right = b * b / both * math.exp(-x * x / (2 * b * b))
         return left + right + peak - error
