@@ -23,7 +23,7 @@ SCHEDULE = {"sampling_probability": 0.1, "steps": 100}
     steps=st.sampled_from([1, 20, 100]),
     delta=st.sampled_from([1e-5, 1e-7]),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_calibration_never_overshoots_and_is_nearly_tight(
     target: float, q: float, steps: int, delta: float
 ) -> None:

@@ -28,7 +28,7 @@ from workbench.errors import InconclusiveError, InputError
 NOISE_SLACK = 2e-4
 """Relative width to which the smallest sufficient noise multiplier is bracketed."""
 
-LARGEST_RELEASE_MU = 20.0
+LARGEST_RELEASE_MU = 10.0
 """Lower bounds on a release's mu above this one are composed as this one: still a lower bound."""
 
 _FINEST_GRID = 1e6

@@ -1,0 +1,95 @@
+"""The Dirac gradient canary: a white-box audit of the privatise step (Nasr et al. 2023).
+
+The canary is a record whose gradient is zero but in one coordinate, of a norm so large that it is always
+clipped: it then adds exactly the clipping norm to that coordinate, the most that any record may. The auditor
+tosses a fair coin for each release; the adversary sees every released update, knows all other records and
+their share of the update, and guesses the coin from what is left in the coordinate: noise, or noise about the
+clipping norm. Against a Gaussian mechanism this canary is a worst case, which is why the audit is tight.
+
+Two modes, told apart by `Observations.where`:
+
+- "one state": many independent releases at the trained state (`Subject.release_canary`). Any number of
+  observations at milliseconds each; shows a privatise step that is broken.
+- "every step": one observation a training step, from the run itself (`Transcript.canary_observations`). The
+  adversary of the claim, who watches one run; as many observations as steps.
+
+Both see the whole release of the very privatise step that trains. Each observation shows one release. What
+that says of the run is another step: under the assumed family (Gaussian noise of one scale, `Game.family`)
+the releases bound a mu, and `workbench.accounting.dp_sgd.mu_to_run_epsilon` composes it over the run's T
+steps with the sampling probability q. A clipping that was forgotten lets the full magnitude through and shows
+as a large mu; so does noise that is too small.
+
+Source: Nasr, Hayes, Steinke, Balle, Tramer, Jagielski, Carlini and Terzis 2023, "Tight auditing of
+differentially private machine learning", sections 4 and 5 (white-box access, Dirac canary).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from workbench.errors import InputError
+from workbench.interfaces import (
+    AccessLevel,
+    Corpus,
+    GradientCanary,
+    Insertions,
+    Observations,
+    Record,
+    References,
+    Scores,
+    Subject,
+)
+from workbench.registry import register
+
+
+@register("attack", "dirac_canary")
+class DiracCanary:
+    """White-box audit by a one-coordinate gradient canary, per release (Nasr et al. 2023).
+
+    Attributes:
+        magnitude: The canary's raw gradient norm, far above any clipping norm in use.
+        releases: How many releases at the trained state the runner plays.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    access = AccessLevel.RELEASE
+    references_needed = 0
+
+    def __init__(self, *, magnitude: float = 100.0, releases: int = 1000) -> None:
+        """Keep the parameters."""
+        if not 0 < magnitude < math.inf:
+            raise InputError(f"magnitude must be finite and > 0, got {magnitude!r}")
+        if releases < 2:
+            raise InputError(f"releases must be >= 2, got {releases}")
+        self.magnitude = magnitude
+        self.releases = releases
+
+    def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
+        """One gradient canary; no record of the corpus is changed.
+
+        The coordinate is drawn before the model is known, from [0, 2^31); it counts modulo the number of
+        trainable parameters (`workbench.training.canary.SignalsWithCanary`).
+        """
+        coordinate = int(generator.integers(2**31))
+        return Insertions(gradient_canary=GradientCanary(coordinate=coordinate, magnitude=self.magnitude))
+
+    def score(
+        self,
+        subject: Subject,
+        candidates: Sequence[Record] | Observations,
+        references: References,
+        generator: np.random.Generator,
+    ) -> Scores:
+        """The released values themselves: the canary is positive, so higher means that it took part.
+
+        Raises:
+            InputError: the candidates are records, not observations of releases.
+        """
+        if not isinstance(candidates, Observations):
+            raise InputError("dirac_canary scores observations of releases, got records")
+        return Scores(values=candidates.values.astype(np.float64), details={"magnitude": self.magnitude})

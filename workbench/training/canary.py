@@ -1,0 +1,144 @@
+"""A gradient canary among real records' signals, so that an audit drives the privatise step that trains.
+
+`SignalsWithCanary` answers the two questions of `workbench.interfaces.Signals` and nothing else. A mechanism
+that clips its records by their norms clips the canary in the same stroke; one that forgets to clip lets the
+canary through with its full magnitude. The wrapper also keeps what the auditor must know to read the release:
+the share that the known records contribute to the canary's coordinate.
+
+    >>> import torch
+    >>> from workbench.interfaces import GradientCanary
+    >>> from workbench.training._flat import FlatLayout
+    >>> from workbench.training.per_record import EmptySignals
+    >>> nobody = EmptySignals(FlatLayout.of(torch.nn.Linear(2, 1)))
+    >>> signals = SignalsWithCanary(nobody, GradientCanary(coordinate=4, magnitude=100.0), included=True)
+    >>> signals.norms()
+    tensor([100.])
+    >>> signals.weighted_sum(torch.tensor([0.01]))
+    tensor([0., 1., 0.])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from workbench.errors import InputError
+from workbench.interfaces import GradientCanary, Signals
+
+
+class FixedSignals:
+    """Signals asked the same question many times: keeps the last answer, for trials at one state."""
+
+    def __init__(self, signals: Signals) -> None:
+        """Remember the answers of `signals`, which must not change."""
+        self._signals = signals
+        self._norms = signals.norms()
+        self._weights: Tensor | None = None
+        self._sum: Tensor | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of records."""
+        return self._signals.n
+
+    @property
+    def dimension(self) -> int:
+        """Number d of trainable parameters."""
+        return self._signals.dimension
+
+    @property
+    def layout(self) -> Mapping[str, tuple[slice, torch.Size]]:
+        """Place and shape of each named trainable parameter in the flat vector."""
+        return self._signals.layout
+
+    def norms(self) -> Tensor:
+        """Euclidean norm of each record's gradient, shape `(n,)`."""
+        return self._norms.clone()
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""
+        if self._sum is None or self._weights is None or not torch.equal(weights, self._weights):
+            self._weights, self._sum = weights.clone(), self._signals.weighted_sum(weights)
+        return self._sum.clone()
+
+
+class SignalsWithCanary:
+    """A sample's signals with a gradient canary as its last record, in none or all of the trials.
+
+    Attributes:
+        coordinate: The canary's place in the flat vector: its own coordinate modulo d, because an attack
+            draws it before it knows d.
+        known_share: What the known records contributed to that coordinate, over all weighted sums that were
+            asked for: the auditor subtracts it from the release.
+    """
+
+    def __init__(
+        self,
+        background: Signals,
+        canary: GradientCanary,
+        included: bool,
+        trials: int | None = None,
+    ) -> None:
+        """Append the canary.
+
+        Args:
+            background: The known records' signals.
+            canary: The canary.
+            included: Whether the sample holds the canary; where not, it is the background's own.
+            trials: Number of trials played at once; None for a single one without a trial axis.
+
+        Raises:
+            InputError: the canary's magnitude is not finite and positive, or its coordinate is negative.
+        """
+        if not 0 < canary.magnitude < math.inf:
+            raise InputError(f"magnitude must be finite and > 0, got {canary.magnitude!r}")
+        if canary.coordinate < 0:
+            raise InputError(f"coordinate must be >= 0, got {canary.coordinate}")
+        self._background = background
+        self._magnitude = canary.magnitude
+        self._included = included
+        self._trials = trials
+        self.coordinate = canary.coordinate % background.dimension
+        self.known_share = 0.0
+
+    @property
+    def n(self) -> int:
+        """Number of records, the canary included."""
+        return self._background.n + int(self._included)
+
+    @property
+    def dimension(self) -> int:
+        """Number d of trainable parameters."""
+        return self._background.dimension
+
+    @property
+    def layout(self) -> Mapping[str, tuple[slice, torch.Size]]:
+        """Place and shape of each named trainable parameter in the flat vector."""
+        return self._background.layout
+
+    def norms(self) -> Tensor:
+        """Norm of each record's gradient, shape `(n,)`; the canary's, last, is its raw magnitude."""
+        norms = self._background.norms()
+        if not self._included:
+            return norms
+        return torch.cat([norms, norms.new_full((1,), self._magnitude)])
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Sum over records of `weights[i] * gradient_i`; weights of shape `(n,)`.
+
+        Returns:
+            Shape `(d,)`, or `(trials, d)`: one row seen `trials` times, which cannot be written to.
+
+        Raises:
+            InputError: `weights` is not of shape `(n,)`.
+        """
+        if weights.shape != (self.n,):
+            raise InputError(f"weights must have shape ({self.n},), got {tuple(weights.shape)}")
+        total = self._background.weighted_sum(weights[: self._background.n])
+        self.known_share += float(total[self.coordinate])
+        if self._included:
+            total[self.coordinate] += float(weights[-1]) * self._magnitude
+        return total if self._trials is None else total.expand(self._trials, -1)

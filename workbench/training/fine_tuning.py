@@ -1,0 +1,186 @@
+"""What a plan says of the model: building it, its adapter, and how well it does on some records."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from workbench import registry
+from workbench.errors import InputError, UnsupportedError, unknown_name
+from workbench.interfaces import FloatArray, Model, Plan, Record
+
+ADAPTERS = ("full", "lora")
+OPTIMIZERS = ("adamw", "sgd")
+EVALUATION_BATCH = 64
+"""Records in one forward pass without gradients."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seeds:
+    """Seeds of a run's independent random streams, spawned from the plan's seed.
+
+    Attributes:
+        sampling: Which records are in each step.
+        noise: The mechanism's noise.
+        initialisation: Weights that are drawn, of the model or of its adapter.
+        canary_coins: In which steps the gradient canary takes part.
+    """
+
+    sampling: np.random.SeedSequence
+    noise: np.random.SeedSequence
+    initialisation: np.random.SeedSequence
+    canary_coins: np.random.SeedSequence
+
+    @classmethod
+    def of(cls, plan: Plan) -> Seeds:
+        """The streams of a plan."""
+        sampling, noise, initialisation, coins = np.random.SeedSequence(plan.seed).spawn(4)
+        return cls(sampling=sampling, noise=noise, initialisation=initialisation, canary_coins=coins)
+
+
+def torch_generator(seed: np.random.SeedSequence, device: torch.device) -> torch.Generator:
+    """A torch generator on `device`, seeded with 63 bits of the sequence."""
+    words = seed.generate_state(2, np.uint32)
+    return torch.Generator(device).manual_seed((int(words[0]) << 31) ^ int(words[1]))
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan that no training run can follow.
+
+    Raises:
+        InputError: a field is out of range.
+    """
+    if not plan.records:
+        raise InputError("records must not be empty")
+    if plan.steps < 1:
+        raise InputError(f"steps must be >= 1, got {plan.steps}")
+    if not 0 < plan.sampling_probability <= 1:
+        raise InputError(f"sampling_probability must be in (0, 1], got {plan.sampling_probability!r}")
+    if not 0 < plan.learning_rate < math.inf:
+        raise InputError(f"learning_rate must be finite and > 0, got {plan.learning_rate!r}")
+    if plan.adapter not in ADAPTERS:
+        raise unknown_name("adapter", plan.adapter, ADAPTERS)
+    if plan.optimizer not in OPTIMIZERS:
+        raise unknown_name("optimizer", plan.optimizer, OPTIMIZERS)
+    if plan.adapter == "lora" and plan.lora_rank < 1:
+        raise InputError(f"lora_rank must be >= 1, got {plan.lora_rank}")
+
+
+def build_model(plan: Plan) -> Model:
+    """The plan's model before training, its adapter in place; deterministic in the plan.
+
+    Raises:
+        InputError: unknown model, or parameters that it refuses.
+        UnsupportedError: LoRA finds no layer to adapt.
+    """
+    seed = Seeds.of(plan).initialisation
+    words = seed.generate_state(2, np.uint32)
+    model: Model = registry.create(
+        "model", plan.model, seed=int(words[0]) >> 1, **dict(plan.model_parameters)
+    )
+    if plan.adapter == "lora":
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(int(words[1]))
+            model.module = _with_lora(model.module, plan.lora_rank)
+    return model
+
+
+def _with_lora(module: nn.Module, rank: int) -> nn.Module:
+    """Freeze the module and add LoRA matrices (Hu et al. 2022) to its linear layers but the output layer."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import PreTrainedModel
+    from transformers.pytorch_utils import Conv1D
+
+    targets: str | list[str] = "all-linear"
+    if not isinstance(module, PreTrainedModel):
+        targets = [name for name, part in module.named_modules() if name and isinstance(part, nn.Linear)]
+        if not targets:
+            raise UnsupportedError(f"LoRA finds no linear layer inside {type(module).__name__}")
+    has_conv1d = any(isinstance(part, Conv1D) for part in module.modules())
+    config = LoraConfig(
+        r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=targets, fan_in_fan_out=has_conv1d
+    )
+    with warnings.catch_warnings():
+        # A model with both kinds of layers gets a warning for one of them, and the right setting for each.
+        warnings.filterwarnings("ignore", message="fan_in_fan_out is set to")
+        adapted: nn.Module = get_peft_model(module, config)
+    return adapted
+
+
+def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The trainable parameters by name, tied ones once, in the order of the flat vector."""
+    return {name: p for name, p in module.named_parameters() if p.requires_grad}
+
+
+def make_optimizer(plan: Plan, module: nn.Module) -> torch.optim.Optimizer:
+    """The plan's optimizer over the trainable parameters, without weight decay."""
+    parameters = list(trainable(module).values())
+    if plan.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=plan.learning_rate)
+    return torch.optim.AdamW(parameters, lr=plan.learning_rate, weight_decay=0.0)
+
+
+@contextmanager
+def evaluating(model: Model) -> Iterator[None]:
+    """Evaluation mode without gradients; the module's mode is restored."""
+    was_training = model.module.training
+    model.module.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.module.train(was_training)
+
+
+def record_losses(model: Model, records: Sequence[Record]) -> FloatArray:
+    """Per-record losses, shape `(n,)`, nats, in evaluation mode."""
+    parts = [np.zeros(0)]
+    with evaluating(model):
+        for batch in _batches(records):
+            parts.append(model.losses(model.encode(batch)).double().cpu().numpy())
+    return np.concatenate(parts).astype(np.float64)
+
+
+def record_log_likelihoods(model: Model, records: Sequence[Record]) -> list[FloatArray]:
+    """Per-record token log-likelihoods, nats, in evaluation mode."""
+    found: list[FloatArray] = []
+    with evaluating(model):
+        for batch in _batches(records):
+            found.extend(model.token_log_likelihoods(model.encode(batch)))
+    return found
+
+
+def quality(model: Model, records: Sequence[Record]) -> dict[str, float]:
+    """Perplexity of some records, and the accuracy of a classifier; empty without records.
+
+    `perplexity` is the exponential of the mean negative log-likelihood over all predicted tokens (for a
+    classifier over all labels), so long records weigh more.
+    """
+    if not records:
+        return {}
+    tokens = np.concatenate(record_log_likelihoods(model, records))
+    mean = float(-tokens.mean())
+    found = {"perplexity": math.exp(mean) if mean < 700 else math.inf}
+    if model.kind == "classification":
+        found["accuracy"] = accuracy(model, records)
+    return found
+
+
+def accuracy(model: Model, records: Sequence[Record]) -> float:
+    """Share of records whose own label, of all labels that occur in them, has the lowest loss."""
+    labels = sorted({record.label for record in records if record.label is not None})
+    losses = [record_losses(model, [replace(record, label=label) for record in records]) for label in labels]
+    chosen = np.array(labels)[np.argmin(np.stack(losses), axis=0)]
+    return float(np.mean(chosen == np.array([record.label for record in records])))
+
+
+def _batches(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    for start in range(0, len(records), EVALUATION_BATCH):
+        yield records[start : start + EVALUATION_BATCH]

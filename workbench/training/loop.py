@@ -1,0 +1,192 @@
+"""The loop on which all gradient mechanisms stand: sample, per-record signal, privatise, apply.
+
+A mechanism of this family is a privatise step and a claim. Everything else is here, once: Poisson sampling,
+per-record signals, the gradient canary of an audit, the optimizer, and the transcript of what was released.
+The canary goes through the very call that trains, so an audit sees the mechanism that the subject was
+trained with.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.errors import InconclusiveError, InputError
+from workbench.interfaces import Claim, Family, Model, Plan, Signals, Transcript
+from workbench.training.canary import SignalsWithCanary
+from workbench.training.fine_tuning import (
+    Seeds,
+    build_model,
+    check_plan,
+    make_optimizer,
+    quality,
+    torch_generator,
+    trainable,
+)
+from workbench.training.samples import poisson_sample, sample_signals
+from workbench.training.subject import TrainedSubject
+
+
+def gaussian_noise(like: Tensor, standard_deviation: float, generator: torch.Generator) -> Tensor:
+    """Fresh Gaussian noise in the shape, type and place of `like`."""
+    noise = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=generator.device)
+    return noise.mul_(standard_deviation).to(like.device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientMechanism(ABC):
+    """A mechanism that releases one privatised sum of gradients a step; implements `Mechanism`.
+
+    Attributes:
+        micro_batch_size: Most records in one forward pass; larger samples take two passes over their parts.
+    """
+
+    release_family: ClassVar[Family] = Family.ANY
+    """The family of one release's noise, for bounds that assume one."""
+
+    micro_batch_size: int = 64
+
+    def __post_init__(self) -> None:
+        """Refuse parameters that are out of range.
+
+        Raises:
+            InputError: `micro_batch_size` is below 1.
+        """
+        if self.micro_batch_size < 1:
+            raise InputError(f"micro_batch_size must be >= 1, got {self.micro_batch_size}")
+
+    @abstractmethod
+    def claim(self, plan: Plan) -> Claim:
+        """What the mechanism's authors claim of a run with this plan."""
+
+    @abstractmethod
+    def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
+        """The released sum of this step.
+
+        Args:
+            signals: The sample's gradients, a canary possibly among them; n = 0 is legal.
+            generator: Source of the noise.
+
+        Returns:
+            Shape `(..., d)`: that of `signals.weighted_sum`. With leading trial axes each row is a release
+            of its own, with its own noise. Not divided by the sample size.
+        """
+
+    def for_plan(self, plan: Plan) -> Self:
+        """This mechanism with what the plan decides settled, for instance its noise calibrated."""
+        return self
+
+    def settings(self) -> Mapping[str, float]:
+        """Named numbers of the settled mechanism, for the transcript."""
+        return {}
+
+    def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> TrainedSubject:
+        """Train; deterministic in the plan. `progress(done, total)` is called after each step.
+
+        Raises:
+            InputError: a field of the plan is unusable.
+            UnsupportedError: the mechanism cannot meet the plan's budget.
+            InconclusiveError: training left the finite numbers.
+        """
+        check_plan(plan)
+        claim = self.claim(plan)
+        settled = self.for_plan(plan)
+        started = time.perf_counter()
+        model = build_model(plan)
+        # Evaluation mode throughout: with dropout or batch statistics, a record's gradient would depend on
+        # more than the record.
+        model.module.eval()
+        before = _quality(model, plan, "before")
+        run = _Run(settled, plan, model)
+        for step in range(plan.steps):
+            run.step()
+            if progress is not None:
+                progress(step + 1, plan.steps)
+        after = _quality(model, plan, "after")
+        cost = {"training_seconds": run.seconds, "seconds": time.perf_counter() - started}
+        transcript = run.transcript({**before, **after, **settled.settings(), **cost})
+        return TrainedSubject(mechanism=settled, model=model, plan=plan, claim=claim, transcript=transcript)
+
+
+class _Run:
+    """The state of one training run."""
+
+    def __init__(self, mechanism: GradientMechanism, plan: Plan, model: Model) -> None:
+        seeds = Seeds.of(plan)
+        self._mechanism, self._plan, self._model = mechanism, plan, model
+        self._parameters = trainable(model.module)
+        self._optimizer = make_optimizer(plan, model.module)
+        self._sampling = np.random.default_rng(seeds.sampling)
+        self._coins = np.random.default_rng(seeds.canary_coins)
+        self._noise = torch_generator(seeds.noise, next(iter(self._parameters.values())).device)
+        self._losses: list[float] = []
+        self._sizes: list[int] = []
+        self._observations: list[float] = []
+        self._included: list[bool] = []
+        self.seconds = 0.0
+
+    def step(self) -> None:
+        """Sample, per-record signal, privatise, apply."""
+        started = time.perf_counter()
+        plan = self._plan
+        chosen = poisson_sample(len(plan.records), plan.sampling_probability, self._sampling)
+        records = [plan.records[i] for i in chosen]
+        signals = sample_signals(self._model, records, self._mechanism.micro_batch_size)
+        self._sizes.append(signals.n)
+        self._losses.append(float(signals.losses.double().mean()) if signals.n else math.nan)
+        released = self._release(signals)
+        if not bool(torch.isfinite(released).all()):
+            raise InconclusiveError(
+                f"step {len(self._sizes)} released a number that is not finite; "
+                f"try a learning_rate below {plan.learning_rate:g}"
+            )
+        self._apply(released / (plan.sampling_probability * len(plan.records)), signals)
+        self.seconds += time.perf_counter() - started
+
+    def _release(self, signals: Signals) -> Tensor:
+        """The privatise step; with a gradient canary in the plan, with the canary by the toss of a coin."""
+        canary = self._plan.insertions.gradient_canary
+        if canary is None:
+            return self._mechanism.privatise(signals, self._noise)
+        included = bool(self._coins.random() < 0.5)
+        watched = SignalsWithCanary(signals, canary, included)
+        released = self._mechanism.privatise(watched, self._noise)
+        self._observations.append(float(released[watched.coordinate]) - watched.known_share)
+        self._included.append(included)
+        return released
+
+    def _apply(self, mean: Tensor, signals: Signals) -> None:
+        """Hand the released mean gradient to the optimizer."""
+        for name, (place, shape) in signals.layout.items():
+            parameter = self._parameters[name]
+            parameter.grad = mean[place].view(shape).to(parameter.dtype)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def transcript(self, metrics: Mapping[str, float]) -> Transcript:
+        """What was released, and the metrics beside it."""
+        return Transcript(
+            losses=np.array(self._losses, dtype=np.float64),
+            sample_sizes=np.array(self._sizes, dtype=np.int64),
+            canary_observations=np.array(self._observations, dtype=np.float64),
+            canary_included=np.array(self._included, dtype=np.bool_),
+            metrics=metrics,
+        )
+
+
+def _quality(model: Model, plan: Plan, when: str) -> dict[str, float]:
+    """`train_perplexity_before` and its like."""
+    parts = {"train": plan.records, "test": plan.held_out}
+    return {
+        f"{part}_{metric}_{when}": value
+        for part, records in parts.items()
+        for metric, value in quality(model, records).items()
+    }

@@ -1,0 +1,221 @@
+"""A trained subject: what it answers, the releases that an audit plays with it, and its place on disk.
+
+On disk a subject is two files: the trained parameters (safetensors) and a JSON of its claim and transcript.
+The model around the parameters is rebuilt from the plan, so a LoRA subject takes kilobytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from workbench.accounting import guarantee_from_json
+from workbench.errors import InputError, UnsupportedError
+from workbench.interfaces import (
+    JSON,
+    Adjacency,
+    BoolArray,
+    Claim,
+    Family,
+    FloatArray,
+    GradientCanary,
+    Mechanism,
+    Model,
+    Plan,
+    Record,
+    Released,
+    Secret,
+    Transcript,
+)
+from workbench.training.canary import FixedSignals, SignalsWithCanary
+from workbench.training.fine_tuning import build_model, record_log_likelihoods, record_losses, trainable
+from workbench.training.samples import poisson_sample, sample_signals
+
+if TYPE_CHECKING:
+    from workbench.training.loop import GradientMechanism
+
+WEIGHTS_FILE = "parameters.safetensors"
+SUBJECT_FILE = "subject.json"
+
+_RELEASED_NUMBERS = 1 << 18
+"""Numbers released at once when trials are batched: what a core's cache holds (a megabyte)."""
+
+
+class TrainedSubject:
+    """A model trained by a gradient mechanism; implements `workbench.interfaces.Subject`.
+
+    Attributes:
+        mechanism: The mechanism, settled for the plan.
+        model: The trained model, in evaluation mode.
+        plan: What it was trained by.
+        claim: What its mechanism claims.
+        transcript: What was released.
+    """
+
+    def __init__(
+        self,
+        *,
+        mechanism: GradientMechanism,
+        model: Model,
+        plan: Plan,
+        claim: Claim,
+        transcript: Transcript,
+    ) -> None:
+        """Bind a trained model to its claim and transcript."""
+        self.mechanism = mechanism
+        self.model = model
+        self.plan = plan
+        self.claim = claim
+        self.transcript = transcript
+
+    @property
+    def release_family(self) -> Family:
+        """The family of one release's noise."""
+        return self.mechanism.release_family
+
+    def losses(self, records: Sequence[Record]) -> FloatArray:
+        """Per-record losses, shape `(n,)`, nats, in evaluation mode."""
+        return record_losses(self.model, records)
+
+    def token_log_likelihoods(self, records: Sequence[Record]) -> list[FloatArray]:
+        """Per-record token log-likelihoods, nats."""
+        return record_log_likelihoods(self.model, records)
+
+    def release_canary(
+        self, canary: GradientCanary, included: BoolArray, generator: np.random.Generator
+    ) -> FloatArray:
+        """Independent releases at the trained state, each through the mechanism's own privatise step.
+
+        One Poisson sample of the training records stands beside the canary in every trial. Each trial draws
+        noise for all d coordinates and differs from a training step in nothing but that no update is applied.
+        Trials with and without the canary are privatised apart, as samples of their own.
+
+        Args:
+            canary: The gradient canary; its coordinate counts modulo d.
+            included: One coin a trial, shape `(n,)`.
+            generator: Source of the sample and of the mechanism's noise.
+
+        Returns:
+            Released value of the canary's coordinate in each trial, less the known records' share,
+            shape `(n,)`.
+        """
+        plan = self.plan
+        chosen = poisson_sample(len(plan.records), plan.sampling_probability, generator)
+        sample = [plan.records[i] for i in chosen]
+        signals = FixedSignals(sample_signals(self.model, sample, self.mechanism.micro_batch_size))
+        device = next(iter(trainable(self.model.module).values())).device
+        noise = torch.Generator(device).manual_seed(int(generator.integers(2**63 - 1)))
+        at_once = max(1, _RELEASED_NUMBERS // signals.dimension)
+        values = np.zeros(len(included), dtype=np.float64)
+        for coin in (True, False):
+            trials = np.flatnonzero(np.asarray(included, dtype=np.bool_) == coin)
+            for start in range(0, len(trials), at_once):
+                part = trials[start : start + at_once]
+                watched = SignalsWithCanary(signals, canary, coin, trials=len(part))
+                released = self.mechanism.privatise(watched, noise)[:, watched.coordinate]
+                values[part] = released.double().cpu().numpy() - watched.known_share
+        return values
+
+    def save(self, folder: Path) -> None:
+        """Write parameters and JSON to an existing folder."""
+        parameters = {name: p.detach().cpu().contiguous() for name, p in trainable(self.model.module).items()}
+        save_file(parameters, folder / WEIGHTS_FILE)
+        described = {"claim": _claim_to_json(self.claim), "transcript": _transcript_to_json(self.transcript)}
+        (folder / SUBJECT_FILE).write_text(json.dumps(described, allow_nan=False), encoding="utf-8")
+
+
+def load_subject(folder: Path, mechanism: Mechanism, plan: Plan) -> TrainedSubject:
+    """The subject that `TrainedSubject.save` wrote to a folder.
+
+    Args:
+        folder: Holds the two files.
+        mechanism: The mechanism that trained it.
+        plan: The plan that it was trained by.
+
+    Raises:
+        InputError: a file is missing, or its parameters are not those of the plan's model.
+        UnsupportedError: the mechanism is not a gradient mechanism.
+    """
+    from workbench.training.loop import GradientMechanism
+
+    if not isinstance(mechanism, GradientMechanism):
+        raise UnsupportedError(f"mechanism {type(mechanism).__name__} is not a gradient mechanism")
+    for name in (WEIGHTS_FILE, SUBJECT_FILE):
+        if not (folder / name).is_file():
+            raise InputError(f"folder {folder} holds no subject: {name} is missing")
+    model = build_model(plan)
+    model.module.eval()
+    _load_parameters(model, folder / WEIGHTS_FILE)
+    described = json.loads((folder / SUBJECT_FILE).read_text(encoding="utf-8"))
+    return TrainedSubject(
+        mechanism=mechanism.for_plan(plan),
+        model=model,
+        plan=plan,
+        claim=_claim_from_json(described["claim"]),
+        transcript=_transcript_from_json(described["transcript"]),
+    )
+
+
+def _load_parameters(model: Model, file: Path) -> None:
+    """Copy saved parameters into the model's trainable ones."""
+    saved = load_file(file)
+    parameters = trainable(model.module)
+    shapes = {name: tuple(tensor.shape) for name, tensor in saved.items()}
+    if shapes != {name: tuple(p.shape) for name, p in parameters.items()}:
+        raise InputError(f"the parameters in {file} are not those of model {model.name!r}")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(saved[name])
+
+
+def _claim_to_json(claim: Claim) -> dict[str, JSON]:
+    return {
+        "guarantee": claim.guarantee.to_json(),
+        "about": str(claim.about),
+        "released": str(claim.released),
+        "source": claim.source,
+        "assumptions": list(claim.assumptions),
+    }
+
+
+def _claim_from_json(found: dict[str, Any]) -> Claim:
+    about = found["about"]
+    return Claim(
+        guarantee=guarantee_from_json(found["guarantee"]),
+        about=Adjacency(about) if about in list(Adjacency) else Secret(about),
+        released=Released(found["released"]),
+        source=found["source"],
+        assumptions=tuple(found["assumptions"]),
+    )
+
+
+def _transcript_to_json(transcript: Transcript) -> dict[str, JSON]:
+    return {
+        "losses": [_number(x) for x in transcript.losses],
+        "sample_sizes": transcript.sample_sizes.tolist(),
+        "canary_observations": transcript.canary_observations.tolist(),
+        "canary_included": transcript.canary_included.tolist(),
+        "metrics": {name: _number(value) for name, value in transcript.metrics.items()},
+    }
+
+
+def _number(value: float) -> float | str:
+    """JSON has no NaN and no infinities: they are kept as the words that `float` reads."""
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def _transcript_from_json(found: dict[str, Any]) -> Transcript:
+    return Transcript(
+        losses=np.array([float(x) for x in found["losses"]], dtype=np.float64),
+        sample_sizes=np.array(found["sample_sizes"], dtype=np.int64),
+        canary_observations=np.array(found["canary_observations"], dtype=np.float64),
+        canary_included=np.array(found["canary_included"], dtype=np.bool_),
+        metrics={name: float(value) for name, value in found["metrics"].items()},
+    )
