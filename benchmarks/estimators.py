@@ -121,7 +121,8 @@ def gaussian_step() -> Iterator[dict[str, Any]]:
             members = np.arange(n) < n // 2
             return generator.normal(size=n) + mu * members, members
 
-        cell = summary(*measure(lower, draw, repetitions, [SEED, 1, number]), epsilon)
+        bounds, milliseconds = measure(lower, draw, repetitions, [SEED, 1, number])
+        cell = summary(bounds, milliseconds, epsilon)
         share = None if cell["mean_bound"] is None else round(cell["mean_bound"] / epsilon, 4)
         yield {"estimator": name, "n": n, "repetitions": repetitions, "audited_share": share} | cell
 

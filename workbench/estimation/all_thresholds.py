@@ -115,3 +115,14 @@ def clopper_pearson_all(
         n=values.size,
         delta=delta,
     )
+
+
+def perfect_guesses_bound(size: int, prior: float, delta: float, significance: float) -> float:
+    """Bound of `clopper_pearson_all` where `size` coins fall in their proportion and every guess is right."""
+    if size < 2:
+        return 0.0
+    ranked = (np.arange(size) < round(size * prior)).astype(np.int64)
+    stages_of = {
+        side: stages_if_independent(size, delta, share * significance) for side, share in SIDES.items()
+    }
+    return guess_bound(ranked, stages_of, prior, SIDES, significance)[0]

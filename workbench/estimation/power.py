@@ -13,6 +13,7 @@ import numpy as np
 
 from workbench.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.estimation._inputs import check_probability
+from workbench.estimation.all_thresholds import coin_sample_size, perfect_guesses_bound
 from workbench.estimation.clopper_pearson import ratio_lower
 from workbench.estimation.estimators import ESTIMATORS
 
@@ -55,6 +56,12 @@ def perfect_attack_bound(
         raise InputError(
             f"unknown estimator {estimator!r}; known: {', '.join(sorted([*ESTIMATORS, 'clopper_pearson']))}"
         )
+    if min(n_members, n_nonmembers) < 2:
+        return 0.0
+    if estimator == "clopper_pearson_all":
+        # Its coins fall at random; a balanced fall is the one that serves a perfect attack best.
+        size, prior = coin_sample_size(n_members, n_nonmembers)
+        return perfect_guesses_bound(size, prior, delta, significance)
     members = np.arange(n_members + n_nonmembers) < n_members
     try:
         return ESTIMATORS[estimator](
