@@ -125,7 +125,11 @@ class DPSGD(GradientMechanism):
                 f"each step's sample is Poisson with q = {plan.sampling_probability:g} and stays secret",
                 f"T = {plan.steps} releases, each of sensitivity C and noise sigma C",
                 "the noise is an ideal Gaussian: floating-point effects are not covered",
-                "N, by which the sum is divided, is public",
+                (
+                    "the number that the sum is divided by is public"
+                    if plan.public_size is not None
+                    else "the number of records, by which the sum is divided, is public"
+                ),
             ),
         )
 

@@ -261,6 +261,8 @@ class Plan:
         learning_rate: Step size.
         budget: The guarantee to be met; None for a mechanism that promises nothing.
         insertions: Canaries.
+        public_size: The number by which q-fold sums are averaged; None for `len(records)`. Under add-remove
+            adjacency the true number is private, so an audit gives the expected one.
         seed: Seed of this run; every random stream is spawned from it.
     """
 
@@ -276,6 +278,7 @@ class Plan:
     lora_rank: int = 4
     budget: Guarantee | None = None
     insertions: Insertions = Insertions()
+    public_size: int | None = None
     seed: int = 0
 
 

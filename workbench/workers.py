@@ -179,6 +179,7 @@ def make_plan(setup: TrainingSetup, included: BoolArray, run: int) -> Plan:
         learning_rate=setup.learning_rate,
         budget=setup.budget,
         insertions=insertions,
+        public_size=setup.candidates // 2,
         seed=stream_seed(setup.seed, "training", run),
     )
 

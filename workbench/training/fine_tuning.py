@@ -59,6 +59,8 @@ def check_plan(plan: Plan) -> None:
     """
     if not plan.records:
         raise InputError("records must not be empty")
+    if plan.public_size is not None and plan.public_size < 1:
+        raise InputError(f"public_size must be >= 1, got {plan.public_size}")
     if plan.steps < 1:
         raise InputError(f"steps must be >= 1, got {plan.steps}")
     if not 0 < plan.sampling_probability <= 1:
@@ -110,6 +112,8 @@ def _with_lora(module: nn.Module, rank: int) -> nn.Module:
     with warnings.catch_warnings():
         # A model with both kinds of layers gets a warning for one of them, and the right setting for each.
         warnings.filterwarnings("ignore", message="fan_in_fan_out is set to")
+        # peft asks transformers by a name that the latter is about to drop.
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
         adapted: nn.Module = get_peft_model(module, config)
     return adapted
 

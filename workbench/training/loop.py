@@ -148,7 +148,8 @@ class _Run:
                 f"step {len(self._sizes)} released a number that is not finite; "
                 f"try a learning_rate below {plan.learning_rate:g}"
             )
-        self._apply(released / (plan.sampling_probability * len(plan.records)), signals)
+        size = len(plan.records) if plan.public_size is None else plan.public_size
+        self._apply(released / (plan.sampling_probability * size), signals)
         self.seconds += time.perf_counter() - started
 
     def _release(self, signals: Signals) -> Tensor:
