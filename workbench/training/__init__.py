@@ -1,0 +1,1 @@
+"""Training floor: models, per-record gradients, the loop that the gradient mechanisms share."""
