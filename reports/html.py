@@ -1,0 +1,113 @@
+"""The page: one self-contained HTML file from a report record, the verdict first.
+
+Nothing is fetched, nothing runs: style and drawings are inline, and the page's own content security policy
+forbids the rest. Equal records give equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+from workbench.errors import InputError
+from workbench.interfaces import JSON
+from workbench.registry import register
+from workbench.reports._numbers import number, percent, real
+from workbench.reports._view import allowed_views, cost_pairs, subject_view, verdict_view
+from workbench.reports._words import SYMBOLS
+
+SCHEMA = 1
+
+_UNPRINTABLE = {code: "\ufffd" for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160))}
+"""Control characters, which HTML forbids."""
+
+
+def _source(name: str) -> str:
+    return (files("workbench.reports") / "templates" / name).read_text(encoding="utf-8")
+
+
+@register("report", "html")
+def html(*, report: Mapping[str, JSON]) -> str:
+    """One self-contained HTML page of an audit's report record.
+
+    Args:
+        report: What `report.json` holds: JSON types, non-finite numbers as `"inf"`, `"-inf"`, `"nan"`.
+
+    Returns:
+        The page, deterministic in the record.
+
+    Raises:
+        InputError: the record has another schema or lacks a field.
+    """
+    if report.get("schema") != SCHEMA:
+        raise InputError(f"report schema must be {SCHEMA}, got {report.get('schema')!r}")
+    try:
+        context = _context(report)
+    except KeyError as error:
+        raise InputError(f"report lacks the field {error}") from error
+    environment = Environment(
+        autoescape=True,
+        loader=FunctionLoader(_source),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template("audit.html.j2").render(context)
+    # A lone surrogate in a user's string is legal JSON, and no file could hold it.
+    return page.translate(_UNPRINTABLE).encode("utf-8", "replace").decode("utf-8")
+
+
+def _context(report: Mapping[str, JSON]) -> dict[str, Any]:
+    """What the template prints."""
+    subjects = [subject_view(subject, index) for index, subject in enumerate(report["subjects"])]
+    claim = report["claim"]
+    return {
+        "verdict": verdict_view(report["verdict"]),
+        "glance": _glance(report),
+        "claim": {
+            "text": claim["text"],
+            "about": claim["about"],
+            "released": claim["released"],
+            "source": claim["source"],
+            "assumptions": claim.get("assumptions") or (),
+        },
+        "allowed": allowed_views(claim),
+        "subjects": [subject for subject in subjects if subject.role != "control"],
+        "controls": [subject for subject in subjects if subject.role == "control"],
+        "created": report["created"],
+        "command": report["command"],
+        "seed": report["seed"],
+        "exit_code": report["exit_code"],
+        "workbench_version": report["workbench_version"],
+        "versions": sorted((str(name), str(version)) for name, version in report["versions"].items()),
+        "hardware": [(str(name), str(value)) for name, value in report["hardware"].items()],
+        "cost": cost_pairs(report["cost"]),
+    }
+
+
+def _glance(report: Mapping[str, JSON]) -> list[tuple[str, str, str]]:
+    """Tiles under the verdict: what is asked, the answer in figures, its small print."""
+    verdict, guarantee = report["verdict"], report["claim"]["guarantee"]
+    parameters = [
+        f"{SYMBOLS.get(name, name)} = {number(real(value))}"
+        for name, value in guarantee.items()
+        if name not in ("currency", "secret", "delta")
+    ]
+    small = f"δ = {number(real(guarantee['delta']))}" if "delta" in guarantee else str(guarantee["currency"])
+    tiles = [("Claimed", ", ".join(parameters) or "nothing", small)]
+    bound = verdict.get("bound")
+    if bound is None:
+        tiles.append(("Measured", "no bound", "none decided"))
+    else:
+        quantity = str(bound["quantity"])
+        shown = percent(real(bound["lower"])) if quantity == "success" else number(max(real(bound["lower"]), 0.0))
+        value = f"{SYMBOLS.get(quantity, quantity)} ≥ {shown}"
+        tiles.append(("Measured, at least", value, f"{percent(real(bound['confidence']), 4)} confidence, {bound['name']}"))
+    counted = [subject for subject in report["subjects"] if subject["role"] != "control"]
+    games = [attack for subject in counted for attack in subject["attacks"]]
+    names = list(dict.fromkeys(str(game["attack"]) for game in games))
+    tiles.append(("Games played", number(len(games)), ", ".join(names)))
+    return tiles

@@ -1,0 +1,174 @@
+"""Report records to render: built by hand in the shape that the runner writes, with seeded scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+Record = dict[str, Any]
+
+SENTENCES = {
+    "REFUTED": "REFUTED: at 98.33 % confidence the claim of (epsilon = 1, delta = 1e-05)-DP (adjacency: add-remove; "
+    "released: every update) is false: the loss attack shows epsilon >= 1.83 at delta = 1e-05, where the claim "
+    "allows epsilon = 1 at delta = 1e-05.",
+    "NOT_REFUTED": "NOT REFUTED: the dirac_canary attack shows epsilon >= 0.8134 at 98.33 % confidence, which is "
+    "compatible with the claim of (epsilon = 1, delta = 1e-05)-DP (adjacency: add-remove; released: every update). "
+    "This does not show that the claim is true.",
+    "UNDERPOWERED": "UNDERPOWERED: with 40 scores at 95 % confidence even a perfect loss attack could show no more "
+    "than 2.1, and the claim allows epsilon = 8; a perfect attack would need about 17890 trials. Nothing is shown.",
+    "INVALID": "INVALID: the experiment broke its own assumptions: the AUC is 0.301, significantly below one half",
+}
+
+
+def claim(guarantee: Mapping[str, Any] | None = None) -> Record:
+    form = guarantee or {"currency": "(epsilon, delta)-DP", "epsilon": 1.0, "delta": 1e-5}
+    return {
+        "guarantee": dict(form),
+        "about": "add-remove",
+        "released": "every update",
+        "source": "the embedded default",
+        "assumptions": ["Poisson sampling of the records in each step"],
+        "text": "(epsilon = 1, delta = 1e-05)-DP, adjacency: add-remove, released: every update",
+    }
+
+
+def bound(name: str, lower: Any, estimate: Any, *, quantity: str = "epsilon", n: int = 200) -> Record:
+    gaussian = name.startswith("gaussian")
+    return {
+        "name": name,
+        "quantity": quantity,
+        "lower": lower,
+        "estimate": estimate,
+        "confidence": 0.9833333333333333,
+        "delta": 1e-5 if quantity == "epsilon" else None,
+        "family": "Gaussian" if gaussian else "any (epsilon, delta)",
+        "trials": "independent" if gaussian else "one-run",
+        "assumption": "labels are independent fair coins, and the adversary saw nothing that depends on them but "
+        "the release",
+        "n": n,
+    }
+
+
+def interval(name: str, estimate: float, half: float) -> Record:
+    return {
+        "name": name,
+        "estimate": estimate,
+        "lower": max(estimate - half, 0.0),
+        "upper": min(estimate + half, 1.0),
+        "confidence": 0.95,
+        "assumption": "scores are independent, and identically distributed within each class",
+    }
+
+
+def verdict(kind: str, bounds: list[Record]) -> Record:
+    return {
+        "kind": kind,
+        "sentence": SENTENCES[kind],
+        "significance": 0.05,
+        "bound": bounds[0] if bounds and kind != "INVALID" else None,
+        "bounds": bounds,
+        "intervals": [
+            interval("auc", 0.612, 0.08),
+            interval("advantage", 0.2, 0.1),
+            interval("accuracy", 0.59, 0.07),
+            interval("tpr_at_fpr_0.01", 0.04, 0.04),
+            interval("tpr_at_fpr_0.001", 0.01, 0.02),
+        ],
+        "trials_needed": 17890 if kind == "UNDERPOWERED" else None,
+        "reasons": ["the AUC is 0.301, significantly below one half"] if kind == "INVALID" else [],
+    }
+
+
+def attack(name: str, *, kind: str, n: int, shift: float, release: bool = False, seed: int = 0) -> Record:
+    generator = np.random.default_rng(seed)
+    members = generator.random(n) < 0.5
+    scores = generator.normal(size=n) + shift * members
+    lower = {"REFUTED": 1.83, "NOT_REFUTED": 0.2, "UNDERPOWERED": 0.0, "INVALID": 0.0}[kind]
+    bounds = [bound("one_run", lower, lower + 0.4, n=n), bound("gaussian_location", lower / 2, lower, n=n)]
+    return {
+        "attack": name,
+        "game": {
+            "description": "A fair coin chose each candidate's membership; the adversary saw the trained model "
+            "and the record, and never the coins.",
+            "trials": "independent" if release else "one-run",
+            "prior": 0.5,
+            "released": "every update" if release else "final weights",
+            "family": "Poisson-subsampled Gaussian" if release else "any (epsilon, delta)",
+            "steps": 40 if release else 1,
+            "sampling_probability": 0.25 if release else 1.0,
+        },
+        "verdict": verdict(kind, bounds),
+        "scores": scores.tolist(),
+        "members": members.tolist(),
+        "details": {"midpoint_threshold": 0.31, "separation": "inf"},
+        "cost": {"seconds": 3.21, "peak_memory_mb": 812.5},
+        "seeds": {"attack": 1234},
+    }
+
+
+def subject(name: str, role: str, attacks: list[Record], *, losses: bool = True) -> Record:
+    generator = np.random.default_rng(5)
+    curve = (5.0 - 0.03 * np.arange(40) + 0.1 * generator.normal(size=40)).tolist()
+    curve[7] = "nan"
+    metrics = {
+        "train_perplexity_before": 148.2,
+        "train_perplexity_after": 61.7,
+        "test_perplexity_before": 147.9,
+        "test_perplexity_after": 63.0,
+        "noise_multiplier": 2.417,
+    }
+    return {
+        "name": name,
+        "role": role,
+        "claim": claim(),
+        "own_claim": {"guarantee": {"currency": "none"}} if role == "control" else claim(),
+        "verdict": {**attacks[0]["verdict"], "bounds": [], "intervals": []},
+        "metrics": metrics if losses else {},
+        "losses": curve if losses else [],
+        "parameters": {"steps": 40, "model": "tiny_gpt2", "attack_parameters": {"lira": {"shadows": 8}}},
+        "attacks": attacks,
+        "cost": {"seconds": 61.2, "peak_memory_mb": 900},
+    }
+
+
+def report(subjects: list[Record]) -> Record:
+    return {
+        "schema": 1,
+        "kind": "audit",
+        "workbench_version": "0.1.0",
+        "versions": {"python": "3.11.9", "torch": "2.13.0", "transformers": "5.23.0", "numpy": "2.4.6"},
+        "hardware": {"cpu": "A processor @ 2.00GHz", "cores": 2, "memory_gb": 24},
+        "created": "2026-01-01T00:00:00Z",
+        "command": "workbench audit --out audit --claim epsilon=1,delta=1e-5,adjacency=add-remove",
+        "seed": 0,
+        "exit_code": 1,
+        "claim": subjects[0]["claim"],
+        "verdict": subjects[0]["verdict"],
+        "subjects": subjects,
+        "cost": {"seconds": 151.2},
+    }
+
+
+def full_report(kind: str = "NOT_REFUTED") -> Record:
+    """A trained subject with three attacks, and its control."""
+    attacks = [
+        attack("dirac_canary", kind=kind, n=2000, shift=0.35, release=True, seed=1),
+        attack("loss", kind=kind, n=200, shift=0.15, seed=2),
+        attack("lira", kind=kind, n=200, shift=0.2, seed=3),
+    ]
+    control = [attack("loss", kind="REFUTED", n=200, shift=2.0, seed=4)]
+    return report([subject("dp_sgd", "subject", attacks), subject("non_private", "control", control)])
+
+
+def scores_report(kind: str = "NOT_REFUTED", *, n: int = 500, shift: float = 0.5) -> Record:
+    """Somebody's scores: one subject, no training."""
+    return report([subject("scores.csv", "scores", [attack("scores", kind=kind, n=n, shift=shift)], losses=False)])
+
+
+@pytest.fixture
+def records() -> dict[str, Callable[..., Record]]:
+    """Builders of records: `full(kind)` and `scores(kind, n=, shift=)`."""
+    return {"full": full_report, "scores": scores_report}
