@@ -93,10 +93,14 @@ def _curve_references(claim: Guarantee) -> list[Allowed]:
         return []
     same = f"same epsilon at delta = {stated.delta:g}"
     if not isinstance(claim, ApproximateDP):
-        return [Allowed(key="dp", guarantee=stated, agreement=f"implied by the claim at delta = {stated.delta:g}")]
+        return [
+            Allowed(key="dp", guarantee=stated, agreement=f"implied by the claim at delta = {stated.delta:g}")
+        ]
     pure = ApproximateDP(epsilon=claim.epsilon, delta=0.0)
     return [
-        Allowed(key="gdp", guarantee=GaussianDP(mu=mu_of_epsilon(claim.epsilon, claim.delta)), agreement=same),
+        Allowed(
+            key="gdp", guarantee=GaussianDP(mu=mu_of_epsilon(claim.epsilon, claim.delta)), agreement=same
+        ),
         Allowed(key="pure", guarantee=pure, agreement="same epsilon, delta = 0"),
     ]
 

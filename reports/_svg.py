@@ -109,7 +109,7 @@ class Chart:
     width: float = 460.0
     height: float = 300.0
     left: float = 54.0
-    right: float = 14.0
+    right: float = 24.0
     top: float = 14.0
     bottom: float = 46.0
     _behind: list[str] = field(default_factory=list)
@@ -137,15 +137,18 @@ class Chart:
         self._inside.append(f'<circle class="{css}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
 
     def label(
-        self, x: float, y: float, text: str, css: str = "", anchor: Literal["start", "middle", "end"] = "start"
+        self,
+        x: float,
+        y: float,
+        text: str,
+        css: str = "",
+        anchor: Literal["start", "middle", "end"] = "start",
     ) -> None:
         """Text over everything else."""
         self._over.append(self._text(x, y, text, css, anchor))
 
     def _text(self, x: float, y: float, text: str, css: str, anchor: str) -> str:
-        return (
-            f'<text class="{css}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-        )
+        return f'<text class="{css}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
     def x_axis(self, scale: Scale, ticks: Sequence[float], labels: Sequence[str], name: str) -> None:
         """Grid lines, tick labels and the name of the x axis."""
@@ -177,9 +180,10 @@ class Chart:
         inner_width, inner_height = self.width - self.left - self.right, self.height - self.top - self.bottom
         name, about, clip = (f"{self.identifier}-{part}" for part in ("title", "about", "clip"))
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
-            f'aria-labelledby="{name} {about}">'
-            f'<title id="{name}">{escape(self.title)}</title><desc id="{about}">{escape(self.description)}</desc>'
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" '
+            f'role="img" aria-labelledby="{name} {about}">'
+            f'<title id="{name}">{escape(self.title)}</title>'
+            f'<desc id="{about}">{escape(self.description)}</desc>'
             f'<clipPath id="{clip}"><rect x="{self.left:g}" y="{self.top:g}" width="{inner_width:g}" '
             f'height="{inner_height:g}"/></clipPath>'
             f'{"".join(self._behind)}<g clip-path="url(#{clip})">{"".join(self._inside)}</g>'

@@ -52,14 +52,11 @@ class BoundView:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricView:
-    """One row of the metrics table; the numbers are percentages along a track from 0 to 100 %."""
+    """One cell of the metrics table; start, length and centre are per cent of a track from 0 to 1."""
 
-    attack: str
-    name: str
     estimate: str
     interval: str
     confidence: str
-    assumption: str
     start: str
     length: str
     centre: str
@@ -92,7 +89,8 @@ class SubjectView:
     attacks: tuple[AttackView, ...]
     bounds: tuple[BoundView, ...]
     bounds_plot: Plot | None
-    metrics: tuple[MetricView, ...]
+    metrics: tuple[tuple[str, tuple[MetricView | None, ...]], ...]
+    metrics_assume: tuple[str, ...]
     training: Plot | None
     perplexities: tuple[tuple[str, str, str], ...]
     facts: Pairs
@@ -170,7 +168,8 @@ def subject_view(subject: Mapping[str, JSON], index: int) -> SubjectView:
         bounds_plot=bounds_plot(
             f"s{index}-bounds", _epsilon_rows(labelled), stated.epsilon if stated else math.nan
         ),
-        metrics=tuple(row for label, attack in labelled for row in _metric_rows(label, attack["verdict"])),
+        metrics=_metric_rows(subject["attacks"]),
+        metrics_assume=_metric_assumptions(subject["attacks"]),
         training=training_plot(f"s{index}-training", str(subject["name"]), reals(subject.get("losses", ()))),
         perplexities=_perplexities(metrics),
         facts=(
@@ -214,7 +213,9 @@ def _attack_view(
     ]
     single = steps > 1 or q < 1.0
     if single:
-        rules.append(("Releases the claim covers", f"{number(steps)}, each taking part with probability {number(q)}"))
+        rules.append(
+            ("Releases the claim covers", f"{number(steps)}, each taking part with probability {number(q)}")
+        )
     details = [(str(name), number(real(value))) for name, value in attack.get("details", {}).items()]
     details += [(f"seed, {name}", str(seed)) for name, seed in attack.get("seeds", {}).items()]
     details += [(f"cost, {name}", value) for name, value in cost_pairs(attack.get("cost", {}))]
@@ -235,7 +236,9 @@ def _scores(attack: Mapping[str, JSON]) -> tuple[FloatArray, BoolArray]:
 
 
 def _is_same(first: Mapping[str, JSON] | None, second: Mapping[str, JSON]) -> bool:
-    return first is not None and all(first[key] == second[key] for key in ("name", "quantity", "lower", "delta"))
+    return first is not None and all(
+        first[key] == second[key] for key in ("name", "quantity", "lower", "delta")
+    )
 
 
 def _bound_rows(label: str, verdict: Mapping[str, JSON]) -> Iterator[BoundView]:
@@ -272,23 +275,38 @@ def _epsilon_rows(labelled: Sequence[tuple[str, Mapping[str, JSON]]]) -> list[Lo
     ]
 
 
-def _metric_rows(label: str, verdict: Mapping[str, JSON]) -> Iterator[MetricView]:
-    for interval in verdict["intervals"]:
-        name = str(interval["name"])
-        estimate, lower, upper = (real(interval[end]) for end in ("estimate", "lower", "upper"))
-        shown = number if name == "auc" else percent
-        track = [min(max(end, 0.0), 1.0) if math.isfinite(end) else 0.0 for end in (lower, upper, estimate)]
-        yield MetricView(
-            attack=label,
-            name=metric_name(name),
-            estimate=shown(estimate, 3),
-            interval=f"{shown(lower, 3)} to {shown(upper, 3)}",
-            confidence=percent(real(interval["confidence"]), 4),
-            assumption=str(interval["assumption"]),
-            start=f"{100 * track[0]:.1f}",
-            length=f"{100 * max(track[1] - track[0], 0.0):.1f}",
-            centre=f"{100 * track[2]:.1f}",
+def _metric_rows(
+    attacks: Sequence[Mapping[str, JSON]],
+) -> tuple[tuple[str, tuple[MetricView | None, ...]], ...]:
+    """One row a metric with a cell for each game, None where the game lacks the metric."""
+    columns = [{str(one["name"]): one for one in attack["verdict"]["intervals"]} for attack in attacks]
+    names = dict.fromkeys(name for column in columns for name in column)
+    return tuple(
+        (
+            metric_name(name),
+            tuple(_metric_view(column[name]) if name in column else None for column in columns),
         )
+        for name in names
+    )
+
+
+def _metric_assumptions(attacks: Sequence[Mapping[str, JSON]]) -> tuple[str, ...]:
+    found = (str(one["assumption"]) for attack in attacks for one in attack["verdict"]["intervals"])
+    return tuple(dict.fromkeys(found))
+
+
+def _metric_view(interval: Mapping[str, JSON]) -> MetricView:
+    estimate, lower, upper = (real(interval[end]) for end in ("estimate", "lower", "upper"))
+    shown = number if interval["name"] == "auc" else percent
+    track = [min(max(end, 0.0), 1.0) if math.isfinite(end) else 0.0 for end in (lower, upper, estimate)]
+    return MetricView(
+        estimate=shown(estimate, 3),
+        interval=f"{shown(lower, 3)} to {shown(upper, 3)}",
+        confidence=percent(real(interval["confidence"]), 4),
+        start=f"{100 * track[0]:.1f}",
+        length=f"{100 * max(track[1] - track[0], 0.0):.1f}",
+        centre=f"{100 * track[2]:.1f}",
+    )
 
 
 def _perplexities(metrics: Mapping[str, float]) -> tuple[tuple[str, str, str], ...]:

@@ -103,6 +103,8 @@ ROLES = {
     "user": "trained by the user's code",
 }
 
+HARDWARE = {"cpu": "processor", "cores": "cores", "memory_gb": "memory, GB"}
+
 SYMBOLS = {"epsilon": "ε", "mu": "μ"}
 
 

@@ -17,11 +17,11 @@ from workbench.interfaces import JSON
 from workbench.registry import register
 from workbench.reports._numbers import number, percent, real
 from workbench.reports._view import allowed_views, cost_pairs, subject_view, verdict_view
-from workbench.reports._words import SYMBOLS
+from workbench.reports._words import HARDWARE, SYMBOLS
 
 SCHEMA = 1
 
-_UNPRINTABLE = {code: "\ufffd" for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160))}
+_UNPRINTABLE = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "\ufffd")
 """Control characters, which HTML forbids."""
 
 
@@ -83,7 +83,9 @@ def _context(report: Mapping[str, JSON]) -> dict[str, Any]:
         "exit_code": report["exit_code"],
         "workbench_version": report["workbench_version"],
         "versions": sorted((str(name), str(version)) for name, version in report["versions"].items()),
-        "hardware": [(str(name), str(value)) for name, value in report["hardware"].items()],
+        "hardware": [
+            (HARDWARE.get(name, str(name)), str(value)) for name, value in report["hardware"].items()
+        ],
         "cost": cost_pairs(report["cost"]),
     }
 
@@ -103,9 +105,17 @@ def _glance(report: Mapping[str, JSON]) -> list[tuple[str, str, str]]:
         tiles.append(("Measured", "no bound", "none decided"))
     else:
         quantity = str(bound["quantity"])
-        shown = percent(real(bound["lower"])) if quantity == "success" else number(max(real(bound["lower"]), 0.0))
+        shown = (
+            percent(real(bound["lower"])) if quantity == "success" else number(max(real(bound["lower"]), 0.0))
+        )
         value = f"{SYMBOLS.get(quantity, quantity)} ≥ {shown}"
-        tiles.append(("Measured, at least", value, f"{percent(real(bound['confidence']), 4)} confidence, {bound['name']}"))
+        tiles.append(
+            (
+                "Measured, at least",
+                value,
+                f"{percent(real(bound['confidence']), 4)} confidence, {bound['name']}",
+            )
+        )
     counted = [subject for subject in report["subjects"] if subject["role"] != "control"]
     games = [attack for subject in counted for attack in subject["attacks"]]
     names = list(dict.fromkeys(str(game["attack"]) for game in games))

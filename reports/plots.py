@@ -21,6 +21,8 @@ from workbench.reports._roc import roc_band
 from workbench.reports._svg import Chart, Scale, decades, nice_ticks, thin
 
 BAND_CONFIDENCE = 0.95
+_LONGEST_LABEL = 46
+"""Characters of a label that fit the width of a drawing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +75,14 @@ def roc_plot(
         allowed: The claim first, then references.
 
     Returns:
-        The plot, or None where one class is empty.
+        The plot, or None where one class is empty or all scores are equal.
 
     Raises:
         InputError: shapes differ, or a score is not finite.
     """
     scores, members = _checked(scores, members)
     counts = int(np.sum(members)), int(np.sum(~members))
-    if min(counts) == 0:
+    if min(counts) == 0 or float(np.ptp(scores)) == 0.0:
         return None
     curve = roc_curve(scores, members)
     summary = _roc_summary(curve.fpr, curve.tpr, counts, allowed)
@@ -89,7 +91,7 @@ def roc_plot(
         identifier=identifier,
         title=f"ROC of the {name} attack",
         description=summary,
-        height=424.0,
+        height=412.0,
     )
     x, y = chart.horizontal(floor, 1.0, log=True), chart.vertical(floor, 1.0, log=True)
     ticks = decades(floor, 1.0)
@@ -119,7 +121,7 @@ def _name(one: Allowed) -> str:
 def _roc_summary(
     fpr: FloatArray, tpr: FloatArray, counts: tuple[int, int], allowed: Sequence[Allowed]
 ) -> str:
-    rates = (0.001, 0.01, 0.1)
+    rates = [rate for rate in (0.001, 0.01, 0.1) if rate * counts[1] >= 1.0] or [0.1]
     most = allowed[0].max_tpr(np.array(rates))
     parts = []
     for rate, limit in zip(rates, most, strict=True):
@@ -150,9 +152,13 @@ def _draw_empirical(
     band = roc_band(
         fpr[inner], tpr[inner], members=counts[0], nonmembers=counts[1], confidence=BAND_CONFIDENCE
     )
+    # Left of the first vertex's box the band reaches down to the corner of the axes.
+    first = x(band.fpr_upper[:1])
     chart.area(
-        np.concatenate([x(band.fpr_lower), x(band.fpr_upper)[::-1]]),
-        np.concatenate([y(band.tpr_upper), y(band.tpr_lower)[::-1]]),
+        np.concatenate([x(band.fpr_lower), x(band.fpr_upper)[::-1], first, [x.start, x.start]]),
+        np.concatenate(
+            [y(band.tpr_upper), y(band.tpr_lower)[::-1], [y.start, y.start], y(band.tpr_upper[:1])]
+        ),
         "band",
     )
     chart.line(x(fpr[kept]), y(tpr[kept]), "curve empirical")
@@ -176,13 +182,18 @@ def histogram_plot(identifier: str, name: str, scores: FloatArray, members: Bool
         for label, group in groups.items()
     }
     means = "; ".join(
-        f"{group.size} {label} with mean score {number(float(np.mean(group)))}" if group.size else f"no {label}"
+        f"{group.size} {label} with mean score {number(float(np.mean(group)))}"
+        if group.size
+        else f"no {label}"
         for label, group in groups.items()
     )
     outside = int(np.sum((scores < lower) | (scores > upper)))
     note = f" {outside} scores beyond the axis are counted in the outermost bins." if outside else ""
     chart = Chart(
-        identifier=identifier, title=f"Scores of the {name} attack", description=f"{means}.{note}", height=270.0
+        identifier=identifier,
+        title=f"Scores of the {name} attack",
+        description=f"{means}.{note}",
+        height=270.0,
     )
     x = chart.horizontal(lower, upper)
     top = max(float(share.max()) for share in shares.values()) * 1.08 or 1.0
@@ -247,7 +258,7 @@ def training_plot(identifier: str, name: str, losses: FloatArray) -> Plot | None
         chart.dot(across[0], y.at(float(known[0])), "mark")
     legend = (Key(css="loss", label="each step"), Key(css="smooth", label=f"running mean of {window} steps"))
     gaps = losses.size - known.size
-    note = f" {gaps} steps drew an empty sample." if gaps else ""
+    note = f" {gaps} of the steps drew an empty sample." if gaps else ""
     return Plot(svg=chart.svg(), legend=legend, caption=about + note)
 
 
@@ -294,11 +305,16 @@ def bounds_plot(identifier: str, rows: Sequence[Lower], claimed: float) -> Plot 
     base = height - chart.bottom
     if math.isfinite(claimed):
         edge = x.at(claimed)
-        chart.area(np.array([edge, x.end, x.end, edge]), np.array([chart.top, chart.top, base, base]), "beyond")
+        chart.area(
+            np.array([edge, x.end, x.end, edge]), np.array([chart.top, chart.top, base, base]), "beyond"
+        )
         chart.line(np.array([edge, edge]), np.array([chart.top, base]), "curve claim")
     for index, row in enumerate(rows):
         _draw_lower(chart, x, row, chart.top + 34.0 * index + 24.0)
-    legend = [Key(css="decides", label="bound that decides its game"), Key(css="shown", label="shown beside it")]
+    legend = [
+        Key(css="decides", label="bound that decides its game"),
+        Key(css="shown", label="shown beside it"),
+    ]
     if estimates:
         legend.append(Key(css="estimate", label="point estimate", shape="dot"))
     if math.isfinite(claimed):
@@ -306,7 +322,9 @@ def bounds_plot(identifier: str, rows: Sequence[Lower], claimed: float) -> Plot 
             Key(css="claim", label=f"claimed epsilon = {number(claimed)}"),
             Key(css="beyond", label="a bound in here contradicts the claim", shape="area"),
         ]
-    return Plot(svg=chart.svg(), legend=tuple(legend), caption="The data say: epsilon is at least the left end.")
+    return Plot(
+        svg=chart.svg(), legend=tuple(legend), caption="The data say: epsilon is at least the left end."
+    )
 
 
 def _draw_lower(chart: Chart, x: Scale, row: Lower, y: float) -> None:
@@ -319,5 +337,6 @@ def _draw_lower(chart: Chart, x: Scale, row: Lower, y: float) -> None:
     chart.line(np.array([tip - 5, tip, tip - 5]), np.array([y - 4, y, y + 4]), f"curve {css}")
     if math.isfinite(row.estimate) and x.lower <= row.estimate <= x.upper:
         chart.dot(x.at(row.estimate), y, "estimate")
-    text = f"{row.label} ≥ {number(max(row.lower, 0.0))}"
+    name = row.label if len(row.label) <= _LONGEST_LABEL else f"{row.label[: _LONGEST_LABEL - 1]}…"
+    text = f"{name} ≥ {number(max(row.lower, 0.0))}"
     chart.label(chart.left + 6, y - 11, text, "row strong" if row.decides else "row")

@@ -11,15 +11,24 @@ import pytest
 Record = dict[str, Any]
 
 SENTENCES = {
-    "REFUTED": "REFUTED: at 98.33 % confidence the claim of (epsilon = 1, delta = 1e-05)-DP (adjacency: add-remove; "
-    "released: every update) is false: the loss attack shows epsilon >= 1.83 at delta = 1e-05, where the claim "
-    "allows epsilon = 1 at delta = 1e-05.",
-    "NOT_REFUTED": "NOT REFUTED: the dirac_canary attack shows epsilon >= 0.8134 at 98.33 % confidence, which is "
-    "compatible with the claim of (epsilon = 1, delta = 1e-05)-DP (adjacency: add-remove; released: every update). "
-    "This does not show that the claim is true.",
-    "UNDERPOWERED": "UNDERPOWERED: with 40 scores at 95 % confidence even a perfect loss attack could show no more "
-    "than 2.1, and the claim allows epsilon = 8; a perfect attack would need about 17890 trials. Nothing is shown.",
-    "INVALID": "INVALID: the experiment broke its own assumptions: the AUC is 0.301, significantly below one half",
+    "REFUTED": (
+        "REFUTED: at 98.33 % confidence the claim of (epsilon = 1, delta = 1e-05)-DP (adjacency: add-remove; "
+        "released: every update) is false: the loss attack shows epsilon >= 1.83 at delta = 1e-05, where the "
+        "claim allows epsilon = 1 at delta = 1e-05."
+    ),
+    "NOT_REFUTED": (
+        "NOT REFUTED: the dirac_canary attack shows epsilon >= 0.2 at 98.33 % confidence, which is "
+        "compatible with the claim of (epsilon = 1, delta = 1e-05)-DP (adjacency: add-remove; released: "
+        "every update). This does not show that the claim is true."
+    ),
+    "UNDERPOWERED": (
+        "UNDERPOWERED: with 40 scores at 95 % confidence even a perfect loss attack could show no more than "
+        "2.1, and the claim allows epsilon = 8; a perfect attack would need about 17890 trials. Nothing is "
+        "shown."
+    ),
+    "INVALID": (
+        "INVALID: the experiment broke its own assumptions: the AUC is 0.301, significantly below one half"
+    ),
 }
 
 
@@ -46,8 +55,8 @@ def bound(name: str, lower: Any, estimate: Any, *, quantity: str = "epsilon", n:
         "delta": 1e-5 if quantity == "epsilon" else None,
         "family": "Gaussian" if gaussian else "any (epsilon, delta)",
         "trials": "independent" if gaussian else "one-run",
-        "assumption": "labels are independent fair coins, and the adversary saw nothing that depends on them but "
-        "the release",
+        "assumption": "labels are independent fair coins, and the adversary saw nothing that depends on "
+        "them but the release",
         "n": n,
     }
 
@@ -91,8 +100,8 @@ def attack(name: str, *, kind: str, n: int, shift: float, release: bool = False,
     return {
         "attack": name,
         "game": {
-            "description": "A fair coin chose each candidate's membership; the adversary saw the trained model "
-            "and the record, and never the coins.",
+            "description": "A fair coin chose each candidate's membership; the adversary saw the trained "
+            "model and the record, and never the coins.",
             "trials": "independent" if release else "one-run",
             "prior": 0.5,
             "released": "every update" if release else "final weights",
@@ -130,7 +139,7 @@ def subject(name: str, role: str, attacks: list[Record], *, losses: bool = True)
         "losses": curve if losses else [],
         "parameters": {"steps": 40, "model": "tiny_gpt2", "attack_parameters": {"lira": {"shadows": 8}}},
         "attacks": attacks,
-        "cost": {"seconds": 61.2, "peak_memory_mb": 900},
+        "cost": {"seconds": 61.2, "peak_memory_mb": 900} if losses else {},
     }
 
 
@@ -165,7 +174,9 @@ def full_report(kind: str = "NOT_REFUTED") -> Record:
 
 def scores_report(kind: str = "NOT_REFUTED", *, n: int = 500, shift: float = 0.5) -> Record:
     """Somebody's scores: one subject, no training."""
-    return report([subject("scores.csv", "scores", [attack("scores", kind=kind, n=n, shift=shift)], losses=False)])
+    return report(
+        [subject("scores.csv", "scores", [attack("scores", kind=kind, n=n, shift=shift)], losses=False)]
+    )
 
 
 @pytest.fixture
