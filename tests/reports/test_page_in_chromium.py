@@ -132,7 +132,7 @@ def test_the_verdict_is_seen_first_and_every_figure_is_drawn(browser: Any, page:
              return {width: box.width, height: box.height, name: name,
                      smallest: Math.min(...texts.map(t => t.height)),
                      outside: texts.filter(t => t.left < box.left - 1 || t.top < box.top - 1
-                                          || t.right > box.right + 1 || t.bottom > box.bottom + 1).length}})"""
+                                   || t.right > box.right + 1 || t.bottom > box.bottom + 1).length}})"""
     )
     assert len(figures) >= 10
     for figure in figures:
