@@ -37,8 +37,8 @@ from workbench.training.subject import TrainedSubject
 
 def gaussian_noise(like: Tensor, standard_deviation: float, generator: torch.Generator) -> Tensor:
     """Fresh Gaussian noise in the shape, type and place of `like`."""
-    noise = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=generator.device)
-    return noise.mul_(standard_deviation).to(like.device)
+    noise = torch.empty(like.shape, dtype=like.dtype, device=generator.device)
+    return noise.normal_(0.0, standard_deviation, generator=generator).to(like.device)
 
 
 @dataclass(frozen=True, kw_only=True)
