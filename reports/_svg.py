@@ -108,7 +108,7 @@ class Chart:
     description: str
     width: float = 460.0
     height: float = 300.0
-    left: float = 54.0
+    left: float = 70.0
     right: float = 24.0
     top: float = 14.0
     bottom: float = 46.0
@@ -171,7 +171,7 @@ class Chart:
         if name:
             centre = (self.top + self.height - self.bottom) / 2
             self._over.append(
-                f'<text class="axis" transform="translate(12 {centre:.1f}) rotate(-90)" '
+                f'<text class="axis" transform="translate(16 {centre:.1f}) rotate(-90)" '
                 f'text-anchor="middle">{escape(name)}</text>'
             )
 

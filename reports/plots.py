@@ -21,7 +21,7 @@ from workbench.reports._roc import roc_band
 from workbench.reports._svg import Chart, Scale, decades, nice_ticks, thin
 
 BAND_CONFIDENCE = 0.95
-_LONGEST_LABEL = 46
+_LONGEST_LABEL = 40
 """Characters of a label that fit the width of a drawing."""
 
 
@@ -311,10 +311,9 @@ def bounds_plot(identifier: str, rows: Sequence[Lower], claimed: float) -> Plot 
         chart.line(np.array([edge, edge]), np.array([chart.top, base]), "curve claim")
     for index, row in enumerate(rows):
         _draw_lower(chart, x, row, chart.top + 34.0 * index + 24.0)
-    legend = [
-        Key(css="decides", label="bound that decides its game"),
-        Key(css="shown", label="shown beside it"),
-    ]
+    words = {True: ("decides", "bound that decides its game"), False: ("shown", "shown beside it")}
+    kinds = sorted({row.decides for row in rows}, reverse=True)
+    legend = [Key(css=words[kind][0], label=words[kind][1]) for kind in kinds]
     if estimates:
         legend.append(Key(css="estimate", label="point estimate", shape="dot"))
     if math.isfinite(claimed):

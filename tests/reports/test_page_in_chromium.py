@@ -139,7 +139,7 @@ def test_the_verdict_is_seen_first_and_every_figure_is_drawn(browser: Any, page:
         assert figure["width"] > 200, figure
         assert figure["height"] > 60, figure
         assert all(figure["name"]), figure
-        assert figure["smallest"] >= 8, figure
+        assert figure["smallest"] >= 11, figure
         assert figure["outside"] == 0, figure
 
 
