@@ -1,9 +1,9 @@
 """Numbers as a record stores them and as a reader reads them.
 
->>> number(real("inf")), number(real(None)), number(0.000012345), number(10000)
-('∞', 'n/a', '1.234e-5', '10 000')
->>> percent(0.7310586)
-'73.1 %'
+>>> number(real("inf")), number(real(None)), number(0.000012345), number(2417)
+('∞', 'n/a', '1.234e-5', '2417')
+>>> percent(0.7310586) == f"73.1{NARROW_SPACE}%"
+True
 """
 
 from __future__ import annotations
