@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
-from scipy.stats import gamma
+from scipy.special import gammaincinv, ndtr
 
 from workbench.data._encounters import ATTRIBUTES, MEDICATIONS, MISSING, Encounter
 from workbench.interfaces import FloatArray
@@ -48,8 +47,8 @@ def _draw(table: Mapping[str, Any], ranks: FloatArray, coins: FloatArray) -> Tex
     """Values of one attribute at the given ranks; `coins` decide, apart from them, which are missing."""
     if "mean" in table:
         shape, scale = (table["mean"] / table["sd"]) ** 2, table["sd"] ** 2 / table["mean"]
-        numbers = np.clip(np.rint(gamma.ppf(ranks, shape, scale=scale)), table["low"], table["high"])
-        return numbers.astype(np.int64).astype(np.str_)
+        numbers = np.clip(np.rint(scale * gammaincinv(shape, ranks)), table["low"], table["high"])
+        return np.asarray(numbers, dtype=np.int64).astype(np.str_)
     counts = np.asarray(table["counts"], dtype=np.float64)
     edges = np.cumsum(counts) / counts.sum()
     values = np.asarray(table["values"], dtype=np.str_)

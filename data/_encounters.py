@@ -78,11 +78,11 @@ DISCHARGE_DISPOSITIONS = {
     "21": "Expired, place unknown. Medicaid only, hospice",
     "22": "Discharged/transferred to another rehab fac including rehab units of a hospital",
     "23": "Discharged/transferred to a long term care hospital",
-    "24": "Discharged/transferred to a nursing facility certified under Medicaid but not certified under Medicare",
+    "24": "Discharged/transferred to a nursing facility certified under Medicaid but not certified under Medicare",  # noqa: E501
     "25": "Not Mapped",
     "26": "Unknown/Invalid",
     "27": "Discharged/transferred to a federal health care facility",
-    "28": "Discharged/transferred/referred to a psychiatric hospital of psychiatric distinct part unit of a hospital",
+    "28": "Discharged/transferred/referred to a psychiatric hospital of psychiatric distinct part unit of a hospital",  # noqa: E501
     "29": "Discharged/transferred to a Critical Access Hospital (CAH)",
     "30": "Discharged/transferred to another Type of Health Care Institution not Defined Elsewhere",
 }
@@ -164,8 +164,8 @@ class Encounter:
     def __post_init__(self) -> None:
         if tuple(self.values) != ATTRIBUTES:
             raise InputError(
-                f"encounter {self.encounter_id!r} must have the {len(ATTRIBUTES)} attributes of the schema in "
-                f"order, got {len(self.values)}"
+                f"encounter {self.encounter_id!r} must have the {len(ATTRIBUTES)} attributes of the schema, "
+                f"in order, got {len(self.values)}"
             )
 
 

@@ -126,7 +126,9 @@ def cache_folder() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{CACHE_VARIABLE} must be a writable folder, got {folder}: {error.strerror}") from error
+        raise InputError(
+            f"{CACHE_VARIABLE} must be a writable folder, got {folder}: {error.strerror}"
+        ) from error
     return folder
 
 

@@ -8,7 +8,7 @@ read. Both are the same type and pass through the same verbaliser.
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -57,25 +57,33 @@ def load_encounters(path: str | Path) -> list[Encounter]:
     file = Path(path)
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
-            return _read_rows(csv.reader(stream), file)
+            return _read_rows(_numbered(stream), file)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"path must be a readable CSV file, got {str(file)!r}: {error}") from error
 
 
-def _read_rows(rows: csv._reader, file: Path) -> list[Encounter]:  # type: ignore[name-defined]
-    header = next(rows, [])
+def _numbered(stream: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Rows that are not blank, each with the number of its last line."""
+    reader = csv.reader(stream, strict=True)
+    for row in reader:
+        if row:
+            yield reader.line_num, row
+
+
+def _read_rows(rows: Iterator[tuple[int, list[str]]], file: Path) -> list[Encounter]:
+    _, header = next(rows, (0, []))
     absent = [column for column in COLUMNS if column not in header]
     if absent:
-        raise InputError(f"path must have the columns of diabetic_data.csv; {str(file)!r} lacks {', '.join(absent)}")
+        raise InputError(
+            f"path must have the columns of diabetic_data.csv; {str(file)!r} lacks {', '.join(absent)}"
+        )
     places = [header.index(column) for column in ATTRIBUTES]
     encounter_place, patient_place = header.index("encounter_id"), header.index("patient_nbr")
     seen: set[str] = set()
     encounters = []
-    for row in rows:
-        if not row:
-            continue
+    for line, row in rows:
         if len(row) != len(header):
-            raise InputError(f"line {rows.line_num} of {str(file)!r} has {len(row)} cells, the header {len(header)}")
+            raise InputError(f"line {line} of {str(file)!r} has {len(row)} cells, the header {len(header)}")
         if row[patient_place] in seen:
             continue
         seen.add(row[patient_place])
@@ -155,6 +163,8 @@ def clinical(
     else:
         records = without_duplicates(to_record(row, chosen) for row in load_encounters(path))
         what = f"{path!r} (one distinct encounter a patient)"
-        origin = f"{Path(path).name}: Diabetes 130-US hospitals, 1999-2008 (UCI data set 296; Strack et al. 2014)"
+        origin = (
+            f"{Path(path).name}: Diabetes 130-US hospitals, 1999-2008 (UCI data set 296; Strack et al. 2014)"
+        )
     parts = split(records, sizes, generator, what)
     return Corpus(name="clinical", kind="text", origin=origin, **parts._asdict())

