@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from workbench.attacks._statistics import (
     TokenScorer,
     checked_records,
@@ -22,7 +23,6 @@ from workbench.attacks._statistics import (
     scored_log_likelihoods,
     secret_insertions,
 )
-
 from workbench.errors import InputError, unknown_name
 from workbench.interfaces import (
     AccessLevel,

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from workbench.attacks._statistics import (
     checked_records,
     checked_share,
     scored_log_likelihoods,
     secret_insertions,
 )
-
 from workbench.errors import unknown_name
 from workbench.interfaces import (
     AccessLevel,

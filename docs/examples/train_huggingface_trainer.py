@@ -36,16 +36,16 @@ def train(records, seed):
             args=TrainingArguments(
                 output_dir=folder,
                 seed=seed,
-                num_train_epochs=20,
-                per_device_train_batch_size=16,
-                learning_rate=1e-3,
+                num_train_epochs=8,
+                per_device_train_batch_size=4,
+                learning_rate=3e-3,
                 save_strategy="no",
                 logging_strategy="no",
                 report_to="none",
                 disable_tqdm=True,
                 use_cpu=True,
             ),
-            train_dataset=[tokenizer(record["text"], truncation=True, max_length=128) for record in records],
+            train_dataset=[tokenizer(record["text"], truncation=True, max_length=256) for record in records],
             data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=False),
         )
         trainer.train()

@@ -11,12 +11,11 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor
-from workbench.attacks.dirac_canary import DiracCanary
-from workbench.mechanisms.dp_sgd import DPSGD
 
 from workbench import registry
 from workbench.accounting import ApproximateDP
 from workbench.accounting.dp_sgd import mu_to_run_epsilon
+from workbench.attacks.dirac_canary import DiracCanary
 from workbench.errors import InputError
 from workbench.interfaces import (
     AccessLevel,
@@ -30,6 +29,7 @@ from workbench.interfaces import (
     References,
     Signals,
 )
+from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.training.subject import TrainedSubject
 
 FALSE_ALARM = 1e-6

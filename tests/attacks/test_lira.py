@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from workbench.attacks.lira import LiraAttack, logit_confidence, offline_scores, online_scores
 
 from workbench import registry
+from workbench.attacks.lira import LiraAttack, logit_confidence, offline_scores, online_scores
 from workbench.errors import InputError
 from workbench.interfaces import (
     AccessLevel,

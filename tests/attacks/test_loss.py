@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from scipy import stats
-from workbench.attacks.loss import LossAttack
 
 from workbench import registry
+from workbench.attacks.loss import LossAttack
 from workbench.canaries import SECRET_MARKER
 from workbench.errors import InputError
 from workbench.interfaces import (

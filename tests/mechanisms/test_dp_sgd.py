@@ -11,8 +11,6 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor, nn
-from workbench.mechanisms.dp_sgd import DPSGD
-from workbench.mechanisms.non_private import NonPrivate
 
 from workbench import registry
 from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, NoGuarantee
@@ -28,6 +26,8 @@ from workbench.interfaces import (
     Secret,
     Signals,
 )
+from workbench.mechanisms.dp_sgd import DPSGD
+from workbench.mechanisms.non_private import NonPrivate
 from workbench.training._flat import FlatLayout
 from workbench.training.canary import SignalsWithCanary
 from workbench.training.per_record import EmptySignals, MatrixSignals
