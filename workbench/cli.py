@@ -1,13 +1,14 @@
 """The command `workbench`.
 
 Exit codes: 0 not refuted (or done), 1 refuted, 2 bad input, 3 underpowered, invalid or inconclusive, 130
-interrupted. A user's mistake gets one line on the error stream; a traceback means a bug of ours.
+interrupted, 70 a bug of ours. A user's mistake gets one line on the error stream, a bug its traceback.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -111,6 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), 3)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", 130)
+    except Exception:
+        # Left alone, the interpreter would exit with 1, which says "refuted".
+        traceback.print_exc()
+        return 70
 
 
 def _complain(message: str, code: int) -> int:
