@@ -43,11 +43,12 @@ COLUMNS = (*IDENTIFIERS, *ATTRIBUTES)
 """All 50 columns of `diabetic_data.csv`, in its order."""
 
 SHORT_ATTRIBUTES = (
-    "race", "gender", "age", "time_in_hospital", "num_lab_procedures", "num_medications", "number_inpatient",
-    "diag_1", "diag_2", "diag_3", "A1Cresult", "insulin", "change", "readmitted",
+    "race", "gender", "age", "time_in_hospital", "num_lab_procedures", "num_medications", "diag_1", "insulin",
+    "readmitted",
 )  # fmt: skip
-"""The 14 attributes of the short narrative: demographics, length and intensity of the stay, diagnoses,
-glycaemic control and outcome. Those whose clause is long and hardly varies are left out."""
+"""The nine attributes of the short narrative, which fits into a hundred tokens or so of the embedded model:
+those that tell patients apart, one for each theme of the schema (who, how long, how intensively, what for,
+which treatment, with what outcome). Left out is what hardly varies, or is long for what it says."""
 
 ADMISSION_TYPES = {
     "1": "Emergency", "2": "Urgent", "3": "Elective", "4": "Newborn", "5": "Not Available", "6": "NULL",

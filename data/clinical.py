@@ -141,7 +141,7 @@ def clinical(
     Args:
         size: Number of candidate records.
         seed: Seed of generation and split.
-        attributes: "all" (48 clauses, RLDP's narrative) or "short" (14 clauses, for quick audits).
+        attributes: "all" (48 clauses, RLDP's narrative) or "short" (nine clauses, for quick audits).
         path: The real `diabetic_data.csv`; None generates.
         held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
         public: Number of public records, likewise. They follow the private records' own distribution:
