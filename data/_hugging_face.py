@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,19 +77,37 @@ def _check_folder(folder: Path) -> None:
     raise InputError(f"path must be a folder with *.safetensors weights, {folder} has none")
 
 
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """Keep transformers' bars out of our own output; put back as they were."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def _from_pretrained(source: str, *, seed: int, path: str, **options: Any) -> tuple[torch.nn.Module, Any]:
     """Module in float32 on the CPU, and tokenizer; any failure becomes one line."""
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
-        with torch.random.fork_rng(devices=[]):  # weights that the checkpoint lacks are drawn globally
+        with (
+            _no_progress_bars(),
+            torch.random.fork_rng(devices=[]),
+        ):  # weights that the checkpoint lacks are drawn globally
             torch.default_generator.manual_seed(seed)
             module = AutoModelForCausalLM.from_pretrained(
                 source, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, **options
             )
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"path {path!r} does not give a model: {reason[:200]}") from error
     return module.eval(), tokenizer
@@ -100,7 +120,8 @@ def _language_model(
     from workbench.training.models import LanguageModel
 
     model = LanguageModel(module, tokenizer, max_length, name)
-    rows = module.get_input_embeddings().weight.shape[0]  # type: ignore[operator, union-attr]
+    pretrained: Any = module
+    rows = pretrained.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:
         raise InputError(f"path {path!r}: the tokenizer has {len(tokenizer)} tokens, the model {rows}")
     _check_causal(module, path)

@@ -7,7 +7,7 @@ glosses of WordNet (files `data.noun`, `data.verb`, `data.adj`, `data.adv`; the 
 them as `dict/`, Debian's `wordnet-base` likewise). A text whose hash falls into one class of 100 is held out.
 
 A run is deterministic in its texts, seed, number of steps and threads on one kind of machine. It keeps its
-state in `FOLDER/state` every 100 steps and goes on from there when it is started again.
+state in `FOLDER/state` every `SAVE_EVERY` steps and goes on from there when it is started again.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ END = "<|endoftext|>"
 VOCABULARY = 2048
 POSITIONS = 512
 BLOCK = 256
-"""Tokens in most training rows; every fourth batch has rows of `POSITIONS` tokens, so that all are trained."""
+"""Tokens in most training rows; every fourth batch has rows of `POSITIONS`, so that all are trained."""
 BATCH_TOKENS = 4096
 PEAK_LEARNING_RATE = 4e-3
 WARM_UP_STEPS = 100
 HELD_OUT_CLASSES = 100
+SAVE_EVERY = 100
 WORDNET_FILES = ("data.noun", "data.verb", "data.adj", "data.adv")
 
 Tokens = npt.NDArray[np.int64]
@@ -223,7 +224,7 @@ class Training:
             logits = self.module(input_ids=ids[:, :-1]).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
         self.optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
         self.optimizer.step()
         self.step += 1
@@ -369,7 +370,7 @@ def pretrain(
     total = training.resume(folder) or steps or steps_within(stream, seed, minutes)
     while training.step < total:
         loss = training.advance(total)
-        if training.step % 100 == 0 or training.step == total:
+        if training.step % SAVE_EVERY == 0 or training.step == total:
             print(f"step {training.step}/{total}  loss {loss:.3f}  {training.seconds:.0f} s", flush=True)
             training.save(folder, total)
     write_checkpoint(training, folder, sources, torch.get_num_threads())

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from workbench.errors import InputError
 from workbench.interfaces import FloatArray, Record
 
 _IGNORED = -100
-"""Target of the positions that predict nothing; `F.cross_entropy` gives them loss zero."""
+"""Target of the positions that predict nothing; `cross_entropy` gives them loss zero."""
 
 _DROPOUT_WORDS = ("dropout", "layerdrop", "drop_prob", "drop_path", "pdrop")
 
@@ -73,7 +73,8 @@ class LanguageModel:
         Raises:
             InputError: `max_length` is below 2 or beyond the module's positions.
         """
-        positions = getattr(getattr(module, "config", None), "max_position_embeddings", None)
+        config: Any = getattr(module, "config", None)
+        positions = getattr(config, "max_position_embeddings", None)
         if max_length < 2:
             raise InputError(f"max_length must be at least 2 tokens, got {max_length}")
         if positions is not None and max_length > positions:
@@ -81,8 +82,8 @@ class LanguageModel:
                 f"max_length must be at most {positions}, the positions of {name}, got {max_length}"
             )
         remove_dropout(module)
-        if hasattr(module, "config"):
-            module.config.use_cache = False
+        if config is not None:
+            config.use_cache = False
         self.module = module
         self.tokenizer = tokenizer
         self.max_length = max_length
@@ -144,7 +145,7 @@ class LanguageModel:
         # The targets are shifted, not the logits: a slice of the logits would be copied whole.
         shifted = torch.cat([ids[:, 1:], ids[:, :1]], dim=1)
         targets = torch.where(predicted, shifted, _IGNORED)
-        flat = F.cross_entropy(
+        flat = functional.cross_entropy(
             logits.reshape(-1, logits.shape[-1]).float(),
             targets.reshape(-1),
             reduction="none",
@@ -206,9 +207,8 @@ class Classifier:
                 missing = "image" if record.image is None else "label"
                 raise InputError(f"record {record.id!r} has no {missing}: model {self.name!r} needs one")
             if images and len(record.image) != len(images[0]):
-                raise InputError(
-                    f"record {record.id!r} has an image of {len(record.image)} values, others {len(images[0])}"
-                )
+                sizes = f"{len(record.image)} values, others {len(images[0])}"
+                raise InputError(f"record {record.id!r} has an image of {sizes}")
             images.append(record.image)
             labels.append(record.label)
         device = _device(self.module)
@@ -220,7 +220,7 @@ class Classifier:
 
     def losses(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Cross entropy of each record's label, shape `(n,)`, nats; differentiable."""
-        return F.cross_entropy(self.module(batch["images"]), batch["labels"], reduction="none")
+        return functional.cross_entropy(self.module(batch["images"]), batch["labels"], reduction="none")
 
     def token_log_likelihoods(self, batch: Mapping[str, Tensor]) -> list[FloatArray]:
         """Log-likelihood of each record's label: one float64 array of shape `(1,)` a record, nats."""
