@@ -83,6 +83,20 @@ class AuditOptions:
         int | None, typer.Option(help="Number of candidate records.", show_default="200")
     ] = None
     steps: Annotated[int | None, typer.Option(help="Number of training steps.", show_default="40")] = None
+    sampling_probability: Annotated[
+        float | None, typer.Option(help="Probability of each record to be in a step's sample.")
+    ] = None
+    learning_rate: Annotated[float | None, typer.Option(help="Step size.")] = None
+    optimizer: Annotated[str | None, typer.Option(help="adamw or sgd.")] = None
+    adapter: Annotated[str | None, typer.Option(help="full or lora.")] = None
+    mechanism_parameter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A parameter of the subject; may be repeated."),
+    ] = None
+    attack_parameter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ATTACK.KEY=VALUE", help="A parameter of an attack; may be repeated."),
+    ] = None
     control: Annotated[
         bool | None,
         typer.Option(
@@ -120,12 +134,14 @@ class AuditOptions:
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the verdict only.")] = False
 
 
+_PLAN = ("steps", "sampling_probability", "learning_rate", "optimizer", "adapter")
 _TRAINING = ("corpus", "corpus_parameter", "candidates", "workers")
 _MODES: Mapping[str, tuple[str, ...]] = {
     "--scores": ("trials", "prior", "higher_is"),
     "--train": ("runs", *_TRAINING),
     "an audit of a mechanism": (
-        *("mechanism", "attack", "control", "model", "model_parameter", "steps"),
+        *("mechanism", "mechanism_parameter", "attack", "attack_parameter", "control"),
+        *("model", "model_parameter", *_PLAN),
         *_TRAINING,
     ),
 }
@@ -290,10 +306,36 @@ def _settings(options: AuditOptions, claim: Claim) -> AuditSettings:
         given.update({kind: name, f"{kind}_parameters": {**kept, **own}})
     if options.attack:
         given["attacks"] = tuple(_known("attack", name) for name in options.attack)
-    for name in ("candidates", "steps", "control", "workers"):
+    given["mechanism_parameters"] = parameters("--mechanism-parameter", options.mechanism_parameter or [])
+    given["attack_parameters"] = _attack_parameters(
+        options.attack_parameter or [], given.get("attacks", default.attacks), default.attack_parameters
+    )
+    for name in ("candidates", "control", "workers", *_PLAN):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
     return AuditSettings(**given)
+
+
+def _attack_parameters(
+    pairs: Sequence[str], attacks: Sequence[str], default: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Parameters by attack from `attack.key=value` pairs, laid over the defaults.
+
+    Raises:
+        InputError: a pair names no attack of this audit, or is no pair.
+    """
+    by_attack: dict[str, list[str]] = {name: [] for name in attacks}
+    for pair in pairs:
+        attack, dot, rest = pair.partition(".")
+        if not dot:
+            raise InputError(f"--attack-parameter must be attack.key=value, got {pair!r}")
+        if attack not in by_attack:
+            raise unknown_name("attack of this audit", attack, by_attack)
+        by_attack[attack].append(rest)
+    return {
+        name: {**default.get(name, {}), **parameters("--attack-parameter", own)}
+        for name, own in by_attack.items()
+    }
 
 
 def _known(kind: str, name: str) -> str:

@@ -8,6 +8,7 @@ modules of a kind are imported on the first look-up of that kind, so listing att
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,4 +114,16 @@ def create(kind: str, name: str, /, **parameters: Any) -> Any:
     known = entries(kind)
     if name not in known:
         raise unknown_name(kind, name, known)
-    return known[name].factory(**parameters)
+    factory = known[name].factory
+    accepted = inspect.signature(factory).parameters
+    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values()):
+        for parameter in parameters:
+            if parameter not in accepted:
+                raise unknown_name(f"parameter of {kind} {name!r}:", parameter, accepted)
+    try:
+        return factory(**parameters)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError) or not parameters:
+            raise
+        given = ", ".join(f"{key}={value!r}" for key, value in parameters.items())
+        raise InputError(f"{kind} {name!r} refuses its parameters ({given}): {error}") from error

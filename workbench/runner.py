@@ -124,7 +124,7 @@ class AuditSettings:
             learning_rate=self.learning_rate,
             optimizer=self.optimizer,
             adapter=self.adapter,
-            attack_parameters={name: self.attack_parameters.get(name, {}) for name in self.attacks},
+            attack_parameters={name: dict(self.attack_parameters.get(name, {})) for name in self.attacks},
             seed=self.seed,
         )
 

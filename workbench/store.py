@@ -32,6 +32,9 @@ SCHEMA = 1
 
 STALE_SECONDS = 24 * 3600.0
 
+_UMASK = os.umask(0o022)
+os.umask(_UMASK)  # It can be read only by setting it; temporary files ignore it, written ones must not.
+
 
 def plain(value: Any) -> JSON:
     """Plain JSON form of numbers, arrays, enums, paths, guarantees and frozen records.
@@ -89,6 +92,7 @@ def write_atomically(path: Path, content: str) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
+            os.chmod(name, 0o666 & ~_UMASK)
             os.replace(name, path)
         except BaseException:
             Path(name).unlink(missing_ok=True)

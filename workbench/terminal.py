@@ -17,6 +17,9 @@ from rich.text import Text
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 """Called with the stage, the steps done, and the steps in all."""
 
+_LOG_WIDTH = 120
+"""Columns of the table in a file or a pipe, which says nothing of its width."""
+
 _STYLES = {
     "REFUTED": "bold red",
     "NOT_REFUTED": "bold green",
@@ -29,8 +32,7 @@ _STYLES = {
 def progress_display(quiet: bool) -> Iterator[ProgressCallback]:
     """A progress callback for the length of the context.
 
-    On a terminal each stage is a bar; elsewhere (a log file) each stage gets a line when it starts and
-    one when it ends.
+    On a terminal each stage is a bar; elsewhere (a log file) each stage gets a line for every tenth.
     """
     console = Console(stderr=True)
     if quiet:
@@ -62,13 +64,13 @@ def _bars(console: Console) -> Iterator[ProgressCallback]:
 
 
 def _lines(console: Console) -> ProgressCallback:
-    shown: dict[str, bool] = {}
+    shown: dict[str, int] = {}
 
     def callback(stage: str, done: int, total: int) -> None:
-        finished = done >= total
-        if shown.get(stage) is None or (finished and not shown[stage]):
+        tenth = 10 * done // max(total, 1)
+        if shown.get(stage) != tenth:
             console.print(f"{stage}: {done}/{total}", markup=False, highlight=False, soft_wrap=True)
-            shown[stage] = finished
+            shown[stage] = tenth
 
     return callback
 
@@ -81,6 +83,8 @@ def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
         quiet: Leave the table out.
     """
     console = Console(file=sys.stdout)
+    if not console.is_terminal:
+        console = Console(file=sys.stdout, width=_LOG_WIDTH)
     if not quiet:
         console.print(_table(report))
     verdict = report["verdict"]
@@ -97,26 +101,26 @@ def _table(report: Mapping[str, Any]) -> Table:
     """One row for each subject and attack."""
     title = Text(f"Claim: {report['claim']['text']}")
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("subject", "attack", "verdict", "lower bound", "AUC"):
+    for heading in ("subject", "attack", "verdict", "bound", "confidence", "estimator", "AUC"):
         table.add_column(heading)
     for subject in report["subjects"]:
         role = " (control)" if subject["role"] == "control" else ""
         for attack in subject["attacks"]:
             verdict = attack["verdict"]
             kind = Text(verdict["kind"], style=_STYLES.get(verdict["kind"], "bold"))
-            cells = (f"{subject['name']}{role}", attack["attack"], kind, _bound(verdict), _auc(verdict))
+            named = (f"{subject['name']}{role}", attack["attack"])
+            cells = (*named, kind, *_bound(verdict), _auc(verdict))
             table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
     return table
 
 
-def _bound(verdict: Mapping[str, Any]) -> str:
-    """The deciding bound with its confidence, or the first one that there is."""
+def _bound(verdict: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The deciding bound, or the first one that there is: its statement, confidence and estimator."""
     bound = verdict["bound"] or next(iter(verdict["bounds"]), None)
     if bound is None:
-        return "-"
-    at = "" if bound["delta"] is None else f" at delta {float(bound['delta']):g}"
-    value = f"{bound['quantity']} >= {_shown(bound['lower'])}{at}"
-    return f"{value}, {100.0 * float(bound['confidence']):.4g} % ({bound['name']})"
+        return "-", "-", "-"
+    statement = f"{bound['quantity']} >= {_shown(bound['lower'])}"
+    return statement, f"{100.0 * float(bound['confidence']):.4g} %", str(bound["name"])
 
 
 def _auc(verdict: Mapping[str, Any]) -> str:
