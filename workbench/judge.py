@@ -353,6 +353,15 @@ def _subject_of(claim: Claim) -> str:
     return f"the claim of {claim.guarantee.describe()} ({kind}: {claim.about}; released: {claim.released})"
 
 
+def _shown(bound: Bound) -> str:
+    """A bound in words, with all that belongs to it."""
+    at = "" if bound.delta is None else f" at delta = {bound.delta:g}"
+    return (
+        f"{bound.quantity} >= {max(bound.lower, 0.0):.4g}{at} with {100 * bound.confidence:.4g} % confidence "
+        f"(estimator {bound.name}, family: {bound.family})"
+    )
+
+
 def _decide(
     claim: Claim,
     evidence: Evidence,
@@ -369,15 +378,12 @@ def _decide(
     best = max(bounds, key=lambda bound: bound.lower, default=None)
     subject, percent = _subject_of(claim), f"{100 * confidence:.4g} %"
     n = evidence.scores.size
+    shown = "" if best is None else _shown(best)
     if best is not None and best.lower > allowed:
         kind = VerdictKind.REFUTED
-        found = f"{best.quantity} >= {best.lower:.4g}" + (
-            f" at delta = {best.delta:g}" if best.delta is not None else ""
-        )
         sentence = (
             f"REFUTED: at {percent} confidence {subject} is false: the {evidence.attack} attack shows "
-            f"{found}, where the claim allows {allowed_text} (estimator {best.name}, family: {best.family}, "
-            f"{n} scores, trials: {evidence.game.trials})."
+            f"{shown}, where the claim allows {allowed_text} ({n} scores, trials: {evidence.game.trials})."
         )
     elif reachable <= allowed or best is None:
         kind = VerdictKind.UNDERPOWERED
@@ -390,9 +396,8 @@ def _decide(
     else:
         kind = VerdictKind.NOT_REFUTED
         sentence = (
-            f"NOT REFUTED: the {evidence.attack} attack shows {best.quantity} >= {max(best.lower, 0.0):.4g} "
-            f"at {percent} confidence, which is compatible with {subject} ({n} scores, trials: "
-            f"{evidence.game.trials}). This does not show that the claim is true."
+            f"NOT REFUTED: the {evidence.attack} attack shows {shown}, which is compatible with {subject} "
+            f"({n} scores, trials: {evidence.game.trials}). This does not show that the claim is true."
         )
     ordered = tuple(sorted(bounds, key=lambda bound: -bound.lower)) + tuple(extra)
     return Verdict(
@@ -424,5 +429,11 @@ def combine(verdicts: Sequence[Verdict], *, confidence: float) -> Verdict:
     for kind in (VerdictKind.REFUTED, VerdictKind.INVALID, VerdictKind.NOT_REFUTED, VerdictKind.UNDERPOWERED):
         if by_kind[kind]:
             best = max(by_kind[kind], key=lambda v: v.bound.lower if v.bound else -math.inf)
-            return replace(best, significance=1.0 - confidence, bounds=(), intervals=())
+            sentence = best.sentence
+            if len(verdicts) > 1 and kind is not VerdictKind.INVALID:
+                sentence += (
+                    f" Over its {len(verdicts)} games the audit refutes a true claim with probability "
+                    f"{100 * (1.0 - confidence):.3g} % at most."
+                )
+            return replace(best, sentence=sentence, significance=1.0 - confidence, bounds=(), intervals=())
     raise InputError(f"verdicts of kind {verdicts[0].kind} cannot be combined")
