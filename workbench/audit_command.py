@@ -80,9 +80,9 @@ class AuditOptions:
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of the model; may be repeated.")
     ] = None
     candidates: Annotated[
-        int | None, typer.Option(help="Number of candidate records.", show_default="200")
+        int | None, typer.Option(help="Number of candidate records.", show_default="128")
     ] = None
-    steps: Annotated[int | None, typer.Option(help="Number of training steps.", show_default="40")] = None
+    steps: Annotated[int | None, typer.Option(help="Number of training steps.", show_default="120")] = None
     sampling_probability: Annotated[
         float | None, typer.Option(help="Probability of each record to be in a step's sample.")
     ] = None
@@ -299,6 +299,8 @@ def _settings(options: AuditOptions, claim: Claim) -> AuditSettings:
     given: dict[str, Any] = {"claim": claim, "seed": options.seed, "confidence": options.confidence}
     if options.mechanism is not None:
         given["mechanism"] = _known("mechanism", options.mechanism)
+    if options.learning_rate is not None:
+        given["control_learning_rate"] = options.learning_rate
     for kind in ("corpus", "model"):
         name = _known(kind, getattr(options, kind) or getattr(default, kind))
         kept = getattr(default, f"{kind}_parameters") if name == getattr(default, kind) else {}

@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench import __version__, registry, workers
 from workbench.accounting import ApproximateDP
+from workbench.canaries import SECRET_MARKER
 from workbench.engine import Engine, Job, Progress, hardware, versions
 from workbench.errors import InputError
 from workbench.interfaces import (
@@ -54,6 +55,11 @@ DEFAULT_CLAIM = Claim(
 )
 
 
+def _default_attack_parameters() -> dict[str, dict[str, Any]]:
+    """Few shadows, for the three minutes of the embedded audit; the secret is what training memorises."""
+    return {"loss": {"ending_marker": SECRET_MARKER}, "lira": {"ending_marker": SECRET_MARKER, "shadows": 4}}
+
+
 @dataclass(frozen=True, kw_only=True)
 class AuditSettings:
     """What `workbench audit` trains and attacks; the defaults are the embedded audit.
@@ -67,6 +73,8 @@ class AuditSettings:
         corpus, corpus_parameters, model, model_parameters: What is trained on what.
         candidates: Size of the candidate pool; each is a member by a fair coin.
         steps, sampling_probability, learning_rate, optimizer, adapter: See `Plan`.
+        control_learning_rate: The control's own step size; None for the subject's. Noise wants small steps,
+            and a control that learns nothing controls nothing.
         seed: Of everything.
         confidence: Of the whole audit, shared by its attacks.
         workers: Processes; 0 runs in this process.
@@ -80,15 +88,16 @@ class AuditSettings:
     mechanism_parameters: Mapping[str, Any] = field(default_factory=dict)
     control: bool = True
     attacks: tuple[str, ...] = ("loss", "lira", "dirac_canary")
-    attack_parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    attack_parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=_default_attack_parameters)
     corpus: str = "clinical"
     corpus_parameters: Mapping[str, Any] = field(default_factory=lambda: {"attributes": "short"})
     model: str = "tiny_gpt2"
-    model_parameters: Mapping[str, Any] = field(default_factory=lambda: {"max_length": 128})
-    candidates: int = 200
-    steps: int = 40
-    sampling_probability: float = 0.25
-    learning_rate: float = 1e-3
+    model_parameters: Mapping[str, Any] = field(default_factory=lambda: {"max_length": 160})
+    candidates: int = 128
+    steps: int = 120
+    sampling_probability: float = 0.08
+    learning_rate: float = 3e-4
+    control_learning_rate: float | None = 3e-3
     optimizer: str = "adamw"
     adapter: str = "full"
     seed: int = 0
@@ -208,7 +217,8 @@ def audit_mechanisms(
     started = datetime.now(UTC)
     audited = [_audited(settings, settings.mechanism, "subject", settings.mechanism_parameters)]
     if settings.control and settings.mechanism != "non_private":
-        audited.append(_audited(settings, "non_private", "control", {}))
+        rate = settings.control_learning_rate or settings.learning_rate
+        audited.append(_audited(replace(settings, learning_rate=rate), "non_private", "control", {}))
     for subject in audited:  # A plan that cannot be met fails here, before anything is trained or written.
         plan = workers.make_plan(subject.setup, subject.included, 0)
         workers.create_mechanism(subject.setup).claim(plan)

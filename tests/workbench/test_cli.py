@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 from xml.etree import ElementTree
 
 import numpy as np
@@ -373,3 +373,12 @@ def test_scores_are_judged_end_to_end_without_a_framework(
     report = json.loads((tmp_path / "audit" / "report.json").read_text())
     assert (report["exit_code"], report["verdict"]["kind"]) == (code, kind)
     assert (tmp_path / "audit" / "report.html").is_file()
+
+
+def test_the_help_states_the_defaults_that_the_runner_has() -> None:
+    """They are written twice, because the help must not import the runner."""
+    default = runner.AuditSettings()
+    hints = get_type_hints(AuditOptions, include_extras=True)
+    for name in ("mechanism", "corpus", "model", "candidates", "steps", "workers"):
+        (option,) = hints[name].__metadata__
+        assert option.show_default == str(getattr(default, name)), name
