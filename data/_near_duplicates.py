@@ -40,15 +40,16 @@ def jaccard(first: HashArray, second: HashArray) -> float:
 
 
 def signatures(sets: Sequence[HashArray]) -> HashArray:
-    """MinHash signatures, shape `(n, BANDS * ROWS)`, by fixed multiply-add hash functions modulo 2^61 - 1."""
+    """MinHash signatures, shape `(n, BANDS * ROWS)`.
+
+    The hash functions are fixed, pairwise independent multiply-shift ones: the upper half of `a x + b`
+    modulo 2^64, for 32-bit x (Dietzfelbinger 1996).
+    """
     generator = np.random.default_rng(0)
-    prime = np.uint64((1 << 61) - 1)
-    # Factors below 2^29 keep factor * hash + offset below 2^62, so that 64 bits do not overflow.
-    factors = generator.integers(1, 1 << 29, size=BANDS * ROWS, dtype=np.uint64)
-    offsets = generator.integers(0, 1 << 61, size=BANDS * ROWS, dtype=np.uint64)
+    factors, offsets = generator.integers(0, 1 << 64, size=(2, BANDS * ROWS), dtype=np.uint64)
     result = np.empty((len(sets), BANDS * ROWS), dtype=np.uint64)
     for i, hashes in enumerate(sets):
-        mixed = (hashes[:, None] * factors[None, :] + offsets[None, :]) % prime
+        mixed = (hashes[:, None] * factors + offsets) >> np.uint64(32)
         result[i] = mixed.min(axis=0)
     return result
 

@@ -242,8 +242,8 @@ def movie_reviews(
 
     Label 1 is a positive mean rating, 0 a negative one; snippets rated exactly zero and repeated texts are
     left out. Newspaper and product snippets are split by document, so that candidates, held-out and public
-    records share none; among the candidates, members are drawn by the runner's coins, and there
-    snippets of one document do fall on both sides.
+    records share none: documents are exchangeable between the parts, single snippets are not. A membership
+    game therefore draws both its members and its non-members from the candidates, as the runner does.
 
     Args:
         size: Number of candidate records.
@@ -255,9 +255,8 @@ def movie_reviews(
     Raises:
         InputError: a parameter is unusable, or the archive is not in the cache.
     """
-    sizes = part_sizes(size, held_out, public)
+    sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
     snippets = usable(load_snippets(source))
-    generator = checked_seed(seed)
     if len({snippet.document for snippet in snippets}) == len(snippets):
         parts = split([_record(source, snippet) for snippet in snippets], sizes, generator, source)
     else:
