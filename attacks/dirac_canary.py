@@ -60,7 +60,7 @@ class DiracCanary:
     access = AccessLevel.RELEASE
     references_needed = 0
 
-    def __init__(self, *, magnitude: float = 100.0, releases: int = 1000) -> None:
+    def __init__(self, *, magnitude: float = 100.0, releases: int = 4000) -> None:
         """Keep the parameters."""
         if not 0 < magnitude < math.inf:
             raise InputError(f"magnitude must be finite and > 0, got {magnitude!r}")

@@ -278,7 +278,7 @@ def _with_participation(epsilon: float, q: float) -> float:
     """log(1 + q (e^epsilon - 1)), stably: the epsilon where the record takes part with probability q."""
     if q == 1.0 or math.isnan(epsilon):
         return epsilon
-    return float(np.logaddexp(math.log1p(-q), math.log(q) + epsilon))
+    return max(0.0, float(np.logaddexp(math.log1p(-q), math.log(q) + epsilon)))
 
 
 def _gaussian_test(stated: ApproximateDP, evidence: Evidence, confidence: float) -> _Test:
