@@ -17,8 +17,8 @@ from rich.text import Text
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 """Called with the stage, the steps done, and the steps in all."""
 
-_LOG_WIDTH = 120
-"""Columns of the table in a file or a pipe, which says nothing of its width."""
+_LOG_WIDTH = 160
+"""Most columns of the table in a file or a pipe, which says nothing of its width."""
 
 _STYLES = {
     "REFUTED": "bold red",
