@@ -11,6 +11,7 @@ come from safetensors or GGUF, never from pickle, and no remote code runs.
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,25 @@ from workbench.registry import register
 
 if TYPE_CHECKING:
     from workbench.training.models import Classifier, LanguageModel
+
+
+def _folder_fingerprint(*, path: str, **_: object) -> str:
+    """Hash of the files of a local folder, names and contents; a hub name stands for itself."""
+    digest = hashlib.sha256(path.encode())
+    folder = Path(path)
+    if folder.is_dir():
+        for file in sorted(item for item in folder.iterdir() if item.is_file()):
+            digest.update(file.name.encode())
+            with file.open("rb") as opened:
+                digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _tiny_gpt2_fingerprint(**_: object) -> str:
+    """Hash of the shipped recipe, which names the hashes of weights and vocabulary."""
+    recipe = TINY_GPT2_FOLDER / "recipe.json"
+    return hashlib.sha256(recipe.read_bytes()).hexdigest()
+
 
 TINY_GPT2_FOLDER = Path(__file__).parent / "models" / "tiny_gpt2"
 
@@ -43,6 +63,9 @@ def tiny_gpt2(*, seed: int, max_length: int = 256) -> LanguageModel:
     _checkpoint.check_sha256(TINY_GPT2_FOLDER / _checkpoint.TOKENIZER, recipe["tokenizer_sha256"])
     module = _checkpoint.load_module(TINY_GPT2_FOLDER, recipe["sha256"])
     return LanguageModel(module, _checkpoint.load_tokenizer(TINY_GPT2_FOLDER), max_length, "tiny_gpt2")
+
+
+tiny_gpt2.fingerprint = _tiny_gpt2_fingerprint  # type: ignore[attr-defined]  # for the keys of results
 
 
 @register("model", "digits_logistic")
@@ -109,6 +132,9 @@ def huggingface(*, seed: int, path: str, max_length: int = 256) -> LanguageModel
     from workbench.data import _hugging_face
 
     return _hugging_face.load(path, seed=seed, max_length=max_length)
+
+
+huggingface.fingerprint = _folder_fingerprint  # type: ignore[attr-defined]  # for the keys of results
 
 
 @register("model", "smollm2_135m")

@@ -115,7 +115,8 @@ class AuditOptions:
     prior: Annotated[
         float | None,
         typer.Option(
-            help="With --scores: probability with which records became members.", show_default="0.5"
+            help="With --scores: probability with which records became members.",
+            show_default="0.5; estimated where the labels are uneven",
         ),
     ] = None
     higher_is: Annotated[
@@ -253,7 +254,7 @@ def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
         members=content.members,
         claim=parse_claim(options.claim),
         trials=Trials(options.trials.value) if options.trials else Trials.ONE_RUN,
-        prior=0.5 if options.prior is None else options.prior,
+        prior=options.prior,
         confidence=options.confidence,
         seed=options.seed,
         command=command_line(options),

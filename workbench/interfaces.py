@@ -44,11 +44,16 @@ class Secret(StrEnum):
 
 
 class Released(StrEnum):
-    """What the adversary sees."""
+    """What the adversary sees, from most to least."""
 
     EVERY_UPDATE = "every update"
     FINAL_WEIGHTS = "final weights"
     SCORES = "scores"
+
+    def covers(self, other: Released) -> bool:
+        """True where a claim about this release also covers the other one (it shows no more)."""
+        order = list(Released)
+        return order.index(self) <= order.index(other)
 
 
 class Family(StrEnum):
@@ -458,7 +463,10 @@ class Game:
         description: Who chose the labels, what the adversary saw and knew, in one or two sentences.
         trials: How scores depend on each other.
         prior: Probability of label "member" in the coin that chose it.
-        released: What the adversary saw.
+        prior_range: Where the coin's probability is not known: an interval that holds it with 99.8 %
+            confidence (`workbench.judge.unknown_prior_range`), for which one-run bounds then pay.
+        released: What the adversary saw; a claim that covers less is not tested by this game.
+        adjacency: Which pair of data sets the coin decides between; None where the claim's is meant.
         family: What is known of how scores are distributed; `Family.ANY` where nothing is.
         steps: Number T of releases of the run that the claim covers, where a trial is one release.
         sampling_probability: Probability q with which a record takes part in each of them.
@@ -467,6 +475,8 @@ class Game:
     description: str
     trials: Trials
     prior: float = 0.5
+    prior_range: tuple[float, float] | None = None
+    adjacency: Adjacency | None = None
     released: Released = Released.FINAL_WEIGHTS
     family: Family = Family.ANY
     steps: int = 1

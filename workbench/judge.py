@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import mannwhitneyu
+from scipy.stats import binomtest, mannwhitneyu
 
 from workbench import estimation
 from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, NoGuarantee, RenyiDP
@@ -31,6 +31,7 @@ from workbench.interfaces import (
     Family,
     FloatArray,
     Guarantee,
+    IntArray,
     Interval,
     Trials,
     Verdict,
@@ -38,13 +39,20 @@ from workbench.interfaces import (
 )
 
 INVALID_SIGNIFICANCE = 0.001
-"""False-alarm rate of each test (inverted scores; blind classifier) that makes evidence INVALID."""
+"""False-alarm rate of each test (coins, inverted scores, blind classifier) that makes evidence INVALID."""
 
 IMPLIED_DELTA = 1e-5
 """Delta at which a claim of another currency is turned into the (epsilon, delta) pair that it implies."""
 
 GAUSSIAN_SHARE = 0.8
 """Share of the error probability that a Gaussian bound gets beside a family-free one."""
+
+
+PRIOR_ERROR = 0.002
+"""Probability that the range of an unknown prior misses it, taken from the error of the verdict."""
+
+LEAST_GAUSSIAN = 8
+"""Observations in each class below which no normal distribution can be told from another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +108,7 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
     """
     if not 0.5 < confidence < 1.0:
         raise InputError(f"confidence must be in (0.5, 1), got {confidence:g}")
+    _require_covered(claim, evidence)
     if isinstance(claim.guarantee, MutualInformation):
         verdict = _judge_success(claim, evidence, confidence, generator)
     else:
@@ -113,9 +122,34 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
     return replace(verdict, intervals=_metrics(evidence, confidence))
 
 
+def _require_covered(claim: Claim, evidence: Evidence) -> None:
+    """Refuse to test a claim by a game that it does not speak of: that would refute what nobody claimed.
+
+    Raises:
+        UnsupportedError: the adversary saw more than the claim covers, or the game's neighbours are others.
+    """
+    game = evidence.game
+    if not claim.released.covers(game.released):
+        raise UnsupportedError(
+            f"the claim covers {claim.released}; the {evidence.attack} attack sees {game.released}"
+        )
+    if game.adjacency is not None and isinstance(claim.about, Adjacency) and game.adjacency != claim.about:
+        raise UnsupportedError(
+            f"the claim's adjacency is {claim.about}; the {evidence.attack} attack plays {game.adjacency}"
+        )
+
+
 def _broken_assumptions(evidence: Evidence, generator: np.random.Generator) -> list[str]:
     """What makes the evidence worthless, each with the figure that shows it."""
     broken = []
+    game, count = evidence.game, int(np.sum(evidence.members))
+    if game.trials is Trials.ONE_RUN and game.prior_range is None:
+        p_coin = float(binomtest(count, evidence.members.size, game.prior).pvalue)
+        if p_coin < INVALID_SIGNIFICANCE:
+            broken.append(
+                f"{count} of {evidence.members.size} records are members, which coins of probability "
+                f"{game.prior:g} do not give (p = {p_coin:.1e}); state the true prior, or independent trials"
+            )
     inside, outside = evidence.scores[evidence.members], evidence.scores[~evidence.members]
     p_inverted = float(mannwhitneyu(inside, outside, alternative="less").pvalue)
     if p_inverted < INVALID_SIGNIFICANCE:
@@ -150,18 +184,25 @@ def _judge_success(
     claim: Claim, evidence: Evidence, confidence: float, generator: np.random.Generator
 ) -> Verdict:
     """Judge a mutual-information claim by the membership success that it allows."""
+    if evidence.game.is_single_release:
+        raise UnsupportedError(
+            f"{claim.guarantee.describe()} is about a whole run; {evidence.attack} sees one release"
+        )
     if evidence.game.trials is not Trials.INDEPENDENT:
         raise UnsupportedError(
             f"{claim.guarantee.describe()} bounds the average success over independent games; "
             "scores of one run cannot test it (trials must be independent, got one-run)"
         )
     allowed = claim.guarantee.max_success(evidence.game.prior)
-    test = _Test(
-        compute=lambda scores: estimation.success_lower(
-            scores, evidence.members, confidence=confidence, generator=generator
-        )
-    )
-    bound, reachable = test.compute(evidence.scores), test.reachable(evidence.members)
+    chosen = _at_prior(evidence.members, evidence.game.prior, generator)
+    scores, members = evidence.scores[chosen], evidence.members[chosen]
+    off = abs(float(np.mean(members)) - evidence.game.prior)
+
+    def compute(values: FloatArray) -> Bound:
+        bound = estimation.success_lower(values, members, confidence=confidence, generator=generator)
+        return replace(bound, lower=max(0.0, bound.lower - off))
+
+    bound, reachable = compute(scores), compute(members.astype(np.float64)).lower
     quantity = f"a membership success of {allowed:.4f} at prior {evidence.game.prior:g}"
     # Half of the trials choose the threshold; all of the other half right is a tail of allowed^(n / 2).
     needed = 2 * math.ceil(math.log(1.0 - confidence) / math.log(allowed)) + 2 if allowed < 1.0 else None
@@ -176,6 +217,25 @@ def _judge_success(
         needed=needed,
         confidence=confidence,
     )
+
+
+def unknown_prior_range(members: BoolArray) -> tuple[float, float]:
+    """Clopper-Pearson interval, at 99.8 %, of the probability of the coins that gave these labels."""
+    found = binomtest(int(np.sum(members)), members.size).proportion_ci(1.0 - PRIOR_ERROR, method="exact")
+    return float(found.low), float(found.high)
+
+
+def _at_prior(members: BoolArray, prior: float, generator: np.random.Generator) -> IntArray:
+    """Places of a random part of the records, as large as can be, whose share of members is the prior.
+
+    Success is stated at a prior; a file with more members than that is easier to guess for no merit.
+    """
+    inside, outside = np.flatnonzero(members), np.flatnonzero(~members)
+    total = int(min(inside.size / prior, outside.size / (1.0 - prior)))
+    wanted = min(max(1, round(total * prior)), inside.size)
+    rest = min(max(1, total - wanted), outside.size)
+    drawn = (generator.permutation(inside)[:wanted], generator.permutation(outside)[:rest])
+    return np.sort(np.concatenate(drawn))
 
 
 def _judge_epsilon(
@@ -213,6 +273,8 @@ def _deciding_tests(
 ) -> list[_Test]:
     """The bounds that decide, with the error probability split between them."""
     game, error = evidence.game, 1.0 - confidence
+    if game.trials is Trials.ONE_RUN and game.prior_range is not None:
+        return _unknown_prior_tests(stated, evidence, game.prior_range, confidence, generator)
     if game.trials is Trials.ONE_RUN:
         return [
             _Test(
@@ -227,10 +289,45 @@ def _deciding_tests(
             )
         ]
     fewer = min(int(np.sum(evidence.members)), int(np.sum(~evidence.members)))
-    if game.family is not Family.GAUSSIAN or stated.delta == 0.0 or fewer < 2:
+    if game.family is not Family.GAUSSIAN or stated.delta == 0.0 or fewer < LEAST_GAUSSIAN:
         return [_free_test(stated, evidence, confidence, generator)]
     gaussian = _gaussian_test(stated, evidence, 1.0 - GAUSSIAN_SHARE * error)
     return [gaussian, _free_test(stated, evidence, 1.0 - (1.0 - GAUSSIAN_SHARE) * error, generator)]
+
+
+def _unknown_prior_tests(
+    stated: ApproximateDP,
+    evidence: Evidence,
+    prior_range: tuple[float, float],
+    confidence: float,
+    generator: np.random.Generator,
+) -> list[_Test]:
+    """One-run bounds for labels from coins of an unknown probability, which lies in a range.
+
+    An "in" guess is right the more often the larger the prior, an "out" guess the smaller: guesses "in" are
+    judged at the upper end and guesses "out" at the lower, each at half of the error that the range left.
+    """
+    error = (1.0 - confidence) - PRIOR_ERROR
+    if error <= PRIOR_ERROR:
+        raise UnsupportedError(
+            f"confidence {confidence:g} leaves nothing to estimate the labels' prior with: state the prior"
+        )
+    low, high = prior_range
+
+    def test(side: str, prior: float) -> _Test:
+        return _Test(
+            compute=lambda scores: estimation.one_run(
+                scores,
+                evidence.members,
+                delta=stated.delta,
+                confidence=1.0 - error / 2.0,
+                prior=prior,
+                sides={side: 1.0},
+                generator=generator,
+            )
+        )
+
+    return [test("top", high), test("bottom", low)]
 
 
 def _free_test(
@@ -383,7 +480,8 @@ def _decide(
         kind = VerdictKind.REFUTED
         sentence = (
             f"REFUTED: at {percent} confidence {subject} is false: the {evidence.attack} attack shows "
-            f"{shown}, where the claim allows {allowed_text} ({n} scores, trials: {evidence.game.trials})."
+            f"{shown}, where the claim allows {allowed_text} ({n} scores, trials: {evidence.game.trials}). "
+            f"It assumes: {best.assumption}."
         )
     elif reachable <= allowed or best is None:
         kind = VerdictKind.UNDERPOWERED

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import binomtest
 
 from workbench import __version__, registry, workers
 from workbench.accounting import ApproximateDP
 from workbench.canaries import SECRET_MARKER
 from workbench.engine import Engine, Job, Progress, hardware, versions
-from workbench.errors import InputError
+from workbench.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import (
     JSON,
     Adjacency,
@@ -32,13 +33,16 @@ from workbench.interfaces import (
     Trials,
     VerdictKind,
 )
-from workbench.judge import combine, judge
+from workbench.judge import combine, judge, unknown_prior_range
 from workbench.shadows import shadow_memberships
 from workbench.store import Store, plain, write_atomically
 from workbench.user_training import GAME, UserTraining
 from workbench.workers import AttackJob, TrainingJob, TrainingSetup, UserJob, stream
 
 REPORT_SCHEMA = 1
+
+UNEVEN_SIGNIFICANCE = 0.01
+"""Labels less even than fair coins would give this rarely are taken to come from coins of another kind."""
 
 EXIT_CODES = {
     VerdictKind.NOT_REFUTED: 0,
@@ -159,7 +163,8 @@ class _Audited:
             inserting = {n: p for n, p in setup.attack_parameters.items() if _inserts_records(setup, n)}
             setup = workers.with_attacks(setup, inserting)
         payload = TrainingJob(setup=setup, included=tuple(included.tolist()), run=run)
-        return Job(identity={"kind": "training", "job": plain(payload)}, payload=payload)
+        content = workers.content_digest(self.setup)
+        return Job(identity={"kind": "training", "job": plain(payload), "content": content}, payload=payload)
 
     def attacks(self, store: Store) -> list[Job]:
         """One job an attack; the shadows go to those that ask for them."""
@@ -221,7 +226,8 @@ def audit_mechanisms(
         audited.append(_audited(replace(settings, learning_rate=rate), "non_private", "control", {}))
     for subject in audited:  # A plan that cannot be met fails here, before anything is trained or written.
         plan = workers.make_plan(subject.setup, subject.included, 0)
-        workers.create_mechanism(subject.setup).claim(plan)
+        own = workers.create_mechanism(subject.setup).claim(plan)
+        _require_testable(settings, subject.setup, own)
     trainings = [subject.trainings() for subject in audited]
     flat = [job for jobs in trainings for job in jobs]
     store = Store(out / "store")
@@ -237,6 +243,30 @@ def audit_mechanisms(
         record = records[jobs[0].key]
         subjects.append(_subject_report(settings, subject, record, played))
     return _report(settings, subjects, command=command, started=started)
+
+
+def _require_testable(settings: AuditSettings, setup: TrainingSetup, own: Claim) -> None:
+    """Refuse, before anything is trained, a claim that the audit's games do not test.
+
+    Raises:
+        UnsupportedError: the claim's currency, adjacency or release is not that of the games.
+    """
+    claim = settings.claim
+    if not isinstance(claim.about, Adjacency):
+        raise UnsupportedError(
+            f"the games of an audit test differential privacy; {claim.guarantee.describe()} needs --scores "
+            "of independent trials"
+        )
+    if claim.about is not workers.GAME_ADJACENCY or own.about is not claim.about:
+        raise UnsupportedError(
+            f"claim says adjacency {claim.about}; {setup.mechanism} and the games are {own.about}"
+        )
+    for name in settings.attacks:
+        seen = workers.released_to(workers.create_attack(setup, name))
+        if not claim.released.covers(seen):
+            raise UnsupportedError(
+                f"claim covers {claim.released}, and attack {name!r} sees {seen}; name attacks that it covers"
+            )
 
 
 def _audited(settings: AuditSettings, name: str, role: str, parameters: Mapping[str, Any]) -> _Audited:
@@ -291,9 +321,12 @@ def judged_subject(
     """The report of one subject: each game judged at its share of the error, and all combined.
 
     Raises:
+        InconclusiveError: no game could be played.
         InputError: unusable scores or labels.
         UnsupportedError: a game cannot judge the claim's currency.
     """
+    if not games:
+        raise InconclusiveError(f"no game of {name} could be judged: too few releases or steps")
     share = 1.0 - (1.0 - confidence) / len(games)
     verdicts = [
         judge(claim, game, confidence=share, generator=stream(seed, "judge", index))
@@ -381,16 +414,26 @@ def audit_training(
     """
     if runs < 1:
         raise InputError(f"runs must be at least 1, got {runs}")
+    if settings.claim.about is not workers.GAME_ADJACENCY:
+        raise UnsupportedError(
+            f"claim is about {settings.claim.about}; the bench adds or removes records and tests nothing else"
+        )
     started = datetime.now(UTC)
     training = UserTraining(function_spec)
     setup = replace(
-        settings.setup("user", {}), attack_parameters={"loss": settings.attack_parameters.get("loss", {})}
+        settings.setup("user", {}),
+        attack_parameters={"loss": dict(settings.attack_parameters.get("loss", {}))},
     )
     jobs = []
     for run in range(runs):
         coins = stream(settings.seed, "coins", run).random(settings.candidates) < 0.5
         payload = UserJob(setup=setup, spec=function_spec, included=tuple(coins.tolist()), run=run)
-        identity = {"kind": "user", "source": training.source_sha256, "job": plain(payload)}
+        identity = {
+            "kind": "user",
+            "source": training.source_sha256,
+            "job": plain(payload),
+            "content": workers.content_digest(setup),
+        }
         jobs.append(Job(identity=identity, payload=payload))
     store = Store(out / "store")
     with Engine(store, settings.workers, progress) as engine:
@@ -421,7 +464,7 @@ def audit_scores(
     members: BoolArray,
     claim: Claim,
     trials: Trials,
-    prior: float,
+    prior: float | None,
     confidence: float,
     seed: int,
     command: str,
@@ -435,7 +478,8 @@ def audit_scores(
         members: Shape `(n,)`.
         claim: What is claimed.
         trials: How the scores depend on each other, as the user says.
-        prior: Probability of the coin that chose the labels.
+        prior: Probability of the coin that chose the labels. None: one half, or, where the labels are not
+            even enough for that, an unknown one, for which the bound then pays.
         confidence: One-sided.
         seed: Of sample splits.
         command: The command line, for the report.
@@ -448,10 +492,18 @@ def audit_scores(
     """
     started = datetime.now(UTC)
     settings = AuditSettings(claim=claim, seed=seed, confidence=confidence)
+    even = prior is None and binomtest(int(np.sum(members)), members.size).pvalue >= UNEVEN_SIGNIFICANCE
+    unknown = prior is None and not even
+    share = float(np.mean(members))
+    chosen = share if unknown else 0.5 if prior is None else prior
+    coins = (
+        f"coins of an unknown probability near {share:.3g}" if unknown else f"coins of probability {chosen:g}"
+    )
     game = Game(
-        description=f"as the supplier of {source} says: labels drawn by coins of probability {prior:g}",
+        description=f"as the supplier of {source} says: labels drawn by {coins}",
         trials=trials,
-        prior=prior,
+        prior=chosen,
+        prior_range=unknown_prior_range(members) if unknown else None,
         released=claim.released,
     )
     evidence = Evidence(

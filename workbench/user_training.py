@@ -33,7 +33,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from workbench.errors import InputError, unknown_name
-from workbench.interfaces import BoolArray, FloatArray, Game, Model, Record, Released, Trials
+from workbench.interfaces import Adjacency, BoolArray, FloatArray, Game, Model, Record, Released, Trials
 from workbench.one_line import one_line
 
 TrainingFunction: TypeAlias = Callable[[list[dict[str, Any]], int], Any]
@@ -46,6 +46,7 @@ GAME = Game(
     ),
     trials=Trials.ONE_RUN,
     prior=0.5,
+    adjacency=Adjacency.ADD_REMOVE,
     released=Released.SCORES,
 )
 """The game of one run; several runs flip fresh coins and train independently."""

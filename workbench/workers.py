@@ -6,6 +6,7 @@ functions run in-process and on a process pool. Only the parent writes records.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import resource
 import sys
@@ -24,6 +25,7 @@ from workbench import registry
 from workbench.errors import InputError
 from workbench.interfaces import (
     AccessLevel,
+    Adjacency,
     Attack,
     BoolArray,
     Corpus,
@@ -56,6 +58,15 @@ def stream(seed: int, name: str, *more: int) -> np.random.Generator:
 def stream_seed(seed: int, name: str, *more: int) -> int:
     """A 31-bit seed from the named stream."""
     return int(stream(seed, name, *more).integers(2**31))
+
+
+GAME_ADJACENCY = Adjacency.ADD_REMOVE
+"""In every game of the bench a coin puts a record in or leaves it out."""
+
+
+def released_to(attack: Attack) -> Released:
+    """What an attack gets to see: a membership attack asks for likelihoods only."""
+    return Released.SCORES if attack.access is AccessLevel.MEMBERSHIP else Released.EVERY_UPDATE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +141,22 @@ def load_corpus(setup: TrainingSetup) -> Corpus:
     """The candidate pool before canaries, the same in every job of an audit."""
     parameters = tuple(sorted(setup.corpus_parameters.items()))
     return _cached_corpus(setup.corpus, setup.candidates, stream_seed(setup.seed, "corpus"), parameters)
+
+
+def content_digest(setup: TrainingSetup) -> str:
+    """Hash of what the setup's names and paths stand for now: the records, and the model's files.
+
+    A key that held the path alone would take the results of yesterday's file for today's.
+    """
+    corpus = load_corpus(setup)
+    digest = hashlib.sha256()
+    for record in (*corpus.records, *corpus.held_out):
+        digest.update(repr((record.id, record.text, record.image, record.label)).encode())
+    known = registry.entries("model").get(setup.model)
+    fingerprint = getattr(known.factory, "fingerprint", None) if known is not None else None
+    if fingerprint is not None:
+        digest.update(str(fingerprint(**dict(setup.model_parameters))).encode())
+    return digest.hexdigest()[:32]
 
 
 def create_attack(setup: TrainingSetup, name: str) -> Attack:
@@ -257,14 +284,15 @@ def _play_membership(job: AttackJob, attacker: Attack, target: Subject) -> list[
     )
     references = References(subjects=shadows, included=np.array(job.shadow_included, dtype=bool))
     scores = attacker.score(target, candidates, references, stream(job.setup.seed, "attack"))
-    shadow_text = f" and {len(shadows)} shadow models of its own" if shadows else ""
+    shadow_text = f", has {len(shadows)} shadow models of its own" if shadows else ""
     game = Game(
         description=(
             "the auditor includes each candidate by an independent fair coin and trains once; the adversary "
-            f"sees the trained model{shadow_text}, knows every candidate, and scores each"
+            f"asks the trained model for its likelihoods{shadow_text}, knows every candidate, and scores each"
         ),
         trials=Trials.ONE_RUN,
-        released=Released.FINAL_WEIGHTS,
+        released=released_to(attacker),
+        adjacency=GAME_ADJACENCY,
     )
     texts = tuple(record.text for record in candidates) if candidates[0].text else ()
     return [
@@ -307,7 +335,8 @@ def _play_releases(job: AttackJob, attacker: Attack, target: Subject) -> list[di
                 "adversary sees the released update and knows every other record of the step"
             ),
             trials=Trials.INDEPENDENT,
-            released=Released.EVERY_UPDATE,
+            released=released_to(attacker),
+            adjacency=GAME_ADJACENCY,
             family=family,
             steps=target.plan.steps,
             sampling_probability=target.plan.sampling_probability,

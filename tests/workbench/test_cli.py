@@ -270,7 +270,7 @@ def test_the_direction_of_scores_is_turned(
     straight, turned = calls
     np.testing.assert_array_equal(straight.scores, -turned.scores)
     assert (straight.trials, straight.prior, straight.confidence) == ("independent", 0.4, 0.9)
-    assert (turned.trials, turned.prior, turned.confidence) == ("one-run", 0.5, 0.95)
+    assert (turned.trials, turned.prior, turned.confidence) == ("one-run", None, 0.95)
 
 
 def test_the_command_line_is_reproduced() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,12 +30,12 @@ from workbench.interfaces import (
     Verdict,
     VerdictKind,
 )
-from workbench.judge import combine, implied_epsilon, judge
+from workbench.judge import combine, implied_epsilon, judge, unknown_prior_range
 
 
 def make_claim(guarantee: Guarantee) -> Claim:
     about = guarantee.secret if isinstance(guarantee, MutualInformation) else Adjacency.ADD_REMOVE
-    return Claim(guarantee=guarantee, about=about, released=Released.SCORES, source="the test")
+    return Claim(guarantee=guarantee, about=about, released=Released.EVERY_UPDATE, source="the test")
 
 
 EPSILON_ONE = make_claim(ApproximateDP(epsilon=1.0, delta=1e-5))
@@ -239,3 +240,87 @@ def test_combining_keeps_the_strongest_answer() -> None:
     assert combine([weak, weak], confidence=0.95).kind is VerdictKind.UNDERPOWERED
     with pytest.raises(InputError, match="verdicts must not be empty"):
         combine([], confidence=0.95)
+
+
+def test_a_claim_is_not_tested_by_a_game_that_shows_more_than_it_covers() -> None:
+    hidden_state = Claim(
+        guarantee=EPSILON_ONE.guarantee, about=Adjacency.ADD_REMOVE, released=Released.SCORES, source="test"
+    )
+    evidence = make_evidence(4.0, released=Released.EVERY_UPDATE)
+    assert judged(EPSILON_ONE, evidence).kind is VerdictKind.REFUTED
+    with pytest.raises(UnsupportedError, match="the claim covers scores; the test attack sees every update"):
+        judged(hidden_state, evidence)
+
+
+def test_a_claim_is_not_tested_by_other_neighbours() -> None:
+    claim = Claim(
+        guarantee=EPSILON_ONE.guarantee,
+        about=Adjacency.REPLACE_ONE,
+        released=Released.EVERY_UPDATE,
+        source="test",
+    )
+    with pytest.raises(UnsupportedError, match="adjacency is replace-one; the test attack plays add-remove"):
+        judged(claim, make_evidence(4.0, adjacency=Adjacency.ADD_REMOVE))
+
+
+def uneven(share: float, *, shift: float = 0.0, seed: int = 0, n: int = 1000, **game: object) -> Evidence:
+    """Labels from coins of another probability than one half."""
+    generator = np.random.default_rng([11, seed])
+    members = generator.random(n) < share
+    return Evidence(
+        scores=generator.normal(size=n) + shift * members,
+        members=members,
+        game=Game(description="uneven", **game),  # type: ignore[arg-type]
+        attack="test",
+    )
+
+
+@pytest.mark.parametrize("share", [0.1, 0.6, 0.9])
+def test_labels_that_are_not_the_coins_they_should_be_are_invalid(share: float) -> None:
+    verdict = judged(EPSILON_ONE, uneven(share, trials=Trials.ONE_RUN))
+    assert verdict.kind is VerdictKind.INVALID
+    assert "coins of probability 0.5 do not give" in verdict.sentence
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.9])
+def test_an_unknown_prior_is_paid_for(share: float) -> None:
+    """Noise is refuted in at most 5 % + 3 standard errors of 300 runs; separated scores still are."""
+    refuted = 0
+    for seed in range(300):
+        noise = uneven(share, seed=seed, n=300, trials=Trials.ONE_RUN)
+        known = unknown_prior_range(noise.members)
+        noise = replace(noise, game=replace(noise.game, prior=share, prior_range=known))
+        refuted += (
+            judged(make_claim(ApproximateDP(epsilon=0.01, delta=1e-5)), noise).kind is VerdictKind.REFUTED
+        )
+    assert refuted / 300 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
+    told = uneven(share, shift=8.0, trials=Trials.ONE_RUN)
+    told = replace(told, game=replace(told.game, prior=share, prior_range=unknown_prior_range(told.members)))
+    assert judged(EPSILON_ONE, told).kind is VerdictKind.REFUTED
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_success_is_measured_at_the_prior_of_the_game(share: float) -> None:
+    """Noise with nine members in ten is guessed right nine times in ten, which is no merit."""
+    claim = make_claim(MutualInformation(nats=0.01, secret=Secret.RECORD))
+    noise = uneven(share, trials=Trials.INDEPENDENT)
+    assert judged(claim, noise).kind is VerdictKind.NOT_REFUTED
+    told = uneven(share, shift=6.0, trials=Trials.INDEPENDENT)
+    assert judged(claim, told).kind is VerdictKind.REFUTED
+
+
+def test_mutual_information_is_not_judged_by_one_release_of_a_run() -> None:
+    claim = make_claim(MutualInformation(nats=0.01, secret=Secret.RECORD))
+    with pytest.raises(UnsupportedError, match="is about a whole run"):
+        judged(claim, release_evidence(3.0))
+
+
+def test_six_releases_are_too_few_even_for_a_perfect_canary() -> None:
+    members = np.array([True, False] * 3)
+    game = replace(release_evidence(1.0).game)
+    evidence = Evidence(scores=members.astype(np.float64), members=members, game=game, attack="releases")
+    assert judged(EPSILON_ONE, evidence).kind is VerdictKind.UNDERPOWERED
+
+
+def test_a_refutation_says_what_it_assumes() -> None:
+    assert "It assumes: labels are independent coins" in judged(EPSILON_ONE, make_evidence(4.0)).sentence

@@ -101,6 +101,7 @@ class GradientMechanism(ABC):
         settled = self.for_plan(plan)
         started = time.perf_counter()
         model = build_model(plan)
+        _require_readable(model, plan)
         # Evaluation mode throughout: with dropout or batch statistics, a record's gradient would depend on
         # more than the record.
         model.module.eval()
@@ -114,6 +115,19 @@ class GradientMechanism(ABC):
         cost = {"training_seconds": run.seconds, "seconds": time.perf_counter() - started}
         transcript = run.transcript({**before, **after, **settled.settings(), **cost})
         return TrainedSubject(mechanism=settled, model=model, plan=plan, claim=claim, transcript=transcript)
+
+
+def _require_readable(model: Model, plan: Plan) -> None:
+    """Refuse a language model for images, and an image model for texts.
+
+    Raises:
+        InputError: the model cannot read these records.
+    """
+    first = plan.records[0]
+    if model.kind == "language" and not first.text:
+        raise InputError(f"model {plan.model!r} cannot read images; 'digits_mlp', for one, can")
+    if model.kind == "classification" and first.image is None:
+        raise InputError(f"model {plan.model!r} cannot read texts; 'tiny_gpt2', for one, can")
 
 
 class _Run:
