@@ -64,8 +64,8 @@ class DiracCanary:
         """Keep the parameters."""
         if not 0 < magnitude < math.inf:
             raise InputError(f"magnitude must be finite and > 0, got {magnitude!r}")
-        if releases < 20:
-            raise InputError(f"releases must be >= 20, got {releases}")
+        if releases != int(releases) or releases < 20:
+            raise InputError(f"releases must be a whole number >= 20, got {releases}")
         self.magnitude = magnitude
         self.releases = releases
 

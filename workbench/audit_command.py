@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -135,6 +136,9 @@ class AuditOptions:
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the verdict only.")] = False
 
 
+_FEW_SHADOWS: Mapping[str, Mapping[str, Any]] = {"lira": {"shadows": 4}}
+"""Attack parameters off the embedded corpus; more shadows are the user's to ask for."""
+
 _PLAN = ("steps", "sampling_probability", "learning_rate", "optimizer", "adapter")
 _TRAINING = ("corpus", "corpus_parameter", "candidates", "workers")
 _MODES: Mapping[str, tuple[str, ...]] = {
@@ -242,6 +246,34 @@ def _check_outputs(options: AuditOptions) -> None:
         ancestor = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
         if ancestor != path.absolute() and not ancestor.is_dir():
             raise InputError(f"{flag} {str(path)!r} lies below {str(ancestor)!r}, which is not a folder")
+        if not os.access(ancestor if ancestor.is_dir() else ancestor.parent, os.W_OK):
+            raise InputError(f"{flag} {str(path)!r} cannot be written: no permission")
+        if flag != "--out" and path.exists() and not path.is_file():
+            raise InputError(f"{flag} must be a regular file, got {str(path)!r}")
+    _check_distinct(options)
+
+
+def _check_distinct(options: AuditOptions) -> None:
+    """Refuse an output that would overwrite an input, or another output."""
+    source = options.train.rpartition(":")[0] if options.train else None
+    places = {
+        "--scores": options.scores,
+        "--train": Path(source) if source else None,
+        "--out's report.html": options.out / "report.html",
+        "--out's report.json": options.out / "report.json",
+        "--json": options.json,
+        "--junit": options.junit,
+    }
+    seen: dict[Path, str] = {}
+    for flag, path in places.items():
+        if path is None:
+            continue
+        first = seen.setdefault(path.resolve(), flag)
+        if first != flag:
+            raise InputError(f"{flag} and {first} are the same file {str(path)!r}")
+    for name in ("report.html", "report.json"):
+        if (options.out / name).is_dir():
+            raise InputError(f"--out {str(options.out)!r} holds a folder named {name}")
 
 
 def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
@@ -311,7 +343,10 @@ def _settings(options: AuditOptions, claim: Claim) -> AuditSettings:
         given["attacks"] = tuple(_known("attack", name) for name in options.attack)
     given["mechanism_parameters"] = parameters("--mechanism-parameter", options.mechanism_parameter or [])
     given["attack_parameters"] = _attack_parameters(
-        options.attack_parameter or [], given.get("attacks", default.attacks), default.attack_parameters
+        options.attack_parameter or [],
+        given.get("attacks", default.attacks),
+        # The embedded attacks score the secret that is put into the embedded corpus.
+        default.attack_parameters if given["corpus"] == default.corpus else _FEW_SHADOWS,
     )
     for name in ("candidates", "control", "workers", *_PLAN):
         if getattr(options, name) is not None:

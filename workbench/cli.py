@@ -103,7 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return int(app(words, prog_name="workbench", standalone_mode=False) or 0)
+        code = app(words, prog_name="workbench", standalone_mode=False)
+        return _complain("interrupted", 130) if code == 130 else int(code or 0)
     except _UsageError as error:
         return _complain(error.format_message(), 2)  # type: ignore[attr-defined]
     except (InputError, UnsupportedError) as error:
@@ -112,6 +113,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), 3)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", 130)
+    except SystemExit as error:
+        return _complain("interrupted", 130) if error.code == 130 else 70
+    except UnicodeError as error:
+        return _complain(f"a name or path is no text: {error}", 2)
+    except OSError as error:
+        return _complain(f"{error.filename or 'file system'}: {error.strerror or error}", 2)
     except Exception:
         # Left alone, the interpreter would exit with 1, which says "refuted".
         traceback.print_exc()

@@ -41,6 +41,9 @@ from workbench.interfaces import (
 INVALID_SIGNIFICANCE = 0.001
 """False-alarm rate of each test (coins, inverted scores, blind classifier) that makes evidence INVALID."""
 
+LARGEST_MU = 50.0
+"""A larger mu implies an epsilon above a thousand, which no experiment tells from none."""
+
 IMPLIED_DELTA = 1e-5
 """Delta at which a claim of another currency is turned into the (epsilon, delta) pair that it implies."""
 
@@ -50,6 +53,9 @@ GAUSSIAN_SHARE = 0.8
 
 PRIOR_ERROR = 0.002
 """Probability that the range of an unknown prior misses it, taken from the error of the verdict."""
+
+LARGEST_PARAMETER = 256.0
+"""Where the search for a mu or a Rényi epsilon ends: no number of scores tells such a claim from none."""
 
 LEAST_GAUSSIAN = 8
 """Observations in each class below which no normal distribution can be told from another."""
@@ -63,10 +69,15 @@ class _Test:
 
     def reachable(self, members: BoolArray) -> float:
         """What scores that equal the labels would give; infinite where no noise means no finite bound."""
-        try:
-            return self.compute(members.astype(np.float64)).lower
-        except UnsupportedError:
-            return math.inf
+        reached = 0.0
+        for _ in range(3):  # A resampling estimator draws a blank once in 500 times.
+            try:
+                reached = self.compute(members.astype(np.float64)).lower
+            except UnsupportedError:
+                return math.inf
+            if reached > 0.0:
+                break
+        return reached
 
 
 def implied_epsilon(guarantee: Guarantee) -> ApproximateDP:
@@ -81,6 +92,8 @@ def implied_epsilon(guarantee: Guarantee) -> ApproximateDP:
     if isinstance(guarantee, ApproximateDP):
         return guarantee
     if isinstance(guarantee, GaussianDP):
+        if guarantee.mu > LARGEST_MU:
+            raise UnsupportedError(f"mu must be at most {LARGEST_MU:g} to be judged, got {guarantee.mu:g}")
         return ApproximateDP(epsilon=epsilon_of_delta(guarantee.mu, IMPLIED_DELTA), delta=IMPLIED_DELTA)
     if isinstance(guarantee, RenyiDP):
         epsilon = guarantee.epsilon + math.log(1.0 / IMPLIED_DELTA) / (guarantee.alpha - 1.0)
@@ -111,6 +124,8 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
     _require_covered(claim, evidence)
     if isinstance(claim.guarantee, MutualInformation):
         verdict = _judge_success(claim, evidence, confidence, generator)
+    elif isinstance(claim.guarantee, GaussianDP | RenyiDP) and _is_whole_and_independent(evidence):
+        verdict = _judge_curve(claim, claim.guarantee, evidence, confidence)
     else:
         verdict = _judge_epsilon(claim, evidence, confidence, generator)
     broken = _broken_assumptions(evidence, generator)
@@ -223,6 +238,66 @@ def unknown_prior_range(members: BoolArray) -> tuple[float, float]:
     """Clopper-Pearson interval, at 99.8 %, of the probability of the coins that gave these labels."""
     found = binomtest(int(np.sum(members)), members.size).proportion_ci(1.0 - PRIOR_ERROR, method="exact")
     return float(found.low), float(found.high)
+
+
+def _is_whole_and_independent(evidence: Evidence) -> bool:
+    return evidence.game.trials is Trials.INDEPENDENT and not evidence.game.is_single_release
+
+
+def _judge_curve(
+    claim: Claim, guarantee: GaussianDP | RenyiDP, evidence: Evidence, confidence: float
+) -> Verdict:
+    """Judge a claim with a trade-off curve in its own currency: the smallest parameter not rejected.
+
+    The test looks at all thresholds and knows no family; a larger parameter allows more, so the largest
+    rejected one is a lower confidence bound.
+    """
+    if isinstance(guarantee, GaussianDP):
+        quantity, allowed = "mu", guarantee.mu
+    else:
+        quantity, allowed = f"epsilon(alpha = {guarantee.alpha:g})", guarantee.epsilon
+
+    def rejected(scores: FloatArray, parameter: float) -> bool:
+        curve: Guarantee = GaussianDP(mu=parameter)
+        if isinstance(guarantee, RenyiDP):
+            curve = replace(guarantee, epsilon=parameter)
+        return estimation.tradeoff_violation(
+            scores, evidence.members, curve, significance=1.0 - confidence
+        ).rejected
+
+    def lower(scores: FloatArray) -> float:
+        low, high = 0.0, 1.0
+        if not rejected(scores, low):
+            return low
+        while high < LARGEST_PARAMETER and rejected(scores, high):
+            low, high = high, 2.0 * high
+        while high - low > 2e-3 * high:
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if rejected(scores, middle) else (low, middle)
+        return low
+
+    bound = Bound(
+        name="tradeoff_violation",
+        quantity=quantity,
+        lower=lower(evidence.scores),
+        estimate=math.nan,
+        confidence=confidence,
+        family=Family.ANY,
+        trials=Trials.INDEPENDENT,
+        assumption="scores are independent, and identically distributed within each class",
+        n=evidence.scores.size,
+    )
+    return _decide(
+        claim,
+        evidence,
+        allowed=allowed,
+        allowed_text=f"{quantity} = {allowed:.4g}",
+        bounds=(bound,),
+        extra=(),
+        reachable=lower(evidence.members.astype(np.float64)),
+        needed=None,
+        confidence=confidence,
+    )
 
 
 def _at_prior(members: BoolArray, prior: float, generator: np.random.Generator) -> IntArray:
@@ -418,7 +493,8 @@ def _informative_bounds(
     if evidence.game.trials is Trials.ONE_RUN or evidence.game.is_single_release:
         return ()
     shown = []
-    for name in ("one_run", "clopper_pearson_split", "gaussian_location", "gaussian_rank"):
+    gaussian = ("gaussian_location", "gaussian_rank") if stated.delta > 0.0 else ()
+    for name in ("one_run", "clopper_pearson_split", *gaussian):
         try:
             shown.append(
                 ESTIMATORS[name](

@@ -224,8 +224,11 @@ def audit_mechanisms(
     if settings.control and settings.mechanism != "non_private":
         rate = settings.control_learning_rate or settings.learning_rate
         audited.append(_audited(replace(settings, learning_rate=rate), "non_private", "control", {}))
+    from workbench.training.fine_tuning import check_plan
+
     for subject in audited:  # A plan that cannot be met fails here, before anything is trained or written.
         plan = workers.make_plan(subject.setup, subject.included, 0)
+        check_plan(plan)
         own = workers.create_mechanism(subject.setup).claim(plan)
         _require_testable(settings, subject.setup, own)
     trainings = [subject.trainings() for subject in audited]
@@ -436,7 +439,8 @@ def audit_training(
         }
         jobs.append(Job(identity=identity, payload=payload))
     store = Store(out / "store")
-    with Engine(store, settings.workers, progress) as engine:
+    # Never in this process: the user's code may end it, and an exit code of ours is a verdict.
+    with Engine(store, max(1, settings.workers), progress) as engine:
         records = engine.run("training", jobs, workers.train_user, keeps_folder=False)
     store.sweep()
     candidates, _ = workers.prepare(setup)

@@ -84,6 +84,9 @@ def write_atomically(path: Path, content: str) -> None:
     Raises:
         InputError: the place cannot be written (no space, no permission, a file where a folder should be).
     """
+    path = Path(os.path.realpath(path))  # A link stays a link, to a file with new content.
+    if path.exists() and not path.is_file():
+        raise InputError(f"cannot write {path}: it is not a regular file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

@@ -151,7 +151,9 @@ class UserTraining:
             return call()
         except InputError:
             raise
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise _complaint(_split(self.spec)[0], error) from error
 
 
@@ -207,7 +209,9 @@ def _import(path: Path) -> Any:
     try:
         code = loader.source_to_code(loader.get_data(str(path)), str(path))
         exec(code, vars(module))
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         del sys.modules[name]
         raise _complaint(path, error) from error
     return module

@@ -138,7 +138,19 @@ def _cached_corpus(name: str, size: int, seed: int, parameters: tuple[tuple[str,
 
 
 def load_corpus(setup: TrainingSetup) -> Corpus:
-    """The candidate pool before canaries, the same in every job of an audit."""
+    """The candidate pool before canaries, the same in every job of an audit.
+
+    Raises:
+        InputError: a parameter of the corpus or of the model is one that the audit itself sets.
+    """
+    for kind, given, own in (
+        ("corpus", setup.corpus_parameters, {"size": "candidates", "seed": "seed"}),
+        ("model", setup.model_parameters, {"seed": "seed"}),
+    ):
+        for name in sorted(set(given) & set(own)):
+            raise InputError(
+                f"{kind} parameter {name!r} is set by the audit's {own[name]}, got {given[name]!r}"
+            )
     parameters = tuple(sorted(setup.corpus_parameters.items()))
     return _cached_corpus(setup.corpus, setup.candidates, stream_seed(setup.seed, "corpus"), parameters)
 

@@ -79,7 +79,7 @@ def test_bad_arguments_are_named() -> None:
         epsilon(noise_multiplier=1.0, sampling_probability=1.5, steps=1, delta=1e-5)
     with pytest.raises(InputError, match=r"noise_multiplier must be finite and > 0, got 0\.0"):
         epsilon(noise_multiplier=0.0, delta=1e-5, **SCHEDULE)
-    with pytest.raises(InputError, match=r"target_epsilon must be finite and > 0, got -1\.0"):
+    with pytest.raises(InputError, match=r"target_epsilon must be in \(0, 500\], got -1\.0"):
         calibrate_noise_multiplier(target_epsilon=-1.0, target_delta=1e-5, **SCHEDULE)
     with pytest.raises(InputError, match="steps must be >= 1, got 0"):
         mu_to_run_epsilon(1.0, sampling_probability=0.1, steps=0, delta=1e-5)

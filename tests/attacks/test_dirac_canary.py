@@ -140,7 +140,10 @@ def test_the_score_is_the_released_value_and_needs_observations() -> None:
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
-    [({"magnitude": 0.0}, "magnitude must be finite"), ({"releases": 1}, "releases must be >= 20, got 1")],
+    [
+        ({"magnitude": 0.0}, "magnitude must be finite"),
+        ({"releases": 1}, "releases must be a whole number >= 20, got 1"),
+    ],
 )
 def test_parameters_out_of_range_are_refused(parameters: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -186,7 +187,7 @@ def test_an_error_of_the_runner_has_its_exit_code(
     assert main(["audit", "--quiet"]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err in {"error: a b\n", ""}
+    assert captured.err == ("error: interrupted\n" if code == 130 else "error: a b\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -382,3 +383,74 @@ def test_the_help_states_the_defaults_that_the_runner_has() -> None:
     for name in ("mechanism", "corpus", "model", "candidates", "steps", "workers"):
         (option,) = hints[name].__metadata__
         assert option.show_default == str(getattr(default, name)), name
+
+
+def scores_csv(folder: Path) -> Path:
+    """A hundred noise scores with coins."""
+    generator = np.random.default_rng(0)
+    rows = [f"{generator.normal()},{int(coin)}" for coin in generator.random(100) < 0.5]
+    path = folder / "scores.csv"
+    path.write_text("\n".join(["score,member", *rows]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--json", "scores.csv"], "--json and --scores are the same file"),
+        (["--json", "x.json", "--junit", "./x.json"], "--junit and --json are the same file"),
+        (["--json", "o/report.json"], "--json and --out's report.json are the same file"),
+        (["--json", "fifo"], "--json must be a regular file, got 'fifo'"),
+    ],
+)
+def test_no_output_destroys_a_file(
+    given: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = scores_csv(tmp_path).read_text(encoding="utf-8")
+    os.mkfifo("fifo")
+    assert main(["audit", "--scores", "scores.csv", "--out", "o", *given]) == 2
+    assert message in capsys.readouterr().err
+    assert (tmp_path / "scores.csv").read_text(encoding="utf-8") == before
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_link_stays_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scores_csv(tmp_path)
+    (tmp_path / "link.json").symlink_to(tmp_path / "true.json")
+    (tmp_path / "true.json").write_text("old", encoding="utf-8")
+    assert main(["audit", "--scores", "scores.csv", "--out", "o", "--quiet", "--json", "link.json"]) == 0
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "true.json").read_text(encoding="utf-8"))["kind"] == "audit"
+
+
+@pytest.mark.parametrize(
+    ("claim", "trials", "code"),
+    [
+        ("epsilon=1,delta=0,adjacency=add-remove", "independent", 0),
+        ("epsilon=1,delta=0,adjacency=add-remove", "one-run", 0),
+        ("mu=1e9,adjacency=add-remove", "one-run", 2),
+        ("mu=1e9,adjacency=add-remove", "independent", 3),
+    ],
+)
+def test_extreme_claims_get_an_answer(
+    claim: str, trials: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scores_csv(tmp_path)
+    words = ["--scores", "scores.csv", "--claim", claim, "--trials", trials, "--quiet", "--out", "o"]
+    assert main(["audit", *words]) == code
+
+
+def test_what_the_audit_sets_is_no_parameter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["audit", "--corpus", "digits", "--corpus-parameter", "size=100"]) == 2
+    assert "corpus parameter 'size' is set by the audit's candidates" in capsys.readouterr().err
+    assert not (tmp_path / "audit").exists()

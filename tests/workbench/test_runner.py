@@ -19,7 +19,7 @@ import torch
 from workbench import registry, workers
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.errors import InputError, UnsupportedError
-from workbench.interfaces import Claim, Released, Secret, Signals, VerdictKind
+from workbench.interfaces import Adjacency, Claim, Released, Secret, Signals, VerdictKind
 from workbench.runner import AuditSettings, audit_mechanisms
 
 DIGITS = AuditSettings(
@@ -228,3 +228,41 @@ def test_correct_dp_sgd_is_rarely_refuted(tmp_path: Path) -> None:
 
 def test_the_default_claim_is_epsilon_one() -> None:
     assert AuditSettings().claim.guarantee == ApproximateDP(epsilon=1.0, delta=1e-5)
+
+
+def test_other_records_at_the_same_path_are_other_work(tmp_path: Path) -> None:
+    lines = tmp_path / "records.jsonl"
+    settings = AuditSettings(
+        corpus="text_file", corpus_parameters={"path": str(lines)}, candidates=20, attacks=("loss",)
+    )
+
+    def key(word: str) -> str:
+        rows = (json.dumps({"text": f"{word} number {i} of the file"}) for i in range(200))
+        lines.write_text("\n".join(rows), encoding="utf-8")
+        workers._cached_corpus.cache_clear()
+        return workers.content_digest(settings.setup("dp_sgd", {}))
+
+    assert key("line") == key("line")
+    assert key("line") != key("row")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"about": Adjacency.REPLACE_ONE}, "claim says adjacency replace-one"),
+        ({"released": Released.FINAL_WEIGHTS}, "attack 'dirac_canary' sees every update"),
+    ],
+)
+def test_a_claim_that_the_games_do_not_test_fails_before_anything_is_written(
+    change: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    claim = replace(DIGITS.claim, **change)  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedError, match=message):
+        audit_mechanisms(replace(DIGITS, claim=claim), out=tmp_path / "out", command="c")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_cannot_read_the_records_is_named(tmp_path: Path) -> None:
+    settings = replace(DIGITS, model="tiny_gpt2", attacks=("loss",))
+    with pytest.raises(InputError, match="model 'tiny_gpt2' cannot read images"):
+        audit_mechanisms(settings, out=tmp_path, command="c")

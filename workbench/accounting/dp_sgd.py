@@ -23,13 +23,16 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.optimize import brentq
 
 from workbench.accounting.gaussian import epsilon_of_delta, mu_of_epsilon
-from workbench.errors import InconclusiveError, InputError
+from workbench.errors import InconclusiveError, InputError, UnsupportedError
 
 NOISE_SLACK = 2e-4
 """Relative width to which the smallest sufficient noise multiplier is bracketed."""
 
 LARGEST_RELEASE_MU = 10.0
 """Lower bounds on a release's mu above this one are composed as this one: still a lower bound."""
+
+LARGEST_EPSILON = 500.0
+"""No noise is calibrated to a larger epsilon: its loss distribution outgrows the accountant's grid."""
 
 _FINEST_GRID = 1e6
 """Most points on which a privacy loss distribution is laid out."""
@@ -74,10 +77,16 @@ def epsilon(*, noise_multiplier: float, sampling_probability: float, steps: int,
         return epsilon_of_delta(math.sqrt(steps) / noise_multiplier, delta)
     interval = min(1e-3, 0.02 * sampling_probability / noise_multiplier)
     interval = max(interval, _loss_range(noise_multiplier, sampling_probability) / 1e6)
-    step = pld.from_gaussian_mechanism(
-        noise_multiplier, sampling_prob=sampling_probability, value_discretization_interval=interval
-    )
-    return float(step.self_compose(steps).get_epsilon_for_delta(delta))
+    try:
+        step = pld.from_gaussian_mechanism(
+            noise_multiplier, sampling_prob=sampling_probability, value_discretization_interval=interval
+        )
+        return float(step.self_compose(steps).get_epsilon_for_delta(delta))
+    except (ArithmeticError, IndexError, MemoryError, ValueError) as error:
+        raise UnsupportedError(
+            f"dp-accounting cannot account noise_multiplier {noise_multiplier:g}, q = "
+            f"{sampling_probability:g}, T = {steps} at delta {delta:g}: {type(error).__name__}"
+        ) from error
 
 
 @cache
@@ -101,8 +110,8 @@ def calibrate_noise_multiplier(
         InconclusiveError: the search ended above the target (a fault of the accountant).
     """
     _require(sampling_probability=sampling_probability, steps=steps, delta=target_delta)
-    if not 0 < target_epsilon < math.inf:
-        raise InputError(f"target_epsilon must be finite and > 0, got {target_epsilon!r}")
+    if not 0 < target_epsilon <= LARGEST_EPSILON:
+        raise InputError(f"target_epsilon must be in (0, {LARGEST_EPSILON:g}], got {target_epsilon!r}")
     if _ever_sampled(sampling_probability, steps) <= target_delta:
         raise InputError(f"target_delta must be below the chance to be sampled at all, got {target_delta!r}")
 

@@ -37,7 +37,7 @@ def check_game(scores: Any, members: Any) -> tuple[FloatArray, BoolArray]:
     if labels.all() or not labels.any():
         raise InputError(f"members must hold both classes, got {int(labels.sum())} members of {labels.size}")
     if values.min() == values.max():
-        raise InputError(f"scores must not be constant, got {values[0]!r} {values.size} times")
+        raise InputError(f"scores must not be constant, got {values[0]:g} {values.size} times")
     return values, labels
 
 
