@@ -464,7 +464,7 @@ class Game:
         trials: How scores depend on each other.
         prior: Probability of label "member" in the coin that chose it.
         prior_range: Where the coin's probability is not known: an interval that holds it with 99.8 %
-            confidence (`workbench.judge.unknown_prior_range`), for which one-run bounds then pay.
+            confidence (`workbench.deciding.unknown_prior_range`), for which one-run bounds then pay.
         released: What the adversary saw; a claim that covers less is not tested by this game.
         adjacency: Which pair of data sets the coin decides between; None where the claim's is meant.
         family: What is known of how scores are distributed; `Family.ANY` where nothing is.

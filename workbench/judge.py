@@ -9,18 +9,16 @@ error probability is split between them, so a true claim is refuted with probabi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.stats import binomtest, mannwhitneyu
 
 from workbench import estimation
-from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, NoGuarantee, RenyiDP
-from workbench.accounting import dp_sgd as accountant
-from workbench.accounting.gaussian import epsilon_of_delta
-from workbench.errors import InconclusiveError, InputError, UnsupportedError
-from workbench.estimation import ESTIMATORS
+from workbench.accounting import GaussianDP, MutualInformation, RenyiDP
+from workbench.deciding import deciding_tests, implied_epsilon, informative_bounds, trials_needed
+from workbench.errors import InputError, UnsupportedError
 from workbench.estimation.blind import blind_p_value
 from workbench.interfaces import (
     Adjacency,
@@ -41,66 +39,8 @@ from workbench.interfaces import (
 INVALID_SIGNIFICANCE = 0.001
 """False-alarm rate of each test (coins, inverted scores, blind classifier) that makes evidence INVALID."""
 
-LARGEST_MU = 50.0
-"""A larger mu implies an epsilon above a thousand, which no experiment tells from none."""
-
-IMPLIED_DELTA = 1e-5
-"""Delta at which a claim of another currency is turned into the (epsilon, delta) pair that it implies."""
-
-GAUSSIAN_SHARE = 0.8
-"""Share of the error probability that a Gaussian bound gets beside a family-free one."""
-
-
-PRIOR_ERROR = 0.002
-"""Probability that the range of an unknown prior misses it, taken from the error of the verdict."""
-
 LARGEST_PARAMETER = 256.0
 """Where the search for a mu or a Rényi epsilon ends: no number of scores tells such a claim from none."""
-
-LEAST_GAUSSIAN = 8
-"""Observations in each class below which no normal distribution can be told from another."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Test:
-    """One deciding bound: how it is computed from scores."""
-
-    compute: Callable[[FloatArray], Bound]
-
-    def reachable(self, members: BoolArray) -> float:
-        """What scores that equal the labels would give; infinite where no noise means no finite bound."""
-        reached = 0.0
-        for _ in range(3):  # A resampling estimator draws a blank once in 500 times.
-            try:
-                reached = self.compute(members.astype(np.float64)).lower
-            except UnsupportedError:
-                return math.inf
-            if reached > 0.0:
-                break
-        return reached
-
-
-def implied_epsilon(guarantee: Guarantee) -> ApproximateDP:
-    """An (epsilon, delta)-DP statement that a guarantee implies (so refuting it refutes the guarantee).
-
-    GDP: exact at delta = 1e-5. Rényi DP: Mironov 2017, Proposition 3, at delta = 1e-5.
-
-    Raises:
-        InputError: the guarantee promises nothing.
-        UnsupportedError: the guarantee implies no such statement.
-    """
-    if isinstance(guarantee, ApproximateDP):
-        return guarantee
-    if isinstance(guarantee, GaussianDP):
-        if guarantee.mu > LARGEST_MU:
-            raise UnsupportedError(f"mu must be at most {LARGEST_MU:g} to be judged, got {guarantee.mu:g}")
-        return ApproximateDP(epsilon=epsilon_of_delta(guarantee.mu, IMPLIED_DELTA), delta=IMPLIED_DELTA)
-    if isinstance(guarantee, RenyiDP):
-        epsilon = guarantee.epsilon + math.log(1.0 / IMPLIED_DELTA) / (guarantee.alpha - 1.0)
-        return ApproximateDP(epsilon=epsilon, delta=IMPLIED_DELTA)
-    if isinstance(guarantee, NoGuarantee):
-        raise InputError("claim promises nothing, so there is nothing to refute")
-    raise UnsupportedError(f"{guarantee.describe()} implies no (epsilon, delta) statement")
 
 
 def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.random.Generator) -> Verdict:
@@ -234,12 +174,6 @@ def _judge_success(
     )
 
 
-def unknown_prior_range(members: BoolArray) -> tuple[float, float]:
-    """Clopper-Pearson interval, at 99.8 %, of the probability of the coins that gave these labels."""
-    found = binomtest(int(np.sum(members)), members.size).proportion_ci(1.0 - PRIOR_ERROR, method="exact")
-    return float(found.low), float(found.high)
-
-
 def _is_whole_and_independent(evidence: Evidence) -> bool:
     return evidence.game.trials is Trials.INDEPENDENT and not evidence.game.is_single_release
 
@@ -318,7 +252,7 @@ def _judge_epsilon(
 ) -> Verdict:
     """Judge a claim that is, or implies, an (epsilon, delta) statement."""
     stated = implied_epsilon(claim.guarantee)
-    tests = _deciding_tests(stated, evidence, confidence, generator)
+    tests = deciding_tests(stated, evidence, confidence, generator)
     bounds, refused = [], []
     for test in tests:
         try:
@@ -328,197 +262,19 @@ def _judge_epsilon(
     reachable = max(test.reachable(evidence.members) for test in tests)
     needed = None
     if reachable <= stated.epsilon:
-        needed = _trials_needed(stated, evidence, confidence)
+        needed = trials_needed(stated, evidence, confidence)
     verdict = _decide(
         claim,
         evidence,
         allowed=stated.epsilon,
         allowed_text=f"epsilon = {stated.epsilon:.4g} at delta = {stated.delta:g}",
         bounds=tuple(bounds),
-        extra=_informative_bounds(stated, evidence, confidence, generator),
+        extra=informative_bounds(stated, evidence, confidence, generator),
         reachable=reachable,
         needed=needed,
         confidence=confidence,
     )
     return replace(verdict, reasons=tuple(refused))
-
-
-def _deciding_tests(
-    stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
-) -> list[_Test]:
-    """The bounds that decide, with the error probability split between them."""
-    game, error = evidence.game, 1.0 - confidence
-    if game.trials is Trials.ONE_RUN and game.prior_range is not None:
-        return _unknown_prior_tests(stated, evidence, game.prior_range, confidence, generator)
-    if game.trials is Trials.ONE_RUN:
-        return [
-            _Test(
-                compute=lambda scores: estimation.one_run(
-                    scores,
-                    evidence.members,
-                    delta=stated.delta,
-                    confidence=confidence,
-                    prior=game.prior,
-                    generator=generator,
-                )
-            )
-        ]
-    fewer = min(int(np.sum(evidence.members)), int(np.sum(~evidence.members)))
-    if game.family is not Family.GAUSSIAN or stated.delta == 0.0 or fewer < LEAST_GAUSSIAN:
-        return [_free_test(stated, evidence, confidence, generator)]
-    gaussian = _gaussian_test(stated, evidence, 1.0 - GAUSSIAN_SHARE * error)
-    return [gaussian, _free_test(stated, evidence, 1.0 - (1.0 - GAUSSIAN_SHARE) * error, generator)]
-
-
-def _unknown_prior_tests(
-    stated: ApproximateDP,
-    evidence: Evidence,
-    prior_range: tuple[float, float],
-    confidence: float,
-    generator: np.random.Generator,
-) -> list[_Test]:
-    """One-run bounds for labels from coins of an unknown probability, which lies in a range.
-
-    An "in" guess is right the more often the larger the prior, an "out" guess the smaller: guesses "in" are
-    judged at the upper end and guesses "out" at the lower, each at half of the error that the range left.
-    """
-    error = (1.0 - confidence) - PRIOR_ERROR
-    if error <= PRIOR_ERROR:
-        raise UnsupportedError(
-            f"confidence {confidence:g} leaves nothing to estimate the labels' prior with: state the prior"
-        )
-    low, high = prior_range
-
-    def test(side: str, prior: float) -> _Test:
-        return _Test(
-            compute=lambda scores: estimation.one_run(
-                scores,
-                evidence.members,
-                delta=stated.delta,
-                confidence=1.0 - error / 2.0,
-                prior=prior,
-                sides={side: 1.0},
-                generator=generator,
-            )
-        )
-
-    return [test("top", high), test("bottom", low)]
-
-
-def _free_test(
-    stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
-) -> _Test:
-    """A bound from independent trials that assumes no family.
-
-    One release is carried to its run by the sampling probability: a record takes part in a given step with
-    probability q, so an event with P_in >= e^a P_out + b under participation has
-    P_run >= (1 + q (e^a - 1)) P_out + q b in the whole run's output. The other direction does not carry over
-    like this, so guesses "in" alone are used.
-    """
-    game = evidence.game
-    if not game.is_single_release:
-        return _Test(
-            compute=lambda scores: estimation.clopper_pearson_all(
-                scores, evidence.members, delta=stated.delta, confidence=confidence, generator=generator
-            )
-        )
-    q = game.sampling_probability
-    release_delta = min(stated.delta / q, 0.5)
-
-    def compute(scores: FloatArray) -> Bound:
-        bound = estimation.clopper_pearson_all(
-            scores,
-            evidence.members,
-            delta=release_delta,
-            confidence=confidence,
-            generator=generator,
-            sides={"top": 1.0},
-        )
-        carried = f"; carried from one release to the run by the sampling probability q = {q:g}"
-        return replace(
-            bound,
-            lower=_with_participation(bound.lower, q),
-            estimate=_with_participation(bound.estimate, q),
-            delta=stated.delta,
-            assumption=bound.assumption + carried,
-        )
-
-    return _Test(compute=compute)
-
-
-def _with_participation(epsilon: float, q: float) -> float:
-    """log(1 + q (e^epsilon - 1)), stably: the epsilon where the record takes part with probability q."""
-    if q == 1.0 or math.isnan(epsilon):
-        return epsilon
-    return max(0.0, float(np.logaddexp(math.log1p(-q), math.log(q) + epsilon)))
-
-
-def _gaussian_test(stated: ApproximateDP, evidence: Evidence, confidence: float) -> _Test:
-    """The Gaussian bound of one release, composed to the run by the accountant."""
-    game = evidence.game
-
-    def run_epsilon(mu: float) -> float:
-        return accountant.mu_to_run_epsilon(
-            mu, sampling_probability=game.sampling_probability, steps=game.steps, delta=stated.delta
-        )
-
-    def compute(scores: FloatArray) -> Bound:
-        release = estimation.gaussian_location(
-            scores, evidence.members, delta=stated.delta, confidence=confidence, quantity="mu"
-        )
-        composed = (
-            f"; mu >= {release.lower:.4g} of one release composed over T = {game.steps} releases with "
-            f"sampling probability q = {game.sampling_probability:g} by dp-accounting's PLD (optimistic)"
-        )
-        return replace(
-            release,
-            quantity="epsilon",
-            lower=run_epsilon(release.lower),
-            estimate=run_epsilon(release.estimate),
-            delta=stated.delta,
-            family=Family.SUBSAMPLED_GAUSSIAN if game.is_single_release else Family.GAUSSIAN,
-            assumption=release.assumption + (composed if game.is_single_release else ""),
-        )
-
-    return _Test(compute=compute)
-
-
-def _informative_bounds(
-    stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
-) -> tuple[Bound, ...]:
-    """Bounds that are shown beside the deciding ones, and never decide.
-
-    In a one-run game those that need independent trials are left out: shown, they would be believed.
-    """
-    if evidence.game.trials is Trials.ONE_RUN or evidence.game.is_single_release:
-        return ()
-    shown = []
-    gaussian = ("gaussian_location", "gaussian_rank") if stated.delta > 0.0 else ()
-    for name in ("one_run", "clopper_pearson_split", *gaussian):
-        try:
-            shown.append(
-                ESTIMATORS[name](
-                    evidence.scores,
-                    evidence.members,
-                    delta=stated.delta,
-                    confidence=confidence,
-                    generator=generator,
-                )
-            )
-        except UnsupportedError:
-            continue  # Outside its family the estimator refuses, and a refused bound is not shown.
-    return tuple(shown)
-
-
-def _trials_needed(stated: ApproximateDP, evidence: Evidence, confidence: float) -> int | None:
-    """How many trials a perfect attack would have needed for the deciding family-free bound."""
-    name = "one_run" if evidence.game.trials is Trials.ONE_RUN else "clopper_pearson_all"
-    q = evidence.game.sampling_probability if evidence.game.is_single_release else 1.0
-    epsilon = stated.epsilon if q == 1.0 else math.log1p(math.expm1(min(stated.epsilon, 700.0)) / q)
-    try:
-        return estimation.trials_needed(epsilon, min(stated.delta / q, 0.5), confidence, name)
-    except InconclusiveError:
-        return None  # More than any experiment could hold; the verdict then names no number.
 
 
 def _subject_of(claim: Claim) -> str:

@@ -18,6 +18,7 @@ from scipy.stats import binomtest
 from workbench import __version__, registry, workers
 from workbench.accounting import ApproximateDP
 from workbench.canaries import SECRET_MARKER
+from workbench.deciding import unknown_prior_range
 from workbench.engine import Engine, Job, Progress, hardware, versions
 from workbench.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import (
@@ -33,7 +34,7 @@ from workbench.interfaces import (
     Trials,
     VerdictKind,
 )
-from workbench.judge import combine, judge, unknown_prior_range
+from workbench.judge import combine, judge
 from workbench.shadows import shadow_memberships
 from workbench.store import Store, plain, write_atomically
 from workbench.user_training import GAME, UserTraining

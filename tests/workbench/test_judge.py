@@ -16,6 +16,7 @@ from workbench.accounting import (
     RenyiDP,
 )
 from workbench.accounting.dp_sgd import calibrate_noise_multiplier
+from workbench.deciding import implied_epsilon, unknown_prior_range
 from workbench.errors import InputError, UnsupportedError
 from workbench.interfaces import (
     Adjacency,
@@ -30,7 +31,7 @@ from workbench.interfaces import (
     Verdict,
     VerdictKind,
 )
-from workbench.judge import combine, implied_epsilon, judge, unknown_prior_range
+from workbench.judge import combine, judge
 
 
 def make_claim(guarantee: Guarantee) -> Claim:
