@@ -450,7 +450,7 @@ def audit_training(
         scores=np.concatenate([np.array(record["scores"], dtype=np.float64) for record in records]),
         members=np.concatenate([np.array(job.payload.included, dtype=bool) for job in jobs]),
         game=GAME,
-        attack="scores of the trained model",
+        attack="released scores",
         blind_texts=texts,
         seeds={"audit": settings.seed},
         cost={"seconds": sum(float(record["cost"]["seconds"]) for record in records)},
