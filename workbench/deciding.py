@@ -126,13 +126,18 @@ def _unknown_prior_tests(
     error = (1.0 - confidence) - PRIOR_ERROR
     if error <= PRIOR_ERROR:
         raise UnsupportedError(
-            f"confidence {confidence:g} leaves nothing to estimate the labels' prior with: state the prior"
+            f"confidence {confidence:g} leaves too little to estimate the labels' prior with: state it"
         )
     low, high = prior_range
 
+    assumption = (
+        f"labels are independent coins of one unknown probability, in [{low:.3g}, {high:.3g}] with "
+        f"{100 * (1.0 - PRIOR_ERROR):.4g} % confidence; scores may depend on each other"
+    )
+
     def test(side: str, prior: float) -> DecidingTest:
-        return DecidingTest(
-            compute=lambda scores: estimation.one_run(
+        def compute(scores: FloatArray) -> Bound:
+            bound = estimation.one_run(
                 scores,
                 evidence.members,
                 delta=stated.delta,
@@ -141,7 +146,9 @@ def _unknown_prior_tests(
                 sides={side: 1.0},
                 generator=generator,
             )
-        )
+            return replace(bound, assumption=assumption)
+
+        return DecidingTest(compute=compute)
 
     return [test("top", high), test("bottom", low)]
 
@@ -176,9 +183,11 @@ def _free_test(
             sides={"top": 1.0},
         )
         carried = f"; carried from one release to the run by the sampling probability q = {q:g}"
+        # A delta that no release can have carries nothing to the run.
+        lower = 0.0 if stated.delta >= q / 2.0 else _with_participation(bound.lower, q)
         return replace(
             bound,
-            lower=_with_participation(bound.lower, q),
+            lower=lower,
             estimate=_with_participation(bound.estimate, q),
             delta=stated.delta,
             assumption=bound.assumption + carried,
@@ -253,6 +262,10 @@ def informative_bounds(
 
 def trials_needed(stated: ApproximateDP, evidence: Evidence, confidence: float) -> int | None:
     """How many trials a perfect attack would have needed for the deciding family-free bound."""
+    if evidence.game.trials is Trials.ONE_RUN and evidence.game.prior != 0.5:
+        return None  # The number would be for fair coins.
+    if evidence.game.family is Family.GAUSSIAN and evidence.game.is_single_release:
+        return 2 * LEAST_GAUSSIAN
     name = "one_run" if evidence.game.trials is Trials.ONE_RUN else "clopper_pearson_all"
     q = evidence.game.sampling_probability if evidence.game.is_single_release else 1.0
     epsilon = stated.epsilon if q == 1.0 else math.log1p(math.expm1(min(stated.epsilon, 700.0)) / q)

@@ -3,7 +3,8 @@
 The order is fixed: an experiment that broke its own assumptions is INVALID whatever its scores say; then
 the deciding bounds may refute; only if they do not is it asked whether a perfect attack could have. Which
 bounds decide is settled by the game and the currency of the claim before any score is looked at, and the
-error probability is split between them, so a true claim is refuted with probability at most `1 - confidence`.
+error probability is split between them, so a true claim is refuted with probability at most `1 - confidence`
+in the game that the evidence names.
 """
 
 from __future__ import annotations
@@ -241,8 +242,8 @@ def _at_prior(members: BoolArray, prior: float, generator: np.random.Generator) 
     """
     inside, outside = np.flatnonzero(members), np.flatnonzero(~members)
     total = int(min(inside.size / prior, outside.size / (1.0 - prior)))
-    wanted = min(max(1, round(total * prior)), inside.size)
-    rest = min(max(1, total - wanted), outside.size)
+    wanted = min(max(2, round(total * prior)), inside.size)
+    rest = min(max(2, total - wanted), outside.size)
     drawn = (generator.permutation(inside)[:wanted], generator.permutation(outside)[:rest])
     return np.sort(np.concatenate(drawn))
 

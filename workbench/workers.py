@@ -137,6 +137,11 @@ def _cached_corpus(name: str, size: int, seed: int, parameters: tuple[tuple[str,
     return corpus
 
 
+def forget_corpora() -> None:
+    """Read corpora afresh: files may have changed since an earlier audit in this process."""
+    _cached_corpus.cache_clear()
+
+
 def load_corpus(setup: TrainingSetup) -> Corpus:
     """The candidate pool before canaries, the same in every job of an audit.
 

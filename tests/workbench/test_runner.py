@@ -170,7 +170,10 @@ audit_mechanisms(settings, out=Path({out!r}), command="c", progress=lambda *done
 @pytest.mark.parametrize("processes", [0, 2])
 def test_kill_minus_nine_loses_only_the_work_under_way(processes: int, tmp_path: Path) -> None:
     script = KILLED.format(out=str(tmp_path / "out"), workers=processes)
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    # Not in the checkout, whose folder `workbench` would be taken for the installed package.
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
     assert process.stdout is not None
     for line in process.stdout:
         if line.split()[:2] == ["training", "3"]:
@@ -186,10 +189,12 @@ def test_kill_minus_nine_loses_only_the_work_under_way(processes: int, tmp_path:
     while any(_alive(child) for child in workers_of_it):
         assert time.monotonic() < deadline, "a worker outlived its parent"
         time.sleep(0.2)
-    resumed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    resumed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     assert f"training {kept} 7" in resumed.stdout.splitlines()[0]
     fresh = KILLED.format(out=str(tmp_path / "fresh"), workers=0)
-    subprocess.run([sys.executable, "-c", fresh], capture_output=True, check=True)
+    subprocess.run([sys.executable, "-c", fresh], capture_output=True, check=True, cwd=tmp_path)
     assert _attack_records(tmp_path / "out") == _attack_records(tmp_path / "fresh")
 
 

@@ -7,7 +7,7 @@ tests in other currencies in `success`; what an experiment could have shown at b
 |---|---|---|---|
 | `clopper_pearson_split` | any | independent | any |
 | `clopper_pearson_all` | any | independent | any |
-| `one_run` | any | any dependence | independent fair coins |
+| `one_run` | any | any dependence | independent coins, prior known |
 | `gaussian_location` | Gaussian release, scores as released | independent | any |
 | `gaussian_rank` | Gaussian trade-off curve, any increasing score | independent | any |
 
@@ -22,6 +22,7 @@ tests in other currencies in `success`; what an experiment could have shown at b
 
 from __future__ import annotations
 
+from workbench.estimation._inputs import check_game
 from workbench.estimation.all_thresholds import clopper_pearson_all
 from workbench.estimation.clopper_pearson import clopper_pearson, clopper_pearson_split
 from workbench.estimation.estimators import ESTIMATORS, Estimator
@@ -47,6 +48,7 @@ __all__ = [
     "advantage",
     "auc",
     "balanced_accuracy",
+    "check_game",
     "clopper_pearson",
     "clopper_pearson_all",
     "clopper_pearson_split",
