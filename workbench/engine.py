@@ -135,7 +135,9 @@ class Engine:
         if self.processes == 0 or not jobs:
             for job in jobs:
                 scratch = self.store.scratch_folder()
-                yield job, work(job.payload, scratch), scratch
+                with workers.one_thread():
+                    result = work(job.payload, scratch)
+                yield job, result, scratch
             return
         if self._pool is None:
             self._pool = ProcessPoolExecutor(

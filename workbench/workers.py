@@ -12,7 +12,8 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from multiprocessing import connection, parent_process
@@ -385,6 +386,19 @@ def train_user(job: UserJob, scratch: Path | None = None) -> dict[str, Any]:
     seed = stream_seed(job.setup.seed, "training", job.run)
     scores = UserTraining(job.spec).scores(candidates, np.array(job.included, dtype=bool), seed)
     return {"scores": scores, "cost": _cost(started)}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Numbers depend on the number of threads, in the last digit; in this process, too, use one."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def start_worker() -> None:

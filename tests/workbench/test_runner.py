@@ -271,3 +271,17 @@ def test_a_model_that_cannot_read_the_records_is_named(tmp_path: Path) -> None:
     settings = replace(DIGITS, model="tiny_gpt2", attacks=("loss",))
     with pytest.raises(InputError, match="model 'tiny_gpt2' cannot read images"):
         audit_mechanisms(settings, out=tmp_path, command="c")
+
+
+def test_the_number_of_threads_changes_no_score(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            report = audit_mechanisms(DIGITS, out=tmp_path / str(threads), command="c")
+            found.append(report["subjects"][0]["attacks"][0]["scores"])
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]
