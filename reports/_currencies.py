@@ -19,9 +19,9 @@ from workbench.accounting import (
     binary_kl_nats,
 )
 from workbench.accounting.gaussian import mu_of_epsilon
+from workbench.deciding import implied_epsilon
 from workbench.errors import InputError, UnsupportedError
 from workbench.interfaces import FloatArray, Guarantee, Secret
-from workbench.judge import implied_epsilon
 
 
 @dataclass(frozen=True, kw_only=True)
