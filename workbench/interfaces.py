@@ -74,6 +74,15 @@ class Trials(StrEnum):
     """All scores come from one release; the labels are independent coins of probability `prior`."""
 
 
+class Sampling(StrEnum):
+    """How the records of each step are chosen."""
+
+    POISSON = "poisson"
+    """Each record takes part in each step independently, with probability q."""
+    SHUFFLED = "shuffled"
+    """Each epoch goes through all records once, in a fresh secret order, in batches of q N."""
+
+
 class VerdictKind(StrEnum):
     """What the judge may say. "Not refuted" never means "private"."""
 
@@ -261,7 +270,9 @@ class Plan:
         adapter: `"full"` fine-tuning, or `"lora"`.
         lora_rank: Rank of the LoRA matrices; read where `adapter` is `"lora"`.
         steps: Number of updates T.
-        sampling_probability: Poisson inclusion probability q of each record in each step, in (0, 1].
+        sampling_probability: The share q of the N records that a step takes, in (0, 1]: each record's
+            inclusion probability, or the batch size over N where the records are shuffled.
+        sampling: How the records of each step are chosen.
         optimizer: `"adamw"` or `"sgd"`.
         learning_rate: Step size.
         budget: The guarantee to be met; None for a mechanism that promises nothing.
@@ -277,6 +288,7 @@ class Plan:
     steps: int
     sampling_probability: float
     learning_rate: float
+    sampling: Sampling = Sampling.POISSON
     optimizer: str = "adamw"
     model_parameters: Mapping[str, Any] = field(default_factory=dict)
     adapter: str = "full"
@@ -384,6 +396,29 @@ class Mechanism(Protocol):
 
     def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> Subject:
         """Train; deterministic in the plan. `progress(done, total)` is called after each step."""
+
+
+@runtime_checkable
+class PostHocMechanism(Mechanism, Protocol):
+    """A mechanism that trains first and privatises the finished model: one training, many releases.
+
+    `train` is `release(train_unreleased(plan), plan)`, and `claim` speaks of the release.
+    """
+
+    release_parameters: frozenset[str]
+    """Names of the mechanism's parameters that only `release` reads; a training's key leaves them out."""
+
+    def train_unreleased(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> Subject:
+        """The training alone: reads neither `plan.budget` nor a release parameter. Never given away."""
+
+    def release(self, trained: Subject, plan: Plan) -> Subject:
+        """The subject that is given away, with fresh noise; deterministic in the plan, budget included.
+
+        Two budgets draw independent noise. `trained` is left as it was.
+
+        Raises:
+            InputError: the plan has no usable budget.
+        """
 
 
 class AccessLevel(StrEnum):

@@ -25,6 +25,7 @@ ROOMS = {
     "corpus": "data",
     "model": "data",
     "report": "reports",
+    "study_report": "reports.study_reports",
     "accountant": "mechanisms.accountants",
     "claim_check": "attacks.claim_checks",
 }
@@ -36,6 +37,7 @@ ENTRY_POINTS = {
     "corpus": "workbench.corpora",
     "model": "workbench.models",
     "report": "workbench.reports",
+    "study_report": "workbench.study_reports",
     "accountant": "workbench.accountants",
     "claim_check": "workbench.claim_checks",
 }
