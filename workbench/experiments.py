@@ -76,9 +76,7 @@ class Experiment:
     def name(self) -> str:
         """What progress displays and error messages call it: `"DP-SGD, epsilon 4, batch_size 10, seed 0"`."""
         budget = "" if self.epsilon is None else f", epsilon {self.epsilon:g}"
-        return (
-            f"{self.variant}{budget}, batch_size {self.batch_size}, epochs {self.epochs}, seed {self.seed}"
-        )
+        return f"{self.variant}{budget}, batch_size {self.batch_size}, epochs {self.epochs}, seed {self.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ class PublishedCell:
         spread: The number after ±, or None.
         lower, upper: Of a printed interval or range, or None.
         p_value: Of a cell that prints a test's statistic (`value`) and p-value, or None.
-        decimals: Digits printed after the point of `value` (so its rounding error is half a unit of the last).
+        decimals: Digits printed after the point of `value`; its rounding error is half a unit of the last.
         unit: `""` for a pure number; `"nats"`, `"percent"`, ...
     """
 
