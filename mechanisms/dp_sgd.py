@@ -27,7 +27,16 @@ from torch import Tensor
 from workbench.accounting import ApproximateDP, GaussianDP
 from workbench.accounting.dp_sgd import calibrate_noise_multiplier, epsilon
 from workbench.errors import InputError, UnsupportedError, unknown_name
-from workbench.interfaces import Adjacency, Claim, Family, Guarantee, Plan, Released, Signals
+from workbench.interfaces import (
+    Adjacency,
+    Claim,
+    Family,
+    Guarantee,
+    Plan,
+    Released,
+    Sampling,
+    Signals,
+)
 from workbench.registry import register
 from workbench.training.loop import GradientMechanism, gaussian_noise
 
@@ -107,8 +116,13 @@ class DPSGD(GradientMechanism):
 
         Raises:
             InputError: there is no budget to read delta from.
-            UnsupportedError: the budget is in a currency that DP-SGD is not calibrated to.
+            UnsupportedError: the budget is in a currency that DP-SGD is not calibrated to, or the samples
+                are not Poisson.
         """
+        if plan.sampling is not Sampling.POISSON:
+            raise UnsupportedError(
+                f"dp_sgd is accounted for Poisson samples only, got sampling {str(plan.sampling)!r}"
+            )
         if self.noise_multiplier is None:
             _calibrated(plan)  # refuses a budget that the noise cannot be calibrated to
             guarantee: Guarantee | None = plan.budget

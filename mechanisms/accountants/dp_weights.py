@@ -39,7 +39,7 @@ _LARGEST_EXPONENT = 700.0
 
 
 def sensitivity(
-    *, epochs: float, learning_rate: float, l2_clip_norm: float, records: int, batch_size: int
+    *, epochs: float, learning_rate: float, l2_clip_norm: float, records: int, batch_size: float
 ) -> float:
     """Eq. 2: DW = E * eta * C / (N * B), said to bound the change of the finished weights by one record."""
     return epochs * learning_rate * l2_clip_norm / (records * batch_size)

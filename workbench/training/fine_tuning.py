@@ -14,12 +14,14 @@ from torch import nn
 
 from workbench import registry
 from workbench.errors import InputError, UnsupportedError, unknown_name
-from workbench.interfaces import FloatArray, Model, Plan, Record
+from workbench.interfaces import FloatArray, Model, Plan, Record, Sampling
 
 ADAPTERS = ("full", "lora")
 OPTIMIZERS = ("adamw", "sgd")
 EVALUATION_BATCH = 64
 """Records in one forward pass without gradients."""
+WHOLE = 1e-9
+"""Relative error that a float64 product of a batch's share and the number of records may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,42 @@ def check_plan(plan: Plan) -> None:
         raise unknown_name("optimizer", plan.optimizer, OPTIMIZERS)
     if plan.adapter == "lora" and plan.lora_rank < 1:
         raise InputError(f"lora_rank must be >= 1, got {plan.lora_rank}")
+    if plan.sampling not in list(Sampling):
+        raise unknown_name("sampling", str(plan.sampling), list(Sampling))
+    if plan.sampling is Sampling.SHUFFLED:
+        shuffled_batch_size(plan)
+
+
+def averaging_size(plan: Plan) -> int:
+    """The number N by which q-fold sums are averaged: the public size, or that of the records."""
+    return len(plan.records) if plan.public_size is None else plan.public_size
+
+
+def shuffled_batch_size(plan: Plan) -> int:
+    """B = q N of a plan that shuffles.
+
+    Raises:
+        InputError: q N is no whole number of records.
+    """
+    product = plan.sampling_probability * averaging_size(plan)
+    batch_size = round(product)
+    if batch_size < 1 or abs(product - batch_size) > WHOLE * batch_size:
+        raise InputError(
+            "sampling_probability times the number of records must be a whole number of records where they "
+            f"are shuffled, got {plan.sampling_probability!r} * {averaging_size(plan)} = {product:g}"
+        )
+    return batch_size
+
+
+def epochs(plan: Plan) -> float:
+    """E: how often a record takes part in a run.
+
+    Where the records are shuffled, the passes begun, over the N of `averaging_size`; in Poisson samples the
+    expected number q T, of which a record's own number strays.
+    """
+    if plan.sampling is Sampling.SHUFFLED:
+        return float(math.ceil(plan.steps / math.ceil(averaging_size(plan) / shuffled_batch_size(plan))))
+    return plan.sampling_probability * plan.steps
 
 
 def build_model(plan: Plan) -> Model:

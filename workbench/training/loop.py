@@ -1,9 +1,9 @@
 """The loop on which all gradient mechanisms stand: sample, per-record signal, privatise, apply.
 
-A mechanism of this family is a privatise step and a claim. Everything else is here, once: Poisson sampling,
-per-record signals, the gradient canary of an audit, the optimizer, and the transcript of what was released.
-The canary goes through the very call that trains, so an audit sees the mechanism that the subject was
-trained with.
+A mechanism of this family is a privatise step and a claim. Everything else is here, once: sampling (Poisson,
+or shuffled epochs), per-record signals, the gradient canary of an audit, the optimizer, and the transcript of
+what was released. The canary goes through the very call that trains, so an audit sees the mechanism that the
+subject was trained with.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import torch
 from torch import Tensor
 
 from workbench.errors import InconclusiveError, InputError
-from workbench.interfaces import Claim, Family, Model, Plan, Signals, Transcript
+from workbench.interfaces import Claim, Family, Model, Plan, Released, Signals, Transcript
 from workbench.training.canary import SignalsWithCanary
 from workbench.training.fine_tuning import (
     Seeds,
+    averaging_size,
     build_model,
     check_plan,
     make_optimizer,
@@ -31,7 +32,7 @@ from workbench.training.fine_tuning import (
     torch_generator,
     trainable,
 )
-from workbench.training.samples import poisson_sample, sample_signals
+from workbench.training.samples import sample_signals, step_samples
 from workbench.training.subject import TrainedSubject
 
 
@@ -51,6 +52,9 @@ class GradientMechanism(ABC):
 
     release_family: ClassVar[Family] = Family.ANY
     """The family of one release's noise, for bounds that assume one."""
+
+    released: ClassVar[Released] = Released.EVERY_UPDATE
+    """What the mechanism gives away, and its claim covers."""
 
     micro_batch_size: int = 64
 
@@ -97,7 +101,17 @@ class GradientMechanism(ABC):
             InconclusiveError: training left the finite numbers.
         """
         check_plan(plan)
-        claim = self.claim(plan)
+        return self.trained(plan, self.claim(plan), progress)
+
+    def trained(
+        self, plan: Plan, claim: Claim, progress: Callable[[int, int], None] | None = None
+    ) -> TrainedSubject:
+        """What `train` returns, under a claim that the caller states; for mechanisms that release later.
+
+        Raises:
+            As `train`.
+        """
+        check_plan(plan)
         settled = self.for_plan(plan)
         started = time.perf_counter()
         model = build_model(plan)
@@ -105,13 +119,13 @@ class GradientMechanism(ABC):
         # Evaluation mode throughout: with dropout or batch statistics, a record's gradient would depend on
         # more than the record.
         model.module.eval()
-        before = _quality(model, plan, "before")
+        before = qualities(model, plan, "before")
         run = _Run(settled, plan, model)
         for step in range(plan.steps):
             run.step()
             if progress is not None:
                 progress(step + 1, plan.steps)
-        after = _quality(model, plan, "after")
+        after = qualities(model, plan, "after")
         cost = {"training_seconds": run.seconds, "seconds": time.perf_counter() - started}
         transcript = run.transcript({**before, **after, **settled.settings(), **cost})
         return TrainedSubject(mechanism=settled, model=model, plan=plan, claim=claim, transcript=transcript)
@@ -138,7 +152,7 @@ class _Run:
         self._mechanism, self._plan, self._model = mechanism, plan, model
         self._parameters = trainable(model.module)
         self._optimizer = make_optimizer(plan, model.module)
-        self._sampling = np.random.default_rng(seeds.sampling)
+        self._samples = step_samples(plan, np.random.default_rng(seeds.sampling))
         self._coins = np.random.default_rng(seeds.canary_coins)
         self._noise = torch_generator(seeds.noise, next(iter(self._parameters.values())).device)
         self._losses: list[float] = []
@@ -151,8 +165,7 @@ class _Run:
         """Sample, per-record signal, privatise, apply."""
         started = time.perf_counter()
         plan = self._plan
-        chosen = poisson_sample(len(plan.records), plan.sampling_probability, self._sampling)
-        records = [plan.records[i] for i in chosen]
+        records = [plan.records[i] for i in next(self._samples)]
         signals = sample_signals(self._model, records, self._mechanism.micro_batch_size)
         self._sizes.append(signals.n)
         self._losses.append(float(signals.losses.double().mean()) if signals.n else math.nan)
@@ -162,8 +175,7 @@ class _Run:
                 f"step {len(self._sizes)} released a number that is not finite; "
                 f"try a learning_rate below {plan.learning_rate:g}"
             )
-        size = len(plan.records) if plan.public_size is None else plan.public_size
-        self._apply(released / (plan.sampling_probability * size), signals)
+        self._apply(released / (plan.sampling_probability * averaging_size(plan)), signals)
         self.seconds += time.perf_counter() - started
 
     def _release(self, signals: Signals) -> Tensor:
@@ -197,8 +209,8 @@ class _Run:
         )
 
 
-def _quality(model: Model, plan: Plan, when: str) -> dict[str, float]:
-    """`train_perplexity_before` and its like."""
+def qualities(model: Model, plan: Plan, when: str) -> dict[str, float]:
+    """`train_perplexity_before` and its like: each metric of the training and of the held-out records."""
     parts = {"train": plan.records, "test": plan.held_out}
     return {
         f"{part}_{metric}_{when}": value

@@ -1,15 +1,16 @@
-"""Poisson samples, and the per-record signals of a sample that may be empty or larger than memory allows."""
+"""Samples of a step, Poisson or shuffled, and their per-record signals, whatever the size of the sample."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.interfaces import IntArray, Model, Record
+from workbench.interfaces import IntArray, Model, Plan, Record, Sampling
 from workbench.training._flat import FlatLayout
+from workbench.training.fine_tuning import shuffled_batch_size
 from workbench.training.per_record import EmptySignals, PerRecordSignals, per_record_signals
 
 
@@ -26,6 +27,37 @@ def poisson_sample(records: int, probability: float, generator: np.random.Genera
     """
     chosen: IntArray = np.flatnonzero(generator.random(records) < probability).astype(np.int64)
     return chosen
+
+
+def shuffled_batches(records: int, batch_size: int, generator: np.random.Generator) -> Iterator[IntArray]:
+    """The batches of one epoch: all records once, in a fresh order; the last batch may be smaller.
+
+    Args:
+        records: Number of records N, >= 1.
+        batch_size: B, >= 1.
+        generator: Source of the order, which stays secret.
+
+    Yields:
+        `ceil(N / B)` arrays of indices, each increasing: within a batch the order means nothing.
+    """
+    order = generator.permutation(records).astype(np.int64)
+    for start in range(0, records, batch_size):
+        yield np.sort(order[start : start + batch_size])
+
+
+def step_samples(plan: Plan, generator: np.random.Generator) -> Iterator[IntArray]:
+    """The samples of the plan's steps, one after the other, without end; indices into `plan.records`.
+
+    Raises:
+        InputError: the plan shuffles, and q times its public size is no whole number of records.
+    """
+    records = len(plan.records)
+    if plan.sampling is Sampling.SHUFFLED:
+        batch_size = shuffled_batch_size(plan)
+        while True:
+            yield from shuffled_batches(records, batch_size, generator)
+    while True:
+        yield poisson_sample(records, plan.sampling_probability, generator)
 
 
 def sample_signals(model: Model, records: Sequence[Record], micro_batch_size: int) -> PerRecordSignals:

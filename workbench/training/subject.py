@@ -31,6 +31,7 @@ from workbench.interfaces import (
     Plan,
     Record,
     Released,
+    Sampling,
     Secret,
     Transcript,
 )
@@ -105,8 +106,19 @@ class TrainedSubject:
         Returns:
             Released value of the canary's coordinate in each trial, less the known records' share,
             shape `(n,)`.
+
+        Raises:
+            UnsupportedError: the mechanism gives no update away, or its samples are not Poisson.
         """
         plan = self.plan
+        if self.mechanism.released is not Released.EVERY_UPDATE:
+            raise UnsupportedError(
+                f"the mechanism releases its {self.mechanism.released}; a canary's releases need every update"
+            )
+        if plan.sampling is not Sampling.POISSON:
+            raise UnsupportedError(
+                "a canary's releases are accounted for in Poisson samples, not shuffled ones"
+            )
         chosen = poisson_sample(len(plan.records), plan.sampling_probability, generator)
         sample = [plan.records[i] for i in chosen]
         signals = FixedSignals(sample_signals(self.model, sample, self.mechanism.micro_batch_size))
