@@ -1,0 +1,162 @@
+"""What a field of an experiment may hold, as a study file writes it: type, range, and normal form.
+
+>>> checked("epsilon", 4)
+4.0
+>>> checked("members", True)
+Traceback (most recent call last):
+workbench.errors.InputError: members must be a whole number, got True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from workbench.errors import InputError, unknown_name
+from workbench.experiments import Experiment
+from workbench.interfaces import Sampling
+from workbench.one_line import object_line
+
+DELTA_OF_MEMBERS = "1/N^2"
+"""The delta that follows from the number of members."""
+
+NAMED = {"mechanism": "mechanism", "attack": "attack", "corpus": "corpus", "model": "model"}
+"""Fields that hold a registry name, with the kind."""
+
+PARAMETERS = tuple(f"{name}_parameters" for name in NAMED)
+
+FIELDS = tuple(one.name for one in fields(Experiment) if one.name not in ("group", "variant"))
+"""What a study file can set, in the order of the dataclass (in which experiments are sorted)."""
+
+REQUIRED = tuple(
+    one.name
+    for one in fields(Experiment)
+    if one.name in FIELDS and one.default is MISSING and one.default_factory is MISSING
+)
+
+LARGEST = 10**9
+"""Whole numbers beyond it can only be mistakes."""
+
+LARGEST_SEED = 2**63 - 1
+
+
+def checked(name: str, value: Any) -> Any:
+    """A field's value in its normal form.
+
+    Args:
+        name: A member of `FIELDS`.
+        value: As TOML gives it.
+
+    Returns:
+        Whole numbers as int, other numbers as float, a `Sampling`, texts, or plain tables; for `delta` also
+        the text `DELTA_OF_MEMBERS`.
+
+    Raises:
+        InputError: an unknown field, a wrong type, or a value out of range.
+    """
+    if name in ("group", "variant"):
+        raise InputError(f"{name} is the name of a table of the file, and no field to set")
+    if name not in FIELDS:
+        raise unknown_name("field", name, FIELDS)
+    return _CHECKS[name](name, value)
+
+
+def checked_table(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Every field of a table in its normal form; see `checked`."""
+    return {name: checked(name, value) for name, value in table.items()}
+
+
+def shown(value: Any) -> str:
+    """A value in a message: numbers without noise digits, texts in quotes."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return object_line(str(value) if isinstance(value, str) else value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise InputError(f"{name} must be a text on one line, got {object_line(value)}")
+    return value
+
+
+def _whole(least: int, most: int = LARGEST) -> Callable[[str, Any], int]:
+    def check(name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InputError(f"{name} must be a whole number, got {object_line(value)}")
+        if not least <= value <= most:
+            raise InputError(f"{name} must be in [{least}, {most}], got {object_line(value)}")
+        return value
+
+    return check
+
+
+def _positive(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if not 0.0 < number < math.inf:
+        raise InputError(f"{name} must be finite and > 0, got {object_line(value)}")
+    return number
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{name} must be a number, got {object_line(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise InputError(f"{name} must be finite, got {object_line(value)}") from None
+
+
+def _delta(name: str, value: Any) -> float | str:
+    if value == DELTA_OF_MEMBERS:
+        return DELTA_OF_MEMBERS
+    if isinstance(value, str):
+        raise InputError(f'{name} must be a number or "{DELTA_OF_MEMBERS}", got {object_line(value)}')
+    number = _number(name, value)
+    if not 0.0 < number < 1.0:
+        raise InputError(f"{name} must be in (0, 1), got {object_line(value)}")
+    return number
+
+
+def _sampling(name: str, value: Any) -> Sampling:
+    choices = [str(choice) for choice in Sampling]
+    if _text(name, value) not in choices:
+        raise unknown_name(name, value, choices)
+    return Sampling(value)
+
+
+def _parameters(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"{name} must be a table, got {object_line(value)}")
+    for key, item in value.items():
+        _require_plain(f"{name}.{key}", item)
+    return value
+
+
+def _require_plain(name: str, value: Any) -> None:
+    """Refuse dates and times, and numbers that no record can hold."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _require_plain(f"{name}.{key}", item)
+    elif isinstance(value, list):
+        for item in value:
+            _require_plain(name, item)
+    elif not isinstance(value, str | bool | int | float):
+        raise InputError(f"{name} must be a number, text, list or table, got {object_line(value)}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{name} must be finite, got {value}")
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    **{name: _text for name in (*NAMED, "optimizer", "adapter")},
+    **{name: _parameters for name in PARAMETERS},
+    "members": _whole(2),
+    "epochs": _whole(1),
+    "batch_size": _whole(1),
+    "seed": _whole(0, LARGEST_SEED),
+    "learning_rate": _positive,
+    "epsilon": _positive,
+    "delta": _delta,
+    "sampling": _sampling,
+}
