@@ -28,8 +28,8 @@ from workbench._backend_parts import (
     Listener,
     Notice,
     Started,
-    StepProgress,
     Stepped,
+    StepProgress,
     Task,
     Work,
 )
