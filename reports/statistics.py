@@ -1,0 +1,105 @@
+"""The stats layer: what the papers print, and what a statistician would add.
+
+The unit of replication comes first. A `Sample` says to which independent unit (a seed, a trained model) each
+measurement belongs, and every test, interval and effect size works on units. A function whose name ends in
+`_as_printed` counts every measurement as a replicate, as a paper did; its results are labelled so.
+
+Each result is frozen plain data with its confidence, number of units, unit, assumption and `describe()`.
+Degenerate questions (one seed, no spread) get a `NotTestable` with the reason; unusable input raises an
+`InputError`; nothing warns.
+
+>>> dp = Sample([2.9, 3.1, 3.0, 3.2], (0, 1, 2, 3), "seed")
+>>> noisy = Sample([3.8, 4.1, 3.7, 4.2], (0, 1, 2, 3), "seed")
+>>> answer = paired_t(dp, noisy)
+>>> answer.n_units, round(answer.estimate, 3), answer.significant
+(4, -0.9, True)
+>>> print(tost_paired(dp, noisy, margin=0.1).describe().partition(" (")[0])
+TOST, paired over 4 seeds: equivalence within ±0.1 not shown
+"""
+
+from __future__ import annotations
+
+from workbench.reports._stat_bootstrap import LEAST_UNITS, bootstrap, bootstrap_difference
+from workbench.reports._stat_effects import cohens_d, cohens_d_paired, hedges_factor, rank_biserial
+from workbench.reports._stat_equivalence import tost_paired, tost_welch
+from workbench.reports._stat_many import CORRECTIONS, adjust
+from workbench.reports._stat_metrics import (
+    MEASURES,
+    PairMetrics,
+    Summary,
+    coefficient_of_variation,
+    comparison,
+    comparison_by_unit,
+    spread_within_units,
+    summary,
+    summary_as_printed,
+)
+from workbench.reports._stat_power import POWER, detectable_difference, power_of_t
+from workbench.reports._stat_results import (
+    AS_PRINTED,
+    Answer,
+    Equivalence,
+    Interval,
+    NotTestable,
+    StatisticalTest,
+    value_of,
+)
+from workbench.reports._stat_sample import Matched, Sample, matched
+from workbench.reports._stat_tests import (
+    ZEROS,
+    mean_interval,
+    paired_t,
+    paired_t_as_printed,
+    pooled_t,
+    pooled_t_as_printed,
+    welch_t,
+    welch_t_as_printed,
+    wilcoxon,
+    wilcoxon_as_printed,
+)
+
+__all__ = [
+    "AS_PRINTED",
+    "CORRECTIONS",
+    "LEAST_UNITS",
+    "MEASURES",
+    "POWER",
+    "ZEROS",
+    "Answer",
+    "Equivalence",
+    "Interval",
+    "Matched",
+    "NotTestable",
+    "PairMetrics",
+    "Sample",
+    "StatisticalTest",
+    "Summary",
+    "adjust",
+    "bootstrap",
+    "bootstrap_difference",
+    "coefficient_of_variation",
+    "cohens_d",
+    "cohens_d_paired",
+    "comparison",
+    "comparison_by_unit",
+    "detectable_difference",
+    "hedges_factor",
+    "matched",
+    "mean_interval",
+    "paired_t",
+    "paired_t_as_printed",
+    "pooled_t",
+    "pooled_t_as_printed",
+    "power_of_t",
+    "rank_biserial",
+    "spread_within_units",
+    "summary",
+    "summary_as_printed",
+    "tost_paired",
+    "tost_welch",
+    "value_of",
+    "welch_t",
+    "welch_t_as_printed",
+    "wilcoxon",
+    "wilcoxon_as_printed",
+]
