@@ -233,15 +233,23 @@ class ModelSource(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientCanary:
-    """A record whose gradient is zero but in one coordinate (Nasr et al. 2023, "Dirac" canary).
+    """A record whose gradient is the same in every step, zero but in a few coordinates or one.
+
+    One coordinate is the "Dirac" canary of Nasr et al. 2023.
 
     Attributes:
         coordinate: Index into the flat vector of trainable parameters.
         magnitude: Norm of its raw gradient, before any clipping; finite, > 0.
+        record: Id of the record of the plan whose gradient it is: it takes part where that record does, and
+            nowhere in a plan without it. None: a record beside them, which takes part by a coin each step.
+        spread: Number of coordinates, from `coordinate` on (modulo d), that share the gradient evenly; 0 for
+            all of them. Only with a `record`.
     """
 
     coordinate: int
     magnitude: float
+    record: str | None = None
+    spread: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,6 +288,8 @@ class Plan:
         public_size: The number by which q-fold sums are averaged; None for `len(records)`. Under add-remove
             adjacency the true number is private, so an audit gives the expected one.
         seed: Seed of this run; every random stream is spawned from it.
+        initial_seed: Seed of the weights that are drawn before training, for runs that start from the same
+            public ones; None to spawn it from `seed`.
     """
 
     records: tuple[Record, ...]
@@ -297,6 +307,7 @@ class Plan:
     insertions: Insertions = Insertions()
     public_size: int | None = None
     seed: int = 0
+    initial_seed: int | None = None
 
 
 class Signals(Protocol):
@@ -428,16 +439,19 @@ class AccessLevel(StrEnum):
     """Given the trained subject, score each candidate record."""
     RELEASE = "release"
     """Given released values of a gradient canary, score each release."""
+    WEIGHTS = "weights"
+    """Given the released weights of independent trainings with or without a canary, score each training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observations:
-    """What the adversary of a release game sees: released canary values, without the coins.
+    """What the adversary of a release or weights game sees, without the coins.
 
     Attributes:
-        values: Shape `(n,)`.
-        where: `"one state"` (independent releases at the trained state) or `"every step"` (one
-            observation a training step).
+        values: Released values of the canary's coordinate, shape `(n,)`; in a weights game each training's
+            released weights less its public initial ones, shape `(n, d)`.
+        where: `"one state"` (independent releases at the trained state), `"every step"` (one observation
+            a training step) or `"final weights"`.
     """
 
     values: FloatArray
@@ -464,10 +478,16 @@ class References:
     Attributes:
         subjects: The shadow subjects; loaded from the store's cache, shared by targets and attacks.
         included: Which candidate each was trained on, shape `(n_references, n_candidates)`.
+        weights: In a weights game: the finished weights of each less its initial ones, shape
+            `(n_references, d)`, with the one candidate of `included` being the canary.
+        noise_scale: In a weights game: standard deviation of the noise that the mechanism is known to add
+            to finished weights, and that `weights` are still without.
     """
 
     subjects: tuple[Subject, ...] = ()
     included: BoolArray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    weights: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
+    noise_scale: float = 0.0
 
 
 class Attack(Protocol):
@@ -487,7 +507,7 @@ class Attack(Protocol):
         references: References,
         generator: np.random.Generator,
     ) -> Scores:
-        """Scores of the candidate records (membership) or of the observations (release)."""
+        """Scores of the candidate records (membership) or of the observations (release, weights)."""
 
 
 @dataclass(frozen=True, kw_only=True)

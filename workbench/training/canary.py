@@ -3,7 +3,8 @@
 `SignalsWithCanary` answers the two questions of `workbench.interfaces.Signals` and nothing else. A mechanism
 that clips its records by their norms clips the canary in the same stroke; one that forgets to clip lets the
 canary through with its full magnitude. The wrapper also keeps what the auditor must know to read the release:
-the share that the known records contribute to the canary's coordinate.
+the share that the known records contribute to the canary's coordinate. `SignalsWithCanaryRecord` is for a
+canary that is a record of the plan, and takes part where that record does.
 
     >>> import torch
     >>> from workbench.interfaces import GradientCanary
@@ -65,6 +66,23 @@ class FixedSignals:
         return self._sum.clone()
 
 
+def check_canary(canary: GradientCanary) -> None:
+    """Refuse a canary that no step can hold.
+
+    Raises:
+        InputError: its magnitude is not finite and positive, its coordinate or spread is negative, or it
+            is spread without being a record of the plan.
+    """
+    if not 0 < canary.magnitude < math.inf:
+        raise InputError(f"magnitude must be finite and > 0, got {canary.magnitude!r}")
+    if canary.coordinate < 0:
+        raise InputError(f"coordinate must be >= 0, got {canary.coordinate}")
+    if canary.spread < 0:
+        raise InputError(f"spread must be >= 0, got {canary.spread}")
+    if canary.record is None and canary.spread != 1:
+        raise InputError(f"spread must be 1 for a canary without a record, got {canary.spread}")
+
+
 class SignalsWithCanary:
     """A sample's signals with a gradient canary as its last record, in none or all of the trials.
 
@@ -93,10 +111,7 @@ class SignalsWithCanary:
         Raises:
             InputError: the canary's magnitude is not finite and positive, or its coordinate is negative.
         """
-        if not 0 < canary.magnitude < math.inf:
-            raise InputError(f"magnitude must be finite and > 0, got {canary.magnitude!r}")
-        if canary.coordinate < 0:
-            raise InputError(f"coordinate must be >= 0, got {canary.coordinate}")
+        check_canary(canary)
         self._background = background
         self._magnitude = canary.magnitude
         self._included = included
@@ -142,3 +157,59 @@ class SignalsWithCanary:
         if self._included:
             total[self.coordinate] += float(weights[-1]) * self._magnitude
         return total if self._trials is None else total.expand(self._trials, -1)
+
+
+class SignalsWithCanaryRecord:
+    """A sample's signals in which one more record, the last, has a canary's gradient."""
+
+    def __init__(self, background: Signals, canary: GradientCanary) -> None:
+        """Append the canary.
+
+        Args:
+            background: The signals of the sample's other records.
+            canary: The canary; its coordinates count modulo d.
+
+        Raises:
+            InputError: as `check_canary`, or the canary is spread over more than d coordinates.
+        """
+        check_canary(canary)
+        d = background.dimension
+        if canary.spread > d:
+            raise InputError(f"spread must be at most the {d} trainable parameters, got {canary.spread}")
+        self._background = background
+        self._magnitude = canary.magnitude
+        spread = canary.spread or d
+        self._places = (canary.coordinate + torch.arange(spread)) % d
+        self._each = canary.magnitude / math.sqrt(spread)
+
+    @property
+    def n(self) -> int:
+        """Number of records, the canary included."""
+        return self._background.n + 1
+
+    @property
+    def dimension(self) -> int:
+        """Number d of trainable parameters."""
+        return self._background.dimension
+
+    @property
+    def layout(self) -> Mapping[str, tuple[slice, torch.Size]]:
+        """Place and shape of each named trainable parameter in the flat vector."""
+        return self._background.layout
+
+    def norms(self) -> Tensor:
+        """Norm of each record's gradient, shape `(n,)`; the canary's, last, is its raw magnitude."""
+        norms = self._background.norms()
+        return torch.cat([norms, norms.new_full((1,), self._magnitude)])
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`.
+
+        Raises:
+            InputError: `weights` is not of shape `(n,)`.
+        """
+        if weights.shape != (self.n,):
+            raise InputError(f"weights must have shape ({self.n},), got {tuple(weights.shape)}")
+        total = self._background.weighted_sum(weights[:-1])
+        total[self._places.to(total.device)] += float(weights[-1]) * self._each
+        return total

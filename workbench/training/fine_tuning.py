@@ -44,6 +44,8 @@ class Seeds:
     def of(cls, plan: Plan) -> Seeds:
         """The streams of a plan."""
         sampling, noise, initialisation, coins = np.random.SeedSequence(plan.seed).spawn(4)
+        if plan.initial_seed is not None:
+            initialisation = np.random.SeedSequence(plan.initial_seed)
         return cls(sampling=sampling, noise=noise, initialisation=initialisation, canary_coins=coins)
 
 

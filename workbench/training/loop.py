@@ -21,7 +21,7 @@ from torch import Tensor
 
 from workbench.errors import InconclusiveError, InputError
 from workbench.interfaces import Claim, Family, Model, Plan, Released, Signals, Transcript
-from workbench.training.canary import SignalsWithCanary
+from workbench.training.canary import SignalsWithCanary, SignalsWithCanaryRecord
 from workbench.training.fine_tuning import (
     Seeds,
     averaging_size,
@@ -155,6 +155,8 @@ class _Run:
         self._samples = step_samples(plan, np.random.default_rng(seeds.sampling))
         self._coins = np.random.default_rng(seeds.canary_coins)
         self._noise = torch_generator(seeds.noise, next(iter(self._parameters.values())).device)
+        canary = plan.insertions.gradient_canary
+        self._canary_record = None if canary is None else canary.record
         self._losses: list[float] = []
         self._sizes: list[int] = []
         self._observations: list[float] = []
@@ -165,11 +167,12 @@ class _Run:
         """Sample, per-record signal, privatise, apply."""
         started = time.perf_counter()
         plan = self._plan
-        records = [plan.records[i] for i in next(self._samples)]
+        sample = [plan.records[i] for i in next(self._samples)]
+        records = [record for record in sample if record.id != self._canary_record]
         signals = sample_signals(self._model, records, self._mechanism.micro_batch_size)
-        self._sizes.append(signals.n)
+        self._sizes.append(len(sample))
         self._losses.append(float(signals.losses.double().mean()) if signals.n else math.nan)
-        released = self._release(signals)
+        released = self._release(signals, with_record=len(records) < len(sample))
         if not bool(torch.isfinite(released).all()):
             raise InconclusiveError(
                 f"step {len(self._sizes)} released a number that is not finite; "
@@ -178,10 +181,15 @@ class _Run:
         self._apply(released / (plan.sampling_probability * averaging_size(plan)), signals)
         self.seconds += time.perf_counter() - started
 
-    def _release(self, signals: Signals) -> Tensor:
-        """The privatise step; with a gradient canary in the plan, with the canary by the toss of a coin."""
+    def _release(self, signals: Signals, *, with_record: bool) -> Tensor:
+        """The privatise step; with a gradient canary in the plan, with the canary by the toss of a coin.
+
+        A canary that is a record of the plan takes part where the sample holds that record.
+        """
         canary = self._plan.insertions.gradient_canary
-        if canary is None:
+        if canary is not None and with_record:
+            return self._mechanism.privatise(SignalsWithCanaryRecord(signals, canary), self._noise)
+        if canary is None or canary.record is not None:
             return self._mechanism.privatise(signals, self._noise)
         included = bool(self._coins.random() < 0.5)
         watched = SignalsWithCanary(signals, canary, included)
