@@ -71,9 +71,9 @@ def bootstrap(
     from scipy import stats
 
     result = stats.bootstrap(
-        (places,),
-        of,
-        vectorized=False,
+        (means if statistic is None else places,),
+        np.mean if statistic is None else of,
+        vectorized=statistic is None,
         n_resamples=resamples,
         confidence_level=confidence,
         method=method,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from workbench.errors import InputError
+from workbench.errors import InconclusiveError, InputError
 
 POWER = 0.8
 """A difference counts as detectable if it is found four times in five."""
@@ -24,6 +24,7 @@ def power_of_t(effect: float, counts: tuple[int, ...], *, confidence: float = 0.
 
     Raises:
         InputError: an effect that is not finite, or a count below 2.
+        InconclusiveError: scipy has no number for it.
     """
     if not math.isfinite(effect):
         raise InputError(f"effect must be finite, got {effect}")
@@ -34,7 +35,12 @@ def power_of_t(effect: float, counts: tuple[int, ...], *, confidence: float = 0.
     df = sum(counts) - len(counts)
     size = counts[0] if len(counts) == 1 else 1.0 / (1.0 / counts[0] + 1.0 / counts[1])
     critical = float(stats.t.ppf(0.5 + confidence / 2.0, df)) ** 2
-    return 1.0 - float(special.ncfdtr(1.0, df, size * effect**2, critical))
+    # At isolated points (1 degree of freedom, non-centrality 48.6², F = 1) ncfdtr is NaN; beside them not.
+    for shift in (0.0, 1e-9, -1e-9, 1e-8, -1e-8):
+        missed = float(special.ncfdtr(1.0, df, size * effect**2 * (1.0 + shift), critical))
+        if math.isfinite(missed):
+            return 1.0 - missed
+    raise InconclusiveError(f"the power at effect {effect} with {counts} units could not be computed")
 
 
 def detectable_difference(

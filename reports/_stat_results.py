@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from workbench.reports._numbers import number
+from workbench.reports._stat_power import detectable_difference
 from workbench.study_report import Value
 
 AS_PRINTED = "as printed: every measurement counted as a replicate"
@@ -69,8 +70,8 @@ class StatisticalTest:
         unit: What a unit is: `"seed"`.
         assumption: Under which p-value and interval hold.
         df: Degrees of freedom, or None.
-        detectable: The smallest true difference that a test of this size finds four times in five if the
-            spread seen here is the true one; None where it is not known.
+        spread: SD of the differences (paired), or within a side (independent: root of the mean of the two
+            variances); None for tests without it.
         smallest_p: No data of this size give a smaller p-value (0: there is no such floor).
         label: Empty, or `AS_PRINTED`.
         adjusted_p: After the correction for many comparisons, or None.
@@ -89,7 +90,7 @@ class StatisticalTest:
     unit: str
     assumption: str
     df: float | None = None
-    detectable: float | None = None
+    spread: float | None = None
     smallest_p: float = 0.0
     label: str = ""
     adjusted_p: float | None = None
@@ -110,6 +111,16 @@ class StatisticalTest:
     def significant(self) -> bool:
         """Whether the decisive p-value is at most 1 - confidence."""
         return self.decisive_p <= 1.0 - self.confidence
+
+    @property
+    def detectable(self) -> float | None:
+        """The smallest true difference that a t test of this size finds four times in five.
+
+        It takes the spread seen here for the true one; None for tests without a spread.
+        """
+        if self.spread is None:
+            return None
+        return detectable_difference(self.spread, self.counts, confidence=self.confidence)
 
     @property
     def can_be_significant(self) -> bool:
@@ -147,11 +158,12 @@ class StatisticalTest:
                 f": no difference shown, and none could have been: with this many, no p-value is below "
                 f"{number(self.smallest_p, 3)}."
             )
-        if self.detectable is None:
+        detectable = self.detectable
+        if detectable is None:
             return ": no difference shown, which does not show that there is none."
         return (
             f": no difference shown, which does not show that there is none: a true difference below "
-            f"{number(self.detectable, 3)} would be missed more often than one time in five."
+            f"{number(detectable, 3)} would be missed more often than one time in five."
         )
 
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.errors import InputError
-from workbench.reports._stat_power import detectable_difference
 from workbench.reports._stat_results import (
     AS_PRINTED,
     Answer,
@@ -126,7 +125,7 @@ def paired_t(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answ
         unit=a.unit,
         assumption=PAIRED,
         df=float(result.df),
-        detectable=detectable_difference(spread, (a.n_units,), confidence=confidence),
+        spread=spread,
         label=a.label,
     )
 
@@ -158,7 +157,7 @@ def _independent_t(first: Sample, second: Sample, *, name: str, pooled: bool, co
         unit=a.unit,
         assumption=INDEPENDENT + (", with equal variances" if pooled else ""),
         df=float(df),
-        detectable=detectable_difference(spread, counts, confidence=confidence),
+        spread=spread,
         label=a.label,
     )
 
