@@ -149,8 +149,8 @@ def _require_plain(name: str, value: Any) -> None:
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    **{name: _text for name in (*NAMED, "optimizer", "adapter")},
-    **{name: _parameters for name in PARAMETERS},
+    **dict.fromkeys((*NAMED, "optimizer", "adapter"), _text),
+    **dict.fromkeys(PARAMETERS, _parameters),
     "members": _whole(2),
     "epochs": _whole(1),
     "batch_size": _whole(1),

@@ -20,7 +20,8 @@ SCHEMA = 1
 """The grammar's version; a file names it, so that an old workbench refuses a newer file."""
 
 _TOP = (
-    "schema", "title", "paper", "report", "replication", "notes", "base", "lists", "profile", "variant", "group",
+    "schema", "title", "paper", "report", "replication", "notes",
+    "base", "lists", "profile", "variant", "group",
 )  # fmt: skip
 _PROFILE = ("base", "lists", "notes", "groups", "variants")
 _GROUP = ("name", "set", "grid", "zip", "exclude", "variants")
@@ -251,7 +252,7 @@ def _group(name: str, table: Mapping[str, Any]) -> Group:
     own = _fields("set", table)
     grid = _axes("grid", _table("grid", table))
     zips = tuple(_axes("zip", item) for item in _list_of_tables("zip", table))
-    seen: dict[str, str] = {key: "set" for key in own}
+    seen: dict[str, str] = dict.fromkeys(own, "set")
     for kind, axes in (("grid", grid), *(("zip", item) for item in zips)):
         for key in axes:
             if key in seen:

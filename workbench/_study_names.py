@@ -35,9 +35,8 @@ def check_file(file: StudyFile) -> None:
         InputError: an unknown mechanism, attack, corpus, model, optimizer, adapter or study report.
     """
     known = _known_names()
-    if file.report:
-        if file.report not in registry.entries("study_report"):
-            raise unknown_name("report", file.report, registry.entries("study_report"))
+    if file.report and file.report not in registry.entries("study_report"):
+        raise unknown_name("report", file.report, registry.entries("study_report"))
     for where, table in _tables(file):
         with place(where):
             for name, values in table.items():
