@@ -78,7 +78,7 @@ def check_plan(plan: Plan) -> None:
     if plan.adapter == "lora" and plan.lora_rank < 1:
         raise InputError(f"lora_rank must be >= 1, got {plan.lora_rank}")
     if plan.sampling not in list(Sampling):
-        raise unknown_name("sampling", str(plan.sampling), list(Sampling))
+        raise unknown_name("sampling", plan.sampling, [str(known) for known in Sampling])
     if plan.sampling is Sampling.SHUFFLED:
         shuffled_batch_size(plan)
 
