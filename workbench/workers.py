@@ -15,14 +15,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from workbench import registry
+from workbench import _content, registry
+from workbench._content import Given, Parameters
 from workbench.errors import InputError
 from workbench.interfaces import (
     AccessLevel,
@@ -40,14 +40,13 @@ from workbench.interfaces import (
     Record,
     References,
     Released,
+    Sampling,
     Subject,
     Trials,
 )
 from workbench.user_training import UserTraining
 
-Parameters = Mapping[str, Any]
-
-STREAMS = ("corpus", "coins", "insertions", "training", "shadows", "attack", "releases", "judge")
+STREAMS = ("corpus", "coins", "insertions", "training", "shadows", "attack", "releases", "judge", "split")
 """Every random stream of an audit has its place here; a new one is added at the end."""
 
 
@@ -76,22 +75,23 @@ class TrainingSetup:
 
     Attributes:
         mechanism, corpus, model: Registry names, each with its parameters.
-        budget: The guarantee that training is to meet.
+        budget: The guarantee that training is to meet; None for none.
         candidates: Size of the candidate pool.
         attack_parameters: Parameters of each attack that inserts canaries, by attack name, in order.
         adapter: `"full"` or `"lora"`.
-        steps, sampling_probability, optimizer, learning_rate: See `Plan`.
+        steps, sampling_probability, sampling, optimizer, learning_rate: See `Plan`.
         seed: Of the whole audit.
     """
 
     mechanism: str
     corpus: str
     model: str
-    budget: Guarantee
+    budget: Guarantee | None
     candidates: int
     steps: int
     sampling_probability: float
     learning_rate: float
+    sampling: Sampling = Sampling.POISSON
     optimizer: str = "adamw"
     adapter: str = "full"
     mechanism_parameters: Parameters = field(default_factory=dict)
@@ -132,19 +132,13 @@ class UserJob:
     run: int
 
 
-@lru_cache(maxsize=4)
-def _cached_corpus(name: str, size: int, seed: int, parameters: tuple[tuple[str, Any], ...]) -> Corpus:
-    corpus: Corpus = registry.create("corpus", name, size=size, seed=seed, **dict(parameters))
-    return corpus
-
-
 def forget_corpora() -> None:
-    """Read corpora afresh: files may have changed since an earlier audit in this process."""
-    _cached_corpus.cache_clear()
+    """Read corpora and models' files afresh: they may have changed since an earlier run in this process."""
+    _content.forget()
 
 
-def load_corpus(setup: TrainingSetup) -> Corpus:
-    """The candidate pool before canaries, the same in every job of an audit.
+def _corpus_arguments(setup: TrainingSetup) -> tuple[str, int, int, Given]:
+    """What decides the candidate pool.
 
     Raises:
         InputError: a parameter of the corpus or of the model is one that the audit itself sets.
@@ -157,24 +151,28 @@ def load_corpus(setup: TrainingSetup) -> Corpus:
             raise InputError(
                 f"{kind} parameter {name!r} is set by the audit's {own[name]}, got {given[name]!r}"
             )
-    parameters = tuple(sorted(setup.corpus_parameters.items()))
-    return _cached_corpus(setup.corpus, setup.candidates, stream_seed(setup.seed, "corpus"), parameters)
+    seed = stream_seed(setup.seed, "corpus")
+    return setup.corpus, setup.candidates, seed, Given.of(setup.corpus_parameters)
+
+
+def load_corpus(setup: TrainingSetup) -> Corpus:
+    """The candidate pool before canaries, the same in every job of an audit.
+
+    Raises:
+        InputError: a parameter of the corpus or of the model is one that the audit itself sets.
+    """
+    return _content.corpus(*_corpus_arguments(setup))
 
 
 def content_digest(setup: TrainingSetup) -> str:
     """Hash of what the setup's names and paths stand for now: the records, and the model's files.
 
-    A key that held the path alone would take the results of yesterday's file for today's.
+    A key that held the path alone would take the results of yesterday's file for today's. Computed once
+    a process; `forget_corpora` looks again.
     """
-    corpus = load_corpus(setup)
-    digest = hashlib.sha256()
-    for record in (*corpus.records, *corpus.held_out):
-        digest.update(repr((record.id, record.text, record.image, record.label)).encode())
-    known = registry.entries("model").get(setup.model)
-    fingerprint = getattr(known.factory, "fingerprint", None) if known is not None else None
-    if fingerprint is not None:
-        digest.update(str(fingerprint(**dict(setup.model_parameters))).encode())
-    return digest.hexdigest()[:32]
+    records = _content.records_digest(*_corpus_arguments(setup))
+    model = _content.model_fingerprint(setup.model, Given.of(setup.model_parameters))
+    return hashlib.sha256(f"{records}{model}".encode()).hexdigest()[:32]
 
 
 def create_attack(setup: TrainingSetup, name: str) -> Attack:
@@ -220,6 +218,7 @@ def make_plan(setup: TrainingSetup, included: BoolArray, run: int) -> Plan:
         adapter=setup.adapter,
         steps=setup.steps,
         sampling_probability=setup.sampling_probability,
+        sampling=setup.sampling,
         optimizer=setup.optimizer,
         learning_rate=setup.learning_rate,
         budget=setup.budget,
@@ -240,8 +239,8 @@ def create_mechanism(setup: TrainingSetup) -> Mechanism:
     return mechanism
 
 
-def _cost(started: float) -> dict[str, float]:
-    """Seconds since `started`, and the process's peak memory so far."""
+def cost_since(started: float) -> dict[str, float]:
+    """Seconds since `started` (of `time.perf_counter`), and the process's peak memory so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "seconds": time.perf_counter() - started,
@@ -265,7 +264,7 @@ def train(
         "claim": subject.claim,
         "losses": subject.transcript.losses,
         "metrics": subject.transcript.metrics,
-        "cost": _cost(started),
+        "cost": cost_since(started),
     }
 
 
@@ -288,7 +287,7 @@ def attack(job: AttackJob, scratch: Path | None = None) -> dict[str, Any]:
     target = _load(job, job.target, job.target_included, 0)
     play = _play_membership if attacker.access is AccessLevel.MEMBERSHIP else _play_releases
     games = play(job, attacker, target)
-    cost = _cost(started)
+    cost = cost_since(started)
     seeds = {"audit": job.setup.seed, "training": target.plan.seed}
     return {"evidence": [{**game, "cost": cost, "seeds": seeds} for game in games]}
 
@@ -385,7 +384,7 @@ def train_user(job: UserJob, scratch: Path | None = None) -> dict[str, Any]:
     candidates, _ = prepare(job.setup)
     seed = stream_seed(job.setup.seed, "training", job.run)
     scores = UserTraining(job.spec).scores(candidates, np.array(job.included, dtype=bool), seed)
-    return {"scores": scores, "cost": _cost(started)}
+    return {"scores": scores, "cost": cost_since(started)}
 
 
 @contextmanager

@@ -244,7 +244,7 @@ def test_other_records_at_the_same_path_are_other_work(tmp_path: Path) -> None:
     def key(word: str) -> str:
         rows = (json.dumps({"text": f"{word} number {i} of the file"}) for i in range(200))
         lines.write_text("\n".join(rows), encoding="utf-8")
-        workers._cached_corpus.cache_clear()
+        workers.forget_corpora()
         return workers.content_digest(settings.setup("dp_sgd", {}))
 
     assert key("line") == key("line")

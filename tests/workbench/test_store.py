@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +21,7 @@ from workbench import store as store_module
 from workbench.accounting import ApproximateDP
 from workbench.errors import InputError
 from workbench.interfaces import Trials
-from workbench.store import Store, canonical, key_of, plain, write_atomically
+from workbench.store import Store, StoreError, canonical, key_of, plain, write_atomically
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False, allow_infinity=False),
@@ -102,14 +108,138 @@ def test_subject_folder_is_adopted_whole(tmp_path: Path) -> None:
     assert not later.exists()
 
 
-def test_sweep_removes_only_what_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path)
+def test_sweep_leaves_what_a_living_parent_fills(tmp_path: Path) -> None:
+    store, other = Store(tmp_path), Store(tmp_path)
     scratch = store.scratch_folder()
+    other.sweep()
     store.sweep()
     assert scratch.exists()
+    store.close()
+    assert not list((tmp_path / "scratch").iterdir())
+    assert store.scratch_folder().is_dir()  # It comes back.
+
+
+def test_sweep_removes_what_a_killed_parent_left(tmp_path: Path) -> None:
+    """The lock of a process that got a SIGKILL is free at once, and its scratch is removed."""
+    code = (
+        "import os, signal, sys; from pathlib import Path; from workbench.store import Store\n"
+        "store = Store(Path(sys.argv[1])); (store.scratch_folder() / 'weights').write_text('w')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    place = tmp_path / "store"
+    killed = subprocess.run([sys.executable, "-c", code, str(place)], cwd=tmp_path, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list((place / "scratch").iterdir())) == 1
+    Store(place).sweep()
+    assert not list((place / "scratch").iterdir())
+
+
+def test_sweep_removes_what_nobody_locked_once_it_is_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    (tmp_path / "scratch" / "unlocked").mkdir()
+    (tmp_path / "records" / ".k.json.abc").write_text("half")
+    store.append("k", {})
+    store.sweep()
+    assert (tmp_path / "scratch" / "unlocked").exists()
     monkeypatch.setattr(store_module, "STALE_SECONDS", -1.0)
     store.sweep()
-    assert not scratch.exists()
+    assert not list((tmp_path / "scratch").iterdir())
+    assert [path.name for path in (tmp_path / "records").iterdir()] == ["k.json"]
+
+
+def _adopted(store: Store, content: str = "weights") -> Path:
+    filled = store.scratch_folder()
+    (filled / "parameters").write_text(content)
+    (filled / "subject.json").write_text("{}")
+    return store.adopt_subject("k", filled)
+
+
+@pytest.mark.parametrize("damage", ["lost", "cut", "edited", "grown", "no manifest", "cut manifest", "empty"])
+def test_a_damaged_subject_counts_as_absent_and_is_replaced(tmp_path: Path, damage: str) -> None:
+    store = Store(tmp_path)
+    place = _adopted(store)
+    assert store.subject_folder("k") == place
+    if damage == "lost":
+        (place / "parameters").unlink()
+    elif damage == "cut":
+        (place / "parameters").write_text("weig")
+    elif damage == "edited":
+        (place / "parameters").write_text("heights")
+    elif damage == "grown":
+        (place / "more").write_text("")
+    elif damage == "no manifest":
+        (place / store_module.MANIFEST_FILE).unlink()
+    elif damage == "cut manifest":
+        (place / store_module.MANIFEST_FILE).write_text('{"param')
+    else:
+        shutil.rmtree(place)
+        place.mkdir()
+    fresh = Store(tmp_path)
+    assert fresh.subject_folder("k") is None
+    assert _adopted(fresh) == place
+    assert fresh.subject_folder("k") == place
+    assert (place / "parameters").read_text() == "weights"
+
+
+def test_a_store_that_knew_a_subject_notices_its_damage(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    place = _adopted(store)
+    assert store.subject_folder("k") == place
+    (place / "parameters").write_text("w")
+    assert store.subject_folder("k") is None
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_parents_that_adopt_at_the_same_moment_agree(tmp_path: Path, damaged: bool) -> None:
+    """The later ones find the place taken, and take that for success; what is damaged makes room once."""
+    stores = [Store(tmp_path) for _ in range(4)]
+    for key in map(str, range(10)):
+        filled = [store.scratch_folder() for store in stores]
+        for folder in filled:
+            (folder / "parameters").write_text(folder.name)
+        barrier = threading.Barrier(len(stores))
+        if damaged:
+            (tmp_path / "subjects" / key).mkdir()
+            (tmp_path / "subjects" / key / "parameters").write_text("w")
+
+        def adopt(store: Store, folder: Path, key: str = key, barrier: threading.Barrier = barrier) -> Path:
+            barrier.wait()
+            return store.adopt_subject(key, folder)
+
+        with ThreadPoolExecutor(len(stores)) as pool:
+            places = set(pool.map(adopt, stores, filled))
+        assert places == {tmp_path / "subjects" / key}
+        assert all(store.subject_folder(key) in places for store in stores)
+        assert not any(folder.exists() for folder in filled)
+
+
+def test_the_first_subject_stays(tmp_path: Path) -> None:
+    _adopted(Store(tmp_path), "first")
+    assert (_adopted(Store(tmp_path), "second") / "parameters").read_text() == "first"
+
+
+def test_a_full_disk_is_one_line_that_names_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    filled = store.scratch_folder()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store_module.os, "replace", refuse)
+    line = rf"^cannot write to store {tmp_path}: No space left on device$"
+    with pytest.raises(StoreError, match=line):
+        store.append("k", {"value": 1})
+    assert not list((tmp_path / "records").iterdir())
+    monkeypatch.setattr(store_module.os, "rename", refuse)
+    with pytest.raises(StoreError, match=line):
+        store.adopt_subject("k", filled)
+    monkeypatch.setattr(store_module.tempfile, "mkdtemp", refuse)
+    with pytest.raises(StoreError, match=line):
+        store.scratch_folder()
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

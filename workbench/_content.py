@@ -1,0 +1,61 @@
+"""What names and parameters stand for at present, looked up once a process: corpora, and models' files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from workbench import registry
+from workbench.interfaces import Corpus
+from workbench.store import canonical
+
+Parameters = Mapping[str, Any]
+
+CORPORA_KEPT = 16
+
+
+@dataclass(frozen=True)
+class Given:
+    """Parameters as a key of a cache: equal where their canonical texts are."""
+
+    text: str
+    parameters: Parameters = field(compare=False)
+
+    @classmethod
+    def of(cls, parameters: Parameters) -> Given:
+        """The parameters with their text."""
+        return cls(canonical(parameters), parameters)
+
+
+@lru_cache(maxsize=CORPORA_KEPT)
+def corpus(name: str, size: int, seed: int, given: Given) -> Corpus:
+    """A registered corpus."""
+    made: Corpus = registry.create("corpus", name, size=size, seed=seed, **given.parameters)
+    return made
+
+
+@lru_cache(maxsize=1024)
+def records_digest(name: str, size: int, seed: int, given: Given) -> str:
+    """Hash of a corpus's candidates and held-out records."""
+    found = corpus(name, size, seed, given)
+    digest = hashlib.sha256()
+    for record in (*found.records, *found.held_out):
+        digest.update(repr((record.id, record.text, record.image, record.label)).encode())
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=64)
+def model_fingerprint(name: str, given: Given) -> str:
+    """Hash of a model's files; empty for a model without files."""
+    known = registry.entries("model").get(name)
+    fingerprint = getattr(known.factory, "fingerprint", None) if known is not None else None
+    return "" if fingerprint is None else str(fingerprint(**given.parameters))
+
+
+def forget() -> None:
+    """Look again: files may have changed since."""
+    for cached in (corpus, records_digest, model_fingerprint):
+        cached.cache_clear()

@@ -1,0 +1,212 @@
+"""What a worker does for a study: train a subject, or release, attack and measure one. Pure in its payload.
+
+Both functions have the signature of `workbench.backends.Work`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench import workers
+from workbench.errors import InconclusiveError
+from workbench.estimation import midpoint_threshold_metrics
+from workbench.interfaces import (
+    BoolArray,
+    Claim,
+    FloatArray,
+    PostHocMechanism,
+    Record,
+    References,
+    Subject,
+    Transcript,
+)
+from workbench.store import plain
+from workbench.study_jobs import Measuring, Training, membership
+from workbench.workers import stream
+
+StepProgress = Callable[[int, int], None]
+
+SUBJECTS_KEPT = 2
+"""Trained subjects that a worker keeps at hand, because the next budget's release starts from the same."""
+
+_LARGEST_EXPONENT = 700.0
+
+_recent: OrderedDict[str, Subject] = OrderedDict()
+
+
+def train(
+    payload: Training, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress
+) -> dict[str, Any]:
+    """Train one subject and save it to the scratch folder.
+
+    Returns:
+        `claim`, `losses` (of each step, nats), `metrics`, `cost`.
+
+    Raises:
+        InconclusiveError: training left the finite numbers.
+    """
+    started = time.perf_counter()
+    with workers.one_thread():
+        plan = workers.make_plan(payload.setup, membership(payload), payload.run)
+        mechanism = workers.create_mechanism(payload.setup)
+        if payload.unreleased and isinstance(mechanism, PostHocMechanism):
+            subject = mechanism.train_unreleased(plan, progress)
+        else:
+            subject = mechanism.train(plan, progress)
+        _require_finite_training(subject.transcript, plan.learning_rate)
+        subject.save(scratch)
+    metrics = _without_times(subject.transcript.metrics)
+    return {
+        "claim": _claim_form(subject.claim),
+        "losses": plain(subject.transcript.losses),
+        "metrics": metrics,
+        "cost": workers.cost_since(started),
+    }
+
+
+def measure(
+    payload: Measuring, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress
+) -> dict[str, Any]:
+    """Release what is released after training, attack it, and measure it.
+
+    Args:
+        payload: The job.
+        inputs: Folders of the target (`"0"`) and of its shadows (`"1"`, ...).
+        scratch: Left empty.
+        progress: Told when the subjects are ready, and at the end.
+
+    Returns:
+        `claim`, `metrics` (see `workbench.experiments.Outcome`; besides those `threshold`, `loss_member` and
+        `loss_non_member` in nats a token, the attack's own as `attack_...`, and the transcript's), `scores`,
+        `included`, `seeds`, `cost`.
+
+    Raises:
+        InconclusiveError: a likelihood or a score is not finite: the training diverged.
+    """
+    started = time.perf_counter()
+    with workers.one_thread():
+        subjects = [_subject(payload, run, inputs[str(run)]) for run in range(len(payload.trainings))]
+        progress(1, 2)
+        candidates, _ = workers.prepare(payload.setup)
+        target = _OnePass(subjects[0], candidates)
+        likelihoods = target.token_log_likelihoods(candidates)
+        if not all(np.isfinite(tokens).all() for tokens in likelihoods):
+            raise InconclusiveError(_diverged("a log-likelihood", payload.setup.learning_rate))
+        shadows = [membership(training) for training in payload.trainings[1:]]
+        attacker = workers.create_attack(payload.setup, payload.attack)
+        scores = attacker.score(
+            target,
+            candidates,
+            References(subjects=tuple(subjects[1:]), included=np.array(shadows, dtype=bool)),
+            stream(payload.setup.seed, "attack"),
+        )
+    if not np.isfinite(scores.values).all():
+        raise InconclusiveError(_diverged("a score", payload.setup.learning_rate))
+    included = membership(payload.trainings[0])
+    metrics = _without_times(subjects[0].transcript.metrics)
+    metrics |= {f"attack_{name}": float(value) for name, value in scores.details.items()}
+    metrics |= _perplexities(likelihoods, included)
+    metrics |= _midpoint(scores.values, included)
+    progress(2, 2)
+    return {
+        "claim": _claim_form(subjects[0].claim),
+        "metrics": plain(metrics),
+        "scores": plain(scores.values),
+        "included": plain(included),
+        "seeds": {"experiment": payload.setup.seed, "training": subjects[0].plan.seed},
+        "cost": workers.cost_since(started),
+    }
+
+
+def _subject(payload: Measuring, run: int, folder: Path) -> Subject:
+    """The subject that is given away: the trained one, or its release under the experiment's budget."""
+    training, key = payload.trainings[run], payload.keys[run]
+    trained = _recent.get(key)
+    if trained is None:
+        from workbench.training.subject import load_subject
+
+        plan = workers.make_plan(training.setup, membership(training), run)
+        trained = load_subject(folder, workers.create_mechanism(training.setup), plan)
+        _recent[key] = trained
+    _recent.move_to_end(key)
+    while len(_recent) > SUBJECTS_KEPT:
+        _recent.popitem(last=False)
+    mechanism = workers.create_mechanism(payload.setup)
+    if not isinstance(mechanism, PostHocMechanism):
+        return trained
+    return mechanism.release(trained, workers.make_plan(payload.setup, membership(training), run))
+
+
+class _OnePass:
+    """A subject that reads the candidates once, for the attack and for the perplexities."""
+
+    def __init__(self, subject: Subject, candidates: Sequence[Record]) -> None:
+        self._subject = subject
+        self._candidates = tuple(candidates)
+        self._found: list[FloatArray] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subject, name)
+
+    def token_log_likelihoods(self, records: Sequence[Record]) -> list[FloatArray]:
+        """Those of the candidates are remembered."""
+        if tuple(records) != self._candidates:
+            return self._subject.token_log_likelihoods(records)
+        if self._found is None:
+            self._found = self._subject.token_log_likelihoods(records)
+        return [tokens.copy() for tokens in self._found]
+
+
+def _perplexities(likelihoods: Sequence[FloatArray], included: BoolArray) -> dict[str, float]:
+    """Exponential of the mean negative log-likelihood over a class's tokens; infinite beyond exp(700)."""
+    found = {}
+    for name, wanted in (("member", True), ("non_member", False)):
+        tokens = [values for values, inside in zip(likelihoods, included, strict=True) if inside == wanted]
+        loss = -float(np.concatenate(tokens).mean())
+        found[f"loss_{name}"] = loss
+        found[f"perplexity_{name}"] = math.exp(loss) if loss < _LARGEST_EXPONENT else math.inf
+    return found
+
+
+def _midpoint(scores: FloatArray, included: BoolArray) -> dict[str, float]:
+    found = midpoint_threshold_metrics(scores, included)
+    return {
+        "roc_auc": found.auc,
+        "accuracy": found.accuracy,
+        "precision": found.precision,
+        "recall": found.recall,
+        "f1": found.f1,
+        "threshold": found.threshold,
+    }
+
+
+def _require_finite_training(transcript: Transcript, learning_rate: float) -> None:
+    """Refuse a training whose loss left the finite numbers; an empty sample has none.
+
+    Raises:
+        InconclusiveError: it did.
+    """
+    wrong = ~np.isfinite(transcript.losses) & (transcript.sample_sizes > 0)
+    if wrong.any():
+        raise InconclusiveError(_diverged(f"the loss of step {int(np.argmax(wrong)) + 1}", learning_rate))
+
+
+def _diverged(what: str, learning_rate: float) -> str:
+    return f"{what} is not finite: the training diverged; try a learning_rate below {learning_rate:g}"
+
+
+def _without_times(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Without `seconds` and the like, which are costs and differ from run to run."""
+    return {name: float(value) for name, value in metrics.items() if not name.endswith("seconds")}
+
+
+def _claim_form(claim: Claim) -> dict[str, Any]:
+    form: dict[str, Any] = plain(claim)
+    return {**form, "text": claim.describe()}
