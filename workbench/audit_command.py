@@ -282,11 +282,19 @@ def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
 def _audit_mechanism(options: AuditOptions) -> dict[str, Any]:
     from workbench import runner
 
-    settings = _settings(options, parse_claim(options.claim, released=Released.EVERY_UPDATE))
+    settings = _settings(options, parse_claim(options.claim, released=_released_by(options.mechanism)))
     with terminal.progress_display(options.quiet) as progress:
         return runner.audit_mechanisms(
             settings, out=options.out, command=command_line(options), progress=progress
         )
+
+
+def _released_by(mechanism: str | None) -> Released:
+    """What the claim covers where the user does not say: what the mechanism gives away."""
+    if mechanism is None:
+        return Released.EVERY_UPDATE
+    factory = registry.entries("mechanism")[_known("mechanism", mechanism)].factory
+    return Released(getattr(factory, "released", Released.EVERY_UPDATE))
 
 
 def _settings(options: AuditOptions, claim: Claim) -> AuditSettings:

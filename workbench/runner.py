@@ -269,10 +269,16 @@ def _require_testable(settings: AuditSettings, setup: TrainingSetup, own: Claim)
         )
     for name in settings.attacks:
         seen = workers.released_to(workers.create_attack(setup, name))
-        if not claim.released.covers(seen):
-            raise UnsupportedError(
-                f"claim covers {claim.released}, and attack {name!r} sees {seen}; name attacks that it covers"
-            )
+        for whose, covered in (("claim", claim.released), (setup.mechanism, own.released)):
+            if not covered.covers(seen):
+                raise UnsupportedError(
+                    f"{whose} covers {covered}, and attack {name!r} sees {seen}; name attacks that it covers"
+                )
+    if not own.released.covers(claim.released):
+        raise UnsupportedError(
+            f"claim covers {claim.released}, and {setup.mechanism} promises nothing beyond its "
+            f"{own.released}: claim released={own.released}"
+        )
 
 
 def _audited(settings: AuditSettings, name: str, role: str, parameters: Mapping[str, Any]) -> _Audited:

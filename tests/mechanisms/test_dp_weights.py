@@ -260,9 +260,6 @@ def test_subjects_come_back_from_disk(tmp_path: Path) -> None:
     # A training that is loaded by the plan of a release is released as the one in memory is.
     for plan in (make_plan(), budget(9.0)):
         direct = DPWeights().release(unreleased(), plan)
-        assert torch.equal(
-            weights(DPWeights().release(kept, budget(1.0))), weights(DPWeights().train(make_plan()))
-        )
         loaded = load_subject(tmp_path / "trained", DPWeights(), plan)
         assert torch.equal(weights(DPWeights().release(loaded, plan)), weights(direct))
 
