@@ -1,0 +1,115 @@
+(() => {
+  "use strict";
+  const form = document.getElementById("filter");
+  const words = document.getElementById("filter-words");
+  const status = document.getElementById("filter-status");
+  const boxes = [...form.querySelectorAll("input[type=checkbox]")];
+  const items = [...document.querySelectorAll(".item")].map((part) => ({
+    part,
+    kind: part.dataset.kind,
+    outcomes: (part.dataset.outcomes || "").split(" ").filter(Boolean),
+    rows: [...part.querySelectorAll("tbody.row")],
+  }));
+  const sections = [...document.querySelectorAll("section.filtered")];
+
+  const plain = (part) => part.textContent.toLowerCase().replace(/\s+/g, " ");
+  let read = false;
+  const readTexts = () => {
+    if (read) return;
+    read = true;
+    for (const item of items) {
+      item.rowTexts = item.rows.map(plain);
+      item.text = item.rows.length
+        ? [...item.part.querySelectorAll("summary, thead, .notes")].map(plain).join(" ")
+        : plain(item.part);
+    }
+  };
+
+  const chosen = (name) => boxes.filter((box) => box.name === name && box.checked).map((box) => box.value);
+  const isAll = (name) => boxes.every((box) => box.name !== name || box.checked);
+
+  const apply = () => {
+    const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const kinds = new Set(chosen("kind"));
+    const outcomes = new Set(chosen("verdict"));
+    const everyOutcome = isAll("verdict");
+    if (wanted.length) readTexts();
+    const changes = [];
+    let shown = 0;
+    for (const item of items) {
+      let visible = kinds.has(item.kind) && (everyOutcome || item.outcomes.some((one) => outcomes.has(one)));
+      if (visible && wanted.length) {
+        const left = wanted.filter((word) => !item.text.includes(word));
+        if (item.rows.length) {
+          const rows = item.rowTexts.map((text) => left.every((word) => text.includes(word)));
+          visible = left.length === 0 || rows.includes(true);
+          item.rows.forEach((row, place) => changes.push([row, !rows[place]]));
+        } else {
+          visible = left.length === 0;
+        }
+      } else {
+        item.rows.forEach((row) => changes.push([row, false]));
+      }
+      changes.push([item.part, !visible]);
+      shown += visible ? 1 : 0;
+    }
+    for (const [part, hide] of changes) if (part.hidden !== hide) part.hidden = hide;
+    for (const section of sections) section.hidden = !section.querySelector(".item:not([hidden])");
+    status.textContent = shown === items.length
+      ? `All ${items.length} entries are shown.`
+      : `${shown} of ${items.length} entries are shown.${shown ? "" : " Nothing fits this filter."}`;
+  };
+
+  const remember = () => {
+    const state = new URLSearchParams();
+    if (words.value.trim()) state.set("q", words.value.trim());
+    for (const name of ["kind", "verdict"]) if (!isAll(name)) state.set(name, chosen(name).join(","));
+    const text = state.toString();
+    const bare = location.href.split("#")[0];
+    if (text) history.replaceState(null, "", `${bare}#${text}`);
+    else if (location.hash.includes("=")) history.replaceState(null, "", bare);
+  };
+
+  const recall = () => {
+    const hash = location.hash.slice(1);
+    if (hash.includes("=")) {
+      const state = new URLSearchParams(hash);
+      words.value = state.get("q") || "";
+      for (const box of boxes) {
+        const values = state.get(box.name);
+        box.checked = values === null || values.split(",").includes(box.value);
+      }
+      apply();
+      return;
+    }
+    const target = hash && document.getElementById(hash);
+    if (target && target.closest("[hidden]")) {
+      form.reset();
+      apply();
+    }
+    if (target && target.tagName === "DETAILS") target.open = true;
+    if (target) target.scrollIntoView();
+  };
+
+  let waiting = false;
+  const later = () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      apply();
+      remember();
+    });
+  };
+  const fold = (open) => document.querySelectorAll("details.item").forEach((part) => { part.open = open; });
+
+  form.addEventListener("input", later);
+  form.addEventListener("reset", () => setTimeout(later));
+  form.addEventListener("submit", (event) => event.preventDefault());
+  document.getElementById("unfold").addEventListener("click", () => fold(true));
+  document.getElementById("fold").addEventListener("click", () => fold(false));
+  window.addEventListener("hashchange", recall);
+  form.hidden = false;
+  apply();
+  recall();
+})();
