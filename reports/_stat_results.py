@@ -73,6 +73,7 @@ class StatisticalTest:
         spread: SD of the differences (paired), or within a side (independent: root of the mean of the two
             variances); None for tests without it.
         smallest_p: No data of this size give a smaller p-value (0: there is no such floor).
+        left_out: Measurements of either side that had no partner on the other.
         label: Empty, or `AS_PRINTED`.
         adjusted_p: After the correction for many comparisons, or None.
         family: Number of tests that were corrected together.
@@ -92,6 +93,7 @@ class StatisticalTest:
     df: float | None = None
     spread: float | None = None
     smallest_p: float = 0.0
+    left_out: int = 0
     label: str = ""
     adjusted_p: float | None = None
     family: int = 1
@@ -147,7 +149,10 @@ class StatisticalTest:
         )
         if self.adjusted_p is not None:
             text += f", {self.correction}-adjusted over {self.family} comparisons {p_text(self.adjusted_p)}"
-        return _labelled(text + self._reading(), self.label)
+        text += self._reading()
+        if self.left_out:
+            text += f" {counted(self.left_out, 'measurement')} without a partner left out."
+        return _labelled(text, self.label)
 
     def _reading(self) -> str:
         """What the result says and does not."""

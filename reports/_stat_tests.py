@@ -107,6 +107,7 @@ def paired_t(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answ
     sides = paired_units("paired t", first, second)
     if isinstance(sides, NotTestable):
         return sides
+    left_out = matched(first, second).left_out
     from scipy import stats
 
     a, b = sides
@@ -126,6 +127,7 @@ def paired_t(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answ
         assumption=PAIRED,
         df=float(result.df),
         spread=spread,
+        left_out=left_out,
         label=a.label,
     )
 
@@ -223,6 +225,7 @@ def wilcoxon(first: Sample, second: Sample, *, zeros: str = "wilcox", confidence
         unit=sample.unit,
         assumption=f"differences are independent and symmetric about one centre; zeros: {zeros}",
         smallest_p=min(1.0, 2.0 ** (1 - used)),
+        left_out=matched(first, second).left_out,
         label=sample.label,
     )
 
@@ -293,11 +296,12 @@ def _as_printed(test: Callable[..., Answer], first: Sample, second: Sample, conf
     pairs = matched(first, second)
     if pairs.first is None or pairs.second is None:
         return replace(_no_pair("paired comparison", first), label=AS_PRINTED)
-    return test(
+    answer = test(
         pairs.first.every_measurement(AS_PRINTED),
         pairs.second.every_measurement(AS_PRINTED),
         confidence=confidence,
     )
+    return answer if isinstance(answer, NotTestable) else replace(answer, left_out=pairs.left_out)
 
 
 def paired_t_as_printed(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answer:
