@@ -342,10 +342,10 @@ def test_an_unknown_profile_or_study_is_refused_with_a_hint(tmp_path: Path) -> N
 
 
 def test_files_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read .*No such file"):
+    with pytest.raises(InputError, match=r"cannot read .*No such file"):
         load_study(str(tmp_path / "none.toml"))
     (tmp_path / "folder.toml").mkdir()
-    with pytest.raises(InputError, match="cannot read .*directory"):
+    with pytest.raises(InputError, match=r"cannot read .*directory"):
         load_study(str(tmp_path / "folder.toml"))
     (tmp_path / "latin.toml").write_bytes(b'title = "\xe9"')
     with pytest.raises(InputError, match="is no UTF-8 text"):

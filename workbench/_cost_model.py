@@ -1,0 +1,117 @@
+"""The model behind `workbench.costs`: kinds of jobs, their terms, and coefficients from what jobs took."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.interfaces import FloatArray
+from workbench.store import canonical, plain
+from workbench.study_jobs import JobKind, StudyJob
+
+SHAPES = {JobKind.TRAINING: (0.2, 0.005, 0.01, 0.004), JobKind.MEASURING: (0.05, 0.0025)}
+"""Core seconds by term, as `terms` gives them: `tiny_gpt2` on records of 64 tokens, one core of a server of
+the year 2023. Only their proportions are used, and only where records leave them open."""
+
+TRUST_IN_SHAPE = 0.02
+"""Weight of the shape's proportions against the relative error of one record."""
+
+ROUNDS = 8
+"""Of reweighting, which turns least squares into least absolute deviations."""
+
+SMALLEST_ERROR = 0.02
+"""Relative error below which a record's weight grows no more."""
+
+KIND_FIELDS = (
+    "mechanism",
+    "model",
+    "model_parameters",
+    "adapter",
+    "optimizer",
+    "corpus",
+    "corpus_parameters",
+)
+"""What decides a job's speed besides its size; for a measuring, the attack does too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A job that was run: its terms, and its core seconds."""
+
+    terms: tuple[float, ...]
+    seconds: float
+
+
+Samples = dict[str, list[Sample]]
+"""By kind."""
+
+
+def kind_text(kind: JobKind, experiment: Mapping[str, Any]) -> str:
+    """Canonical text of all that decides a job's speed but its size.
+
+    Args:
+        kind: Of the job.
+        experiment: Plain form of an experiment that wants it.
+    """
+    names = (*KIND_FIELDS, "attack", "attack_parameters") if kind is JobKind.MEASURING else KIND_FIELDS
+    return canonical({"kind": str(kind), **{name: experiment[name] for name in names}})
+
+
+def kind_of(job: StudyJob) -> str:
+    """The kind of a job; see `kind_text`."""
+    return kind_text(job.kind, plain(job.experiment))
+
+
+def terms(kind: JobKind, experiment: Mapping[str, Any], subjects: int) -> tuple[float, ...]:
+    """What the coefficients are multiplied by.
+
+    Args:
+        kind: Of the job.
+        experiment: Plain form of an experiment that wants it.
+        subjects: For a measuring: the target and its shadows, >= 1.
+
+    Returns:
+        For a training 1, N, E N and T; for a measuring 1 and the records read.
+    """
+    members = experiment["members"]
+    if kind is JobKind.MEASURING:
+        return (1.0, 2.0 * members * subjects)
+    steps = experiment["epochs"] * math.ceil(members / experiment["batch_size"])
+    return (1.0, float(members), float(experiment["epochs"] * members), float(steps))
+
+
+def terms_of(job: StudyJob) -> tuple[float, ...]:
+    """The terms of a job; see `terms`."""
+    return terms(job.kind, plain(job.experiment), max(1, len(job.needs)))
+
+
+def fitted(kind: JobKind, samples: Sequence[Sample]) -> FloatArray:
+    """Core seconds by term, shape `(k,)`, >= 0.
+
+    Each sample is a row `terms / seconds * x = 1`; the shape adds a row `x_j / (scale w_j) = 1` for each
+    term, of small weight, which decides only what the samples leave open.
+
+    Args:
+        kind: Of the jobs.
+        samples: At least one, each with seconds > 0.
+    """
+    from scipy.optimize import nnls
+
+    shape = np.array(SHAPES[kind])
+    size = np.array([sample.terms for sample in samples])
+    seconds = np.array([sample.seconds for sample in samples])
+    prior = shape * float(np.median(seconds / (size @ shape)))
+    rows = size * prior / seconds[:, None]  # In units of the prior, where all coefficients are about 1.
+    weights = np.ones(len(samples))
+    found: FloatArray = np.ones(len(shape))
+    for _ in range(ROUNDS):
+        system = np.vstack([weights[:, None] * rows, TRUST_IN_SHAPE * np.eye(len(shape))])
+        wanted = np.concatenate([weights, np.full(len(shape), TRUST_IN_SHAPE)])
+        found, _ = nnls(system, wanted)
+        errors = np.abs(rows @ found - 1.0)
+        weights = np.sqrt(SMALLEST_ERROR / np.maximum(errors, SMALLEST_ERROR))
+    return found * prior

@@ -1,0 +1,150 @@
+"""Tries a few steps of every kind of job of which a store has no record, to say what they cost here."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from workbench._cost_model import Sample, Samples, fitted, kind_of
+from workbench.errors import InputError
+from workbench.one_line import error_line
+from workbench.store import canonical, plain
+from workbench.study_jobs import JobKind, StudyJob, Training
+
+SIZES = ((16, 4, 2), (16, 4, 10), (64, 32, 2), (64, 4, 2))
+"""Members, batch size and steps of what is tried, in this order: few enough to be quick, different enough to
+tell the terms apart."""
+
+MEASURED_SIZES = (SIZES[0], SIZES[-1])
+"""Those at which measurings are tried: the number of members alone decides what they take."""
+
+
+class Probe:
+    """Tries small jobs, each kind's smallest first, until the time is over.
+
+    Args:
+        jobs: Jobs of the kinds to try; the first one of a kind stands for it.
+        seconds: Wall time after which nothing more is tried.
+    """
+
+    def __init__(self, jobs: Sequence[StudyJob], seconds: float) -> None:
+        self._jobs: dict[str, StudyJob] = {}
+        for job in sorted(jobs, key=lambda one: one.kind is JobKind.MEASURING):
+            self._jobs.setdefault(kind_of(job), job)
+        self._seconds = seconds
+        self._trained: dict[str, Path] = {}
+        self._tried: Samples = {}
+        self._refused: dict[str, str] = {}
+
+    def run(self) -> tuple[Samples, dict[str, str]]:
+        """Samples by kind; and for the kinds without, why there is none."""
+        from workbench import workers
+
+        if not self._jobs:
+            return {}, {}
+        with tempfile.TemporaryDirectory() as scratch, workers.one_thread():
+            ends = time.monotonic() + self._seconds
+            self._warm_up(Path(scratch))
+            for number in range(len(SIZES)):
+                for kind, job in self._jobs.items():
+                    sizes = SIZES if job.kind is JobKind.TRAINING else MEASURED_SIZES
+                    if number < len(sizes) and kind not in self._refused:
+                        self._try(kind, job, sizes[number], Path(scratch), ends)
+        return self._tried, self._refused
+
+    def _warm_up(self, scratch: Path) -> None:
+        """What a process does once (loading libraries, the first step) is no rate of any kind."""
+        try:
+            self._took(next(iter(self._jobs.values())), (4, 2, 1), scratch)
+        except Exception:
+            return  # It is told of where it is tried in earnest.
+
+    def _try(self, kind: str, job: StudyJob, size: tuple[int, int, int], scratch: Path, ends: float) -> None:
+        """One more sample of a kind, if it is expected to fit into the time."""
+        before = self._tried.get(kind, [])
+        terms = _terms(job, size)
+        expected = float(np.dot(terms, fitted(job.kind, before))) if before else 0.0
+        if time.monotonic() + expected > ends:
+            if not before:
+                self._refused[kind] = f"not tried: the {self._seconds:g} seconds for trying were over"
+            return
+        try:
+            seconds = self._took(job, size, scratch)
+        except Exception as error:
+            # A plug-in may raise anything, and what it raises here it will raise in the run.
+            self._refused[kind] = f"trying it failed: {error_line(error, 200)}"
+            self._tried.pop(kind, None)
+            return
+        self._tried.setdefault(kind, []).append(Sample(terms=terms, seconds=seconds))
+
+    def _took(self, job: StudyJob, size: tuple[int, int, int], scratch: Path) -> float:
+        """Do a small job of the same kind; core seconds that it took (the caller has set one thread)."""
+        from workbench import _study_work
+
+        payload = job.payload
+        if isinstance(payload, Training):
+            return self._train(_small(payload, size), scratch)
+        if not payload.trainings:
+            raise InputError("it cannot be prepared")
+        small = [_small(training, size) for training in payload.trainings]
+        name = canonical(plain(small[0]))
+        if name not in self._trained:
+            self._train(small[0], scratch)
+        inputs = {str(run): self._trained[name] for run in range(len(small))}
+        measuring = replace(
+            payload,
+            trainings=tuple(small),
+            keys=tuple(f"{self._trained[name]} {run}" for run in range(len(small))),
+            setup=_small(replace(small[0], setup=payload.setup), size).setup,
+        )
+        return _process_seconds(
+            lambda: _study_work.measure(measuring, inputs, _new_folder(scratch), _unheard)
+        )
+
+    def _train(self, training: Training, scratch: Path) -> float:
+        """Train a small subject and keep it, for the measurings that follow."""
+        from workbench import _study_work
+
+        folder = _new_folder(scratch)
+        seconds = _process_seconds(lambda: _study_work.train(training, {}, folder, _unheard))
+        self._trained[canonical(plain(training))] = folder
+        return seconds
+
+
+def _terms(job: StudyJob, size: tuple[int, int, int]) -> tuple[float, ...]:
+    """As `workbench._cost_model.terms`, of a size that is no experiment's."""
+    members, batch_size, steps = size
+    if job.kind is JobKind.MEASURING:
+        return (1.0, 2.0 * members * max(1, len(job.needs)))
+    return (1.0, float(members), float(steps * batch_size), float(steps))
+
+
+def _small(training: Training, size: tuple[int, int, int]) -> Training:
+    members, batch_size, steps = size
+    setup = replace(
+        training.setup,
+        candidates=2 * members,
+        steps=steps,
+        sampling_probability=batch_size / members,
+    )
+    return replace(training, setup=setup)
+
+
+def _process_seconds(work: Callable[[], object]) -> float:
+    """Core seconds of this process, > 0; what else the machine does is not counted."""
+    started = time.process_time()
+    work()
+    return max(time.process_time() - started, 1e-6)
+
+
+def _new_folder(scratch: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=scratch))
+
+
+def _unheard(done: int, total: int) -> None:
+    """Nobody watches the progress of a probe."""

@@ -1,0 +1,220 @@
+"""What a study will cost before it runs, from what earlier jobs of the same kind took.
+
+A kind is all that decides the speed: training or measuring, mechanism, model, adapter, optimizer, corpus, and
+for a measuring the attack. Within a kind the seconds of a job are taken to be
+
+    training:   a + b N + c E N + d T        (N members, E epochs, T steps)
+    measuring:  a + b n                      (n records read, by the target and by every shadow)
+
+with coefficients >= 0, fitted to relative errors by least absolute deviations. Where records are too few to
+tell the coefficients apart, their proportions are those of one model on one machine, and the records decide
+the scale alone (`workbench._cost_model`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+
+from workbench._cost_model import Sample, Samples, fitted, kind_of, kind_text, terms, terms_of
+from workbench.experiments import Status, Study
+from workbench.store import Store
+from workbench.study_jobs import JobKind, StudyJob, jobs_of
+
+MOST_RECORDS = 600
+"""Records that are read; their keys are hashes, so the first ones are a fair sample."""
+
+PROBE_SECONDS = 20.0
+"""Wall time after which `probe` tries nothing more."""
+
+
+class Remaining(Protocol):
+    """What is still to be done (`workbench.study_jobs.Pending`)."""
+
+    @property
+    def trainings(self) -> Sequence[StudyJob]:
+        """Trainings, each once."""
+
+    @property
+    def measurings(self) -> Sequence[StudyJob]:
+        """Measurings, each once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KindCost:
+    """Jobs of one kind, and what they cost together.
+
+    Attributes:
+        name: `"training of dp_sgd on tiny_gpt2"`.
+        jobs: How many are to be done.
+        core_seconds: Of all of them; None where nothing comparable was ever run.
+        measured_from: Number of jobs, earlier or tried, that this comes from.
+        is_probed: They were tried for this estimate, and are no records of earlier runs.
+    """
+
+    name: str
+    jobs: int
+    core_seconds: float | None
+    measured_from: int
+    is_probed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostEstimate:
+    """What a study will cost.
+
+    Attributes:
+        core_seconds: Of all jobs whose kind is known.
+        per_kind: Kinds of jobs, in the order of the study.
+        unknown: What is not in `core_seconds`, and why, a line a kind.
+        measured_from: Records of earlier runs that it comes from.
+        is_probed: At least one kind was tried on this machine for it.
+        job_seconds: Core seconds by the job's key; jobs of unknown kinds are left out.
+        longest_chain_seconds: The longest training and a measuring that waits for it.
+    """
+
+    core_seconds: float
+    per_kind: tuple[KindCost, ...]
+    unknown: tuple[str, ...]
+    measured_from: int
+    is_probed: bool = False
+    job_seconds: Mapping[str, float] = field(default_factory=dict)
+    longest_chain_seconds: float = 0.0
+
+    def wall_seconds(self, workers: int) -> float:
+        """Time until the last job of a known kind ends, with one core for each of `workers` (0 counts as 1).
+
+        Work is spread evenly, but no job is split and no measuring starts before its training ends.
+        """
+        return max(self.core_seconds / max(1, workers), self.longest_chain_seconds)
+
+
+def estimate(study: Study, store: Store, pending: Remaining) -> CostEstimate:
+    """What the jobs that are still to be done will cost, from the store's records.
+
+    Args:
+        study: The study.
+        store: Its store; records of other studies count where their jobs are of the same kinds.
+        pending: What is to be done, of this study.
+    """
+    del study  # The jobs say all that counts.
+    jobs = (*pending.trainings, *pending.measurings)
+    return _estimated(jobs, _recorded(store, {kind_of(job) for job in jobs}), {})
+
+
+def probe(study: Study, store: Store | None = None, pending: Remaining | None = None) -> CostEstimate:
+    """The same, after a few steps of every kind of which there is no record, on this machine.
+
+    Takes about `PROBE_SECONDS` at most; kinds that it does not come to are unknown. Writes no record.
+
+    Args:
+        study: The study.
+        store: Where records may be; None for none.
+        pending: What is to be done; None for all of the study.
+    """
+    from workbench._cost_probe import Probe
+
+    jobs = _all_jobs(study) if pending is None else (*pending.trainings, *pending.measurings)
+    known = _recorded(store, {kind_of(job) for job in jobs}) if store is not None else {}
+    tried, refused = Probe([job for job in jobs if kind_of(job) not in known], PROBE_SECONDS).run()
+    return _estimated(jobs, known, tried, refused)
+
+
+def _all_jobs(study: Study) -> tuple[StudyJob, ...]:
+    """All jobs of a study, each once."""
+    found: dict[str, StudyJob] = {}
+    for experiment in study.experiments:
+        jobs = jobs_of(experiment)
+        if jobs.refusal is None:
+            found.update({job.key: job for job in (*jobs.trainings, jobs.measuring)})
+    return tuple(found.values())
+
+
+def _recorded(store: Store, kinds: set[str]) -> Samples:
+    """What jobs of these kinds took, by kind."""
+    found: Samples = {}
+    for _, record in islice(store.records(), MOST_RECORDS):
+        sample = _sample(record)
+        if sample is not None and sample[0] in kinds:
+            found.setdefault(sample[0], []).append(sample[1])
+    return found
+
+
+def _sample(record: Mapping[str, Any]) -> tuple[str, Sample] | None:
+    """Kind, terms and seconds of a job that succeeded; None for any other record."""
+    try:
+        if record["status"] != Status.DONE:
+            return None
+        kind = JobKind(str(record["job"]["kind"]).removeprefix("study "))
+        experiment = record["experiment"]
+        own = terms(kind, experiment, max(1, len(record["job"].get("trainings", ()))))
+        seconds = float(record["cost"]["seconds"])
+        return (kind_text(kind, experiment), Sample(terms=own, seconds=seconds)) if seconds > 0 else None
+    except (KeyError, TypeError, ValueError):  # An audit's record, which may lie in the same store.
+        return None
+
+
+def _estimated(
+    jobs: Sequence[StudyJob],
+    known: Samples,
+    tried: Samples,
+    refused: Mapping[str, str] | None = None,
+) -> CostEstimate:
+    by_kind: dict[str, list[StudyJob]] = {}
+    for job in jobs:
+        by_kind.setdefault(kind_of(job), []).append(job)
+    job_seconds: dict[str, float] = {}
+    per_kind = []
+    unknown = []
+    for kind, of_kind in by_kind.items():
+        samples = known.get(kind) or tried.get(kind) or []
+        name = _name(of_kind[0])
+        total = None
+        if samples:
+            rates = fitted(of_kind[0].kind, samples)
+            own = {job.key: float(np.dot(terms_of(job), rates)) for job in of_kind}
+            job_seconds |= own
+            total = math.fsum(own.values())
+        else:
+            why = (refused or {}).get(kind, "nothing comparable was run yet")
+            unknown.append(f"{len(of_kind)} x {name}: {why}")
+        per_kind.append(
+            KindCost(
+                name=name,
+                jobs=len(of_kind),
+                core_seconds=total,
+                measured_from=len(samples),
+                is_probed=bool(samples) and kind not in known,
+            )
+        )
+    return CostEstimate(
+        core_seconds=math.fsum(job_seconds.values()),
+        per_kind=tuple(per_kind),
+        unknown=tuple(unknown),
+        measured_from=sum(len(known.get(kind, ())) for kind in by_kind),
+        is_probed=any(one.is_probed for one in per_kind),
+        job_seconds=job_seconds,
+        longest_chain_seconds=_longest_chain(jobs, job_seconds),
+    )
+
+
+def _name(job: StudyJob) -> str:
+    """What a reader calls a kind."""
+    experiment = job.experiment
+    attack = f" by {experiment.attack}" if job.kind is JobKind.MEASURING else ""
+    adapter = f" with {experiment.adapter}" if experiment.adapter != "full" else ""
+    return f"{job.kind} of {experiment.mechanism} on {experiment.model}{adapter}{attack}"
+
+
+def _longest_chain(jobs: Sequence[StudyJob], seconds: Mapping[str, float]) -> float:
+    """The longest job, or measuring after the longest training that it waits for."""
+    chains = (
+        seconds.get(job.key, 0.0) + max((seconds.get(key, 0.0) for key in job.needs), default=0.0)
+        for job in jobs
+    )
+    return max(chains, default=0.0)
