@@ -126,14 +126,14 @@ Listener = Callable[[Event], None]
 class Backend(Protocol):
     """Does tasks somewhere; a context manager that `close`s at its end.
 
-    Every submitted task ends in exactly one `Finished` or `Failed`, unless the backend is closed first. With a
-    listener, `Started`, `Stepped` and `Notice` go to it and `wait` returns `Finished` and `Failed` alone;
+    Every submitted task ends in exactly one `Finished` or `Failed`, unless the backend is closed first. With
+    a listener, `Started`, `Stepped` and `Notice` go to it and `wait` returns `Finished` and `Failed` alone;
     without one, `wait` returns them all, in their order.
     """
 
     @property
     def capacity(self) -> int:
-        """How many tasks are wanted in flight; changes as workers come and go, and may be 0 for a time."""
+        """How many tasks are wanted in flight; changes as workers come and go, and is at least 1."""
         ...
 
     def submit(self, task: Task) -> None:
@@ -153,7 +153,7 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up what is under way, and leave no process and no scratch folder behind. May be called twice."""
+        """Give up what is under way; leave no process and no scratch folder. May be called twice."""
         ...
 
     def __enter__(self) -> Self:
@@ -197,7 +197,7 @@ def perform(
 
     Args:
         work, payload, inputs, scratch, progress: See `Work`.
-        here: The work runs in the user's own process, where a `KeyboardInterrupt` is the user's, and is raised.
+        here: The work runs in the user's own process, where a `KeyboardInterrupt` is the user's own.
     """
     started = time.perf_counter()
     try:
@@ -260,7 +260,7 @@ def throttled(report: StepProgress, clock: Callable[[], float] = time.monotonic)
 
 
 class Delivery:
-    """Hands events out by the contract of `Backend`: live ones to the listener, the rest to `wait`'s caller."""
+    """Hands events out as `Backend` promises: live ones to the listener, the rest to `wait`'s caller."""
 
     def __init__(self, listener: Listener | None) -> None:
         self._listener = listener

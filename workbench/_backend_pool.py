@@ -1,9 +1,7 @@
 """Tasks on a pool of processes of this machine.
 
-Each worker is a `ProcessPoolExecutor` of one process: when a process dies its executor breaks with the one task
-that it had, so that no task is blamed, or lost, for another's crash. Yet a death may still be the machine's
-fault, above all that of a full memory; hence a task is tried again beside the others, then alone, and has
-failed only when it killed its worker alone too.
+Each worker is a `ProcessPoolExecutor` of one process: when a process dies, its executor breaks with the one
+task that it had, and no task is lost, or blamed, for another's crash.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import queue
 import signal
 import threading
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -44,10 +41,9 @@ from workbench._backend_parts import (
     remove_folder,
     throttled,
 )
+from workbench._backend_queue import TaskQueue
 from workbench.errors import InconclusiveError
-
-DEATHS_BESIDE_OTHERS = 2
-"""A task that took part in so many deaths runs alone the next time."""
+from workbench.one_line import one_line
 
 DEATHS_AT_START = 3
 """So many workers in a row that die before they take a task end the run: no task is to blame."""
@@ -120,7 +116,7 @@ _Message = tuple[int, int, int] | tuple[int, Future[Outcome]]
 
 
 class _Worker:
-    """One worker under its stable name; its process is started when there is work, and again after a death."""
+    """One worker under its stable name; its process starts when there is work, and again after a death."""
 
     def __init__(self, name: str, inbox: queue.SimpleQueue[_Message]) -> None:
         self.name = name
@@ -209,11 +205,9 @@ class PoolBackend:
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._idle = [_Worker(f"worker {number}", self._inbox) for number in range(size, 0, -1)]
         self._workers = tuple(self._idle)
-        self._waiting: deque[Task] = deque()
-        self._suspects: deque[Task] = deque()
+        self._tasks = TaskQueue()
         self._runs: dict[int, _Run] = {}
         self._attempts = itertools.count(1)
-        self._deaths: Counter[str] = Counter()
         self._deaths_at_start = 0
 
     @property
@@ -223,7 +217,7 @@ class PoolBackend:
 
     def submit(self, task: Task) -> None:
         """Take a task; it begins as soon as a process is free."""
-        self._waiting.append(task)
+        self._tasks.add(task)
         self._feed()
 
     def wait(self, timeout: float) -> list[Event]:
@@ -278,32 +272,21 @@ class PoolBackend:
                 raise InconclusiveError(
                     f"{DEATHS_AT_START} worker processes in a row died while they started ({how})"
                 )
-            self._waiting.appendleft(run.task)
+            self._tasks.put_back(run.task)
             return
         self._deaths_at_start = 0
         if not run.started:
             self._delivery.add(Started(run.task, run.worker.name))
-        self._deaths[run.task.id] += 1
-        deaths = self._deaths[run.task.id]
-        if run.alone:
+        if self._tasks.died(run.task, alone=run.alone):
+            deaths = self._tasks.deaths(run.task)
             message = f"{deaths} workers died with it, the last one while it ran alone ({how})"
             self._delivery.add(Failed(run.task, run.worker.name, WORKER_DIED, message))
-        elif deaths >= DEATHS_BESIDE_OTHERS:
-            self._suspects.append(run.task)
-        else:
-            self._waiting.appendleft(run.task)
 
     def _feed(self) -> None:
-        """Give tasks to idle workers; a suspect comes first, and has the machine to itself."""
-        while self._idle and not any(run.alone for run in self._runs.values()):
-            if self._suspects:
-                if self._runs:
-                    return
-                self._begin(self._suspects.popleft(), alone=True)
-            elif self._waiting:
-                self._begin(self._waiting.popleft(), alone=False)
-            else:
-                return
+        """Give tasks to idle workers."""
+        while self._idle and (found := self._tasks.take([run.alone for run in self._runs.values()])):
+            task, alone = found
+            self._begin(task, alone=alone)
 
     def _begin(self, task: Task, *, alone: bool) -> None:
         worker = self._idle[-1]
@@ -314,15 +297,18 @@ class PoolBackend:
             self._delivery.add(Failed(task, worker.name, *describe(error)))
             return
         attempt = next(self._attempts)
-        future = worker.submit(attempt, packed, dict(task.inputs), folder)
+        try:
+            future = worker.submit(attempt, packed, dict(task.inputs), folder)
+        except OSError as error:
+            remove_folder(folder)
+            raise InconclusiveError(f"cannot start a worker process: {one_line(str(error))}") from error
         self._idle.pop()
         self._runs[attempt] = _Run(task, worker, folder, alone)
         future.add_done_callback(lambda ended: self._inbox.put((attempt, ended)))
 
     def close(self) -> None:
         """Kill the processes, wait for their end, and remove the folders of what was under way."""
-        self._waiting.clear()
-        self._suspects.clear()
+        self._tasks.clear()
         runs, self._runs = self._runs, {}
         for worker in self._workers:
             worker.discard()

@@ -1,13 +1,14 @@
 """Where tasks run: in this process, on a process pool, or on a Dask cluster, behind one protocol.
 
-The same pure work function runs everywhere and its result is the same everywhere; only the caller writes to a
-store. A task that raises, exits, returns nonsense or kills its worker ends in a `Failed`, and the others go on.
+The same pure work function runs everywhere and its result is the same everywhere; only the caller writes to
+a store. A task that raises, exits, returns nonsense or kills its worker ends in a `Failed`; the others go on.
 
 >>> import tempfile
 >>> def twice(payload, inputs, scratch, progress):
 ...     return {"number": 2 * payload}
 >>> with tempfile.TemporaryDirectory() as place:
-...     with make_backend(workers=0, scheduler=None, scratch=lambda: Path(tempfile.mkdtemp(dir=place))) as backend:
+...     scratch = lambda: Path(tempfile.mkdtemp(dir=place))
+...     with make_backend(workers=0, scheduler=None, scratch=scratch) as backend:
 ...         backend.submit(Task(id="one", work=twice, payload=21))
 ...         backend.wait(1.0)[-1].result
 {'number': 42}
