@@ -28,6 +28,7 @@ _BASE = (
     "text.tick{font-size:11.5px;fill:#454d56}text.axis,text.row{fill:#454d56}"
     "text.strong{font-weight:700;fill:#1c2126}text.heading{font-size:13px;font-weight:700}"
     "text.title{font-size:15px;font-weight:700}text.caption{font-size:11px;fill:#333a41}"
+    "text.row,text.strong{paint-order:stroke;stroke:#ffffff;stroke-width:3px;stroke-linejoin:round}"
     ".grid{stroke:#dedbd3;fill:none}.frame{fill:none;stroke:#a9a7a0}"
 )
 

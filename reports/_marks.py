@@ -65,7 +65,11 @@ def _outline(shape: str, x: float, y: float, size: float) -> str:
 
 
 def swatch(key: FigureKey) -> Markup:
-    """The picture of a legend's entry, 28 by 12 pixels, as the content of an `<svg>` or `<g>`."""
+    """The picture of a legend's entry, 28 by 12 pixels, as the content of an `<svg>` or `<g>`.
+
+    Shapes are a marker's name (on its line; alone after `only `), `line`, `area`, `plain area`, `whisker`,
+    `small` and `bar`.
+    """
     css = escape(key.css)
     if key.shape == "area":
         return Markup('<rect class="cloud {}" x="1" y="1" width="26" height="10"/>').format(css)
@@ -73,6 +77,8 @@ def swatch(key: FigureKey) -> Markup:
         return Markup('<rect class="{}" x="1" y="1" width="26" height="10"/>').format(css)
     if key.shape == "whisker":
         return Markup('<path class="whisker {}" d="M2 6H26M2 2.5V9.5M26 2.5V9.5"/>').format(css)
+    if key.shape == "small":
+        return Markup('<circle class="small {}" cx="14" cy="6" r="3"/>').format(css)
     if key.shape == "bar":
         return Markup('<path class="middle" d="M14 0V12"/>')
     line = "" if key.shape.startswith("only ") else f'<path class="trace {css}" d="M0 6H28"/>'

@@ -20,13 +20,15 @@ def interval_ends(value: Value) -> tuple[float, float] | None:
     return None if math.isnan(ends[0]) or math.isnan(ends[1]) else ends
 
 
-def shown_value(value: Value | None) -> str:
-    """A value with its spread, in words."""
+def shown_value(value: Value | None, digits: int = 4) -> str:
+    """A value with its spread, in words, at `digits` significant digits."""
     if value is None or math.isnan(value.estimate):
         return "no value"
     ends = interval_ends(value)
-    text = number(value.estimate)
-    return text if ends is None else f"{text} ({number(ends[0])} to {number(ends[1])})"
+    text = number(value.estimate, digits)
+    if ends is None:
+        return text
+    return f"{text} ({number(ends[0], digits)} to {number(ends[1], digits)})"
 
 
 def counted(values: Iterable[tuple[str, Value]]) -> str:
@@ -39,6 +41,8 @@ def counted(values: Iterable[tuple[str, Value]]) -> str:
         return "the number of replicates is not stated"
     if len(every) == 1:
         return f"n = {every.pop()} each"
+    if len(counts) == 1:
+        return f"n = {_range_of(every)}"
     return "; ".join(f"n = {_range_of(found)} for {label}" for label, found in counts.items())
 
 
