@@ -1,9 +1,9 @@
 """Which numbers of members and non-members could print DP-Weights' attack metrics.
 
 With m members and n non-members, recall is a multiple of 1/m, accuracy of 1/(m + n), and ROC AUC of
-1/(2 m n). So are differences between two models; a median of 28 of them is a multiple of half that, a mean absolute
-difference of 1/28 of it, and a mean squared one of 1/28 of its square (the test of granularity known as
-GRIM). What coarse groups could print, groups that are a multiple of them could print too, so that large
+1/(2 m n). So are differences between two models; a median of 28 of them is a multiple of half that, a mean
+absolute difference of 1/28 of it, and a mean squared one of 1/28 of its square (the test of granularity known
+as GRIM). What coarse groups could print, groups that are a multiple of them could print too, so that large
 groups are never excluded; what can be said of them is how unlikely it is that they print coarse numbers
 alone.
 """

@@ -2,8 +2,8 @@
 
 With x and y the two models' values over the n = 28 epsilons, s the sample standard deviation and r Pearson's
 correlation: MSE = (mean x - mean y)^2 + (s_x^2 + s_y^2 - 2 r s_x s_y) (n - 1) / n; R^2 = 1 - MSE over
-s_x^2 (n - 1) / n (the first model is taken for the truth); RMSE^2 = MSE; MAE <= RMSE. The fine-tuned model has
-no epsilon: s_y = 0.
+s_x^2 (n - 1) / n (the first model is taken for the truth); RMSE^2 = MSE; MAE <= RMSE. The fine-tuned
+model has no epsilon: s_y = 0.
 """
 
 from __future__ import annotations

@@ -10,6 +10,17 @@ from workbench.published import PublishedPaper, PublishedTable
 METRICS = ("perplexity_member", "perplexity_non_member", "roc_auc", "accuracy", "precision", "recall", "f1")
 """The columns of Tables 1 and 2; registered names of the metrics of an outcome."""
 
+METRIC_WORDS = {
+    "perplexity_member": "member perplexity",
+    "perplexity_non_member": "non-member perplexity",
+    "roc_auc": "ROC AUC",
+    "accuracy": "accuracy",
+    "precision": "precision",
+    "recall": "recall",
+    "f1": "F1 score",
+}
+"""Metrics in a sentence."""
+
 SECURITY_METRICS = METRICS[2:]
 """Those of the membership attack, all in [0, 1]."""
 

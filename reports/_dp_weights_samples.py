@@ -1,0 +1,133 @@
+"""A study's outcomes as samples: a metric of a variant, by seed, setting and epsilon.
+
+The fine-tuned model has no epsilon; as in the paper its value is set beside every epsilon. That makes no
+further replicates: the unit of every sample is the study's unit of replication.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from workbench.experiments import Outcome, Status, StudyResults
+from workbench.reports._dp_weights_layout import FINE_TUNED, GRIDS, SECURITY_METRICS
+from workbench.reports.statistics import Sample
+
+MARGIN_SHARE = 0.1
+"""Perplexities count as alike within this share of the fine-tuned model's: about 0.1 nats a token."""
+
+MARGIN_ATTACK = 0.05
+"""Attack metrics in [0, 1] count as alike within this much: a tenth of what a coin reaches."""
+
+Place = tuple[int, float | None, str | int]
+"""Value of the varied field, epsilon (None without a budget), seed."""
+
+
+class Measured:
+    """Metrics of all done outcomes of the two grids, by group, variant and place."""
+
+    def __init__(self, results: StudyResults) -> None:
+        """Sort the outcomes.
+
+        Args:
+            results: Of a study with the groups and variants of `_dp_weights_layout`; others are ignored.
+        """
+        self.unit = results.study.replication
+        self.variants = list(dict.fromkeys(one.experiment.variant for one in results.outcomes))
+        self._metrics: dict[tuple[str, str], dict[Place, Mapping[str, float]]] = {}
+        self._epsilons: dict[str, list[float]] = {}
+        self._values: dict[str, list[int]] = {}
+        self.outcomes: dict[str, list[Outcome]] = {group: [] for group in GRIDS}
+        for outcome in results.outcomes:
+            group = outcome.experiment.group
+            if group in GRIDS:
+                self.outcomes[group].append(outcome)
+                self._keep(outcome, group)
+
+    def _keep(self, outcome: Outcome, group: str) -> None:
+        experiment = outcome.experiment
+        value = int(getattr(experiment, GRIDS[group].field))
+        values, epsilons = self._values.setdefault(group, []), self._epsilons.setdefault(group, [])
+        if value not in values:
+            values.append(value)
+        if experiment.epsilon is not None and experiment.epsilon not in epsilons:
+            epsilons.append(experiment.epsilon)
+        if outcome.status is Status.DONE:
+            place = (value, experiment.epsilon, getattr(experiment, self.unit))
+            self._metrics.setdefault((group, experiment.variant), {})[place] = outcome.metrics
+
+    def values(self, group: str) -> list[int]:
+        """Settings of the varied field, ascending."""
+        return sorted(self._values.get(group, []))
+
+    def epsilons(self, group: str) -> list[float]:
+        """All epsilons of a group, ascending."""
+        return sorted(self._epsilons.get(group, []))
+
+    def sample(
+        self,
+        group: str,
+        variant: str,
+        metric: str,
+        *,
+        values: Sequence[int] | None = None,
+        epsilons: Sequence[float] | None = None,
+    ) -> Sample | None:
+        """A metric as a sample whose units are seeds and whose cells are (setting, epsilon).
+
+        Args:
+            group: A key of `GRIDS`.
+            variant: Name of the mechanism in tables.
+            metric: Name of an outcome's metric.
+            values: Settings of the varied field; None for all.
+            epsilons: None for all.
+
+        Returns:
+            None where nothing of it is done and finite.
+        """
+        wanted = self.values(group) if values is None else list(values)
+        budgets = self.epsilons(group) if epsilons is None else list(epsilons)
+        numbers, units, cells = [], [], []
+        for (value, epsilon, seed), metrics in sorted(
+            self._metrics.get((group, variant), {}).items(), key=_order
+        ):
+            number = float(metrics.get(metric, math.nan))
+            if value not in wanted or not math.isfinite(number):
+                continue
+            for budget in budgets if epsilon is None else [epsilon]:
+                if budget in budgets:
+                    numbers.append(number)
+                    units.append(seed)
+                    cells.append((value, budget))
+        return Sample(np.array(numbers), tuple(units), self.unit, tuple(cells)) if numbers else None
+
+    def unusable(self, group: str, variant: str, metric: str, values: Sequence[int] | None = None) -> int:
+        """How many experiments lack a finite value of a metric: failed, missing, or not finite."""
+        return sum(
+            outcome.status is not Status.DONE or not math.isfinite(outcome.metrics.get(metric, math.nan))
+            for outcome in self.outcomes[group]
+            if outcome.experiment.variant == variant
+            and (values is None or getattr(outcome.experiment, GRIDS[group].field) in values)
+        )
+
+    def margin(self, group: str, metric: str, values: Sequence[int] | None = None) -> float | None:
+        """Within what two variants count as alike; None where the fine-tuned model's value is missing."""
+        if metric in SECURITY_METRICS:
+            return MARGIN_ATTACK
+        sample = self.sample(group, FINE_TUNED, metric, values=values)
+        return None if sample is None else MARGIN_SHARE * float(np.mean(sample.values))
+
+
+def margin_in_words() -> str:
+    """The margins and why they are what they are."""
+    return (
+        f"margins: {MARGIN_ATTACK:g} in the attack's metrics, a tenth of the 0.5 that guessing reaches, and "
+        f"{100 * MARGIN_SHARE:g} % of the fine-tuned model's perplexity, about 0.1 nats a token"
+    )
+
+
+def _order(item: tuple[Place, Mapping[str, float]]) -> tuple[int, float, str]:
+    (value, epsilon, seed), _ = item
+    return value, -1.0 if epsilon is None else epsilon, str(seed)
