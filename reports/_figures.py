@@ -18,6 +18,7 @@ from markupsafe import escape
 
 from workbench.errors import InputError
 from workbench.reports._marks import swatch
+from workbench.reports._page import printable
 from workbench.study_report import Figure, FigureKey
 
 _XMLNS = '<svg xmlns="http://www.w3.org/2000/svg" '
@@ -94,8 +95,8 @@ def make_figure(text: FigureText, panels: Sequence[Panel], legend: Sequence[Figu
         id=text.identifier,
         title=text.title,
         caption=text.caption,
-        svg=page,
-        standalone=_standalone(text, panels, legend),
+        svg=printable(page),
+        standalone=printable(_standalone(text, panels, legend)),
         legend=tuple(legend),
         place=text.place,
     )

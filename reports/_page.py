@@ -8,13 +8,21 @@ from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-_UNPRINTABLE = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "\ufffd")
-"""Control characters, which HTML forbids."""
+_UNPRINTABLE = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160), 0xFFFE, 0xFFFF), "\ufffd")
+"""Control characters, which HTML and XML forbid."""
 
 
 def source(name: str) -> str:
     """The text of a template."""
     return (files("workbench.reports") / "templates" / name).read_text(encoding="utf-8")
+
+
+def printable(markup: str) -> str:
+    """The markup without what HTML and XML forbid: control characters, and halves of surrogate pairs.
+
+    A lone surrogate in somebody's string is legal JSON, and no file could hold it.
+    """
+    return markup.translate(_UNPRINTABLE).encode("utf-8", "replace").decode("utf-8")
 
 
 def rendered(name: str, context: Mapping[str, Any]) -> str:
@@ -26,6 +34,4 @@ def rendered(name: str, context: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page = environment.get_template(name).render(context)
-    # A lone surrogate in somebody's string is legal JSON, and no file could hold it.
-    return page.translate(_UNPRINTABLE).encode("utf-8", "replace").decode("utf-8")
+    return printable(environment.get_template(name).render(context))

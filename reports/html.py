@@ -7,26 +7,17 @@ forbids the rest. Equal records give equal bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
-
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from workbench.errors import InputError
 from workbench.interfaces import JSON
 from workbench.registry import register
 from workbench.reports._numbers import number, percent, real
+from workbench.reports._page import rendered
 from workbench.reports._view import allowed_views, cost_pairs, subject_view, verdict_view
 from workbench.reports._words import HARDWARE, SYMBOLS
 
 SCHEMA = 1
-
-_UNPRINTABLE = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "\ufffd")
-"""Control characters, which HTML forbids."""
-
-
-def _source(name: str) -> str:
-    return (files("workbench.reports") / "templates" / name).read_text(encoding="utf-8")
 
 
 @register("report", "html")
@@ -48,16 +39,7 @@ def html(*, report: Mapping[str, JSON]) -> str:
         context = _context(report)
     except KeyError as error:
         raise InputError(f"report lacks the field {error}") from error
-    environment = Environment(
-        autoescape=True,
-        loader=FunctionLoader(_source),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("audit.html.j2").render(context)
-    # A lone surrogate in a user's string is legal JSON, and no file could hold it.
-    return page.translate(_UNPRINTABLE).encode("utf-8", "replace").decode("utf-8")
+    return rendered("audit.html.j2", context)
 
 
 def _context(report: Mapping[str, JSON]) -> dict[str, Any]:

@@ -5,15 +5,14 @@ to take "outward" for "better" where it is not; to overlook that each axis has a
 a mean for a fact. So nothing is filled, each axis prints its range and which way is better, every mark has
 the whisker of its spread, and the caption says the rest. A missing value is a gap, never a zero.
 
-    Figures 3 to 7 of DP-Weights and figures 2 to 4 of FERRET are radar charts; these are their redrawing.
+Source: figures 3 to 7 of DP-Weights and figures 2 to 4 of FERRET are radar charts; these redraw their kind.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from markupsafe import escape
 
@@ -27,152 +26,18 @@ from workbench.reports._figures import (
     wrapped,
 )
 from workbench.reports._marks import MARKERS, checked_series_count, marker, series_css, series_key
-from workbench.reports._numbers import number
-from workbench.reports._spread import counted, interval_ends, shown_value
-from workbench.study_report import Figure, FigureKey, Value
+from workbench.reports._radar_axes import Axis, Better, fitted_axis
+from workbench.reports._radar_words import RadarPanel, Series, caption, in_words
+from workbench.reports._spread import interval_ends
+from workbench.study_report import Figure, FigureKey
+
+__all__ = ["Axis", "Better", "RadarPanel", "Series", "fitted_axis", "radar", "radars"]
 
 MOST_AXES = 9
 _WIDTH = 480.0
 _INNER, _OUTER = 22.0, 118.0
 _RINGS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _LINE = 16.5
-_LOG_FROM = 20.0
-"""A positive quantity whose largest value is this many times its smallest gets a logarithmic axis."""
-
-
-class Better(StrEnum):
-    """Which way is better on an axis."""
-
-    HIGHER = "higher"
-    LOWER = "lower"
-    NEITHER = "neither"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Axis:
-    """One axis of a radar chart.
-
-    Attributes:
-        name: `"perplexity, members"`.
-        centre, rim: Values at the innermost and the outermost ring; different, and both > 0 where `log`.
-        better: Which values are better, as the figure's author judges; drawn as a word.
-        unit: `"nats"`; empty for a pure number.
-        log: Equal distances are equal ratios.
-    """
-
-    name: str
-    centre: float
-    rim: float
-    better: Better
-    unit: str = ""
-    log: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the range."""
-        if not (math.isfinite(self.centre) and math.isfinite(self.rim)) or self.centre == self.rim:
-            raise InputError(
-                f"centre and rim must be finite and differ, got {self.centre}, {self.rim} for {self.name!r}"
-            )
-        if self.log and min(self.centre, self.rim) <= 0:
-            raise InputError(
-                f"a logarithmic axis needs positive ends, got {self.centre}, {self.rim} for {self.name!r}"
-            )
-
-    @property
-    def outward_is_better(self) -> bool | None:
-        """Whether values grow better towards the rim; None where neither way is better."""
-        if self.better is Better.NEITHER:
-            return None
-        return (self.rim > self.centre) is (self.better is Better.HIGHER)
-
-    def share(self, value: float) -> float:
-        """Where a value lies between centre (0) and rim (1); outside [0, 1] where it is off the axis."""
-        if self.log:
-            if value <= 0:
-                return -math.inf if self.rim > self.centre else math.inf
-            return math.log(value / self.centre) / math.log(self.rim / self.centre)
-        return (value - self.centre) / (self.rim - self.centre)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Series:
-    """One line of a radar chart: a value for each axis, None (or a NaN estimate) where there is none."""
-
-    label: str
-    values: tuple[Value | None, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RadarPanel:
-    """One of several radar charts on the same axes: `"epsilon 1 to 10"`."""
-
-    heading: str
-    series: tuple[Series, ...]
-
-
-def fitted_axis(
-    name: str,
-    values: Iterable[Value | None],
-    better: Better,
-    *,
-    unit: str = "",
-    log: bool | None = None,
-    bounds: tuple[float, float] = (-math.inf, math.inf),
-) -> Axis:
-    """An axis that holds all values with their spreads, its ends round numbers, the better end outward.
-
-    Args:
-        name: Of the axis.
-        values: All values that will be drawn on it, in every panel.
-        better: Decides which end is the rim; `NEITHER` puts the larger one there.
-        unit: See `Axis`.
-        log: None decides: logarithmic where all is positive and the largest is 20 times the smallest.
-        bounds: The quantity's own limits, such as (0, 1), which the ends will not exceed.
-
-    Raises:
-        InputError: there is no finite value, or a logarithmic axis is asked for values that are not positive.
-    """
-    ends = [end for value in values if value is not None for end in _finite_ends(value)]
-    if not ends:
-        raise InputError(f"axis {name!r} has no finite value to fit")
-    low, high = min(ends), max(ends)
-    if log and low <= 0:
-        raise InputError(f"a logarithmic axis needs positive values, got {low:g} for {name!r}")
-    logarithmic = log if log is not None else low > 0 and high / low >= _LOG_FROM
-    low, high = _round_log(low, high) if logarithmic else _round_linear(low, high)
-    low, high = max(low, bounds[0]), min(high, bounds[1])
-    if better is Better.LOWER:
-        low, high = high, low
-    return Axis(name=name, centre=low, rim=high, better=better, unit=unit, log=logarithmic)
-
-
-def _finite_ends(value: Value) -> list[float]:
-    if not math.isfinite(value.estimate):
-        return []
-    return [value.estimate, *(end for end in interval_ends(value) or () if math.isfinite(end))]
-
-
-def _round_linear(low: float, high: float) -> tuple[float, float]:
-    length = (high - low) or abs(high) or 1.0
-    power = 10.0 ** math.floor(math.log10(length / 4.0))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= length / 4.0 * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    if first == last:
-        first, last = first - 1, last + 1
-    return round(first * step, 12), round(last * step, 12)
-
-
-def _round_log(low: float, high: float) -> tuple[float, float]:
-    def floor(value: float) -> float:
-        power = 10.0 ** math.floor(math.log10(value))
-        return max(power * factor for factor in (1.0, 2.0, 5.0) if power * factor <= value * (1 + 1e-9))
-
-    def ceiling(value: float) -> float:
-        power = 10.0 ** math.floor(math.log10(value))
-        return min(power * factor for factor in (1.0, 2.0, 5.0, 10.0) if power * factor >= value * (1 - 1e-9))
-
-    lower, upper = floor(low), ceiling(high)
-    return (lower / 2, upper * 2) if lower == upper else (lower, upper)
 
 
 def radar(
@@ -232,7 +97,7 @@ def radars(
                 f"{identifier}-{place_}" if several else identifier,
                 (_WIDTH, layout.height),
                 f"{title}: {panel.heading}" if panel.heading else title,
-                _in_words(axes, panel),
+                in_words(axes, panel),
                 _drawing(layout, axes, panel, labels),
             ),
             width=_WIDTH,
@@ -245,8 +110,8 @@ def radars(
         *(series_key(index, label) for index, label in enumerate(labels)),
         FigureKey(css="series-6", label=f"whisker: {spread}", shape="whisker"),
     ]
-    caption = _caption(axes, panels, spread, note)
-    text = FigureText(identifier=identifier, title=title, caption=caption, place=place)
+    words = caption(axes, panels, spread, note)
+    text = FigureText(identifier=identifier, title=title, caption=words, place=place)
     return make_figure(text, drawn, legend)
 
 
@@ -355,22 +220,12 @@ def _whisker(layout: _Layout, axis: Axis, spot: tuple[int, float], ends: tuple[f
     place, aside = spot
     angle = 2.0 * math.pi * place / layout.count
     across = 4.2 * math.cos(angle), 4.2 * math.sin(angle)
-    shares = [axis.share(end) for end in ends]
-    (x0, y0), (x1, y1) = (layout.spot(place, share, aside) for share in shares)
+    (x0, y0), (x1, y1) = (layout.spot(place, axis.share(end), aside) for end in ends)
     path = f"M{x0:.1f} {y0:.1f}L{x1:.1f} {y1:.1f}"
-    for share, (x, y) in zip(shares, ((x0, y0), (x1, y1)), strict=True):
-        if _on_axis(share):
+    for end, (x, y) in zip(ends, ((x0, y0), (x1, y1)), strict=True):
+        if axis.holds(end):
             path += f"M{x - across[0]:.1f} {y - across[1]:.1f}L{x + across[0]:.1f} {y + across[1]:.1f}"
     return path
-
-
-def _on_axis(share: float) -> bool:
-    return -1e-9 <= share <= 1.0 + 1e-9
-
-
-def _range(axis: Axis) -> str:
-    unit = f" {axis.unit}" if axis.unit else ""
-    return f"{number(axis.centre)} → {number(axis.rim)}{unit}"
 
 
 def _label_lines(axis: Axis) -> list[tuple[str, str]]:
@@ -379,7 +234,7 @@ def _label_lines(axis: Axis) -> list[tuple[str, str]]:
     if len(name) > 2:
         name = [name[0], f"{name[1][:11]}…"]
     lines = [(line, "strong") for line in name]
-    lines += [(line, "tick") for line in wrapped(_range(axis), 112.0, 13.5)]
+    lines += [(line, "tick") for line in wrapped(axis.range_text, 112.0, 13.5)]
     if axis.log:
         lines.append(("log scale", "tick"))
     lines.append((_direction(axis), "strong" if axis.outward_is_better is False else "tick"))
@@ -411,85 +266,3 @@ def _direction(axis: Axis) -> str:
     if axis.outward_is_better:
         return f"{axis.better} is better"
     return "inward is better"
-
-
-def _in_words(axes: Sequence[Axis], panel: RadarPanel) -> str:
-    """All values, for those who do not see the drawing."""
-    sentences = []
-    for one in panel.series:
-        values = (f"{axis.name} {shown_value(value)}" for axis, value in zip(axes, one.values, strict=True))
-        sentences.append(f"{one.label}: {'; '.join(values)}.")
-    return " ".join(sentences)
-
-
-def _caption(axes: Sequence[Axis], panels: Sequence[RadarPanel], spread: str, note: str) -> str:
-    values = [(one.label, value) for panel in panels for one in panel.series for value in one.values if value]
-    parts = [note] if note else []
-    parts.append(f"Whiskers: {spread}; {counted(values)}.")
-    bare = sum(math.isfinite(value.estimate) and interval_ends(value) is None for _, value in values)
-    if bare:
-        parts.append(f"{bare} of the {len(values)} marks have no spread, and so no whisker.")
-    parts.append(f"Axes, from the innermost ring to the rim: {'; '.join(map(_axis_words, axes))}.")
-    parts.append(_sense(axes))
-    missing = _missing(axes, panels)
-    if missing:
-        parts.append(f"No value, so a gap: {'; '.join(missing)}.")
-    parts += _off_axis(axes, panels)
-    parts.append(
-        "Lines only lead the eye from mark to mark: neither the enclosed area nor the shape means anything, "
-        "for both change with the order and the ranges of the axes."
-    )
-    return " ".join(parts)
-
-
-def _axis_words(axis: Axis) -> str:
-    log = ", logarithmic" if axis.log else ""
-    better = "neither way is better" if axis.better is Better.NEITHER else f"{axis.better} is better"
-    return f"{axis.name}, {_range(axis).replace('→', 'to')}{log}, {better}"
-
-
-def _sense(axes: Sequence[Axis]) -> str:
-    against = [axis.name for axis in axes if axis.outward_is_better is False]
-    neutral = [axis.name for axis in axes if axis.outward_is_better is None]
-    exceptions = []
-    if against:
-        exceptions.append(f"inward is better on {', '.join(against)}")
-    if neutral:
-        exceptions.append(f"neither way is better on {', '.join(neutral)}")
-    if not exceptions:
-        return "Outward is better on every axis."
-    if len(against) + len(neutral) == len(axes):
-        return f"Mind the direction: {' and '.join(exceptions)}."
-    return f"Outward is better, but {' and '.join(exceptions)}."
-
-
-def _places(axes: Sequence[Axis], panels: Sequence[RadarPanel]) -> Iterable[tuple[str, Axis, Value | None]]:
-    for panel in panels:
-        prefix = f"{panel.heading}, " if panel.heading else ""
-        for one in panel.series:
-            for axis, value in zip(axes, one.values, strict=True):
-                yield f"{prefix}{one.label} on {axis.name}", axis, value
-
-
-def _missing(axes: Sequence[Axis], panels: Sequence[RadarPanel]) -> list[str]:
-    words = []
-    for where, _, value in _places(axes, panels):
-        if value is None or math.isnan(value.estimate):
-            words.append(where)
-        elif math.isinf(value.estimate):
-            words.append(f"{where} (not finite)")
-    return words
-
-
-def _off_axis(axes: Sequence[Axis], panels: Sequence[RadarPanel]) -> list[str]:
-    marks, cut = [], 0
-    for where, axis, value in _places(axes, panels):
-        if value is None or not math.isfinite(value.estimate):
-            continue
-        if not _on_axis(axis.share(value.estimate)):
-            marks.append(f"{where} ({number(value.estimate)})")
-        cut += any(not _on_axis(axis.share(end)) for end in interval_ends(value) or ())
-    words = [f"Beyond its axis, and drawn at the end: {'; '.join(marks)}."] if marks else []
-    if cut:
-        words.append(f"Whiskers cut at the end of an axis, and there without a cap: {cut}.")
-    return words
