@@ -52,6 +52,7 @@ from workbench._backend_parts import (
     Task,
     conclude,
     describe,
+    pack,
     remove_folder,
 )
 from workbench._backend_queue import TaskQueue
@@ -211,8 +212,9 @@ class DaskBackend:
 
     def _send(self, task: Task, worker: str, *, alone: bool) -> None:
         try:
+            packed = pack(task)
             contents = {path: read_folder(path) for path in self._unsent(task)}
-        except OSError as error:
+        except Exception as error:  # no folder, or a call that cannot be pickled
             self._delivery.add(Failed(task, _label(worker), *describe(error)))
             return
         attempt = next(self._attempts)
@@ -224,7 +226,7 @@ class DaskBackend:
                 attempt,
                 self._topic,
                 about()["workbench"],
-                (task.work, task.payload),
+                packed,
                 tuple(task.inputs),
                 *(self._inputs[path][0] for path in self._paths(task)),
                 key=f"workbench-{uuid.uuid4().hex}",
@@ -234,9 +236,6 @@ class DaskBackend:
         except (OSError, TimeoutError):  # the worker left just now
             self._lost(task)
             self._refresh()
-            return
-        except Exception as error:  # the call cannot be pickled
-            self._delivery.add(Failed(task, _label(worker), *describe(error)))
             return
         self._runs[attempt] = _Run(task, worker, future, alone)
         self._client.loop.add_callback(self._collect, attempt, future)
@@ -299,7 +298,7 @@ class DaskBackend:
             if self._client.status != "running":
                 raise self._scheduler_lost()
             self._lost(run.task)
-        elif isinstance(ended, BaseException):  # the worker could not unpack the call
+        elif isinstance(ended, BaseException):  # Dask itself failed, for want of memory perhaps
             self._delivery.add(Failed(run.task, _label(run.worker), *describe(ended)))
         else:
             worker, outcome = ended

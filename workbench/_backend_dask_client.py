@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import queue
 import socket
+import threading
 import time
 import warnings
 from typing import Any
@@ -75,8 +77,6 @@ def connect(address: str, seconds: float) -> Any:
     Raises:
         InputError: nobody answers in time, or it is no Dask scheduler.
     """
-    from distributed import Client
-
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -87,12 +87,27 @@ def connect(address: str, seconds: float) -> Any:
                 why = error.strerror or one_line(str(error))
                 raise InputError(f"scheduler {address} did not answer in {seconds:g} s: {why}") from error
             time.sleep(min(0.2, seconds))
+    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=lambda: found.put(_client(address, seconds)), daemon=True).start()
+    try:
+        client = found.get(timeout=seconds)
+    except queue.Empty:
+        client = None
+    if client is None or isinstance(client, Exception):
+        raise InputError(f"scheduler {address} does not answer as a Dask scheduler does") from client
+    return client
+
+
+def _client(address: str, seconds: float) -> Any:
+    """A client, or why there is none; it waits for ever for a server that never greets."""
+    from distributed import Client
+
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about versions, which are compared here, by worker
+            warnings.simplefilter("ignore")  # about versions, which `compare` judges
             return Client(address, timeout=max(1.0, seconds), set_as_default=False, name="workbench")
     except Exception as error:
-        raise InputError(f"scheduler {address} is not a Dask scheduler that answers") from error
+        return error
 
 
 def is_gone(answer: object) -> bool:

@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from workbench import __version__
-from workbench._backend_parts import Outcome, Work, describe, perform, throttled
+from workbench._backend_parts import Outcome, describe, perform_packed
 from workbench.store import SCHEMA
 
 FolderBytes = dict[str, bytes]
@@ -78,7 +77,7 @@ def run_on_worker(
     attempt: int,
     topic: str,
     expected: str,
-    call: tuple[Work, Any],
+    packed: bytes,
     names: Sequence[str],
     *folders: FolderBytes,
 ) -> tuple[str, Outcome]:
@@ -88,7 +87,7 @@ def run_on_worker(
         attempt: Number that the parent knows this run by.
         topic: Where steps are told.
         expected: The parent's `about()["workbench"]`.
-        call: The work function and its payload.
+        packed: The work function and its payload.
         names: Names of the input folders.
         folders: Their files.
 
@@ -114,7 +113,7 @@ def run_on_worker(
                     write_folder(files, folder)
                 scratch = Path(place, "scratch")
                 scratch.mkdir()
-                outcome = perform(*call, inputs, scratch, throttled(tell))
+                outcome = perform_packed(packed, inputs, scratch, tell)
                 if outcome.result is not None:
                     outcome = replace(outcome, files=read_folder(scratch))
         except Exception as error:  # the worker's own disk

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -212,6 +213,27 @@ def perform(
         kind, message = describe(error)
         return Outcome(kind=kind, message=message, seconds=time.perf_counter() - started)
     return Outcome(result=form, seconds=time.perf_counter() - started)
+
+
+def pack(task: Task) -> bytes:
+    """The task's call, for another process.
+
+    Raises:
+        Exception: it cannot be pickled; of which kind depends on what it holds.
+    """
+    return pickle.dumps((task.work, task.payload))
+
+
+def perform_packed(
+    packed: bytes, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress
+) -> Outcome:
+    """As `perform`, in a worker; a call that cannot be unpacked there is the task's failure."""
+    try:
+        work, payload = pickle.loads(packed)  # noqa: S301 - from the parent's memory, never from a disk
+    except Exception as error:
+        kind, message = describe(error)
+        return Outcome(kind=kind, message=message)
+    return perform(work, payload, inputs, scratch, throttled(progress))
 
 
 def describe(error: BaseException) -> tuple[str, str]:

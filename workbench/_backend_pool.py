@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import pickle
 import queue
 import signal
 import threading
@@ -37,9 +36,9 @@ from workbench._backend_parts import (
     Task,
     conclude,
     describe,
-    perform,
+    pack,
+    perform_packed,
     remove_folder,
-    throttled,
 )
 from workbench._backend_queue import TaskQueue
 from workbench.errors import InconclusiveError
@@ -72,16 +71,9 @@ def _tell(attempt: int, done: int, total: int) -> None:
 
 
 def run(attempt: int, packed: bytes, inputs: Mapping[str, Path], scratch: Path) -> Outcome:
-    """Do one task in a worker.
-
-    The call comes packed, because an executor whose worker cannot unpack a call is broken by it.
-    """
+    """Do one task in a worker; it comes packed, for a call that cannot be unpacked breaks an executor."""
     _tell(attempt, _ANNOUNCED, _ANNOUNCED)
-    try:
-        work, payload = pickle.loads(packed)  # noqa: S301 - from the parent's memory, never from a disk
-    except Exception as error:
-        return Outcome(kind=type(error).__name__, message=describe(error)[1])
-    return perform(work, payload, inputs, scratch, throttled(lambda done, total: _tell(attempt, done, total)))
+    return perform_packed(packed, inputs, scratch, lambda done, total: _tell(attempt, done, total))
 
 
 # In the parent
@@ -291,7 +283,7 @@ class PoolBackend:
     def _begin(self, task: Task, *, alone: bool) -> None:
         worker = self._idle[-1]
         try:
-            packed = pickle.dumps((task.work, task.payload))
+            packed = pack(task)
             folder = self._scratch()
         except Exception as error:
             self._delivery.add(Failed(task, worker.name, *describe(error)))
