@@ -358,6 +358,8 @@ def _check_lists(file: StudyFile, used: set[str], profile: Profile | None = None
 def _check_without(file: StudyFile, variant: Variant) -> None:
     """A variant can do without an axis that one of its groups has, or without a fixed budget."""
     groups = [group for group in file.groups.values() if variant in variants_of(file, group)]
+    if not groups:
+        raise InputError("no group has this variant")
     axes = {name for group in groups for name in group.axes}
     layers = [file.base, *(one.base for one in file.profiles.values()), *(group.fields for group in groups)]
     if any("epsilon" in layer for layer in layers):

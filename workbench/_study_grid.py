@@ -236,7 +236,8 @@ def _require_used(file: StudyFile, profile_name: str | None, unused: set[tuple[s
         if not unused:
             return
         if other != profile_name:
-            unused = unused - _matched_under(file, other)
+            with place(f"profile {other!r}"):
+                unused = unused - _matched_under(file, other)
     for group, number in sorted(unused):
         table = file.groups[group].exclude[number]
         told = ", ".join(f"{name} = {shown(value)}" for name, value in table.items())

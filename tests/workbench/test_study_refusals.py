@@ -248,6 +248,10 @@ REFUSALS = {
         varied('[variant."DP"]', '[variant."DP"]\nseed = 3'),
         "group 'both': seed is an axis here, and variant 'DP' sets it",
     ),
+    "idle variant": (
+        varied('name = "both"', 'name = "both"\nvariants = ["DP"]'),
+        "variant 'Fine-tuned': no group has this variant",
+    ),
     "without": (
         varied('["epsilon"]', '["epsilon", "members"]'),
         "variant 'Fine-tuned': without 'members': no group of this variant has that axis",
