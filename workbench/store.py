@@ -234,10 +234,18 @@ class Store:
         content = plain(record)
         text = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
         wrapped = b"".join((_HEAD, hashlib.sha256(text).hexdigest().encode(), _MIDDLE, text, _TAIL))
+        written: Path | None = None
         try:
-            write_atomically(self._records / f"{key}.json", wrapped.decode())
-        except InputError as error:
-            raise self._failure(error.__cause__ or error) from error
+            written = self._own() / f"{key}.json"
+            with written.open("wb") as file:
+                file.write(wrapped)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(written, self._records / written.name)
+        except OSError as error:
+            if written is not None:
+                written.unlink(missing_ok=True)
+            raise self._failure(error) from error
         return dict(content)
 
     def records(self) -> Iterator[tuple[str, dict[str, JSON]]]:
@@ -274,9 +282,7 @@ class Store:
             StoreError: it cannot be made.
         """
         try:
-            if self._own_scratch is None:
-                self._own_scratch = _OwnScratch(self._scratch)
-            return Path(tempfile.mkdtemp(dir=self._own_scratch.folder))
+            return Path(tempfile.mkdtemp(dir=self._own()))
         except OSError as error:
             raise self._failure(error) from error
 
@@ -308,19 +314,22 @@ class Store:
         return place
 
     def sweep(self) -> None:
-        """Remove what dead parents left behind; what living ones are filling or writing stays."""
+        """Remove what dead parents left behind; what living ones are filling stays."""
         for path in self._scratch.iterdir():
             if _is_abandoned(path):
                 shutil.rmtree(path, ignore_errors=True)
-        for path in self._records.glob(".*"):  # Records that were being written.
-            if _is_stale(path):
-                path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Remove this parent's own scratch; it comes back if it is needed again."""
         if self._own_scratch is not None:
             self._own_scratch.close()
             self._own_scratch = None
+
+    def _own(self) -> Path:
+        """The folder on the store's disk that this parent alone writes to, until it moves things on."""
+        if self._own_scratch is None:
+            self._own_scratch = _OwnScratch(self._scratch)
+        return self._own_scratch.folder
 
     def _failure(self, error: BaseException) -> StoreError:
         reason = (error.strerror if isinstance(error, OSError) else None) or error

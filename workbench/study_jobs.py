@@ -271,7 +271,7 @@ class _Keyed:
         return isinstance(other, _Keyed) and self.text == other.text
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=16384)
 def _reads_budget(keyed: _Keyed) -> bool:
     """False where the mechanism promises nothing, with the budget as without one: then no weight hangs on it.
 

@@ -9,6 +9,7 @@ or kills its worker is recorded as failed and the rest goes on; a store that can
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections import Counter, deque
@@ -287,7 +288,8 @@ class _Run:
         job = self._under_way.pop(event.task.id)
         if isinstance(event, Failed):
             if event.kind == DISK_FULL:
-                raise StoreError(f"cannot write to store {self._store.folder}: {event.message}")
+                reason = re.sub(r"^\[Errno \d+\] ", "", event.message)
+                raise StoreError(f"cannot write to store {self._store.folder}: {reason}")
             self._fail(job, event)
             return
         if job.kind is JobKind.TRAINING:

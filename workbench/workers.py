@@ -201,7 +201,9 @@ def prepare(setup: TrainingSetup) -> tuple[tuple[Record, ...], Insertions]:
                     f"attack {name!r} wants another canary in record {record.id!r} than the others"
                 )
         gradient_canary = insertions.gradient_canary or gradient_canary
-    candidates = tuple(replaced.get(record.id, record) for record in corpus.records)
+    candidates = corpus.records
+    if replaced:
+        candidates = tuple(replaced.get(record.id, record) for record in corpus.records)
     return candidates, Insertions(replaced=tuple(replaced.values()), gradient_canary=gradient_canary)
 
 
