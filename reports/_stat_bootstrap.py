@@ -13,7 +13,7 @@ from workbench.reports._stat_sample import Sample, matched, spreads
 from workbench.reports._stat_tests import checked_confidence, too_few
 
 LEAST_UNITS = {"percentile": 10, "BCa": 10}
-"""With fewer units a method is refused: at 5 normal units either covers the mean 0.80 of the time, not 0.95."""
+"""With fewer units a method is refused: at 5 normal units both cover the mean 80 % of the time, not 95 %."""
 
 
 def bootstrap(

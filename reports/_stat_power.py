@@ -14,8 +14,8 @@ def power_of_t(effect: float, counts: tuple[int, ...], *, confidence: float = 0.
     """Probability that a two-sided t test of this size finds a true standardised difference.
 
     t² of the test is non-central F with 1 and n - 1 (or n - 2) degrees of freedom (scipy.special.ncfdtr).
-    statsmodels' power classes use the non-central t, which is NaN at 2 units for many effects; where theirs
-    is finite, both agree.
+    statsmodels' power classes use the non-central t, which is NaN for many effects (2 units, or a power near
+    1); where theirs is finite, both agree.
 
     Args:
         effect: True difference over the SD: of the differences (paired), or within a side (independent).
