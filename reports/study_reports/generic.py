@@ -12,6 +12,7 @@ from workbench.errors import InputError
 from workbench.experiments import Status, StudyResults
 from workbench.published import PublishedPaper
 from workbench.registry import register
+from workbench.reports._generic_figures import figures_of
 from workbench.reports._stat_results import counted
 from workbench.reports._study_groups import Group, axis_text, groups_of, row_sample, sides
 from workbench.reports.statistics import (
@@ -28,7 +29,7 @@ from workbench.reports.statistics import (
     value_of,
     welch_t,
 )
-from workbench.study_report import Cell, StudyReport, Table, Value
+from workbench.study_report import Cell, Figure, StudyReport, Table, Value
 
 COLUMNS = ("difference", "p", "p, adjusted", "detectable")
 """Columns of the comparisons; `"equivalence"` follows where a margin is given."""
@@ -65,13 +66,16 @@ def generic(
             for equivalence.
 
     Returns:
-        Two tables a group (one where it has a single variant), no findings.
+        Two tables a group (one where it has a single variant), a picture for each of its metrics, no
+        findings.
 
     Raises:
         InputError: a confidence, correction or margin that cannot be used, or a margin for an unknown metric.
     """
     stated = dict(margins or {})
     tables: list[Table] = []
+    figures: list[Figure] = []
+    undrawn: list[str] = []
     groups = groups_of(results)
     known = {metric for group in groups for metric in group.metrics}
     unknown = sorted(set(stated) - known)
@@ -82,14 +86,17 @@ def generic(
         tables.append(_means(group, name, confidence))
         if len(group.members) > 1 and group.metrics:
             tables.append(_comparisons(group, name, confidence, correction, stated))
+        pictures, note = figures_of(group, name, confidence)
+        figures += pictures
+        undrawn += [note] if note else []
     return StudyReport(
         name=results.study.name,
         title=results.study.title,
         profile=results.study.profile,
         tables=tuple(tables),
-        figures=(),
+        figures=tuple(figures),
         findings=(),
-        notes=(*results.study.notes, *_notes(results)),
+        notes=(*results.study.notes, *_notes(results), *undrawn),
     )
 
 

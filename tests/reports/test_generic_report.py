@@ -208,6 +208,35 @@ class TestComparisons:
             assert value.estimate == pytest.approx(50.0, abs=0.2)
 
 
+class TestFigures:
+    def test_lines_over_the_budget_with_the_baseline_level(self) -> None:
+        (figure,) = report(results(grid(), shifted)).figures
+        assert figure.id == "group-1-budgets-roc-auc"
+        assert [key.label for key in figure.legend][:3] == ["DP-SGD", "DP-Weights", "fine-tuned"]
+        assert "95 % t interval of the mean over seeds" in figure.caption
+
+    def test_every_seed_where_nothing_varies(self) -> None:
+        items = [experiment(variant, seed=seed) for variant in ("DP-SGD", "DP-Weights") for seed in range(3)]
+        (figure,) = report(results(items, shifted)).figures
+        assert "Each point is one seed" in figure.caption
+
+    def test_more_series_than_can_be_told_apart_are_not_drawn(self) -> None:
+        items = [
+            experiment(epsilon=epsilon, batch_size=batch_size)
+            for epsilon in (1.0, 4.0)
+            for batch_size in range(1, 10)
+        ]
+        made = report(results(items, noise))
+        assert made.figures == ()
+        assert any("9 series are too many for one picture" in note for note in made.notes)
+
+    def test_the_whole_report_can_be_written(self) -> None:
+        made = report(results(grid(), shifted), margins={"roc_auc": 0.5})
+        for table in made.tables:
+            for writer in ("table_markdown", "table_latex", "table_csv"):
+                assert "DP-Weights" in create("report", writer, table=table)
+
+
 class TestNotes:
     def test_failures_are_counted_and_named(self) -> None:
         found = results(grid(), shifted, failed=lambda item: item.seed == 0 and item.variant == "DP-SGD")

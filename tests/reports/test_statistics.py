@@ -84,7 +84,7 @@ def clustered(units: int, cells: int, rng: np.random.Generator) -> Sample:
 def with_moments(mean: float, sd: float, n: int = 28) -> FloatArray:
     """n values whose mean and SD (ddof = 1) are exactly these."""
     values = np.arange(n, dtype=np.float64)
-    return mean + sd * (values - values.mean()) / float(values.std(ddof=1))
+    return np.asarray(mean + sd * (values - values.mean()) / float(values.std(ddof=1)), dtype=np.float64)
 
 
 class TestWhatDPWeightsPrints:
@@ -219,7 +219,8 @@ class TestSample:
     def test_summaries_say_what_they_count(self) -> None:
         sample = Sample(np.array([1.0, 3.0, 5.0, 7.0]), (0, 0, 1, 1), "seed")
         over_units, over_all = summary(sample), summary_as_printed(sample)
-        assert (over_units.mean, over_units.sd, over_units.n) == (4.0, pytest.approx(math.sqrt(8.0)), 2)
+        assert (over_units.mean, over_units.n) == (4.0, 2)
+        assert over_units.sd == pytest.approx(math.sqrt(8.0))
         assert (over_all.mean, over_all.n, over_all.n_units) == (4.0, 4, 2)
         assert over_all.sd == pytest.approx(np.std([1, 3, 5, 7], ddof=1))
         assert (over_units.minimum, over_units.maximum) == (2.0, 6.0)
@@ -560,7 +561,8 @@ class TestByUnit:
     def test_values_for_tables(self) -> None:
         sample = seeds([1.0, 2.0, 4.0])
         value = value_of(mean_interval(sample))
-        assert (value.n, value.estimate) == (3, pytest.approx(7.0 / 3.0))
+        assert value.n == 3
+        assert value.estimate == pytest.approx(7.0 / 3.0)
         assert value.spread == pytest.approx(np.std([1, 2, 4], ddof=1))
         none = value_of(paired_t(seeds([1.0]), seeds([2.0])))
         assert math.isnan(none.estimate)
