@@ -146,7 +146,7 @@ def findings_of(table: Table, findings: Sequence[ReplicationFinding]) -> list[Re
 
 def _usual_count(cells: Sequence[Cell]) -> int | None:
     counts = Counter(cell.ours.n for cell in cells if cell.ours is not None and cell.ours.n is not None)
-    return min(counts, key=lambda n: (-counts[n], n)) if counts else None
+    return min(counts, key=lambda n: (-counts[n], -n)) if counts else None
 
 
 def _line(kind: str, table: Table, row: Sequence[Cell], reasons: dict[str, int], usual: int | None) -> Line:

@@ -8,6 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from workbench.published import PublishedCell
+from workbench.reports import charts, radar
+from workbench.study_report import (
+    Cell,
+    Figure,
+    Replication,
+    ReplicationFinding,
+    StudyReport,
+    Table,
+    Value,
+)
+
 Record = dict[str, Any]
 
 SENTENCES = {
@@ -183,3 +195,138 @@ def scores_report(kind: str = "NOT_REFUTED", *, n: int = 500, shift: float = 0.5
 def records() -> dict[str, Callable[..., Record]]:
     """Builders of records: `full(kind)` and `scores(kind, n=, shift=)`."""
     return {"full": full_report, "scores": scores_report}
+
+
+HOSTILE = (
+    "<script>document.title = 'struck'</script><img src=x onerror=\"document.title = 'struck'\">&{{ 1 }}"
+)
+STUDY_COLUMNS = (
+    "Perplex. (Mem.)",
+    "Perplex. (Non-Mem.)",
+    "ROC AUC",
+    "Accuracy",
+    "Prec.",
+    "Recall",
+    "F1 Score",
+)
+
+
+def study_table(number: int, *, rows: int, hostile: str, generator: np.random.Generator) -> Table:
+    """Seeded numbers in the form of DP-Weights' Tables 3 to 10; some places are blank."""
+    lines = []
+    for row in range(rows):
+        for model in ("dp_model", "non_dp_model"):
+            cells = []
+            for place, column in enumerate(STUDY_COLUMNS):
+                true = float(generator.uniform(2.0, 9.0) if place < 2 else generator.uniform(0.4, 1.0))
+                ours = true + float(generator.normal(scale=0.1))
+                paper = PublishedCell(
+                    paper="dp_weights",
+                    table=f"table-{number}",
+                    row=(str(row + 1), model),
+                    column=column,
+                    printed=f"{true:.2f} ± 0.05",
+                    value=round(true, 2),
+                    decimals=2,
+                    spread=0.05,
+                )
+                value = Value(estimate=ours, lower=ours - 0.1, upper=ours + 0.1, spread=0.04, n=3)
+                difference = Value(estimate=ours - true, lower=ours - true - 0.1, upper=ours - true + 0.1)
+                if (row + place) % 11 == 3:
+                    cells.append(Cell(paper=paper, why_blank=f"diverged to NaN {hostile}"))
+                elif (row + place) % 13 == 5:
+                    cells.append(Cell(ours=value, why_blank="the paper prints nan"))
+                else:
+                    cells.append(Cell(paper=paper, ours=value, difference=difference))
+            lines.append(((str(row + 1), model + hostile), tuple(cells)))
+    return Table(
+        id=f"table-{number}",
+        title=f"Results, number {number} {hostile}".strip(),
+        place=f"Table {number} (section 8.2)",
+        row_headers=("epsilon", "model"),
+        columns=STUDY_COLUMNS,
+        rows=tuple(lines),
+        notes=("Unit of replication: the seed. " + hostile,),
+        decimals=dict.fromkeys(STUDY_COLUMNS, 2),
+    )
+
+
+def study_figures(hostile: str, generator: np.random.Generator) -> tuple[Figure, ...]:
+    """One figure of each kind."""
+
+    def values(count: int) -> tuple[Value, ...]:
+        estimates = generator.uniform(0.4, 1.0, size=count)
+        return tuple(
+            Value(estimate=float(e), lower=float(e) - 0.05, upper=float(e) + 0.05, n=3) for e in estimates
+        )
+
+    spread = "95 % t interval over seeds"
+    names = [
+        "perplexity, members",
+        "perplexity, non-members",
+        "ROC AUC",
+        "accuracy",
+        "precision",
+        "recall",
+        "F1",
+    ]
+    axes = [
+        radar.Axis(name=name + hostile[:8], centre=1.1, rim=0.3, better=radar.Better.LOWER) for name in names
+    ]
+    labels = [f"DP-SGD{hostile}", "DP-Weights", "fine-tuned"]
+    series = tuple(radar.Series(label=label, values=values(7)) for label in labels)
+    panels = [radar.RadarPanel(heading=f"epsilon {low} to {10 * low}", series=series) for low in (1, 10, 100)]
+    lines = [charts.Line(label=label, x=tuple(map(float, range(1, 9))), values=values(8)) for label in labels]
+    scales = charts.Scales(x_name="epsilon", y_name="ROC AUC")
+    groups = [charts.Group(label=label, values=tuple(generator.normal(size=30).tolist())) for label in labels]
+    rows = [charts.ForestRow(label=f"batch size {n}, {labels[0]}", difference=values(1)[0]) for n in (5, 10)]
+    members = generator.random(400) < 0.5
+    scores = generator.normal(size=400) + members
+    subject = charts.RocSubject(
+        label=labels[0], scores=tuple(scores.tolist()), included=tuple(members.tolist())
+    )
+    return (
+        radar.radar("figure-3", f"All epsilons {hostile}", axes, series, spread=spread, place="Figure 3"),
+        radar.radars("figure-7", "By range of epsilon", axes, panels, spread=spread, place="Figures 4 to 6"),
+        charts.line_chart("lines", "ROC AUC against epsilon", lines, scales, spread=spread),
+        charts.strip_chart("strip", "ROC AUC of all", groups, x_name="ROC AUC", unit="one seed"),
+        charts.forest_chart("forest", "Differences", rows, x_name="difference", spread=spread, margin=0.1),
+        charts.roc_chart("roc", "ROC", [subject]),
+    )
+
+
+def study_report(*, tables: int = 2, rows: int = 2, hostile: bool = False) -> StudyReport:
+    """A report with findings of all outcomes, contradictions, tables and figures; numbers are seeded."""
+    generator = np.random.default_rng(11)
+    text = HOSTILE if hostile else ""
+    findings = tuple(
+        ReplicationFinding(
+            id=f"claim-{place}{text}",
+            place="section 4.3.1",
+            statement=f"Conclusion {place}: the two are similar. {text}",
+            tables=(f"table-{place + 1}",),
+            outcome=outcome,
+            test=f"TOST over seeds, level 0.05. {text}",
+            figures=f"difference 0.1 [−0.2, 0.4], n = 3 {text}",
+            paper_contradicts=f"Its Table 2. {text}" if place == 0 else "",
+        )
+        for place, outcome in enumerate(Replication)
+    )
+    return StudyReport(
+        name="dp_weights",
+        title=f"DP-Weights, regenerated {text}".strip(),
+        profile="quick",
+        tables=tuple(
+            study_table(number + 1, rows=rows, hostile=text, generator=generator) for number in range(tables)
+        ),
+        figures=study_figures(text, generator),
+        findings=findings,
+        inconsistencies=(f"Tables 5 and 8 print the same numbers. {text}",),
+        notes=(f"A stand-in corpus was used. {text}",),
+    )
+
+
+@pytest.fixture
+def study() -> Callable[..., StudyReport]:
+    """Builder of study reports: `study(tables=, rows=, hostile=)`."""
+    return study_report
