@@ -90,6 +90,16 @@ def profiles(name_or_path: str) -> list[str]:
     return list(file.profiles)
 
 
+def title(name_or_path: str) -> str:
+    """A study's title; like `profiles` it looks no mechanism or attack up, which would import frameworks.
+
+    Raises:
+        InputError: there is no such study, or its file is unusable.
+    """
+    _, file, _ = _read(name_or_path)
+    return file.title
+
+
 def load_study(name_or_path: str, *, profile: str | None = None) -> Study:
     """Read a study, check all that it says, and expand it.
 
