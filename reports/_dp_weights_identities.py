@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 
 from workbench.published import PublishedPaper, PublishedTable
 from workbench.reports._dp_weights_layout import (
@@ -149,6 +150,7 @@ def wilcoxon_counts(statistic: float, p_values: Interval, most: int = EPSILONS) 
     return counts
 
 
+@cache
 def _exact_p(statistic: float, n: int) -> float | None:
     """Two-sided p-value of a whole rank sum without ties: 2 P(W <= statistic), at most 1."""
     if statistic != int(statistic):
@@ -171,26 +173,18 @@ def _moment_identities(table: PublishedTable, means: PublishedTable, setting: st
             r = Interval(0.0, 0.0) if math.isnan(correlation.value) else Interval.of(correlation)
             noise = _variance_of_difference(spread, other_spread, r).times(POPULATION)
             expected = (mean - other_mean).squared + noise
-            mse = Interval.of(printed(table, ("MSE", metric), column)[0], floor=0.0)
-            yield (
-                ""
-                if expected.meets(mse)
-                else (
-                    f"{where}: MSE {_show(expected)} from the means and deviations, {mse.lower:.4g} to "
-                    f"{mse.upper:.4g} printed"
-                )
-            )
-            r_squared = Interval.of(printed(table, ("R² score", metric), column)[0])
+            shown = printed(table, ("MSE", metric), column)[0]
+            mse = Interval.of(shown, floor=0.0)
+            text = f"{where}: MSE {shown.value:g} printed, {_show(expected)} from the means and deviations"
+            yield "" if expected.meets(mse) else text
             variance = spread.squared.times(POPULATION)
             from_mse = Interval(
                 1.0 - (mse.upper / variance.lower if variance.lower > 0 else math.inf),
                 1.0 - mse.lower / variance.upper,
             )
-            yield (
-                ""
-                if from_mse.meets(r_squared)
-                else (f"{where}: R² {_show(from_mse)} from the MSE, {_show(r_squared)} printed")
-            )
+            shown = printed(table, ("R² score", metric), column)[0]
+            text = f"{where}: R² {shown.value:g} printed, {_show(from_mse)} from the MSE"
+            yield "" if from_mse.meets(Interval.of(shown)) else text
         for column, model in zip(COMPARISONS, (DP_SGD, DP_WEIGHTS), strict=False):
             fits = _variation_fits(table, means, setting, (column, model, metric))
             yield "" if fits else f"{metric}: coefficient of variation of {model}"

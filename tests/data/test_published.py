@@ -1,0 +1,345 @@
+"""The printed numbers of DP-Weights: transcribed cell by cell, and what contradicts itself among them.
+
+Golden cells are read from the paper (Zagardo 2024); the places are named beside them.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.errors import InputError
+from workbench.published import (
+    PrintedNumber,
+    PublishedPaper,
+    parse_published,
+    printed_numbers,
+    published,
+)
+from workbench.reports import _dp_weights_group_sizes as sizes
+from workbench.reports import _dp_weights_identities as identities
+from workbench.reports import _dp_weights_t_tests as t_tests
+from workbench.reports._dp_weights_layout import COMPARISONS, GRIDS, METRICS, detail_tables
+from workbench.reports._dp_weights_paper import checks, composition_check, inconsistencies, repeated_setting
+from workbench.reports._published_checks import Interval, repeated_tables
+
+PAPER = published("dp_weights")
+
+GOLDEN = [
+    ("table-1", ("5", "dp_model"), "perplexity_member", "2.79 ± 0.96"),
+    ("table-1", ("5", "fine_tuned_model"), "precision", "0.91 ± 0.00"),
+    ("table-1", ("100", "non_dp_model"), "f1", "0.45 ± 0.10"),
+    ("table-2", ("1", "dp_model"), "perplexity_member", "32.62 ± 15.91"),
+    ("table-2", ("20", "non_dp_model"), "perplexity_non_member", "13.11 ± 5.52"),
+    ("table-2", ("20", "fine_tuned_model"), "roc_auc", "0.86 ± 0.00"),
+    ("table-3", ("RMSE", "perplexity_member"), "DP vs DP-Weights", "12.505"),
+    ("table-3", ("Wilcoxon test", "perplexity_member"), "DP vs DP-Weights", "12.0, 5.215e - 07"),
+    ("table-3", ("Pearson correlation", "f1"), "DP-Weights vs Fine-Tuned", "nan"),
+    ("table-4", ("Wilcoxon test", "recall"), "DP vs DP-Weights", "49.0, 0.0107"),
+    ("table-6", ("R² score", "precision"), "DP vs Fine-Tuned", "-0.0002"),
+    ("table-7", ("R² score", "perplexity_non_member"), "DP vs DP-Weights", "-95.737"),
+    ("table-8", ("Wilcoxon test", "perplexity_non_member"), "DP vs Fine-Tuned", "192.0, 0.813923"),
+    ("table-9", ("Wilcoxon test", "roc_auc"), "DP vs DP-Weights", "61.0, 0.0007162"),
+    ("table-10", ("Wilcoxon test", "f1"), "DP-Weights vs Fine-Tuned", "82.0, 0.051"),
+    ("section-4.3", ("roc_auc", "DP-Weights vs Fine-Tuned"), "95% confidence interval", "(-0.10, -0.001)"),
+    (
+        "section-4.3",
+        ("perplexity_non_member", "DP-Weights vs Fine-Tuned"),
+        t_tests.STATISTIC,
+        "16.13, 3.00e-39",
+    ),
+    ("section-4.4", ("f1", "DP-Weights vs Fine-Tuned"), t_tests.STATISTIC, "-3.840, 0.000160"),
+    ("section-4.1", ("maximum",), "violation rate", "0.000000"),
+    ("section-4.2", ("composed epsilon",), "value", "191.94103648752323"),
+]
+
+
+def with_cell(table: str, row: tuple[str, ...], column: str, printed: str) -> PublishedPaper:
+    """The paper with one cell printed otherwise."""
+    numbers = printed_numbers(printed)
+    tables = []
+    for one in PAPER.tables:
+        cells = tuple(
+            replace(cell, printed=printed, value=numbers[0].value, decimals=numbers[0].decimals)
+            if (one.id, cell.row, cell.column) == (table, row, column)
+            else cell
+            for cell in one.cells
+        )
+        tables.append(replace(one, cells=cells))
+    return replace(PAPER, tables=tuple(tables))
+
+
+@pytest.mark.parametrize(("table", "row", "column", "printed"), GOLDEN)
+def test_golden_cells(table: str, row: tuple[str, ...], column: str, printed: str) -> None:
+    cell = PAPER.table(table).cell(row, column)
+    assert cell is not None
+    assert cell.printed == printed
+    assert cell.table == table
+
+
+def test_every_table_is_whole() -> None:
+    # Tables 1 and 2: 4 settings, 3 models, 7 metrics; 3 to 10: 9 measures of 7 metrics for 3 pairs of models.
+    counts = {table.id: len(table.cells) for table in PAPER.tables}
+    assert counts["table-1"] == counts["table-2"] == 84
+    assert [counts[f"table-{number}"] for number in range(3, 11)] == [189] * 8
+    # 7 metrics, 3 pairs; statistic with p-value, interval, words.
+    assert counts["section-4.3"] == counts["section-4.4"] == 63
+    for table, _, _ in detail_tables(PAPER):
+        assert Counter(cell.column for cell in table.cells) == dict.fromkeys(COMPARISONS, 63)
+        assert Counter(cell.row[1] for cell in table.cells) == dict.fromkeys(METRICS, 27)
+
+
+def test_fields_of_cells() -> None:
+    mean = PAPER.table("table-1").cell(("5", "dp_model"), "perplexity_member")
+    assert mean is not None
+    assert (mean.value, mean.spread, mean.decimals, mean.p_value) == (2.79, 0.96, 2, None)
+    test = PAPER.table("table-3").cell(("Wilcoxon test", "perplexity_member"), "DP vs DP-Weights")
+    assert test is not None
+    assert (test.value, test.p_value) == (12.0, 5.215e-7)
+    interval = PAPER.table("section-4.3").cell(("roc_auc", "DP-Weights vs Fine-Tuned"), t_tests.INTERVAL)
+    assert interval is not None
+    assert (interval.lower, interval.upper, interval.decimals) == (-0.10, -0.001, 2)
+    assert interval.value == pytest.approx(-0.0505)
+    assert all(table.seeds is None for table in PAPER.tables), "the paper says nowhere how many trainings"
+
+
+def test_claims_name_known_things() -> None:
+    assert len(PAPER.claims) > 30
+    for claim in PAPER.claims:
+        assert claim.place
+        assert claim.tables
+        assert set(claim.parameters["groups"]) <= set(GRIDS)
+        assert set(claim.parameters["metrics"]) <= set(METRICS)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("2.79 ± 0.96", [(2.79, 2), (0.96, 2)]),
+        ("1.685e-16", [(1.685e-16, 19)]),
+        ("12.0, 5.215e - 07", [(12.0, 1), (5.215e-7, 10)]),
+        ("(-1.65, 1.28)", [(-1.65, 2), (1.28, 2)]),
+        ("0.5 [0.4, 0.61]", [(0.5, 1), (0.4, 1), (0.61, 2)]),
+        ("1000", [(1000.0, 0)]),
+    ],
+)
+def test_printed_numbers(text: str, numbers: list[tuple[float, int]]) -> None:
+    assert [(one.value, one.decimals) for one in printed_numbers(text)] == numbers
+
+
+@given(st.integers(-(10**6), 10**6), st.integers(0, 6))
+def test_a_number_lies_within_its_own_rounding(units: int, decimals: int) -> None:
+    text = f"{units / 10**decimals:.{decimals}f}"
+    (number,) = printed_numbers(text)
+    assert number.decimals == decimals
+    assert abs(number.value - units / 10**decimals) <= number.half_unit
+
+
+TABLE = """
+paper = "p"
+title = "P"
+[[table]]
+id = "t"
+title = "T"
+place = "Table 1"
+row_headers = ["model"]
+columns = ["auc", "said"]
+words = ["said"]
+rows = [["a", "0.5 ± 0.1", "same"], ["b", "0.6 ± 0.1", "other"]]
+[[claim]]
+id = "c"
+place = "Section 1"
+statement = "S"
+tables = ["t"]
+test = "difference"
+"""
+
+
+def test_a_small_file_parses() -> None:
+    paper = parse_published(TABLE)
+    assert [cell.value for cell in paper.tables[0].cells if cell.column == "auc"] == [0.5, 0.6]
+    assert math.isnan(paper.tables[0].cells[1].value)
+    assert paper.tables[0].seeds is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('["a", "0.5 ± 0.1", "same"]', '["a", "0.5 ± 0.1"]', "row 1 must have 1 headers and 2 cells"),
+        ('"b", "0.6', '"a", "0.6', "cell 'a, auc' is given twice"),
+        ("0.5 ± 0.1", "0.5 +- 0.1", "a cell must be one of"),
+        ("0.5 ± 0.1", "0.5 ± -0.1", "spread must be >= 0"),
+        ("0.5 ± 0.1", "0.5, 1.1", "p-value must be in"),
+        ("0.5 ± 0.1", "(2, 1)", "lower must be <= upper"),
+        ('"same"', '"0.3"', "column of words must not hold a number"),
+        ('words = ["said"]', 'words = ["sad"]', "did you mean 'said'"),
+        ('title = "T"', 'titel = "T"', "did you mean 'title'"),
+        ('tables = ["t"]', 'tables = ["u"]', "unknown table of claim 'c'"),
+        ('place = "Section 1"', "place = 1", "claim 'c': place must be a text"),
+        ('row_headers = ["model"]', 'row_headers = ["model"]\nseeds = 0', "seeds must be a whole number"),
+        ('paper = "p"', "paper = ", "is no TOML"),
+        ('columns = ["auc", "said"]', 'columns = ["said", "said"]', "column 'said' is given twice"),
+    ],
+)
+def test_a_damaged_file_is_refused(before: str, after: str, message: str) -> None:
+    assert before in TABLE
+    with pytest.raises(InputError, match=message.replace("[", r"\[")):
+        parse_published(TABLE.replace(before, after, 1))
+
+
+def test_unknown_names_get_a_hint() -> None:
+    with pytest.raises(InputError, match="did you mean 'dp_weights'"):
+        published("dp_weight")
+    with pytest.raises(InputError, match="did you mean 'table-1'"):
+        PAPER.table("tabel-1")
+
+
+def test_the_loader_needs_no_slow_library(tmp_path: Path) -> None:
+    code = (
+        "import sys; from workbench.published import published; published('dp_weights');"
+        "print([name for name in ('torch', 'scipy', 'pandas') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_which_checks_hold_and_which_do_not() -> None:
+    found = {check.name: check for check in checks(PAPER)}
+    held = ("RMSE", "Wilcoxon", "t statistics", "p-values", "middles", "words", "intervals and p-values")
+    assert {name: found[name].failed for name in held} == dict.fromkeys(held, ())
+    assert [found[name].checked for name in held] == [336, 168, 42, 42, 42, 42, 42]
+    contradictions = {name for name, check in found.items() if check.contradiction}
+    assert contradictions == {
+        "repeated tables",
+        "moments",
+        "repeated setting",
+        "kind of confidence interval",
+        "summaries",
+        "columns of the coefficients of variation",
+        "group sizes",
+        "delta of the composition",
+    }
+    assert len(inconsistencies(PAPER)) == len(contradictions)
+
+
+def test_tables_5_and_6_are_copies_that_fit_no_row_of_table_2() -> None:
+    groups = repeated_tables(PAPER).failed
+    assert len(groups) == 2
+    assert groups[0].startswith("Table 4, Table 5 and Table 10 print the same")
+    assert groups[1].startswith("Table 6 and Table 9 print the same")
+    failed = Counter(text.partition(",")[0] for text in identities.moment_checks(PAPER).failed)
+    assert set(failed) == {"Table 5", "Table 6"}
+    assert failed["Table 5"] > 20
+    assert failed["Table 6"] > 40
+
+
+def test_a_table_that_differs_in_one_digit_is_no_copy() -> None:
+    changed = with_cell("table-6", ("MAE", "f1"), "DP vs DP-Weights", "0.067")
+    assert [text[:7] for text in repeated_tables(changed).failed] == ["Table 4"]
+
+
+def test_identities_find_a_wrong_digit() -> None:
+    place = ("table-3", ("MSE", "perplexity_member"), "DP vs DP-Weights")
+    changed = with_cell(*place, "157.363")
+    assert len(identities.rmse_checks(changed).failed) == 1
+    assert any(text.startswith("Table 3, ") for text in identities.moment_checks(changed).failed)
+    wilcoxon = with_cell("table-3", ("Wilcoxon test", "f1"), "DP vs Fine-Tuned", "60.0, 0.9")
+    assert len(identities.wilcoxon_checks(wilcoxon).failed) == 1
+
+
+def test_t_tests_find_a_wrong_digit() -> None:
+    place = ("section-4.4", ("perplexity_member", "DP vs Fine-Tuned"))
+    found = {
+        check.name: check
+        for check in t_tests.t_test_checks(with_cell(*place, t_tests.STATISTIC, "6.673, 3.47e-10"))
+    }
+    assert len(found["t statistics"].failed) == 1
+    assert len(found["p-values"].failed) == 1
+    moved = {
+        check.name: check
+        for check in t_tests.t_test_checks(with_cell(*place, t_tests.INTERVAL, "(6.60, 12.49)"))
+    }
+    assert len(moved["middles"].failed) == 1
+    assert len(moved["t statistics"].failed) == 0
+
+
+def test_words_that_contradict_their_p_value_are_found() -> None:
+    changed = with_cell("section-4.3", ("accuracy", "DP vs DP-Weights"), t_tests.STATISTIC, "-1.96, 0.0418")
+    words = {check.name: check for check in t_tests.word_checks(changed)}
+    assert len(words["words"].failed) == 1
+    assert "accuracy" in words["words"].finding
+
+
+def test_the_wilcoxon_bound_agrees_with_scipy() -> None:
+    from scipy import stats
+
+    rng = np.random.default_rng(0)
+    for n in (28, 20, 9):
+        differences = rng.normal(0.3, 1.0, n)
+        result = stats.wilcoxon(differences)
+        p = float(result.pvalue)
+        assert n in identities.wilcoxon_counts(float(result.statistic), Interval(p * 0.9999, p * 1.0001))
+        tied = np.round(differences * 2.0)
+        tied = np.concatenate([tied[tied != 0], np.zeros(28 - np.count_nonzero(tied))])
+        result = stats.wilcoxon(tied, method="asymptotic")
+        p = float(result.pvalue)
+        counts = identities.wilcoxon_counts(float(result.statistic), Interval(p * 0.9999, p * 1.0001))
+        assert np.count_nonzero(tied) in counts
+    # Statistic 0 at n = 28 has p = 2 / 2^28 = 7.451e-9, which no smaller n reaches.
+    assert identities.wilcoxon_counts(0.0, Interval.of(PrintedNumber(value=7.451e-9, decimals=12))) == [28]
+
+
+def test_group_sizes() -> None:
+    found = sizes.group_sizes(PAPER)
+    assert found.smallest == (10, 10)
+    assert found.members[:10] == (10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
+    assert found.pairs[999, 999], "granularity never excludes the stated 1,000 and 1,000"
+    assert [size for size in found.equal if size % 10][:1] == [255]
+    assert not found.pairs[9, :9].any()
+
+
+def test_group_sizes_agree_with_counting() -> None:
+    rng = np.random.default_rng(1)
+    for size in (7, 10, 13):
+        first, second = (rng.integers(0, size + 1, 28) for _ in range(2))
+        gap = np.abs(first - second) / size
+
+        def shown(value: float) -> Interval:
+            return Interval.of(PrintedNumber(value=round(value, 3), decimals=3), floor=0.0)
+
+        distance = sizes.Distances(
+            mean_absolute=shown(float(gap.mean())),
+            mean_squared=shown(float((gap**2).mean())),
+            median=shown(float(np.median(gap))),
+            decimals=3,
+        )
+        assert distance.fit(size), "the true size always fits"
+    coarse = sizes.Distances(
+        mean_absolute=Interval(0.0855, 0.0865),
+        mean_squared=Interval(0.0, 1.0),
+        median=Interval(0.0995, 0.1005),
+        decimals=3,
+    )
+    # MAE 0.086 with 10 members: 24 / 280 = 0.0857; with 11: 26 / 308 = 0.0844, 27 / 308 = 0.0877.
+    assert coarse.fit(10)
+    assert not coarse.fit(11)
+
+
+def test_a_corrected_paper_loses_its_contradictions() -> None:
+    assert composition_check(PAPER).contradiction
+    fixed = with_cell("section-4.2", ("composed delta",), "value", "1.001e-03")
+    assert not composition_check(fixed).contradiction
+    assert repeated_setting(PAPER).contradiction
+    moved = with_cell("table-2", ("5", "dp_model"), "recall", "0.51 ± 0.07")
+    assert not repeated_setting(moved).contradiction
