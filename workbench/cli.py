@@ -174,11 +174,9 @@ def list_names(
 
 def _list_studies(as_json: bool) -> int:
     """The shipped studies: name, title, and profiles, the default one first."""
-    from workbench.study import load_study, profiles, study_names
+    from workbench.study import profiles, study_names, title
 
-    known = [
-        {"name": name, "title": load_study(name).title, "profiles": profiles(name)} for name in study_names()
-    ]
+    known = [{"name": name, "title": title(name), "profiles": profiles(name)} for name in study_names()]
     if as_json:
         typer.echo(json.dumps(known, indent=2))
         return 0

@@ -26,6 +26,7 @@ from rich.text import Text
 from workbench import registry, terminal
 from workbench.errors import InputError
 from workbench.interfaces import JSON
+from workbench.one_line import one_line
 from workbench.outputs import require_reachable
 from workbench.run_display import plural
 from workbench.store import Store, plain, write_atomically
@@ -58,6 +59,16 @@ _TABLES = {
     Format.CSV: ("table_csv", "csv"),
 }
 """Registered writer and file ending of each table format."""
+
+_ENDINGS = {
+    Format.HTML: ".html",
+    Format.JSON: ".json",
+    Format.SVG: ".svg",
+    **{form: f".{ending}" for form, (_, ending) in _TABLES.items()},
+}
+
+_LONGEST = 200
+"""Characters of a finding that are printed; the page has it whole."""
 
 _STYLES = {
     Replication.REPLICATED: "bold green",
@@ -116,13 +127,31 @@ def report(options: ReportOptions) -> int:
     results = _results(study, out, options.study)
     made = _made(results, options.confidence)
     formats = list(dict.fromkeys(options.format or list(Format)))
-    written = _write(made, results, out / "report", formats, options.confidence)
+    basis = _Basis(results=results, confidence=options.confidence, source=options.study)
+    written = _write(made, basis, out / "report", formats)
     console = terminal.output_console()
     if not options.quiet:
         _print_findings(console, made.findings)
         _print_items(console, "Inconsistent inside the paper", made.inconsistencies)
     _print_places(console, results, out / "report", written)
     return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Basis:
+    """What a report was made from; `source` is the study as the user named it."""
+
+    results: StudyResults
+    confidence: float
+    source: str
+
+    @property
+    def command(self) -> str:
+        """What makes the same report anywhere: no folder of this machine is in it."""
+        study = self.results.study
+        profile = f" --profile {shlex.quote(study.profile)}" if study.profile else ""
+        words = f"{shlex.quote(Path(self.source).name)}{profile}"
+        return f"workbench run {words} && workbench report {words}"
 
 
 def counts(results: StudyResults) -> dict[str, int]:
@@ -169,9 +198,10 @@ def _chosen(options: ReportOptions) -> tuple[Study, Path]:
     ran = _ran_profile(out, study.name) if options.profile is None else None
     if ran is not None and ran != study.profile:
         study = load_study(options.study, profile=ran)
-    if options.only:
-        study = select(study, only=options.only)
-    return study, out
+    try:
+        return select(study, only=options.only or ()), out
+    except InputError as error:
+        raise InputError(f"--only: {error}") from error
 
 
 def _ran_profile(out: Path, name: str) -> str | None:
@@ -227,22 +257,19 @@ def _made(results: StudyResults, confidence: float) -> StudyReport:
     return made
 
 
-def _write(
-    made: StudyReport, results: StudyResults, folder: Path, formats: Sequence[Format], confidence: float
-) -> list[Path]:
+def _write(made: StudyReport, basis: _Basis, folder: Path, formats: Sequence[Format]) -> list[Path]:
     """Write the files of these formats, relative to the folder; what an earlier report left over goes.
 
     Everything is rendered before the first file is written.
     """
     contents: dict[Path, str] = {}
     for form in formats:
-        contents.update(_RENDER[form](made, results, confidence))
+        contents.update(_RENDER[form](made, basis))
     earlier = _earlier_files(folder)
     for place, text in contents.items():
         write_atomically(folder / place, text)
-    endings = {place.suffix for place in contents}
     for place in earlier - set(contents):
-        if place.suffix in endings:
+        if place.suffix in {_ENDINGS[form] for form in formats}:
             (folder / place).unlink(missing_ok=True)
     return list(contents)
 
@@ -256,13 +283,14 @@ def _tables(form: Format, made: StudyReport) -> dict[Path, str]:
     }
 
 
-def _html(made: StudyReport, results: StudyResults, confidence: float) -> dict[Path, str]:
+def _html(made: StudyReport, basis: _Basis) -> dict[Path, str]:
     from workbench.engine import versions
 
-    study = results.study
+    study = basis.results.study
     context: dict[str, JSON] = {
-        "experiments": dict(counts(results)),
-        "confidence": confidence,
+        "experiments": dict(counts(basis.results)),
+        "confidence": basis.confidence,
+        "command": basis.command,
         "replication": study.replication,
         "study_notes": list(study.notes),
         "source_sha256": study.source_sha256,
@@ -271,20 +299,20 @@ def _html(made: StudyReport, results: StudyResults, confidence: float) -> dict[P
     return {Path("index.html"): registry.create("report", "study_html", report=made, context=context)}
 
 
-def _json(made: StudyReport, results: StudyResults, confidence: float) -> dict[Path, str]:
-    form = report_json(made, results, confidence)
+def _json(made: StudyReport, basis: _Basis) -> dict[Path, str]:
+    form = report_json(made, basis.results, basis.confidence)
     return {Path("report.json"): json.dumps(form, indent=2, ensure_ascii=False, allow_nan=False) + "\n"}
 
 
-_RENDER: Mapping[Format, Callable[[StudyReport, StudyResults, float], dict[Path, str]]] = {
+_RENDER: Mapping[Format, Callable[[StudyReport, _Basis], dict[Path, str]]] = {
     Format.HTML: _html,
     Format.JSON: _json,
-    Format.SVG: lambda made, _, __: {
+    Format.SVG: lambda made, _: {
         Path("figures") / f"{figure.id}.svg": figure.standalone for figure in made.figures
     },
-    Format.MARKDOWN: lambda made, _, __: _tables(Format.MARKDOWN, made),
-    Format.LATEX: lambda made, _, __: _tables(Format.LATEX, made),
-    Format.CSV: lambda made, _, __: _tables(Format.CSV, made),
+    Format.MARKDOWN: lambda made, _: _tables(Format.MARKDOWN, made),
+    Format.LATEX: lambda made, _: _tables(Format.LATEX, made),
+    Format.CSV: lambda made, _: _tables(Format.CSV, made),
 }
 
 
@@ -313,13 +341,13 @@ def _print_findings(console: Console, findings: Sequence[ReplicationFinding]) ->
         for column in table.columns:
             column.overflow = "fold"
         for finding in findings:
-            cells = (Text(finding.statement), Text(finding.place), _outcome(finding), Text(finding.figures))
-            table.add_row(*cells)
+            found = Text(one_line(finding.figures, _LONGEST))
+            table.add_row(Text(finding.statement), Text(finding.place), _outcome(finding), found)
         console.print(table)
     else:
         for finding in findings:
             console.print(Text.assemble(_outcome(finding), ": ", finding.statement))
-            for text in (finding.place, finding.figures):
+            for text in (finding.place, one_line(finding.figures, _LONGEST)):
                 console.print(Padding(Text(text), (0, 0, 0, 2), expand=False))
     counted = Counter(finding.outcome for finding in findings)
     words = ", ".join(f"{counted[outcome]} {outcome}" for outcome in Replication if counted[outcome])
@@ -334,7 +362,7 @@ def _print_items(console: Console, name: str, items: Sequence[str]) -> None:
     if items:
         console.print(Text(f"{name}:", style="bold"))
     for item in items:
-        console.print(Padding(Text(f"- {item}"), (0, 0, 0, 2), expand=False))
+        console.print(Padding(Text(f"- {one_line(item, _LONGEST)}"), (0, 0, 0, 2), expand=False))
 
 
 def _print_places(console: Console, results: StudyResults, folder: Path, written: Sequence[Path]) -> None:

@@ -118,10 +118,14 @@ def run(options: RunCommandOptions) -> int:
     from workbench.study import load_study, select
 
     study = load_study(options.study, profile=options.profile)
-    if options.only or options.limit is not None:
+    try:
         study = select(study, only=options.only or (), limit=options.limit)
+    except InputError as error:
+        raise InputError(f"--only: {error}") from error
     out = options.out or Path("studies") / study.name
     _check_places(options, out)
+    if not options.dry_run:
+        _require_scheduler(options)
     plan = make_plan(study, out, retry_failed=options.retry_failed, may_probe=options.dry_run)
     console = terminal.output_console()
     if not options.quiet:
@@ -129,7 +133,6 @@ def run(options: RunCommandOptions) -> int:
         print_cost(console, plan, workers=_worker_count(options), is_detailed=options.dry_run)
     outcome = None
     if not options.dry_run:
-        _require_scheduler(options)
         summary = _execute(options, study, out, plan)
         outcome = (summary, _failures(study, out))
         _print_outcome(console, options, plan, *outcome)
@@ -159,7 +162,7 @@ def _check_places(options: RunCommandOptions, out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise InputError(f"--out must be a folder, got the file {str(out)!r}")
     if not options.dry_run:
-        require_reachable("--out", out / "store")
+        require_reachable("--out", out)
     if options.json is not None:
         require_file_place("--json", options.json)
         study_file = Path(options.study) if Path(options.study).is_file() else None
@@ -298,7 +301,7 @@ def _print_outcome(
         words += f"; {len(failures)} failed"
         words += "" if options.retry_failed else " (--retry-failed does them again)"
     if summary.skipped:
-        words += f"; {summary.skipped} were done before"
+        words += f"; {summary.skipped} {'was' if summary.skipped == 1 else 'were'} done before"
     console.print(Text(words), soft_wrap=True)
     if summary.done or summary.skipped:
         console.print(Text(f"To go on: {command_line(options, 'report')}"), soft_wrap=True)

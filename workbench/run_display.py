@@ -7,6 +7,7 @@ has measured; where neither is known, it says so and gives no number.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -174,18 +175,23 @@ class RunProgress:
 
         The work that is left, spread over the workers; but no less than the longest job that runs.
         """
+        seconds, is_whole = self._remaining()
+        return seconds if is_whole else None
+
+    def least_remaining_seconds(self) -> float:
+        """The same of the jobs whose cost can be told: the whole takes at least about so long."""
+        return self._remaining()[0]
+
+    def _remaining(self) -> tuple[float, bool]:
         with self.lock:
-            if not self._left:
-                return 0.0
-            now, total, longest = self.clock(), 0.0, 0.0
-            for job in self._left.values():
-                seconds = self._seconds_left(job, now)
-                if seconds is None:
-                    return None
-                total += seconds
-                longest = max(longest, seconds)
+            now = self.clock()
+            left = [self._seconds_left(job, now) for job in self._left.values()]
+            known = [seconds for seconds in left if seconds is not None]
+            if not known:
+                return 0.0, not left
             workers = len(self._running) if self.workers is None else self.workers
-            return max(total / max(1, min(workers, len(self._left))), longest)
+            seconds = max(math.fsum(known) / max(1, min(workers, len(left))), *known)
+            return seconds, len(known) == len(left)
 
     def lines(self) -> list[tuple[str, str, int, int]]:
         """Worker, what it does, steps done, steps in all (0 where it reports none); by worker."""
@@ -193,7 +199,7 @@ class RunProgress:
             found = [
                 (run.worker, self._left[job].label, run.done, run.total) for job, run in self._running.items()
             ]
-        return sorted(found)
+        return sorted(found, key=lambda line: (len(line[0]), line))  # "worker 9" before "worker 10".
 
     def _end(self, job: str) -> Expected | None:
         self._running.pop(job, None)
@@ -320,5 +326,9 @@ def _log(console: Console, title: str, progress: RunProgress) -> Callable[[], No
 
 def _times(progress: RunProgress) -> str:
     left = progress.remaining_seconds()
-    remaining = "remaining time not known yet" if left is None else f"about {duration(left)} remaining"
+    if left is not None:
+        remaining = f"about {duration(left)} remaining"
+    else:
+        least = progress.least_remaining_seconds()
+        remaining = f"at least {duration(least)} remaining" if least > 0 else "remaining time not known yet"
     return f"{duration(progress.elapsed_seconds())} elapsed, {remaining}"

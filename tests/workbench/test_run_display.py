@@ -36,8 +36,10 @@ def jobs(trainings: int, measurings: int, *, seconds: float | None = None) -> li
 def test_nothing_is_known_without_expectations_and_measurements() -> None:
     progress = RunProgress(jobs(2, 2), workers=2, clock=Clock())
     assert progress.remaining_seconds() is None
+    assert progress.least_remaining_seconds() == 0.0
     progress.finished("training 0", 10.0)
     assert progress.remaining_seconds() is None  # No measuring has ended yet.
+    assert progress.least_remaining_seconds() == 10.0
     progress.finished("measuring 0", 1.0)
     assert progress.remaining_seconds() == 10.0  # 11 seconds of work for two, but one of them has 10.
     progress.finished("training 1", 10.0)
@@ -123,6 +125,9 @@ def test_the_remaining_time_is_never_negative_nor_infinite(
             clock.now += took
         left = progress.remaining_seconds()
         assert left is None or (math.isfinite(left) and left >= 0.0)
+        least = progress.least_remaining_seconds()
+        assert math.isfinite(least)
+        assert 0.0 <= least <= (math.inf if left is None else left)
         assert 0 <= progress.ended <= len(given_jobs)
 
 
