@@ -1,7 +1,7 @@
 """The weight canary: a white-box audit of finished weights that were noised once.
 
-A canary record whose effect on the weights is as large as clipping allows comes and goes by a coin, one
-training a trial (`workbench.training.weight_game`). Three canaries:
+A canary record whose effect on the weights is as large as clipping allows is in half of many trainings, each
+of which is one trial (`workbench.training.weight_game`). Three canaries:
 
 - "coordinate": a record whose gradient lies in one weight (the Dirac canary of Nasr et al. 2023): after
   clipping it adds C to that weight's sum in every step that it takes part in.
@@ -33,7 +33,7 @@ import numpy as np
 
 from workbench.accounting import ApproximateDP
 from workbench.errors import InputError, unknown_name
-from workbench.estimation import clopper_pearson_all
+from workbench.estimation.all_thresholds import coin_sample_size, perfect_guesses_bound
 from workbench.interfaces import (
     AccessLevel,
     Claim,
@@ -231,6 +231,7 @@ def audit_weights(
 
     drawn, scored, judged = (np.random.default_rng(own) for own in np.random.SeedSequence(seed).spawn(3))
     with_canary, canary = attack.insert(plan, drawn)
+    tested = mechanism.claim(with_canary) if claim is None else claim
     played = play_weights(
         mechanism,
         with_canary,
@@ -249,15 +250,9 @@ def audit_weights(
         seeds={"audit": seed},
         details=scores.details,
     )
-    tested = mechanism.claim(with_canary) if claim is None else claim
     verdict = judge(tested, evidence, confidence=confidence, generator=judged)
     reachable = math.nan
     if isinstance(tested.guarantee, ApproximateDP):
-        reachable = clopper_pearson_all(
-            evidence.members.astype(np.float64),
-            evidence.members,
-            delta=tested.guarantee.delta,
-            confidence=confidence,
-            generator=np.random.default_rng(seed),
-        ).lower
+        size, prior = coin_sample_size(int(played.included.sum()), int((~played.included).sum()))
+        reachable = perfect_guesses_bound(size, prior, tested.guarantee.delta, 1.0 - confidence)
     return WeightAudit(evidence=evidence, verdict=verdict, epsilon_reachable=reachable)

@@ -60,7 +60,7 @@ from workbench.training.fine_tuning import (
     torch_generator,
     trainable,
 )
-from workbench.training.loop import GradientMechanism, gaussian_noise, qualities
+from workbench.training.loop import GradientMechanism, gaussian_noise
 from workbench.training.subject import TrainedSubject
 
 RELEASED_METRIC = "noise_scale"
@@ -189,7 +189,7 @@ class DPWeights(GradientMechanism):
                 weight.copy_(clean + gaussian_noise(clean, settled.noise_scale, generator))
         metrics = {
             **source.transcript.metrics,
-            **qualities(model, plan, "after"),
+            **self.qualities(model, plan, "after"),
             **settled.settings(),
             "weight_sensitivity": self.weight_sensitivity(plan),
         }

@@ -48,6 +48,8 @@ class GradientMechanism(ABC):
 
     Attributes:
         micro_batch_size: Most records in one forward pass; larger samples take two passes over their parts.
+        measures_quality: Whether the transcript has perplexities before and after; small trainings by the
+            hundred spend most of their time on them.
     """
 
     release_family: ClassVar[Family] = Family.ANY
@@ -57,6 +59,7 @@ class GradientMechanism(ABC):
     """What the mechanism gives away, and its claim covers."""
 
     micro_batch_size: int = 64
+    measures_quality: bool = True
 
     def __post_init__(self) -> None:
         """Refuse parameters that are out of range.
@@ -119,16 +122,27 @@ class GradientMechanism(ABC):
         # Evaluation mode throughout: with dropout or batch statistics, a record's gradient would depend on
         # more than the record.
         model.module.eval()
-        before = qualities(model, plan, "before")
+        before = self.qualities(model, plan, "before")
         run = _Run(settled, plan, model)
         for step in range(plan.steps):
             run.step()
             if progress is not None:
                 progress(step + 1, plan.steps)
-        after = qualities(model, plan, "after")
+        after = self.qualities(model, plan, "after")
         cost = {"training_seconds": run.seconds, "seconds": time.perf_counter() - started}
         transcript = run.transcript({**before, **after, **settled.settings(), **cost})
         return TrainedSubject(mechanism=settled, model=model, plan=plan, claim=claim, transcript=transcript)
+
+    def qualities(self, model: Model, plan: Plan, when: str) -> dict[str, float]:
+        """`train_perplexity_before` and its like: each metric of the training and of the held-out records."""
+        if not self.measures_quality:
+            return {}
+        parts = {"train": plan.records, "test": plan.held_out}
+        return {
+            f"{part}_{metric}_{when}": value
+            for part, records in parts.items()
+            for metric, value in quality(model, records).items()
+        }
 
 
 def _require_readable(model: Model, plan: Plan) -> None:
@@ -215,13 +229,3 @@ class _Run:
             canary_included=np.array(self._included, dtype=np.bool_),
             metrics=metrics,
         )
-
-
-def qualities(model: Model, plan: Plan, when: str) -> dict[str, float]:
-    """`train_perplexity_before` and its like: each metric of the training and of the held-out records."""
-    parts = {"train": plan.records, "test": plan.held_out}
-    return {
-        f"{part}_{metric}_{when}": value
-        for part, records in parts.items()
-        for metric, value in quality(model, records).items()
-    }

@@ -1,6 +1,6 @@
 """The weights game: many trainings, each with or without one record, and what they release in the end.
 
-A coin puts the canary record into a training's data or leaves it out. Every training is one independent
+Half of the trainings hold the canary record, in an order drawn at random. Every training is one independent
 trial: its own batches, drawn in secret, and its own noise. The adversary sees the released weights and the
 public initial ones (those of the pre-trained model), knows every other record, the plan and the mechanism,
 and so may train references of its own; where the mechanism noises finished weights, the references are taken
@@ -33,6 +33,7 @@ from workbench.interfaces import (
     Trials,
 )
 from workbench.training.fine_tuning import build_model, trainable
+from workbench.training.loop import GradientMechanism
 from workbench.training.subject import TrainedSubject
 
 LARGEST = 200_000_000
@@ -45,7 +46,7 @@ class WeightTrials:
 
     Attributes:
         observations: Released weights less initial ones, a row a trial.
-        included: The coin of each trial; the attack never sees it.
+        included: Which trials held the canary, half of them; the attack never sees it.
         references: The adversary's own trainings, with their labels.
         subject: The release of one more training of the adversary's, with the canary.
     """
@@ -76,7 +77,7 @@ def play_weights(
         canary: Id of the record that comes and goes.
         trials: Number of trials, >= 4.
         references: Number of references with the canary, and again without, >= 2.
-        seed: Of the coins and of every training.
+        seed: Of the trials' order and of every training.
         progress: Told of each training that is done.
 
     Raises:
@@ -84,17 +85,19 @@ def play_weights(
     """
     if trials < 4 or references < 2:
         raise InputError(f"a weights game needs 4 trials and 2 references, got {trials} and {references}")
+    if isinstance(mechanism, GradientMechanism):
+        mechanism = replace(mechanism, measures_quality=False)
     if [record.id for record in plan.records].count(canary) != 1 or len(plan.records) < 2:
         raise InputError(f"records must hold {canary!r} once, beside others")
     size = len(plan.records) if plan.public_size is None else plan.public_size
-    coins, trial_seeds, reference_seeds, initial = (
+    order, trial_seeds, reference_seeds, initial = (
         np.random.default_rng(own) for own in np.random.SeedSequence(seed).spawn(4)
     )
     start = int(initial.integers(2**62)) if plan.initial_seed is None else plan.initial_seed
     with_canary = replace(plan, held_out=(), public_size=size, initial_seed=start)
     rest = tuple(record for record in plan.records if record.id != canary)
     worlds = {True: with_canary, False: replace(with_canary, records=rest)}
-    included = coins.random(trials) < 0.5
+    included = order.permutation(np.arange(trials) < trials // 2)
     known = np.arange(2 * references) < references
     rows: list[FloatArray] = []
     subject: Subject | None = None
@@ -146,10 +149,10 @@ def weight_game(plan: Plan, *, canary: str, references: int) -> Game:
     batches = "shuffled epochs" if plan.sampling is Sampling.SHUFFLED else "Poisson samples"
     return Game(
         description=(
-            f"a fair coin puts record {canary!r} into the training data or leaves it out, afresh for each "
-            f"of the independent trainings (secret {batches}, own noise); the adversary sees the released "
-            "weights and the public initial ones, knows every other record, the plan and the mechanism, and "
-            f"trained {references} references of either kind itself"
+            f"half of the independent trainings (secret {batches}, own noise) hold record {canary!r}, in "
+            "random order, and each is scored by itself; the adversary sees the released weights and the "
+            "public initial ones, knows every other record, the plan and the mechanism, and trained "
+            f"{references} references of either kind itself"
         ),
         trials=Trials.INDEPENDENT,
         released=Released.FINAL_WEIGHTS,
