@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -330,3 +334,128 @@ def study_report(*, tables: int = 2, rows: int = 2, hostile: bool = False) -> St
 def study() -> Callable[..., StudyReport]:
     """Builder of study reports: `study(tables=, rows=, hostile=)`."""
     return study_report
+
+
+# --- a real browser ---
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+CONTRAST = """
+const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+const light = colour => {
+  canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+  const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const behind = part => {
+  for (; part; part = part.parentElement) {
+    const colour = getComputedStyle(part).backgroundColor;
+    if (colour !== 'rgba(0, 0, 0, 0)') return colour;
+  }
+  return 'white';
+};
+const ratio = part => {
+  const style = getComputedStyle(part), front = part.namespaceURI.endsWith('svg') ? style.fill : style.color;
+  const [a, b] = [light(front), light(behind(part.closest('figure') || part))].sort((x, y) => x - y);
+  return (b + 0.05) / (a + 0.05);
+};
+const kinds = 'h1, h2, h3, h4, p, dt, dd, th, td, small, figcaption, .chip, .tag, text';
+const parts = [...document.querySelectorAll(kinds)];
+return {ratio: Math.min(...parts.map(ratio)), page: light(getComputedStyle(document.body).backgroundColor)};
+"""
+"""Least contrast of any text with what lies behind it (WCAG 2.2, criterion 1.4.3); the page's luminance."""
+
+
+def _program(*names: str) -> str:
+    found = next((place for name in names if (place := shutil.which(name))), None)
+    if found is None:
+        reason = f"none of {', '.join(names)} is installed, so the page was not looked at in a browser"
+        if os.environ.get("WORKBENCH_REQUIRE_CHROMIUM") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+class Chromium:
+    """A headless Chromium, and what a test wants to know of the page in it."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def show(
+        self, page: Path, width: int, scheme: str = "light", *, script: bool = True, fragment: str = ""
+    ) -> None:
+        """Open a page at a width, in a colour scheme (`"print"` for paper), with or without scripts."""
+        size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        media: dict[str, Any] = {"media": "", "features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        if scheme == "print":
+            media = {"media": "print", "features": []}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not script})
+        if fragment:
+            self.driver.get("about:blank")  # Else a new fragment alone loads nothing.
+        self.driver.get(page.as_uri() + fragment)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """The value of a script's `return`."""
+        return self.driver.execute_script(script, *arguments)
+
+    def forget(self) -> None:
+        """Start the logs of requests and complaints afresh."""
+        self.driver.get_log("performance")
+        self.driver.get_log("browser")
+
+    def requested(self) -> list[str]:
+        """Addresses that the browser asked for since the last look, by its own log.
+
+        The page's resource timing would not do: it leaves out what a file asks of other files.
+        """
+        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        sent = [one["params"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+        addresses = [str(one["request"]["url"]) for one in sent]
+        return [address for address in addresses if not address.startswith("data:,")]
+
+    def complaints(self) -> list[str]:
+        """What the console says since the last look."""
+        return [str(entry["message"]) for entry in self.driver.get_log("browser")]
+
+    def overflow(self) -> int:
+        """Pixels by which the page is wider than the window."""
+        return int(
+            self.run("return document.scrollingElement.scrollWidth - document.documentElement.clientWidth")
+        )
+
+    def contrast(self) -> dict[str, float]:
+        """Least contrast of any text (`ratio`), and the luminance of the page (`page`)."""
+        seen = self.run(CONTRAST)
+        assert isinstance(seen, dict)
+        return seen
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """One browser for all tests of pages; skipped where there is none, unless the environment demands one."""
+    selenium = pytest.importorskip("selenium.webdriver")
+    options = selenium.ChromeOptions()
+    options.binary_location = _program("chromium", "chromium-browser", "google-chrome")
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = selenium.ChromeService(_program("chromedriver"), log_output=os.devnull)
+    driver = selenium.Chrome(options=options, service=service)
+    try:
+        driver.get("about:blank")  # Away from the browser's own start page, which has requests of its own.
+        yield Chromium(driver)
+    finally:
+        driver.quit()
