@@ -45,6 +45,7 @@ NAMES = {
     "f1": "attack's F1 score",
 }
 FEWEST_AXES = 3
+BETTER = "Better is a lower perplexity, and an attack that succeeds less."
 
 Slice = tuple[str, Sequence[int] | None, Sequence[float] | None]
 """A part of a grid: group, settings of its field, epsilons; None for all."""
@@ -72,7 +73,7 @@ def _averaged(context: Context) -> Figure | None:
     slices: list[Slice] = [(group, None, None) for group in GRIDS]
     return _radar(
         context,
-        ("figure-3", "Averaged over all settings and epsilons", "Figure 3"),
+        ("figure-3", "The models averaged over all settings and epsilons", "Figure 3"),
         {"": slices},
         "Means over all batch sizes, numbers of epochs and epsilons.",
     )
@@ -90,7 +91,7 @@ def _by_epsilon(context: Context) -> Figure | None:
             panels[f"epsilon {low:g} to {high:g}"] = slices
     return _radar(
         context,
-        ("figure-7", "By range of epsilon", "Figures 4 to 7"),
+        ("figure-7", "The models by range of epsilon", "Figures 4 to 7"),
         panels,
         f"Means over all batch sizes and numbers of epochs. {FINE_TUNED} has no epsilon and is the same in "
         "each.",
@@ -104,7 +105,7 @@ def _by_setting(context: Context, group: str) -> Figure | None:
     known = group == "batch size"
     return _radar(
         context,
-        ("figure-2" if known else "figure-epochs", f"By {group}", "Figure 2" if known else ""),
+        ("figure-2" if known else "figure-epochs", f"The models by {group}", "Figure 2" if known else ""),
         panels,
         "Means over all epsilons.",
     )
@@ -140,7 +141,13 @@ def _radar(
     ]
     identifier, title, place = names
     return radars(
-        identifier, title, list(axes.values()), drawn, spread=_spread(context), note=note, place=place
+        identifier,
+        title,
+        list(axes.values()),
+        drawn,
+        spread=_spread(context),
+        note=f"{note} {BETTER}",
+        place=place,
     )
 
 
@@ -159,7 +166,7 @@ def _lines(context: Context, group: str, metric: str) -> Figure | None:
         return None
     return line_chart(
         f"{metric.replace('_', '-')}-{group.replace(' ', '-')}",
-        f"{NAMES[metric]} over epsilon, {group} grid",
+        f"{METRIC_WORDS[metric][0].upper()}{METRIC_WORDS[metric][1:]} over epsilon ({group} grid)",
         lines,
         Scales(x_name="epsilon", y_name=NAMES[metric], log_x=True, log_y=perplexity),
         spread=_spread(context),

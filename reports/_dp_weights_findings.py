@@ -109,7 +109,7 @@ def _finding(
     if lost:
         outcome, why = (
             Replication.NOT_TESTABLE,
-            f"{lost} runs behind it failed, are missing or are not finite",
+            f"runs behind it that failed, are missing or have no finite value: {lost}",
         )
     elif replicates < LEAST_UNITS:
         outcome, why = Replication.NOT_TESTABLE, too_few(replicates, context.unit)

@@ -40,7 +40,7 @@ def trend_finding(context: Context, claim: QualitativeClaim) -> ReplicationFindi
     elif lost:
         outcome, why = (
             Replication.NOT_TESTABLE,
-            f"{lost} runs behind it failed, are missing or are not finite",
+            f"runs behind it that failed, are missing or have no finite value: {lost}",
         )
     elif all(sign == wanted for sign in signs):
         outcome, why = Replication.REPLICATED, "every slope is shown"

@@ -217,7 +217,9 @@ def test_lost_runs_and_infinite_values_make_a_claim_untestable() -> None:
     assert lost.outcomes[0].experiment.variant == "DP-SGD"
     found = findings_of(lost, "batch-size-accuracy", "epochs-accuracy")
     assert found["batch-size-accuracy"].outcome is NOT_TESTABLE
-    assert found["batch-size-accuracy"].figures.startswith("1 runs behind it failed")
+    assert found["batch-size-accuracy"].figures.startswith(
+        "Runs behind it that failed, are missing or have no finite value: 1"
+    )
     assert found["epochs-accuracy"].outcome is REPLICATED, "the other grid lost nothing"
     one = lost.outcomes[1]
     endless = replace(one, metrics={**one.metrics, "perplexity_member": math.inf})
