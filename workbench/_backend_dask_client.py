@@ -88,11 +88,13 @@ def connect(address: str, seconds: float) -> Any:
                 raise InputError(f"scheduler {address} did not answer in {seconds:g} s: {why}") from error
             time.sleep(min(0.2, seconds))
     found: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=lambda: found.put(_client(address, seconds)), daemon=True).start()
-    try:
-        client = found.get(timeout=seconds)
-    except queue.Empty:
-        client = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about versions, which `compare` judges
+        threading.Thread(target=lambda: found.put(_client(address, seconds)), daemon=True).start()
+        try:
+            client = found.get(timeout=seconds)
+        except queue.Empty:
+            client = None
     if client is None or isinstance(client, Exception):
         raise InputError(f"scheduler {address} does not answer as a Dask scheduler does") from client
     return client
@@ -103,9 +105,7 @@ def _client(address: str, seconds: float) -> Any:
     from distributed import Client
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about versions, which `compare` judges
-            return Client(address, timeout=max(1.0, seconds), set_as_default=False, name="workbench")
+        return Client(address, timeout=max(1.0, seconds), set_as_default=False, name="workbench")
     except Exception as error:
         return error
 
