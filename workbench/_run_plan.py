@@ -117,7 +117,7 @@ def print_plan(console: Console, study: Study, plan: Plan) -> None:
     totals = (len(waiting.trainings), len(waiting.measurings), waiting.done, waiting.failed)
     names = ("to train", "to measure", "done", "failed before")
     for name, total in zip(names, totals, strict=True):
-        table.add_column(name, footer=str(total), justify="right")
+        table.add_column(name, footer=str(total), justify="right", overflow="fold")
     for row in plan.rows:
         numbers = (row.trainings, row.measurings, row.done, row.failed)
         table.add_row(Text(row.group), Text(row.variant), *map(str, numbers))
