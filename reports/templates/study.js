@@ -12,16 +12,20 @@
   }));
   const sections = [...document.querySelectorAll("section.filtered")];
 
-  const plain = (part) => part.textContent.toLowerCase().replace(/\s+/g, " ");
+  // A number is looked for as a whole, so that 1 does not find 10 and 0.31; words by any part of them.
+  const index = (parts) => {
+    const text = parts.map((part) => part.textContent.toLowerCase()).join(" ");
+    const tokens = new Set(text.split(/[^\p{L}\p{N}_.−-]+/u).map((token) => token.replace(/^\.+|\.+$/g, "")));
+    return (word) => (/^[-−]?[\d.]+$/.test(word) ? tokens.has(word) : text.includes(word));
+  };
   let read = false;
   const readTexts = () => {
     if (read) return;
     read = true;
     for (const item of items) {
-      item.rowTexts = item.rows.map(plain);
-      item.text = item.rows.length
-        ? [...item.part.querySelectorAll("summary, thead, .notes")].map(plain).join(" ")
-        : plain(item.part);
+      const parts = item.rows.length ? [...item.part.querySelectorAll("summary, thead")] : [item.part];
+      item.has = index(parts);
+      item.rowHas = item.rows.map((row) => index([...row.querySelectorAll(".head")]));
     }
   };
 
@@ -39,9 +43,9 @@
     for (const item of items) {
       let visible = kinds.has(item.kind) && (everyOutcome || item.outcomes.some((one) => outcomes.has(one)));
       if (visible && wanted.length) {
-        const left = wanted.filter((word) => !item.text.includes(word));
+        const left = wanted.filter((word) => !item.has(word));
         if (item.rows.length) {
-          const rows = item.rowTexts.map((text) => left.every((word) => text.includes(word)));
+          const rows = item.rowHas.map((has) => left.every(has));
           visible = left.length === 0 || rows.includes(true);
           item.rows.forEach((row, place) => changes.push([row, !rows[place]]));
         } else {
