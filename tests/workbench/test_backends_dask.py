@@ -258,8 +258,9 @@ def test_without_a_worker_it_says_so_once_and_waits(tasks, scratch, cluster, cap
         assert backend.wait(2.5) == []
         assert time.monotonic() - started >= 2.5
         assert told == [Notice(f"no worker at {cluster.address}: waiting for one")]
-        cluster.worker("--no-nanny")
+        cluster.worker("--no-nanny", "--nthreads", "3")
         events = drain(backend, ended(1))
+        assert backend.capacity == 1  # a process does one task at a time
         assert events[0].result["square"] == 9
         assert told[1] == Notice(f"1 worker(s) at {cluster.address}: going on")
         backend.submit(Task(id="long", work=tasks.own_process, payload=100))
