@@ -6,10 +6,12 @@ import doctest
 import math
 
 import pytest
+from dp_accounting import dp_event
+from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.accounting import dp_sgd
+from workbench.accounting import certified, dp_sgd, events
 from workbench.accounting.dp_sgd import calibrate_noise_multiplier, epsilon, mu_to_run_epsilon
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.errors import InputError
@@ -79,10 +81,28 @@ def test_bad_arguments_are_named() -> None:
         epsilon(noise_multiplier=1.0, sampling_probability=1.5, steps=1, delta=1e-5)
     with pytest.raises(InputError, match=r"noise_multiplier must be finite and > 0, got 0\.0"):
         epsilon(noise_multiplier=0.0, delta=1e-5, **SCHEDULE)
-    with pytest.raises(InputError, match=r"target_epsilon must be in \(0, 500\], got -1\.0"):
+    with pytest.raises(InputError, match=r"target_epsilon must be in \(0, 2000\], got -1\.0"):
         calibrate_noise_multiplier(target_epsilon=-1.0, target_delta=1e-5, **SCHEDULE)
     with pytest.raises(InputError, match="steps must be >= 1, got 0"):
         mu_to_run_epsilon(1.0, sampling_probability=0.1, steps=0, delta=1e-5)
+
+
+@pytest.mark.parametrize("target", [600.0, 1000.0, 2000.0])
+@pytest.mark.parametrize(("q", "steps"), [(0.05, 200), (0.5, 20), (0.1, 10)])
+def test_calibration_to_budgets_that_hardly_protect(target: float, q: float, steps: int) -> None:
+    """DP-Weights compares budgets up to 1,000; dp-accounting's pessimistic PLD confirms the noise."""
+    noise = calibrate_noise_multiplier(
+        target_epsilon=target, target_delta=1e-4, sampling_probability=q, steps=steps
+    )
+    bounds = certified.epsilon_bounds(
+        events.dp_sgd(noise_multiplier=noise, sampling_probability=q, steps=steps), 1e-4
+    )
+    assert 0.998 * target < bounds.lower <= bounds.upper <= target
+    accountant = PLDAccountant(value_discretization_interval=0.01)
+    sampled = dp_event.PoissonSampledDpEvent(q, dp_event.GaussianDpEvent(noise))
+    accountant.compose(dp_event.SelfComposedDpEvent(sampled, steps))
+    # Its answer lies above the truth by some tenths: it rounds each of the T losses up.
+    assert bounds.lower <= accountant.get_epsilon(1e-4) <= 1.003 * target
 
 
 def test_doctest() -> None:
