@@ -38,6 +38,7 @@ _WIDTH = 480.0
 _INNER, _OUTER = 22.0, 118.0
 _RINGS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _LINE = 16.5
+_LABEL_GAP = 14.0
 
 
 def radar(
@@ -230,11 +231,11 @@ def _whisker(layout: _Layout, axis: Axis, spot: tuple[int, float], ends: tuple[f
 
 def _label_lines(axis: Axis) -> list[tuple[str, str]]:
     """Name, range from the innermost ring to the rim, scale and direction: each line with its class."""
-    name = wrapped(axis.name, 108.0, 14.5)
+    name = wrapped(axis.name, 106.0, 14.5)
     if len(name) > 2:
         name = [name[0], f"{name[1][:11]}…"]
     lines = [(line, "strong") for line in name]
-    lines += [(line, "tick") for line in wrapped(axis.range_text, 112.0, 13.5)]
+    lines += [(line, "tick") for line in wrapped(axis.range_text, 106.0, 13.5)]
     if axis.log:
         lines.append(("log scale", "tick"))
     lines.append((_direction(axis), "strong" if axis.outward_is_better is False else "tick"))
@@ -243,14 +244,14 @@ def _label_lines(axis: Axis) -> list[tuple[str, str]]:
 
 def _label_top(cosine: float, length: float) -> float:
     """Top of a label against the centre: above the rim at the top, below it at the bottom, else beside it."""
-    return -(_OUTER + 9.0) * cosine - length * (1.0 + cosine) / 2.0
+    return -(_OUTER + _LABEL_GAP) * cosine - length * (1.0 + cosine) / 2.0
 
 
 def _axis_label(layout: _Layout, axis: Axis, place: int) -> str:
     lines = _label_lines(axis)
     angle = 2.0 * math.pi * place / layout.count
     sine = math.sin(angle)
-    x = layout.centre[0] + (_OUTER + 9.0) * sine
+    x = layout.centre[0] + (_OUTER + _LABEL_GAP) * sine
     anchor = "middle" if abs(sine) < 0.25 else "start" if sine > 0 else "end"
     top = layout.centre[1] + _label_top(math.cos(angle), _LINE * len(lines))
     return "".join(

@@ -14,7 +14,7 @@ from workbench import registry
 from workbench.study_report import StudyReport
 
 Builder = Callable[..., StudyReport]
-PHONE, TABLET, DESKTOP = 390, 800, 1300
+PHONE, PAPER, TABLET, DESKTOP = 390, 718, 800, 1300
 CONTEXT: dict[str, Any] = {
     "experiments": {"done": 250, "failed": 2},
     "versions": {"torch": "2.13.0"},
@@ -104,6 +104,16 @@ def test_the_page_fetches_nothing_and_fits(chromium: Any, page: Path, width: int
     wider = """return [...document.querySelectorAll('td:not([data-label])')]
                       .map(part => part.scrollWidth - part.clientWidth)"""
     assert max(chromium.run(wider)) <= 1
+    # And the number stands under that name.
+    room = """return [...document.querySelectorAll('td[data-label]')].map(part => {
+                const name = getComputedStyle(part, '::before');
+                if (name.content === 'none') return 0;
+                const room = parseFloat(getComputedStyle(part).paddingTop);
+                return room - parseFloat(name.top) - parseFloat(name.height);
+              })"""
+    assert min(chromium.run(room)) >= 0
+    named = "return getComputedStyle(document.querySelector('td[data-label]'), '::before').content"
+    assert (chromium.run(named) == "none") is (width == DESKTOP)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(PHONE, "light"), (DESKTOP, "light"), (DESKTOP, "print")])
@@ -221,7 +231,8 @@ def test_without_script_everything_is_seen_and_no_dead_control(chromium: Any, pa
 
 
 def test_on_paper_folded_tables_are_open_and_the_filter_is_gone(chromium: Any, page: Path) -> None:
-    chromium.show(page, DESKTOP, "print")
+    chromium.show(page, PAPER, "print")
+    assert chromium.overflow() <= 0
     chromium.run("document.querySelectorAll('details').forEach(part => { part.open = false; })")
     assert chromium.run(TABLES_SEEN) == [True] * 3
     assert chromium.run("return document.getElementById('filter').getBoundingClientRect().height") == 0
