@@ -69,7 +69,7 @@ def latex_table(table: Table, text: TableText, below: Sequence[str]) -> str:
         "\n".join(_row(row, text.compares, len(table.columns))) for row in text.rows
     )
     lines = sum(len(narrow_lines(row, len(table.columns))) for row in text.rows)
-    caption = latex(f"{table.title} ({table.place})" if table.place else table.title)
+    caption = latex(f"{table.place}: {table.title}" if table.place else table.title)
     label = re.sub(r"[^A-Za-z0-9-]+", "-", table.id)
     head = [*(latex(name) for name in table.row_headers), *([""] if text.compares else ())]
     head += [f"\\multicolumn{{2}}{{c}}{{{latex(name)}}}" for name in table.columns]

@@ -55,8 +55,8 @@ def table_markdown(*, table: Table, findings: Sequence[ReplicationFinding] = ())
         InputError: the table's rows do not fit its columns.
     """
     text = table_text(table)
-    place = f" ({markdown(table.place)})" if table.place else ""
-    parts = [f"## {markdown(table.title)}{place}", "", *_pipe_table(table, text), ""]
+    place = f"{markdown(table.place)}: " if table.place else ""
+    parts = [f"## {place}{markdown(table.title)}", "", *_pipe_table(table, text), ""]
     parts += [f"- {markdown(note)}" for note in text.notes]
     parts += [f"- [{index}] {markdown(reason)}" for index, reason in enumerate(text.reasons, start=1)]
     relevant = findings_of(table, findings)

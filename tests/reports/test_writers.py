@@ -254,7 +254,7 @@ def test_latex_is_booktabs_with_numbers_aligned_at_their_points() -> None:
     for rule in ("\\toprule", "\\midrule", "\\bottomrule", "\\usepackage{booktabs}"):
         assert rule in text
     assert "{}5 & paper & 0.69 & $\\pm$ 0.21 &" in text
-    assert "\\caption{Results (Table 1)}\\label{tab:table-1}" in text
+    assert "\\caption{Table 1: Results}\\label{tab:table-1}" in text
     assert "[1] the paper prints nan" in text
     assert "\\textbf{Not replicated}: The two are similar." in text
 
