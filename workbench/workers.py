@@ -66,6 +66,8 @@ GAME_ADJACENCY = Adjacency.ADD_REMOVE
 
 def released_to(attack: Attack) -> Released:
     """What an attack gets to see: a membership attack asks for likelihoods only."""
+    if attack.access is AccessLevel.WEIGHTS:
+        return Released.FINAL_WEIGHTS
     return Released.SCORES if attack.access is AccessLevel.MEMBERSHIP else Released.EVERY_UPDATE
 
 
@@ -287,8 +289,12 @@ def attack(job: AttackJob, scratch: Path | None = None) -> dict[str, Any]:
     started = time.perf_counter()
     attacker = create_attack(job.setup, job.attack)
     target = _load(job, job.target, job.target_included, 0)
-    play = _play_membership if attacker.access is AccessLevel.MEMBERSHIP else _play_releases
-    games = play(job, attacker, target)
+    plays = {
+        AccessLevel.MEMBERSHIP: _play_membership,
+        AccessLevel.RELEASE: _play_releases,
+        AccessLevel.WEIGHTS: _play_weights,
+    }
+    games = plays[attacker.access](job, attacker, target)
     cost = cost_since(started)
     seeds = {"audit": job.setup.seed, "training": target.plan.seed}
     return {"evidence": [{**game, "cost": cost, "seeds": seeds} for game in games]}
@@ -371,6 +377,29 @@ def _play_releases(job: AttackJob, attacker: Attack, target: Subject) -> list[di
             }
         )
     return results
+
+
+def _play_weights(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str, Any]]:
+    """Train many times with and without a canary in the target's data; a game of its own trainings."""
+    from workbench.training.weight_game import play_weights, weight_game
+
+    insert, trials, references = (getattr(attacker, name) for name in ("insert", "trials", "references"))
+    plan, canary = insert(target.plan, stream(job.setup.seed, "insertions"))
+    mechanism, seed = create_mechanism(job.setup), stream_seed(job.setup.seed, "attack")
+    played = play_weights(mechanism, plan, canary=canary, trials=trials, references=references, seed=seed)
+    scores = attacker.score(
+        played.subject, played.observations, played.references, stream(job.setup.seed, "attack")
+    )
+    return [
+        {
+            "attack": job.attack,
+            "scores": scores.values,
+            "members": played.included,
+            "game": weight_game(plan, canary=canary, references=references),
+            "details": dict(scores.details),
+            "blind_texts": (),
+        }
+    ]
 
 
 def train_user(job: UserJob, scratch: Path | None = None) -> dict[str, Any]:

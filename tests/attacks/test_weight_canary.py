@@ -15,7 +15,7 @@ from scipy import stats
 from workbench import registry
 from workbench.accounting import ApproximateDP, NoGuarantee
 from workbench.accounting.gaussian import mu_of_epsilon
-from workbench.attacks.claim_checks.dp_weights_attack import order_known, papers_plan
+from workbench.attacks.claim_checks.by_attack import order_known, papers_plan
 from workbench.attacks.weight_canary import WeightCanary, audit_weights
 from workbench.errors import InputError, UnsupportedError
 from workbench.findings import Finding
