@@ -24,6 +24,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +150,24 @@ def _locked(path: Path) -> int:
 def _end_scratch(folder: Path, handle: int, owner: int) -> None:
     """Remove a parent's own scratch; a forked child that inherited the object leaves it alone."""
     if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove_scratch(folder)
     os.close(handle)
+
+
+def _remove_scratch(folder: Path) -> None:
+    """Remove a parent's scratch, its lock last: while dying workers add to it, a later sweep has to do it."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.name == LOCK_FILE:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        if [path.name for path in folder.iterdir()] == [LOCK_FILE]:
+            (folder / LOCK_FILE).unlink(missing_ok=True)
+        if not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _is_abandoned(folder: Path) -> bool:
@@ -317,7 +334,7 @@ class Store:
         """Remove what dead parents left behind; what living ones are filling stays."""
         for path in self._scratch.iterdir():
             if _is_abandoned(path):
-                shutil.rmtree(path, ignore_errors=True)
+                _remove_scratch(path)
 
     def close(self) -> None:
         """Remove this parent's own scratch; it comes back if it is needed again."""

@@ -144,6 +144,7 @@ def run_study(
             listener=listener,
         ) as backend:
             run.to_the_end(backend)
+        store.sweep()  # Workers of a killed parent, which may have been alive at the start, are gone now.
     return RunSummary(
         done=run.done,
         failed=run.failed + plan.failed,

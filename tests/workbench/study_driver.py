@@ -1,8 +1,9 @@
 """A small study of real trainings, and a process that runs it and can be killed; used by the study tests.
 
-As a script: `study_driver.py FOLDER SEEDS PARENTS WORKERS [DELAY ...]`. For each delay the study is started
-and the parent killed that many seconds later; then PARENTS of them run it to the end at the same time, and
-the results are printed. The children are forked from a process that has imported everything already.
+As a script: `study_driver.py FOLDER SEEDS PARENTS WORKERS [RECORDS:DELAY ...]`. For each RECORDS:DELAY the
+study is started, and killed DELAY seconds after the store has got so many more records; then PARENTS of them
+run it to the end at the same time, and the results are printed. The children are forked from a process that
+has imported everything already.
 """
 
 from __future__ import annotations
@@ -98,18 +99,29 @@ def _warm_up() -> None:
         run_study(study_of(experiment()), out=Path(place), options=RunOptions(workers=0))
 
 
+def _killed(folder: Path, seeds: int, workers: int, moment: str) -> bool:
+    """Run, and kill at a moment; False where the run was faster."""
+    more, delay = int(moment.partition(":")[0]), float(moment.partition(":")[2])
+    records = folder / "store" / "records"
+    wanted = len(list(records.glob("*"))) + more
+    child = _run(folder, seeds, workers)
+    while len(list(records.glob("*"))) < wanted:
+        ended, _ = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return False
+        time.sleep(0.002)
+    time.sleep(delay)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+
+
 def main(arguments: Sequence[str]) -> int:
     """See the module."""
     folder = Path(arguments[0])
     seeds, parents, workers = map(int, arguments[1:4])
     _warm_up()
-    cut_short = 0
-    for delay in map(float, arguments[4:]):
-        child = _run(folder, seeds, workers)
-        time.sleep(delay)
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        cut_short += os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    cut_short = sum(_killed(folder, seeds, workers, moment) for moment in arguments[4:])
     children = [_run(folder, seeds, workers) for _ in range(parents)]
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     print(cut_short, "runs were killed before their end", file=sys.stderr)

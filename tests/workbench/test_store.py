@@ -134,11 +134,27 @@ def test_sweep_removes_what_a_killed_parent_left(tmp_path: Path) -> None:
     assert not list((place / "scratch").iterdir())
 
 
+def test_sweep_goes_on_where_a_dying_worker_still_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be removed keeps its lock, so the next sweep finds it abandoned, and need not wait."""
+    place = tmp_path / "scratch" / "left"
+    (place / "job").mkdir(parents=True)
+    Store(tmp_path)
+    (place / store_module.LOCK_FILE).write_text("")
+    with monkeypatch.context() as writing:
+        writing.setattr(store_module.shutil, "rmtree", lambda *_, **__: None)
+        Store(tmp_path).sweep()
+    assert (place / store_module.LOCK_FILE).exists()
+    Store(tmp_path).sweep()
+    assert not place.exists()
+
+
 def test_sweep_removes_what_nobody_locked_once_it_is_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path)
-    (tmp_path / "scratch" / "unlocked").mkdir()
+    (tmp_path / "scratch" / "unlocked" / "job").mkdir(parents=True)
     store.sweep()
     assert (tmp_path / "scratch" / "unlocked").exists()
     monkeypatch.setattr(store_module, "STALE_SECONDS", -1.0)

@@ -36,6 +36,9 @@ experiment, study_of, text_of = driver.experiment, driver.study_of, driver.text_
 
 HERE = RunOptions(workers=0)
 SEEDS = 3
+MANY_SEEDS = 7
+"""Of a study that twenty kills do not see to its end."""
+
 MARK = "WORKBENCH_TEST_MARK"
 
 
@@ -47,16 +50,32 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def results(out: Path) -> str:
-    return str(text_of(read_results(driver.sample_study(SEEDS), Store(out / "store"))))
+@pytest.fixture(scope="module")
+def long_undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of a longer study."""
+    out = tmp_path_factory.mktemp("long")
+    run_study(driver.sample_study(MANY_SEEDS), out=out, options=HERE)
+    return out
+
+
+def results(out: Path, seeds: int = SEEDS) -> str:
+    return str(text_of(read_results(driver.sample_study(seeds), Store(out / "store"))))
+
+
+def moments(seed: int, count: int, longest: float) -> tuple[str, ...]:
+    """When to kill: so many records after the start, and so many seconds later."""
+    generator = random.Random(seed)
+    return tuple(
+        f"{generator.choice((0, 0, 1, 2))}:{generator.uniform(0.0, longest):.3f}" for _ in range(count)
+    )
 
 
 def drive(
-    out: Path, *, parents: int = 1, workers: int = 0, delays: tuple[float, ...] = ()
+    out: Path, *, parents: int = 1, workers: int = 0, seeds: int = SEEDS, kills: tuple[str, ...] = ()
 ) -> tuple[str, int]:
     """The results that the driver prints, and how many of its parents were killed before their end."""
     mark = uuid.uuid4().hex
-    numbers = [SEEDS, parents, workers, *(f"{delay:.3f}" for delay in delays)]
+    numbers = [seeds, parents, workers, *kills]
     done = subprocess.run(
         [sys.executable, str(_DRIVER), str(out), *map(str, numbers)],
         cwd=out.parent,
@@ -121,31 +140,28 @@ def test_the_workers_of_a_killed_parent_would_be_seen(tmp_path: Path) -> None:
 
 
 def test_killed_parents_and_two_at_a_time_change_nothing(undisturbed: Path, tmp_path: Path) -> None:
-    """The quick form of what follows: five kills, then two parents at the same time."""
-    delays = tuple(random.Random(1).uniform(0.05, 0.3) for _ in range(5))
-    text, killed = drive(tmp_path / "out", parents=2, delays=delays)
+    """The quick form of what follows: four kills, then two parents at the same time."""
+    text, killed = drive(tmp_path / "out", parents=2, kills=moments(1, 4, 0.1))
     assert killed >= 3
     assert text == results(undisturbed)
     assert_tidy(tmp_path / "out")
 
 
 @pytest.mark.slow
-def test_twenty_kills_in_this_process_change_nothing(undisturbed: Path, tmp_path: Path) -> None:
-    delays = tuple(random.Random(2).uniform(0.02, 0.3) for _ in range(20))
-    text, killed = drive(tmp_path / "out", delays=delays)
-    assert killed >= 10
-    assert text == results(undisturbed)
+def test_twenty_kills_in_this_process_change_nothing(long_undisturbed: Path, tmp_path: Path) -> None:
+    text, killed = drive(tmp_path / "out", seeds=MANY_SEEDS, kills=moments(2, 20, 0.15))
+    assert killed >= 15
+    assert text == results(long_undisturbed, MANY_SEEDS)
     assert_tidy(tmp_path / "out")
 
 
 @pytest.mark.slow
 def test_twenty_kills_of_a_pools_parent_change_nothing_and_leave_no_orphan(
-    undisturbed: Path, tmp_path: Path
+    long_undisturbed: Path, tmp_path: Path
 ) -> None:
-    delays = tuple(random.Random(3).uniform(0.5, 7.0) for _ in range(20))
-    text, killed = drive(tmp_path / "out", workers=2, delays=delays)
-    assert killed >= 10
-    assert text == results(undisturbed)
+    text, killed = drive(tmp_path / "out", workers=2, seeds=MANY_SEEDS, kills=moments(3, 20, 0.2))
+    assert killed >= 15
+    assert text == results(long_undisturbed, MANY_SEEDS)
     assert_tidy(tmp_path / "out")
 
 
@@ -201,7 +217,7 @@ def test_two_parents_on_one_store_agree(undisturbed: Path, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_two_parents_with_pools_agree_after_kills(undisturbed: Path, tmp_path: Path) -> None:
-    text, _ = drive(tmp_path / "out", parents=2, workers=1, delays=(6.0, 7.0))
+    text, _ = drive(tmp_path / "out", parents=2, workers=1, kills=("0:3.0", "3:0.1"))
     assert text == results(undisturbed)
     assert_tidy(tmp_path / "out")
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from workbench import registry, study_run, workers
-from workbench.backends import Event, Failed, Finished, Started, Task, make_backend
+from workbench.backends import WORKER_DIED, Event, Failed, Finished, Started, Task, make_backend
 from workbench.errors import InputError
 from workbench.experiments import Experiment, Status
 from workbench.interfaces import AccessLevel, Insertions, Scores
@@ -244,6 +244,29 @@ def test_a_failed_training_fails_its_dependants_until_it_succeeds(
     monkeypatch.setattr(GradientMechanism, "trained", train)
     assert run_study(found, out=tmp_path, options=HERE).failed == 2
     assert run_study(found, out=tmp_path, options=replace(HERE, retry_failed=True)).done == 2
+
+
+def test_an_experiment_whose_worker_dies_is_a_recorded_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = study_of(*(experiment(epsilon=e) for e in (1.0, 2.0)))
+    deadly = key(found.experiments[0])
+    real = _Watched.wait
+
+    def wait(self: _Watched, timeout: float) -> list[Event]:
+        return [
+            Failed(event.task, "worker 1", WORKER_DIED, "killed by signal 9")
+            if isinstance(event, Finished) and event.task.id == deadly
+            else event
+            for event in real(self, timeout)
+        ]
+
+    monkeypatch.setattr(_Watched, "wait", wait)
+    _watch(monkeypatch)
+    summary = run_study(found, out=tmp_path, options=HERE)
+    assert (summary.done, summary.failed) == (1, 1)
+    outcome = read_results(found, Store(tmp_path / "store")).outcomes[0]
+    assert outcome.error == "worker died: killed by signal 9"
 
 
 # The order of work
