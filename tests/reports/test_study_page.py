@@ -14,7 +14,7 @@ import pytest
 
 from workbench import registry
 from workbench.errors import InputError
-from workbench.study_report import Cell, Replication, StudyReport, Value
+from workbench.study_report import Cell, Replication, ReplicationFinding, StudyReport, Value
 
 Builder = Callable[..., StudyReport]
 
@@ -122,6 +122,19 @@ def test_every_finding_is_told_with_its_test_and_its_tables(study: Builder) -> N
     # The third finding rests on a table that this report does not have: named, with nothing to follow.
     assert "#t-table-3" not in links
     assert re.search(r"Rests on table-3 ?\.", page.text)
+
+
+def test_many_findings_are_an_index_of_folded_verdicts(study: Builder) -> None:
+    report = study()
+    many = tuple(replace(report.findings[0], id=f"claim-{place}") for place in range(20))
+
+    def folds(findings: tuple[ReplicationFinding, ...]) -> list[bool]:
+        page = parsed(replace(report, findings=findings))
+        found = [a for t, a in page.tags if t == "details" and a["data-kind"] == "verdict"]
+        return ["open" in attributes for attributes in found]
+
+    assert folds(report.findings) == [True] * 3
+    assert folds(many) == [False] * 20
 
 
 def test_every_number_of_a_table_is_on_the_page_and_blanks_say_why(study: Builder) -> None:
