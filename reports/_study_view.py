@@ -58,13 +58,25 @@ class FindingView:
 
 @dataclass(frozen=True, kw_only=True)
 class TableView:
-    """A table; `differs` has True where a difference's interval excludes zero, row by row."""
+    """A table.
+
+    Attributes:
+        anchor: Its id on the page.
+        table, text: What it is, and what stands in it.
+        outcomes: Class names of the outcomes of the findings that rest on it.
+        findings: Those findings.
+        counts: Class, word and number of each outcome among them.
+        differs: Row by row, whether a difference's interval excludes zero.
+        scrolls: Whether it is too wide for any screen.
+        kinds: Most lines that a row has.
+    """
 
     anchor: str
     table: Table
     text: TableText
     outcomes: str
     findings: tuple[FindingView, ...]
+    counts: tuple[tuple[str, str, int], ...]
     differs: tuple[tuple[bool, ...], ...]
     scrolls: bool
     kinds: int
@@ -141,6 +153,11 @@ def _table_view(table: Table, anchor: str, findings: Sequence[FindingView]) -> T
         text=text,
         outcomes=" ".join(dict.fromkeys(one.css for one in mine)),
         findings=mine,
+        counts=tuple(
+            (css, outcome.value, sum(one.finding.outcome is outcome for one in mine))
+            for outcome, (css, _) in OUTCOMES.items()
+            if any(one.finding.outcome is outcome for one in mine)
+        ),
         differs=tuple(tuple(map(_excludes_zero, row)) for _, row in table.rows),
         scrolls=len(table.columns) >= _SCROLLS_FROM,
         kinds=max((len(row.lines) for row in text.rows), default=1),

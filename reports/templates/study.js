@@ -23,7 +23,7 @@
     if (read) return;
     read = true;
     for (const item of items) {
-      const parts = item.rows.length ? [...item.part.querySelectorAll("summary, thead")] : [item.part];
+      const parts = item.rows.length ? [...item.part.querySelectorAll(":scope > summary, thead")] : [item.part];
       item.has = index(parts);
       item.rowHas = item.rows.map((row) => index([...row.querySelectorAll(".head")]));
     }
