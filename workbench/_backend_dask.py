@@ -75,6 +75,7 @@ class _Run:
     future: Any
     alone: bool
     started: bool = False
+    steps: tuple[int, int] | None = None
 
 
 _Message = tuple[int, str, int, int] | tuple[int, Any]
@@ -284,10 +285,10 @@ class DaskBackend:
         if run is None:
             return  # the last words of a run that is over
         if len(message) == 4:
-            _, worker, done, total = message
+            _, _, done, total = message
             self._begun(run)
             if done != ANNOUNCED:
-                self._delivery.add(Stepped(run.task, _label(worker), done, total))
+                self._stepped(run, (done, total))
             return
         attempt, ended = message
         del self._runs[attempt]
@@ -305,6 +306,7 @@ class DaskBackend:
             if outcome.kind == OTHER_VERSION:
                 raise other_version(worker, outcome.message)
             self._begun(run)
+            self._stepped(run, outcome.steps)
             self._conclude(run.task, worker, outcome)
         self._feed()
 
@@ -312,6 +314,11 @@ class DaskBackend:
         if not run.started:
             run.started = True
             self._delivery.add(Started(run.task, _label(run.worker)))
+
+    def _stepped(self, run: _Run, steps: tuple[int, int] | None) -> None:
+        if steps is not None and steps != run.steps:
+            run.steps = steps
+            self._delivery.add(Stepped(run.task, _label(run.worker), *steps))
 
     def _move_on(self) -> None:
         """Take the tasks of lost workers back."""

@@ -12,7 +12,7 @@ import pickle
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -176,6 +176,7 @@ class Outcome:
         message: One line.
         seconds: Wall time.
         files: The scratch folder's files as bytes, where the parent has no access to that disk.
+        steps: The last step that was told, which may come later than the outcome, or never.
     """
 
     result: dict[str, JSON] | None = None
@@ -183,6 +184,7 @@ class Outcome:
     message: str = ""
     seconds: float = 0.0
     files: dict[str, bytes] = field(default_factory=dict)
+    steps: tuple[int, int] | None = None
 
 
 def perform(
@@ -233,7 +235,14 @@ def perform_packed(
     except Exception as error:
         kind, message = describe(error)
         return Outcome(kind=kind, message=message)
-    return perform(work, payload, inputs, scratch, throttled(progress))
+    told: list[tuple[int, int]] = []
+
+    def tell(done: int, total: int) -> None:
+        told[:] = [(done, total)]
+        progress(done, total)
+
+    outcome = perform(work, payload, inputs, scratch, throttled(tell))
+    return replace(outcome, steps=told[0]) if told else outcome
 
 
 def describe(error: BaseException) -> tuple[str, str]:

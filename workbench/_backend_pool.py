@@ -180,6 +180,7 @@ class _Run:
     folder: Path
     alone: bool
     started: bool = False
+    steps: tuple[int, int] | None = None
 
 
 class PoolBackend:
@@ -232,13 +233,11 @@ class PoolBackend:
         run = self._runs.get(message[0])
         if run is None:
             return  # the last words of an attempt that is over
-        if not run.started and run.worker.announced >= message[0]:
-            run.started = True
-            self._delivery.add(Started(run.task, run.worker.name))
         if len(message) == 3:
             _, done, total = message
+            self._begun(run)
             if done != _ANNOUNCED:
-                self._delivery.add(Stepped(run.task, run.worker.name, done, total))
+                self._stepped(run, (done, total))
             return
         attempt, future = message
         del self._runs[attempt]
@@ -246,13 +245,27 @@ class PoolBackend:
         if isinstance(error, BrokenProcessPool):
             self._died(attempt, run)
         elif error is not None:  # the outcome could not be sent
+            self._begun(run)
             remove_folder(run.folder)
             self._delivery.add(Failed(run.task, run.worker.name, *describe(error)))
         else:
             self._deaths_at_start = 0
-            self._delivery.add(conclude(run.task, run.worker.name, future.result(), run.folder))
+            outcome = future.result()
+            self._begun(run)  # what it told may come later than its end
+            self._stepped(run, outcome.steps)
+            self._delivery.add(conclude(run.task, run.worker.name, outcome, run.folder))
         self._idle.append(run.worker)
         self._feed()
+
+    def _begun(self, run: _Run) -> None:
+        if not run.started:
+            run.started = True
+            self._delivery.add(Started(run.task, run.worker.name))
+
+    def _stepped(self, run: _Run, steps: tuple[int, int] | None) -> None:
+        if steps is not None and steps != run.steps:
+            run.steps = steps
+            self._delivery.add(Stepped(run.task, run.worker.name, *steps))
 
     def _died(self, attempt: int, run: _Run) -> None:
         """The worker of a task died: try again, or give the task up."""
@@ -267,8 +280,7 @@ class PoolBackend:
             self._tasks.put_back(run.task)
             return
         self._deaths_at_start = 0
-        if not run.started:
-            self._delivery.add(Started(run.task, run.worker.name))
+        self._begun(run)
         if self._tasks.died(run.task, alone=run.alone):
             deaths = self._tasks.deaths(run.task)
             message = f"{deaths} workers died with it, the last one while it ran alone ({how})"
