@@ -143,10 +143,14 @@ def table_latex(*, table: Table, findings: Sequence[ReplicationFinding] = ()) ->
 
 
 @register("report", "table_csv")
-def table_csv(*, table: Table) -> str:
+def table_csv(*, table: Table, findings: Sequence[ReplicationFinding] = ()) -> str:
     """A table as CSV (RFC 4180), one line for each cell, numbers at full precision.
 
     Text that a spreadsheet would take for a formula is preceded by an apostrophe.
+
+    Args:
+        table: What to write.
+        findings: Accepted as all writers of tables do; no part of a file of numbers.
 
     Raises:
         InputError: the table's rows do not fit its columns.

@@ -204,15 +204,7 @@ def records() -> dict[str, Callable[..., Record]]:
 HOSTILE = (
     "<script>document.title = 'struck'</script><img src=x onerror=\"document.title = 'struck'\">&{{ 1 }}"
 )
-STUDY_COLUMNS = (
-    "Perplex. (Mem.)",
-    "Perplex. (Non-Mem.)",
-    "ROC AUC",
-    "Accuracy",
-    "Prec.",
-    "Recall",
-    "F1 Score",
-)
+STUDY_COLUMNS = ("Perplex. (Mem.)", "Perplex. (Non-Mem.)", "ROC AUC", "Accuracy", "Prec.", "Recall", "F1")
 
 
 def study_table(number: int, *, rows: int, hostile: str, generator: np.random.Generator) -> Table:
@@ -235,7 +227,8 @@ def study_table(number: int, *, rows: int, hostile: str, generator: np.random.Ge
                     spread=0.05,
                 )
                 value = Value(estimate=ours, lower=ours - 0.1, upper=ours + 0.1, spread=0.04, n=3)
-                difference = Value(estimate=ours - true, lower=ours - true - 0.1, upper=ours - true + 0.1)
+                gap = ours - true
+                difference = Value(estimate=gap, lower=gap - 0.1, upper=gap + 0.1)
                 if (row + place) % 11 == 3:
                     cells.append(Cell(paper=paper, why_blank=f"diverged to NaN {hostile}"))
                 elif (row + place) % 13 == 5:
@@ -272,7 +265,7 @@ def study_figures(hostile: str, generator: np.random.Generator) -> tuple[Figure,
         "accuracy",
         "precision",
         "recall",
-        "F1",
+        "F",
     ]
     axes = [
         radar.Axis(name=name + hostile[:8], centre=1.1, rim=0.3, better=radar.Better.LOWER) for name in names
@@ -338,16 +331,10 @@ def study() -> Callable[..., StudyReport]:
 
 # --- a real browser ---
 
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 
 CONTRAST = """
 const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
@@ -417,10 +404,7 @@ class Chromium:
         self.driver.get_log("browser")
 
     def requested(self) -> list[str]:
-        """Addresses that the browser asked for since the last look, by its own log.
-
-        The page's resource timing would not do: it leaves out what a file asks of other files.
-        """
+        """Addresses asked for since the last look, by the browser's log: resource timing leaves files out."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         sent = [one["params"] for one in messages if one["method"] == "Network.requestWillBeSent"]
         addresses = [str(one["request"]["url"]) for one in sent]
@@ -449,7 +433,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
     selenium = pytest.importorskip("selenium.webdriver")
     options = selenium.ChromeOptions()
     options.binary_location = _program("chromium", "chromium-browser", "google-chrome")
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     service = selenium.ChromeService(_program("chromedriver"), log_output=os.devnull)
