@@ -187,8 +187,10 @@ class DPWeights(GradientMechanism):
             for name, weight in noisy.items():
                 clean = weights[name].detach()
                 weight.copy_(clean + gaussian_noise(clean, settled.noise_scale, generator))
+        trained_metrics = source.transcript.metrics
         metrics = {
-            **source.transcript.metrics,
+            # What the weights were worth before the noise is nobody's to know.
+            **{name: value for name, value in trained_metrics.items() if not name.endswith("_after")},
             **self.qualities(model, plan, "after"),
             **settled.settings(),
             "weight_sensitivity": self.weight_sensitivity(plan),

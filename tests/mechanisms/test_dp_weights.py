@@ -166,6 +166,10 @@ def test_a_release_leaves_the_trained_subject_as_it_was() -> None:
     # The metrics after training are the noised model's.
     assert released.transcript.metrics["test_perplexity_after"] != metrics["test_perplexity_after"]
     assert released.transcript.metrics["test_perplexity_before"] == metrics["test_perplexity_before"]
+    # Nor does a release that measures nothing pass the clean model's on.
+    unmeasured = DPWeights(measures_quality=False).release(trained, budget(0.01))
+    assert "test_perplexity_after" not in unmeasured.transcript.metrics
+    assert torch.equal(weights(unmeasured), weights(released))
 
 
 def noise_of(mechanism: DPWeights, plan: Plan) -> Tensor:
