@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from workbench.cli import main
 from workbench.interfaces import Record
+from workbench.study import load_study
 from workbench.user_training import UserTraining, as_dicts
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+STUDY = EXAMPLES / "study.toml"
 
 
 def digits(n: int) -> tuple[Record, ...]:
@@ -87,3 +90,23 @@ def test_the_examples_are_judged_as_documented(words: list[str], kinds: set[str]
     assert report["verdict"]["kind"] in kinds, finished.stdout + finished.stderr
     assert finished.returncode == report["exit_code"]
     assert report["verdict"]["sentence"] in finished.stdout
+
+
+@pytest.mark.parametrize(("profile", "experiments"), [("quick", 20), ("full", 50)])
+def test_the_example_study_is_what_its_comments_say(profile: str, experiments: int) -> None:
+    # 2 pairs x seeds x (2 budgets of DP-SGD and ordinary training without one), less one excluded pair.
+    study = load_study(str(STUDY), profile=profile)
+    assert len(study.experiments) == experiments
+    kinds = {(e.variant, e.epsilon, e.batch_size, e.learning_rate) for e in study.experiments}
+    assert ("DP-SGD", 8, 50, 1.0) not in kinds
+    assert ("Not private", None, 50, 1.0) in kinds
+    assert {e.delta for e in study.experiments if e.epsilon} == {study.experiments[0].members ** -2.0}
+
+
+def test_the_example_study_runs_and_is_reported(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    chosen = ["--only", "seed=0", "--only", "seed=1", "--only", "seed=2", "--out", str(out)]
+    assert main(["run", str(STUDY), *chosen, "--workers", "0", "--quiet"]) == 0
+    assert main(["report", str(STUDY), *chosen]) == 0
+    assert "Not private" in (out / "report" / "index.html").read_text(encoding="utf-8")
+    assert list((out / "report" / "tables").glob("*.csv"))
