@@ -11,11 +11,13 @@ import os
 import pickle
 import shutil
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
+from workbench.errors import WorkbenchError
 from workbench.interfaces import JSON
 from workbench.one_line import one_line
 from workbench.store import plain
@@ -31,6 +33,9 @@ WORKER_DIED = "worker died"
 
 DISK_FULL = "disk full"
 """Kind of a `Failed` that met a full disk, or a used-up quota."""
+
+TRACEBACK_CHARACTERS = 8000
+"""Of a failure's traceback, the last ones are kept."""
 
 MESSAGES_A_SECOND = 4.0
 """How often a worker tells of its steps at most."""
@@ -102,12 +107,14 @@ class Failed:
         worker: Who tried.
         kind: `DISK_FULL`, `WORKER_DIED`, or the exception's class.
         message: One line.
+        traceback: Where a task raised what nobody raises on purpose; empty for any other failure.
     """
 
     task: Task
     worker: str
     kind: str
     message: str
+    traceback: str = ""
 
 
 @dataclass(frozen=True)
@@ -174,6 +181,7 @@ class Outcome:
         result: Plain form, or None where it failed.
         kind: Empty where it succeeded.
         message: One line.
+        traceback: See `Failed`.
         seconds: Wall time.
         files: The scratch folder's files as bytes, where the parent has no access to that disk.
         steps: The last step that was told, which may come later than the outcome, or never.
@@ -182,6 +190,7 @@ class Outcome:
     result: dict[str, JSON] | None = None
     kind: str = ""
     message: str = ""
+    traceback: str = ""
     seconds: float = 0.0
     files: dict[str, bytes] = field(default_factory=dict)
     steps: tuple[int, int] | None = None
@@ -213,7 +222,12 @@ def perform(
             raise
         # Nothing else is let through: sys.exit() in a user's code is a failure of that task alone.
         kind, message = describe(error)
-        return Outcome(kind=kind, message=message, seconds=time.perf_counter() - started)
+        return Outcome(
+            kind=kind,
+            message=message,
+            traceback=_traceback(error),
+            seconds=time.perf_counter() - started,
+        )
     return Outcome(result=form, seconds=time.perf_counter() - started)
 
 
@@ -253,6 +267,16 @@ def describe(error: BaseException) -> tuple[str, str]:
         text = ""
     text = text or type(error).__name__
     return (DISK_FULL if _is_disk_full(error) else type(error).__name__), text
+
+
+def _traceback(error: BaseException) -> str:
+    """The end of a traceback, for whoever looks for a bug; what is raised on purpose says all in its line."""
+    if isinstance(error, WorkbenchError):
+        return ""
+    try:
+        return "".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS:]
+    except Exception:  # An exception of a plug-in's own may not even be printable.
+        return ""
 
 
 def _is_disk_full(error: BaseException) -> bool:
@@ -324,5 +348,5 @@ def conclude(task: Task, worker: str, outcome: Outcome, folder: Path) -> Finishe
     """The last event of a task; a failed task's folder is removed."""
     if outcome.result is None:
         remove_folder(folder)
-        return Failed(task, worker, outcome.kind, outcome.message)
+        return Failed(task, worker, outcome.kind, outcome.message, outcome.traceback)
     return Finished(task, worker, outcome.result, folder, outcome.seconds)
