@@ -132,7 +132,7 @@ def _small(training: Training, size: tuple[int, int, int]) -> Training:
         steps=steps,
         sampling_probability=batch_size / members,
     )
-    return replace(training, setup=setup)
+    return replace(training, setup=setup, content="")
 
 
 def _process_seconds(work: Callable[[], object]) -> float:

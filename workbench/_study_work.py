@@ -10,13 +10,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from workbench import workers
-from workbench.errors import InconclusiveError
+from workbench.engine import hardware, versions
+from workbench.errors import ContentError, InconclusiveError
 from workbench.estimation import midpoint_threshold_metrics
 from workbench.interfaces import (
     BoolArray,
@@ -30,7 +32,7 @@ from workbench.interfaces import (
 )
 from workbench.store import plain
 from workbench.study_jobs import Measuring, Training, membership
-from workbench.workers import stream
+from workbench.workers import TrainingSetup, stream
 
 StepProgress = Callable[[int, int], None]
 
@@ -48,12 +50,15 @@ def train(
     """Train one subject and save it to the scratch folder.
 
     Returns:
-        `claim`, `losses` (of each step, nats), `metrics`, `cost`.
+        `claim`, `losses` (of each step, nats), `metrics`, `cost`, and `versions` and `hardware` of where this
+        runs.
 
     Raises:
+        ContentError: a corpus or a model's files are not what the experiment's key says.
         InconclusiveError: training left the finite numbers.
     """
     started = time.perf_counter()
+    _require_content(payload.setup, payload.content)
     with workers.one_thread():
         plan = workers.make_plan(payload.setup, membership(payload), payload.run)
         mechanism = workers.create_mechanism(payload.setup)
@@ -69,6 +74,7 @@ def train(
         "losses": plain(subject.transcript.losses),
         "metrics": metrics,
         "cost": workers.cost_since(started),
+        **_here(),
     }
 
 
@@ -86,12 +92,14 @@ def measure(
     Returns:
         `claim`, `metrics` (see `workbench.experiments.Outcome`; besides those `threshold`, `loss_member` and
         `loss_non_member` in nats a token, the attack's own as `attack_...`, and the transcript's), `scores`,
-        `included`, `seeds`, `cost`.
+        `included`, `seeds`, `cost`, `versions`, `hardware`.
 
     Raises:
+        ContentError: a corpus or a model's files are not what the experiment's key says.
         InconclusiveError: a likelihood or a score is not finite: the training diverged.
     """
     started = time.perf_counter()
+    _require_content(payload.setup, payload.trainings[0].content)
     with workers.one_thread():
         subjects = [_subject(payload, run, inputs[str(run)]) for run in range(len(payload.trainings))]
         progress(1, 2)
@@ -123,7 +131,34 @@ def measure(
         "included": plain(included),
         "seeds": {"experiment": payload.setup.seed, "training": subjects[0].plan.seed},
         "cost": workers.cost_since(started),
+        **_here(),
     }
+
+
+def _require_content(setup: TrainingSetup, digest: str) -> None:
+    """Refuse other data than those that a key was made from: a worker may have older files, or newer ones.
+
+    Args:
+        setup: What is to be trained or measured.
+        digest: Its `content_digest` where the key was made; empty for no key.
+
+    Raises:
+        ContentError: the corpus or the model's files are others here.
+    """
+    if not digest or workers.content_digest(setup) == digest:
+        return
+    workers.forget_corpora()
+    if workers.content_digest(setup) != digest:
+        raise ContentError(
+            f"corpus {setup.corpus!r} or model {setup.model!r} is not what it was where the run started: its "
+            "files were changed meanwhile, or differ on the worker's machine"
+        )
+
+
+@lru_cache(maxsize=1)
+def _here() -> dict[str, Any]:
+    """What this worker computes with; it need not be the parent's machine."""
+    return {"versions": versions(), "hardware": hardware()}
 
 
 def _subject(payload: Measuring, run: int, folder: Path) -> Subject:

@@ -18,6 +18,10 @@ class InputError(WorkbenchError, ValueError):
     """An argument is unusable; the message names the argument and its value."""
 
 
+class ContentError(InputError):
+    """A worker's files are not those that the run was started with: no fault of the job that met it."""
+
+
 class UnsupportedError(WorkbenchError):
     """The question is well-formed, but this part cannot answer it (say which can)."""
 

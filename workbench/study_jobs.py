@@ -19,7 +19,7 @@ import numpy as np
 
 from workbench import workers
 from workbench.accounting import NoGuarantee
-from workbench.errors import InputError, UnsupportedError, WorkbenchError
+from workbench.errors import InputError, UnsupportedError
 from workbench.experiments import Experiment, Status, Study
 from workbench.interfaces import AccessLevel, BoolArray, Mechanism, PostHocMechanism
 from workbench.one_line import one_line
@@ -44,12 +44,14 @@ class Training:
         run: Which.
         shadows: Number of shadows in all, which decides their splits; 0 for the target.
         unreleased: Stop before the release of a `PostHocMechanism`.
+        content: `workers.content_digest` of the setup, for a worker to check; empty for no check.
     """
 
     setup: TrainingSetup
     run: int
     shadows: int
     unreleased: bool
+    content: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +208,11 @@ def _trainings(experiment: Experiment, setup: TrainingSetup) -> tuple[StudyJob, 
     jobs = []
     for run in range(attack.references_needed + 1):
         payload = Training(
-            setup=shared, run=run, shadows=attack.references_needed if run else 0, unreleased=unreleased
+            setup=shared,
+            run=run,
+            shadows=attack.references_needed if run else 0,
+            unreleased=unreleased,
+            content=content,
         )
         identity = {
             "kind": f"study {JobKind.TRAINING}",
@@ -275,13 +281,13 @@ class _Keyed:
 def _reads_budget(keyed: _Keyed) -> bool:
     """False where the mechanism promises nothing, with the budget as without one: then no weight hangs on it.
 
-    A mechanism that needs the budget refuses a plan without one, or promises something.
+    A mechanism that needs the budget fails on a plan without one, or promises something.
     """
     mechanism = workers.create_mechanism(keyed.setup)
     plan = workers.make_plan(keyed.setup, membership(_target(keyed.setup)), 0)
     try:
         claims = [mechanism.claim(replace(plan, budget=None)), mechanism.claim(plan)]
-    except WorkbenchError:
+    except Exception:  # Of any kind: a plug-in may take its budget for granted.
         return True
     return not all(isinstance(claim.guarantee, NoGuarantee) for claim in claims)
 

@@ -8,7 +8,6 @@ or kills its worker is recorded as failed and the rest goes on; a store that can
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import time
@@ -16,17 +15,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workbench import __version__, workers
+from workbench import workers
+from workbench._run_file import RUN_FILE, read_run, write_run
 from workbench.backends import DISK_FULL, Backend, Event, Failed, Finished, Task, Work, make_backend
 from workbench.engine import hardware, versions
-from workbench.errors import InputError
+from workbench.errors import ContentError
 from workbench.experiments import Experiment, Outcome, Status, Study, StudyResults
 from workbench.interfaces import JSON
-from workbench.store import Store, StoreError, plain, write_atomically
+from workbench.store import Store, StoreError, plain
 from workbench.study_jobs import (
     ExperimentJobs,
     JobKind,
@@ -40,6 +39,7 @@ from workbench.study_jobs import (
 )
 
 __all__ = [
+    "RUN_FILE",
     "Pending",
     "RunOptions",
     "RunSummary",
@@ -50,9 +50,6 @@ __all__ = [
     "read_run",
     "run_study",
 ]
-
-RUN_FILE = "run.json"
-RUN_SCHEMA = 1
 
 WAIT_SECONDS = 1.0
 """How long to wait for an event before looking around again."""
@@ -125,7 +122,8 @@ def run_study(
 
     Raises:
         StoreError: the store cannot be written (no space, no permission); what is done is kept.
-        InputError: the place is unusable, or the backend's settings are.
+        InputError: the place is unusable, or the backend's settings are; a worker has other data or model
+            files than this run was started with.
         InconclusiveError: the backend cannot go on.
         KeyboardInterrupt: the user's; what is done is kept.
     """
@@ -133,10 +131,17 @@ def run_study(
     workers.forget_corpora()
     with closing(Store(out / "store")) as store:
         store.sweep()
-        _write_run_file(study, out, options)
+        write_run(study, out, source=options.source, command=options.command)
         wanted = {jobs.measuring.key: jobs for jobs in map(jobs_of, study.experiments)}
         plan = pending(study, store, retry_failed=options.retry_failed)
-        run = _Run(store, plan, wanted, listener, retry_failed=options.retry_failed)
+        run = _Run(
+            store,
+            plan,
+            wanted,
+            listener,
+            retry_failed=options.retry_failed,
+            is_remote=options.scheduler is not None,
+        )
         with make_backend(
             workers=options.workers,
             scheduler=options.scheduler,
@@ -182,6 +187,7 @@ class _Run:
         listener: RunListener | None,
         *,
         retry_failed: bool,
+        is_remote: bool,
     ) -> None:
         from workbench import _study_work  # Slow to import, and reading results needs none of it.
 
@@ -193,7 +199,7 @@ class _Run:
         self._wanted = wanted
         self._listener = listener
         self._retry_failed = retry_failed
-        self._described = {"versions": versions(), "hardware": hardware()}
+        self._is_remote = is_remote
         self._queue = _Queue()
         self._under_way: dict[str, StudyJob] = {}
         self._unmet: dict[str, set[str]] = {}
@@ -278,6 +284,13 @@ class _Run:
             return True
         return False
 
+    def _succeeded_elsewhere(self, job: StudyJob) -> bool:
+        """True where another run has done what failed here (its machine has more memory): that stays."""
+        if job.kind is JobKind.TRAINING:
+            return is_trained(self._store, job.key)
+        record = self._store.read(job.key)
+        return record is not None and record["status"] == Status.DONE
+
     def _task(self, job: StudyJob) -> Task:
         folders = {str(index): self._store.folder / "subjects" / key for index, key in enumerate(job.needs)}
         return Task(
@@ -291,7 +304,10 @@ class _Run:
             if event.kind == DISK_FULL:
                 reason = re.sub(r"^\[Errno \d+\] ", "", event.message)
                 raise StoreError(f"cannot write to store {self._store.folder}: {reason}")
-            self._fail(job, event)
+            if event.kind == ContentError.__name__:
+                raise ContentError(f"{event.worker}: {event.message}")
+            if not (self._succeeded_elsewhere(job) and self._settled_elsewhere(job)):
+                self._fail(job, event)
             return
         if job.kind is JobKind.TRAINING:
             self._store.adopt_subject(job.key, event.folder)
@@ -306,7 +322,13 @@ class _Run:
             self.done += 1
 
     def _fail(self, job: StudyJob, event: Failed) -> None:
-        self._record(job, {"status": Status.FAILED, "error": {"kind": event.kind, "message": event.message}})
+        error = {"kind": event.kind, "message": event.message}
+        if event.traceback:
+            error["traceback"] = event.traceback
+        # What a cluster's worker had, its failure does not say.
+        cluster, here = {"worker": event.worker}, {"versions": versions(), "hardware": hardware()}
+        where = cluster if self._is_remote and event.worker else here
+        self._record(job, {"status": Status.FAILED, "error": error, **where})
         self._after_failure(job, event)
 
     def _after_failure(self, job: StudyJob, event: Failed) -> None:
@@ -336,9 +358,7 @@ class _Run:
 
     def _record(self, job: StudyJob, content: Mapping[str, Any]) -> None:
         experiment = plain(job.experiment)
-        self._store.append(
-            job.key, {**content, "job": job.identity, "experiment": experiment, **self._described}
-        )
+        self._store.append(job.key, {**content, "job": job.identity, "experiment": experiment})
 
     def _tell(self, event: RunEvent) -> None:
         if self._listener is not None:
@@ -398,41 +418,3 @@ def _outcome(
         claim=record["claim"],
         cost={name: float(value) for name, value in record["cost"].items()},
     )
-
-
-def _write_run_file(study: Study, out: Path, options: RunOptions) -> None:
-    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    form = {
-        "schema": RUN_SCHEMA,
-        "study": options.source or study.name,
-        "name": study.name,
-        "profile": study.profile,
-        "source_sha256": study.source_sha256,
-        "created": now,
-        "command": options.command,
-        "workbench_version": __version__,
-    }
-    write_atomically(out / RUN_FILE, json.dumps(form, indent=2) + "\n")
-
-
-def read_run(out: Path) -> dict[str, JSON]:
-    """What `out/run.json` remembers.
-
-    Returns:
-        `study` (name or path), `name`, `profile`, `source_sha256`, `created`, `command`.
-
-    Raises:
-        InputError: nothing was run there, or the file is damaged.
-    """
-    path = out / RUN_FILE
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["schema"] != RUN_SCHEMA:
-            raise InputError(f"{path} has schema {found['schema']!r}, this workbench reads {RUN_SCHEMA}")
-    except FileNotFoundError as error:
-        raise InputError(f"no study was run in {out}: {RUN_FILE} is missing") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"cannot read {path}: it is damaged; run the study again") from error
-    return dict(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +145,20 @@ def test_a_mechanism_that_promises_nothing_without_a_budget_may_read_it(
     monkeypatch.setitem(registry._entries["mechanism"], "fickle", fickle)
     found = {training_key(experiment(mechanism="fickle", epsilon=e)) for e in (1.0, 8.0)}
     assert len(found) == 2
+
+
+class _Trusting(_Fickle):
+    """Takes its budget for granted, as a plug-in may: it is never asked to do without."""
+
+    def claim(self, plan: Plan) -> Claim:
+        assert plan.records
+        return replace(super().claim(plan), source=f"epsilon {plan.budget.epsilon:g}")  # type: ignore
+
+
+def test_a_mechanism_that_breaks_without_a_budget_is_not_refused_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.entries("mechanism")
+    trusting = Entry(name="trusting", factory=_Trusting, summary="")
+    monkeypatch.setitem(registry._entries["mechanism"], "trusting", trusting)
+    found = [jobs_of(experiment(mechanism="trusting", epsilon=e)) for e in (1.0, 8.0)]
+    assert [jobs.refusal for jobs in found] == [None, None]
+    assert len({jobs.trainings[0].key for jobs in found}) == 2

@@ -159,9 +159,11 @@ def test_text_is_measured_too(tmp_path: Path) -> None:
     )
     run_study(study_of(found), out=tmp_path, options=HERE)
     outcome = read_results(study_of(found), Store(tmp_path / "store")).outcomes[0]
-    assert outcome.metrics["perplexity_member"] == pytest.approx(
-        outcome.metrics["train_perplexity_after"], rel=1e-6
-    )
+    setup = setup_of(found)
+    with workers.one_thread():
+        plan = workers.make_plan(setup, np.array(outcome.included), 0)
+        own = workers.create_mechanism(setup).train(plan).transcript.metrics
+    assert outcome.metrics["perplexity_member"] == pytest.approx(own["train_perplexity_after"], rel=1e-6)
     assert len(outcome.scores) == 20
 
 
@@ -211,7 +213,11 @@ def test_failures_are_recorded_and_done_again_only_when_asked(
     record = store.read(key(faults[1]))
     assert record is not None
     assert record["status"] == "failed"
-    assert record["error"] == {"kind": "ZeroDivisionError", "message": "two lines"}
+    assert (record["error"]["kind"], record["error"]["message"]) == ("ZeroDivisionError", "two lines")
+    assert 'raise ZeroDivisionError("two\\nlines")' in record["error"]["traceback"]
+    diverged = store.read(key(faults[2]))
+    assert diverged is not None
+    assert set(diverged["error"]) == {"kind", "message"}  # Raised on purpose: the line says all.
     assert record["versions"]["python"]
     assert record["hardware"]["cores"] >= 1
     monkeypatch.setattr(_Touchy, "broken", False)

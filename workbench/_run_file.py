@@ -1,0 +1,65 @@
+"""`run.json`: which study was run in a folder, and by which command, for the report and for the next run."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+from workbench import __version__
+from workbench.errors import InputError
+from workbench.experiments import Study
+from workbench.interfaces import JSON
+from workbench.store import write_atomically
+
+RUN_FILE = "run.json"
+RUN_SCHEMA = 1
+
+
+def write_run(study: Study, out: Path, *, source: str, command: str) -> None:
+    """Remember what is run in a folder.
+
+    Args:
+        study: Its study.
+        out: The folder.
+        source: Name or path by which the user called the study; empty for its name.
+        command: The command line.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    form = {
+        "schema": RUN_SCHEMA,
+        "study": source or study.name,
+        "name": study.name,
+        "profile": study.profile,
+        "source_sha256": study.source_sha256,
+        "created": now,
+        "command": command,
+        "workbench_version": __version__,
+    }
+    write_atomically(out / RUN_FILE, json.dumps(form, indent=2) + "\n")
+
+
+def read_run(out: Path) -> dict[str, JSON]:
+    """What `out/run.json` remembers.
+
+    Returns:
+        `study` (name or path), `name`, `profile`, `source_sha256`, `created`, `command`.
+
+    Raises:
+        InputError: nothing was run there, or the file is damaged.
+    """
+    path = out / RUN_FILE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["schema"] != RUN_SCHEMA:
+            raise InputError(f"{path} has schema {found['schema']!r}, this workbench reads {RUN_SCHEMA}")
+    except FileNotFoundError as error:
+        raise InputError(f"no study was run in {out}: {RUN_FILE} is missing") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"cannot read {path}: it is damaged; run the study again") from error
+    return dict(found)
