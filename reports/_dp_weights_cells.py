@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from workbench.published import PublishedCell, PublishedPaper, PublishedTable
-from workbench.reports._dp_weights_layout import EPSILONS, FINE_TUNED, Grid
+from workbench.reports._dp_weights_layout import EPSILONS, FINE_TUNED, GRIDS, METRIC_WORDS, Grid
 from workbench.reports._dp_weights_samples import Measured
 from workbench.reports.statistics import Sample
 from workbench.study_report import Cell, Value
@@ -46,14 +46,37 @@ class Context:
         """A printed table, or None."""
         return None if self.paper is None else self.paper.table(table_id)
 
-    def missing(self, grid: Grid, variant: str, values: Sequence[int]) -> str:
+    def missing(self, grid: Grid, variant: str, values: Sequence[int], metric: str) -> str:
         """Why there is no number of a variant at these settings."""
         known = [value for value in values if value in self.measured.values(grid.group)]
         if not known:
             return f"{grid.group} {', '.join(map(str, values))} is no part of this run"
         if variant not in self.measured.variants:
             return f"{variant} is no part of this run"
-        return f"{variant} has no finished run with a finite value here"
+        bad = self.measured.not_finite(grid.group, variant, metric, values)
+        if bad:
+            return f"{METRIC_WORDS[metric]} of {variant} is not finite in {bad} of the finished runs here"
+        return f"no {self.unit} has finished all of its runs of {variant} here"
+
+    def uncovered(self, group: str, values: Sequence[int] | None = None) -> str:
+        """Which of the paper's settings and range of epsilon this run lacks; empty where none.
+
+        Args:
+            group: A key of `GRIDS`.
+            values: The settings that are needed; None for all of the paper's.
+        """
+        wanted = list(GRIDS[group].details) if values is None else values
+        known = self.measured.values(group)
+        lacking = [str(value) for value in wanted if value not in known]
+        if lacking:
+            return f"{group} {', '.join(lacking)} is no part of this run"
+        shown = self.published(GRIDS[group].means)
+        ends = [] if shown is None else [float(end) for end in shown.settings["epsilons"].split(" to ")]
+        epsilons = self.measured.epsilons(group)
+        if ends and not (epsilons and epsilons[0] <= ends[0] and epsilons[-1] >= ends[1]):
+            ours = ", ".join(f"{epsilon:g}" for epsilon in epsilons) or "none"
+            return f"the paper's epsilons go from {ends[0]:g} to {ends[1]:g}, this run's do not ({ours})"
+        return ""
 
     def pair(
         self, grid: Grid, sides: tuple[str, str], metric: str, values: Sequence[int]
@@ -63,7 +86,7 @@ class Context:
         for variant in sides:
             sample = self.measured.sample(grid.group, variant, metric, values=values)
             if sample is None:
-                return self.missing(grid, variant, values)
+                return self.missing(grid, variant, values, metric)
             found.append(sample)
         return found[0], found[1]
 
@@ -88,7 +111,7 @@ class Context:
         if lost:
             notes.append(
                 f"{lost} of {len(self.measured.outcomes[grid.group])} runs of this grid failed or are not "
-                "done."
+                f"done; a {self.unit} that lacks one is left out of the means that need it."
             )
         return notes
 
@@ -121,10 +144,16 @@ def beside(
     return Cell(paper=printed, ours=ours, difference=difference)
 
 
-def first_unit(sample: Sample) -> Sample:
-    """The measurements of the first unit alone: what a paper with one training has."""
-    name = sample.unit_names[0]
-    return sample.taken([place for place, unit in enumerate(sample.units) if unit == name])
+def first_unit(pair: tuple[Sample, Sample]) -> tuple[Sample, Sample] | None:
+    """Both sides' measurements of the first unit that they share: what a paper with one training has."""
+    one, other = pair
+    name = next((name for name in one.unit_names if name in other.unit_names), None)
+    if name is None:
+        return None
+    first, second = (
+        side.taken([place for place, unit in enumerate(side.units) if unit == name]) for side in pair
+    )
+    return first, second
 
 
 def too_few(count: int, unit: str) -> str:

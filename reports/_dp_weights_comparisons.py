@@ -15,7 +15,7 @@ from workbench.reports import statistics
 from workbench.reports._dp_weights_cells import LEAST_UNITS, Context, first_unit
 from workbench.reports._dp_weights_layout import COMPARISONS, GRIDS, METRIC_WORDS, METRICS
 from workbench.reports._numbers import number
-from workbench.reports.statistics import Answer, Equivalence, NotTestable, StatisticalTest
+from workbench.reports.statistics import Answer, Equivalence, NotTestable, Sample, StatisticalTest
 
 MOST_SEEDS = 100_000
 """Beyond this the number of seeds that would be needed is only said to be larger."""
@@ -202,9 +202,17 @@ def _tests(context: Context, place: Place) -> tuple[Answer, Equivalence | NotTes
         )
     else:
         equivalence = statistics.tost_paired(*pair, margin=margin, confidence=context.confidence)
-    one, other = (first_unit(side) for side in pair)
+    return difference, equivalence, margin, _by_the_paper(context, place, pair)
+
+
+def _by_the_paper(context: Context, place: Place, pair: tuple[Sample, Sample]) -> Answer:
+    """The paper's own test on the first seed."""
+    sides = first_unit(pair)
+    if sides is None:
+        why = f"no {context.unit} has both models"
+        return NotTestable(name="as printed", why=why, n_units=0, unit=context.unit)
     test = statistics.pooled_t_as_printed if place.value is None else statistics.wilcoxon_as_printed
-    return difference, equivalence, margin, test(one, other, confidence=context.confidence)
+    return test(*sides, confidence=context.confidence)
 
 
 def _lost(context: Context, place: Place) -> int:

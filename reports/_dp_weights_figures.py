@@ -153,6 +153,8 @@ def _radar(
 
 def _lines(context: Context, group: str, metric: str) -> Figure | None:
     epsilons = context.measured.epsilons(group)
+    if not epsilons:
+        return None
     lines = []
     for variant in SERIES:
         budgets: list[Sequence[float] | None] = (
@@ -162,7 +164,7 @@ def _lines(context: Context, group: str, metric: str) -> Figure | None:
         lines.append(Line(label=variant, x=() if variant == FINE_TUNED else tuple(epsilons), values=values))
     perplexity = metric not in SECURITY_METRICS
     drawable = [value for line in lines for value in line.values if value is not None]
-    if not epsilons or not drawable:
+    if not drawable:
         return None
     return line_chart(
         f"{metric.replace('_', '-')}-{group.replace(' ', '-')}",
@@ -204,9 +206,12 @@ def _value(context: Context, variant: str, metric: str, slices: Sequence[Slice])
     """Mean over parts of the grids, with its interval over seeds; None where a part has no value."""
     samples = []
     for group, settings, epsilons in slices:
+        if not context.measured.outcomes[group]:
+            continue
         sample = context.measured.sample(group, variant, metric, values=settings, epsilons=epsilons)
-        if sample is not None:
-            samples.append((group, sample))
+        if sample is None:
+            return None
+        samples.append((group, sample))
     if not samples:
         return None
     joined = Sample(

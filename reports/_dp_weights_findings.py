@@ -10,8 +10,8 @@ all must reject,
 replicated where one
   shows the other direction, or lies within the margin (Holm over the claim's comparisons) without showing the
   claimed one;
-- anything else, any comparison with a lost or non-finite run, and any with fewer than three seeds is not
-testable at our scale.
+- anything else, any comparison with a lost or non-finite run, any with fewer than three seeds, and any that
+  lacks a setting or the range of epsilon that the conclusion is about, is not testable at our scale.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workbench.reports import statistics
 from workbench.reports._dp_weights_cells import LEAST_UNITS, Context, too_few
 from workbench.reports._dp_weights_comparisons import Comparison, Place, compare, seeds_needed
 from workbench.reports._dp_weights_contradictions import contradictions
-from workbench.reports._dp_weights_layout import GRIDS, METRIC_WORDS
+from workbench.reports._dp_weights_layout import EPSILONS, GRIDS, METRIC_WORDS
 from workbench.reports._dp_weights_samples import margin_in_words
 from workbench.reports._dp_weights_t_tests import LEVEL
 from workbench.reports._dp_weights_trend import trend_finding
@@ -78,6 +78,9 @@ def claim_places(claim: QualitativeClaim) -> list[Place]:
     for name in ("groups", "pairs", "metrics"):
         if name not in parameters:
             raise InputError(f"claim {claim.id!r}: parameter {name} is missing")
+    for name in ("groups", "pairs", "metrics", "values"):
+        if name in parameters and not parameters[name]:
+            raise InputError(f"claim {claim.id!r}: parameter {name} must not be empty")
     for group in parameters["groups"]:
         if group not in GRIDS:
             raise unknown_name(f"group of claim {claim.id!r}:", group, GRIDS)
@@ -106,7 +109,10 @@ def _finding(
     outcome, why = judge(comparisons, claim.parameters.get("direction", ""))
     lost = sum(one.lost for one in comparisons)
     replicates = min(one.difference.n_units for one in comparisons)
-    if lost:
+    gaps = dict.fromkeys(gap for gap in (_gap(context, one.place) for one in comparisons) if gap)
+    if gaps:
+        outcome, why = Replication.NOT_TESTABLE, "; ".join(gaps)
+    elif lost:
         outcome, why = (
             Replication.NOT_TESTABLE,
             f"runs behind it that failed, are missing or have no finite value: {lost}",
@@ -114,7 +120,7 @@ def _finding(
     elif replicates < LEAST_UNITS:
         outcome, why = Replication.NOT_TESTABLE, too_few(replicates, context.unit)
     parts = [f"{why[0].upper()}{why[1:]}"]
-    if outcome is Replication.NOT_TESTABLE and not lost:
+    if outcome is Replication.NOT_TESTABLE and not lost and not gaps:
         parts.append(_needed(context, comparisons))
     parts.append("; ".join(one.describe() for one in comparisons))
     parts.append(_by_the_paper(comparisons, context.unit))
@@ -124,7 +130,7 @@ def _finding(
         statement=claim.statement,
         tables=claim.tables,
         outcome=outcome,
-        test=_pooled(comparisons)
+        test=_pooled(context, comparisons)
         + words.format(
             unit=context.unit,
             level=f"{1.0 - context.confidence:.2g}",
@@ -199,11 +205,19 @@ _JUDGES: dict[str, tuple[Callable[[Sequence[Comparison], str], tuple[Replication
 }
 
 
-def _pooled(comparisons: Sequence[Comparison]) -> str:
-    """What a mean over settings can hide."""
-    if all(one.place.value is not None for one in comparisons):
-        return ""
-    return "Means over all settings and epsilons, as in the paper, so that opposite differences cancel. "
+def _gap(context: Context, place: Place) -> str:
+    """What this run lacks of what a comparison is about; empty where nothing."""
+    return context.uncovered(place.group, None if place.value is None else [place.value])
+
+
+def _pooled(context: Context, comparisons: Sequence[Comparison]) -> str:
+    """Over what a mean is taken, which opposite differences can hide in."""
+    counts = {len(context.measured.epsilons(one.place.group)) for one in comparisons}
+    epsilons = f"{' or '.join(map(str, sorted(counts)))} epsilons"
+    if counts != {EPSILONS}:
+        epsilons += f" (the paper: {EPSILONS})"
+    settings = "" if all(one.place.value is not None for one in comparisons) else "all settings and "
+    return f"Means over {settings}{epsilons}, as in the paper, so that opposite differences cancel. "
 
 
 def _family(comparisons: Sequence[Comparison]) -> int:

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from workbench.experiments import Outcome, Status, StudyResults
+from workbench.errors import InputError
+from workbench.experiments import Experiment, Outcome, Status, StudyResults
 from workbench.reports._dp_weights_layout import FINE_TUNED, GRIDS, SECURITY_METRICS
+from workbench.reports._stat_sample import usable
 from workbench.reports.statistics import Sample
 
 MARGIN_SHARE = 0.1
@@ -24,19 +26,30 @@ MARGIN_ATTACK = 0.05
 Place = tuple[int, float | None, str | int]
 """Value of the varied field, epsilon (None without a budget), seed."""
 
+NO_REPLICATES = ("epsilon", "delta", *(grid.field for grid in GRIDS.values()))
+"""Fields that the tables average over: measurements of one training, or the settings that are compared."""
+
 
 class Measured:
-    """Metrics of all done outcomes of the two grids, by group, variant and place."""
+    """Metrics of all outcomes of the two grids, by group, variant and place; None where one is not done."""
 
     def __init__(self, results: StudyResults) -> None:
         """Sort the outcomes.
 
         Args:
             results: Of a study with the groups and variants of `_dp_weights_layout`; others are ignored.
+
+        Raises:
+            InputError: the unit of replication is an axis of the tables, or two experiments share a place.
         """
         self.unit = results.study.replication
+        if self.unit in NO_REPLICATES:
+            raise InputError(
+                f"replication must not be one of {', '.join(NO_REPLICATES)}, whose values are no independent "
+                f"repeats here, got {self.unit!r}"
+            )
         self.variants = list(dict.fromkeys(one.experiment.variant for one in results.outcomes))
-        self._metrics: dict[tuple[str, str], dict[Place, Mapping[str, float]]] = {}
+        self._metrics: dict[tuple[str, str], dict[Place, Mapping[str, float] | None]] = {}
         self._epsilons: dict[str, list[float]] = {}
         self._values: dict[str, list[int]] = {}
         self.outcomes: dict[str, list[Outcome]] = {group: [] for group in GRIDS}
@@ -54,9 +67,13 @@ class Measured:
             values.append(value)
         if experiment.epsilon is not None and experiment.epsilon not in epsilons:
             epsilons.append(experiment.epsilon)
-        if outcome.status is Status.DONE:
-            place = (value, experiment.epsilon, getattr(experiment, self.unit))
-            self._metrics.setdefault((group, experiment.variant), {})[place] = outcome.metrics
+        place = (value, experiment.epsilon, getattr(experiment, self.unit))
+        found = self._metrics.setdefault((group, experiment.variant), {})
+        if place in found:
+            raise InputError(
+                f"group {group!r} must have one experiment a place, got two of {_name(experiment, self.unit)}"
+            )
+        found[place] = outcome.metrics if outcome.status is Status.DONE else None
 
     def values(self, group: str) -> list[int]:
         """Settings of the varied field, ascending."""
@@ -77,6 +94,9 @@ class Measured:
     ) -> Sample | None:
         """A metric as a sample whose units are seeds and whose cells are (setting, epsilon).
 
+        A seed that lacks a run is left out: its mean would be of other budgets than the others'. A value that
+        is not finite leaves no mean at all; leaving it out would flatter it.
+
         Args:
             group: A key of `GRIDS`.
             variant: Name of the mechanism in tables.
@@ -85,28 +105,40 @@ class Measured:
             epsilons: None for all.
 
         Returns:
-            None where nothing of it is done and finite.
+            None where no seed has all of its runs, or a value is not finite.
         """
         wanted = self.values(group) if values is None else list(values)
         budgets = self.epsilons(group) if epsilons is None else list(epsilons)
+        chosen = [
+            (place, metrics)
+            for place, metrics in sorted(self._metrics.get((group, variant), {}).items(), key=_order)
+            if place[0] in wanted and (place[1] is None or place[1] in budgets)
+        ]
+        incomplete = {seed for (_, _, seed), metrics in chosen if metrics is None}
         numbers, units, cells = [], [], []
-        for (value, epsilon, seed), metrics in sorted(
-            self._metrics.get((group, variant), {}).items(), key=_order
-        ):
-            number = float(metrics.get(metric, math.nan))
-            if value not in wanted or not math.isfinite(number):
-                continue
-            for budget in budgets if epsilon is None else [epsilon]:
-                if budget in budgets:
+        for (value, epsilon, seed), metrics in chosen:
+            number = math.nan if metrics is None else float(metrics.get(metric, math.nan))
+            if metrics is not None and not usable(number):
+                return None
+            for budget in (budgets or [None]) if epsilon is None else [epsilon]:
+                if seed not in incomplete:
                     numbers.append(number)
                     units.append(seed)
                     cells.append((value, budget))
         return Sample(np.array(numbers), tuple(units), self.unit, tuple(cells)) if numbers else None
 
+    def not_finite(self, group: str, variant: str, metric: str, values: Sequence[int]) -> int:
+        """How many finished runs lack a finite value of a metric (below 1e150 in size)."""
+        return sum(
+            metrics is not None and not usable(metrics.get(metric, math.nan))
+            for (value, _, _), metrics in self._metrics.get((group, variant), {}).items()
+            if value in values
+        )
+
     def unusable(self, group: str, variant: str, metric: str, values: Sequence[int] | None = None) -> int:
         """How many experiments lack a finite value of a metric: failed, missing, or not finite."""
         return sum(
-            outcome.status is not Status.DONE or not math.isfinite(outcome.metrics.get(metric, math.nan))
+            outcome.status is not Status.DONE or not usable(outcome.metrics.get(metric, math.nan))
             for outcome in self.outcomes[group]
             if outcome.experiment.variant == variant
             and (values is None or getattr(outcome.experiment, GRIDS[group].field) in values)
@@ -128,6 +160,12 @@ def margin_in_words() -> str:
     )
 
 
-def _order(item: tuple[Place, Mapping[str, float]]) -> tuple[int, float, str]:
+def _name(experiment: Experiment, unit: str) -> str:
+    """An experiment by its place."""
+    name = experiment.name
+    return name if unit == "seed" else f"{name}, {unit} {getattr(experiment, unit)}"
+
+
+def _order(item: tuple[Place, Mapping[str, float] | None]) -> tuple[int, float, str]:
     (value, epsilon, seed), _ = item
     return value, -1.0 if epsilon is None else epsilon, str(seed)

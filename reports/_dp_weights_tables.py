@@ -81,7 +81,7 @@ def _mean_cell(context: Context, grid: Grid, place: tuple[int, str, str]) -> Cel
     printed = shown.cell((str(value), MODELS[variant]), metric) if shown and variant in MODELS else None
     sample = context.measured.sample(grid.group, variant, metric, values=[value])
     if sample is None:
-        return Cell(paper=printed, why_blank=context.missing(grid, variant, [value]))
+        return Cell(paper=printed, why_blank=context.missing(grid, variant, [value], metric))
     interval = statistics.mean_interval(sample, confidence=context.confidence)
     within = statistics.spread_within_units(sample)
     spread = None if within is None else float(np.mean(within.values))
@@ -162,7 +162,7 @@ def _distance_cell(
     if isinstance(pair, str):
         return Cell(paper=printed, why_blank=pair)
     if not intervals:
-        return Cell(paper=printed, why_blank="no epsilon has both models")
+        return Cell(paper=printed, why_blank=f"no {pair[0].unit} has both models")
     interval = intervals[name]
     if math.isnan(interval.estimate):
         return Cell(paper=printed, why_blank=f"not defined: {interval.why}")
@@ -173,8 +173,10 @@ def _wilcoxon_cell(printed: PublishedCell | None, pair: Pair, *, comparable: boo
     """The test as the paper made it, on the first seed."""
     if isinstance(pair, str):
         return Cell(paper=printed, why_blank=pair)
-    one, other = (first_unit(side) for side in pair)
-    answer = statistics.wilcoxon_as_printed(one, other)
+    sides = first_unit(pair)
+    if sides is None:
+        return Cell(paper=printed, why_blank=f"no {pair[0].unit} has both models")
+    answer = statistics.wilcoxon_as_printed(*sides)
     if isinstance(answer, statistics.NotTestable):
         return Cell(paper=printed, why_blank=f"not testable: {answer.why}")
     ours = replace(value_of(answer), n=None)

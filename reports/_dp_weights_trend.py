@@ -35,7 +35,10 @@ def trend_finding(context: Context, claim: QualitativeClaim) -> ReplicationFindi
     wanted = str(parameters["direction"])
     signs = [_sign(answer) for answer in answers]
     short = min((answer.n_units for answer in answers), default=0)
-    if short < LEAST_UNITS:
+    gaps = dict.fromkeys(gap for gap in map(context.uncovered, parameters["groups"]) if gap)
+    if gaps:
+        outcome, why = Replication.NOT_TESTABLE, "; ".join(gaps)
+    elif short < LEAST_UNITS:
         outcome, why = Replication.NOT_TESTABLE, too_few(short, context.unit)
     elif lost:
         outcome, why = (
@@ -97,7 +100,7 @@ def _test(context: Context, group: str, variant: str, metric: str) -> Answer:
     sample = context.measured.sample(group, variant, metric)
     found = None if sample is None else slopes(sample)
     if found is None:
-        why = context.missing(GRIDS[group], variant, context.measured.values(group))
+        why = context.missing(GRIDS[group], variant, context.measured.values(group), metric)
         return NotTestable(name="slope", why=why, n_units=0, unit=context.unit)
     zeros = Sample(np.zeros(found.values.size), found.units, found.unit)
     return statistics.paired_t(found, zeros, confidence=context.confidence)

@@ -190,6 +190,11 @@ def matched(first: Sample, second: Sample) -> Matched:
     )
 
 
+def usable(value: float) -> bool:
+    """Whether a number may stand in a sample: finite, and its square too."""
+    return abs(value) < LARGEST
+
+
 def spreads(values: FloatArray, size: float | None = None) -> bool:
     """Whether values differ by more than rounding errors of numbers of this size (default: their own)."""
     scale = float(np.max(np.abs(values))) if size is None else size

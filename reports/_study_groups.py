@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 from workbench.experiments import Experiment, Outcome, Status, StudyResults
 from workbench.reports._numbers import number
 from workbench.reports._stat_results import counted
-from workbench.reports._stat_sample import Sample
+from workbench.reports._stat_sample import Sample, usable
 
 Place = tuple[Hashable, ...]
 """Values of some axes, in their order."""
@@ -137,13 +136,14 @@ def why_none(members: Sequence[Placed], what: str) -> str:
 def row_sample(group: Group, members: Sequence[Placed], metric: str) -> Sample | str:
     """One metric of one row over the unit, or why there is none.
 
-    A value that is not finite (a diverged perplexity) leaves no mean; leaving it out would flatter it.
+    A value that is not finite (a diverged perplexity), or whose square is not, leaves no mean; leaving it out
+    would flatter it.
     """
     found = [(group.unit_of(placed), placed.metric(metric)) for placed in members]
     values = [(unit, value) for unit, value in found if value is not None]
     if not values:
         return why_none(members, group.unit)
-    bad = sum(not math.isfinite(value) for _, value in values)
+    bad = sum(not usable(value) for _, value in values)
     if bad:
         return f"not finite in {bad} of {counted(len(values), group.unit)}"
     return Sample(np.array([value for _, value in values]), tuple(unit for unit, _ in values), group.unit)
@@ -195,7 +195,7 @@ def _side(group: Group, members: Sequence[Placed], metric: str, shared: Sequence
         value = placed.metric(metric)
         if value is not None:
             values.setdefault(key, []).append(value)
-    bad = sum(not math.isfinite(value) for found in values.values() for value in found)
+    bad = sum(not usable(value) for found in values.values() for value in found)
     if bad:
         return f"{counted(bad, 'measurement')} not finite"
     whole = {key: float(np.mean(found)) for key, found in values.items() if len(found) == planned[key]}

@@ -19,6 +19,7 @@ from workbench.errors import InputError
 from workbench.experiments import Experiment, Outcome, Status, Study, StudyResults
 from workbench.published import QualitativeClaim, published
 from workbench.reports import _dp_weights_comparisons as comparisons
+from workbench.reports import statistics
 from workbench.reports._dp_weights_cells import Context
 from workbench.reports._dp_weights_figures import figures
 from workbench.reports._dp_weights_findings import claim_places, findings
@@ -230,6 +231,91 @@ def test_lost_runs_and_infinite_values_make_a_claim_untestable() -> None:
     assert found["batch-size-accuracy"].outcome is REPLICATED
 
 
+def endless(results: StudyResults, value: float = math.inf) -> StudyResults:
+    """With DP-Weights' member perplexity at epsilon 1 diverged in every seed."""
+    return replace(
+        results,
+        outcomes=tuple(
+            replace(one, metrics={**one.metrics, "perplexity_member": value})
+            if (one.experiment.variant, one.experiment.epsilon) == ("DP-Weights", 1.0)
+            else one
+            for one in results.outcomes
+        ),
+    )
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, 1e200])
+def test_a_diverged_perplexity_is_not_left_out_of_any_mean(value: float) -> None:
+    context = context_of(endless(made_up(), value))
+    pooled = comparisons.compare(context, comparisons.pooled_places())
+    tests = tables_of_tests(context, pooled)[0]
+    row = ("perplexity_member", "DP vs DP-Weights")
+    cells = {
+        "mean": cell_of(means_table(context, GRIDS["batch size"]), ("5", "DP-Weights"), "perplexity_member"),
+        "distance": cell_of(
+            distances_table(context, GRIDS["batch size"], 5, "table-7"), ("RMSE", row[0]), row[1]
+        ),
+        "equivalence": cell_of(tests, row, "equivalent?"),
+        "as printed": cell_of(tests, row, "interpretation"),
+    }
+    for name, cell in cells.items():
+        assert cell.ours is None, name
+        assert "member perplexity of DP-Weights is not finite in" in cell.why_blank, name
+    other = cell_of(means_table(context, GRIDS["batch size"]), ("5", "DP-Weights"), "roc_auc")
+    assert other.ours is not None
+    drawn = {figure.id for figure in figures(context, pooled)}
+    assert "figure-3" in drawn
+
+
+def test_a_seed_that_lacks_a_budget_is_left_out_of_the_mean() -> None:
+    results = made_up(4)
+    lost = next(
+        place
+        for place, one in enumerate(results.outcomes)
+        if (one.experiment.variant, one.experiment.epsilon, one.experiment.seed) == ("DP-Weights", 1.0, 0)
+    )
+    context = context_of(made_up(4, lost=(lost,)))
+    cell = cell_of(means_table(context, GRIDS["batch size"]), ("5", "DP-Weights"), "perplexity_member").ours
+    whole = [
+        np.mean([one.metrics["perplexity_member"] for one in results.done(**fields, seed=seed)])
+        for fields in [{"group": "batch size", "variant": "DP-Weights", "batch_size": 5}]
+        for seed in (1, 2, 3)
+    ]
+    assert cell is not None
+    assert (cell.n, cell.estimate) == (3, pytest.approx(np.mean(whole)))
+    place = comparisons.Place(group="batch size", first="DP-SGD", second="DP-Weights", metric="roc_auc")
+    answer = comparisons.compare(context, [place])[0].as_printed
+    assert not isinstance(answer, statistics.NotTestable)
+    one, other = (
+        np.mean(
+            [done.metrics["roc_auc"] for done in results.done(group="batch size", variant=variant, seed=1)]
+        )
+        for variant in ("DP-SGD", "DP-Weights")
+    )
+    assert answer.estimate == pytest.approx(one - other), "both sides are of the first seed that is whole"
+
+
+def test_a_part_of_the_grid_replicates_nothing_about_all_of_it() -> None:
+    found = findings_of(made_up(settings={"batch size": (5,), "epochs": (1, 5, 10, 20)}))
+    assert found["batch-size-accuracy"].outcome is NOT_TESTABLE
+    assert found["batch-size-accuracy"].figures.startswith("Batch size 10, 50, 100 is no part of this run")
+    assert found["batch-size-accuracy-fine-tuned"].outcome is NOT_TESTABLE
+    assert found["perplexity-follows-epsilon"].outcome is NOT_TESTABLE
+    assert found["epochs-accuracy"].outcome is REPLICATED
+    assert found["small-batches"].outcome is NOT_REPLICATED, "it is about batch size 5 alone"
+    found = findings_of(made_up(epsilons=(100.0, 1000.0)), "similar", "few-epochs", "epochs-fine-tuned")
+    assert {one.outcome for one in found.values()} == {NOT_TESTABLE}
+    assert "epsilons go from 1 to 1000" in found["similar"].figures
+
+
+def test_a_study_without_budgets_has_its_fine_tuned_means() -> None:
+    report = dp_weights(results=made_up(variants=("Fine-tuned",)), published=PAPER)
+    cell = cell_of(report.tables[0], ("5", "Fine-tuned"), "roc_auc").ours
+    assert cell is not None
+    assert cell.n == 5
+    assert {one.outcome for one in report.findings} == {NOT_TESTABLE}
+
+
 def test_the_papers_numbers_are_held_to_its_own_words() -> None:
     found = findings_of(made_up(1, epsilons=(1.0,)))
     # Section 4.4.3 prints p = 0.084 for what section 4.4.8 calls significant.
@@ -410,6 +496,8 @@ def test_a_claim_that_is_no_comparison_is_refused() -> None:
         claim_places(changed(groups=["epoch"]))
     with pytest.raises(InputError, match="did you mean 'lower'"):
         claim_places(changed(direction="lowerr"))
+    with pytest.raises(InputError, match="parameter metrics must not be empty"):
+        claim_places(changed(metrics=[]))
     with pytest.raises(InputError, match="parameter groups is missing"):
         claim_places(replace(claim, parameters={}))
     context = context_of(made_up(1, settings={"epochs": (), "batch size": (5,)}))
@@ -467,3 +555,10 @@ def test_what_the_report_refuses() -> None:
         dp_weights(results=replace(results, outcomes=()), published=PAPER)
     with pytest.raises(InputError, match="confidence must be in"):
         dp_weights(results=results, published=PAPER, confidence=1.0)
+    twice = replace(results.outcomes[0].experiment, learning_rate=9.0)
+    two = (*results.outcomes, replace(results.outcomes[0], experiment=twice))
+    with pytest.raises(InputError, match="one experiment a place, got two of DP-SGD, epsilon 1, batch_size"):
+        dp_weights(results=replace(results, outcomes=two), published=PAPER)
+    by_epsilon = replace(results, study=replace(results.study, replication="epsilon"))
+    with pytest.raises(InputError, match="no independent repeats here, got 'epsilon'"):
+        dp_weights(results=by_epsilon, published=PAPER)

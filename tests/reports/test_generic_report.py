@@ -133,9 +133,10 @@ class TestMeans:
         assert cell.ours is None
         assert cell.why_blank == "2 seeds failed, 3 seeds not run yet"
 
-    def test_an_infinite_value_is_not_left_out_of_a_mean_in_silence(self) -> None:
+    @pytest.mark.parametrize("value", [math.inf, math.nan, 1e200])
+    def test_an_infinite_value_is_not_left_out_of_a_mean_in_silence(self, value: float) -> None:
         def diverged(item: Experiment) -> float:
-            return math.inf if item.epsilon == 1.0 and item.seed == 0 else shifted(item)
+            return value if item.epsilon == 1.0 and item.seed == 0 else shifted(item)
 
         made = report(results(grid(), diverged))
         assert row(made.tables[0], "DP-SGD", "1")[0].why_blank == "not finite in 1 of 5 seeds"
