@@ -99,21 +99,25 @@ def _warm_up() -> None:
         run_study(study_of(experiment()), out=Path(place), options=RunOptions(workers=0))
 
 
-def _killed(folder: Path, seeds: int, workers: int, moment: str) -> bool:
-    """Run, and kill at a moment; False where the run was faster."""
+def _killed(folder: Path, seeds: int, workers: int, moment: str) -> tuple[bool, bool]:
+    """Run, and kill at a moment: whether the run was still going on then, and whether a job was under way."""
     more, delay = int(moment.partition(":")[0]), float(moment.partition(":")[2])
-    records = folder / "store" / "records"
+    records, scratch = folder / "store" / "records", folder / "store" / "scratch"
     wanted = len(list(records.glob("*"))) + more
+    before = set(scratch.glob("*"))
     child = _run(folder, seeds, workers)
     while len(list(records.glob("*"))) < wanted:
         ended, _ = os.waitpid(child, os.WNOHANG)
         if ended:
-            return False
+            return False, False
         time.sleep(0.002)
     time.sleep(delay)
+    os.kill(child, signal.SIGSTOP)
+    at_work = any(path.is_dir() for own in set(scratch.glob("*")) - before for path in own.glob("*"))
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    was_alive = os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    return was_alive, was_alive and at_work
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -121,10 +125,11 @@ def main(arguments: Sequence[str]) -> int:
     folder = Path(arguments[0])
     seeds, parents, workers = map(int, arguments[1:4])
     _warm_up()
-    cut_short = sum(_killed(folder, seeds, workers, moment) for moment in arguments[4:])
+    kills = [_killed(folder, seeds, workers, moment) for moment in arguments[4:]]
     children = [_run(folder, seeds, workers) for _ in range(parents)]
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    print(cut_short, "runs were killed before their end", file=sys.stderr)
+    cut_short, at_work = (sum(column) for column in zip(*kills, strict=True)) if kills else (0, 0)
+    print(f"killed before their end: {cut_short}, with a job under way: {at_work}", file=sys.stderr)
     sys.stdout.write(text_of(read_results(sample_study(seeds), Store(folder / "store"))))
     return max(map(abs, codes), default=0)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -20,9 +21,10 @@ from typing import Any
 
 import pytest
 
+from workbench import registry
 from workbench import store as store_module
 from workbench.errors import InputError
-from workbench.store import Store, StoreError
+from workbench.store import Store, StoreError, write_atomically
 from workbench.study_jobs import jobs_of
 from workbench.study_run import RunOptions, read_results, run_study
 
@@ -62,18 +64,27 @@ def results(out: Path, seeds: int = SEEDS) -> str:
     return str(text_of(read_results(driver.sample_study(seeds), Store(out / "store"))))
 
 
+def tables(out: Path, seeds: int = SEEDS) -> dict[str, bytes]:
+    """The report's tables as files, by name."""
+    found = read_results(driver.sample_study(seeds), Store(out / "store"))
+    for table in registry.create("study_report", "generic", results=found).tables:
+        text = registry.create("report", "table_csv", table=table)
+        write_atomically(out / "tables" / f"{table.id}.csv", text)
+    return {path.name: path.read_bytes() for path in (out / "tables").iterdir()}
+
+
 def moments(seed: int, count: int, longest: float) -> tuple[str, ...]:
-    """When to kill: so many records after the start, and so many seconds later."""
+    """When to kill: so many records after the start, and so many seconds later; one in five as it starts."""
     generator = random.Random(seed)
     return tuple(
-        f"{generator.choice((0, 0, 1, 2))}:{generator.uniform(0.0, longest):.3f}" for _ in range(count)
+        f"{generator.choice((0, 1, 1, 2, 3))}:{generator.uniform(0.0, longest):.3f}" for _ in range(count)
     )
 
 
 def drive(
     out: Path, *, parents: int = 1, workers: int = 0, seeds: int = SEEDS, kills: tuple[str, ...] = ()
-) -> tuple[str, int]:
-    """The results that the driver prints, and how many of its parents were killed before their end."""
+) -> tuple[str, int, int]:
+    """The results that the driver prints; how many parents it killed before their end, and while at work."""
     mark = uuid.uuid4().hex
     numbers = [seeds, parents, workers, *kills]
     done = subprocess.run(
@@ -87,7 +98,9 @@ def drive(
     )
     assert done.returncode == 0, done.stderr
     assert not _alive(mark), "a worker outlived its parent"
-    return done.stdout, int(done.stderr.split()[-7])
+    counted = re.search(r"killed before their end: (\d+), with a job under way: (\d+)", done.stderr)
+    assert counted, done.stderr
+    return done.stdout, int(counted[1]), int(counted[2])
 
 
 def _alive(mark: str) -> list[str]:
@@ -136,22 +149,41 @@ def test_the_workers_of_a_killed_parent_would_be_seen(tmp_path: Path) -> None:
         sleeper.communicate()
 
 
+def test_tables_that_differ_would_be_seen(undisturbed: Path, tmp_path: Path) -> None:
+    """The negative control of the comparison: one experiment's accuracy, in its last digit."""
+    out = tmp_path / "out"
+    shutil.copytree(undisturbed, out)
+    whole = tables(out)
+    assert any(b"accuracy" in content and b"DP-SGD" in content for content in whole.values())
+    store = Store(out / "store")
+    key = jobs_of(driver.sample_study(SEEDS).experiments[3]).measuring.key
+    record = store.read(key)
+    assert record is not None
+    record["metrics"]["accuracy"] += 1e-12
+    store.append(key, record)
+    assert tables(out) != whole
+
+
 # (a) The parent is killed
 
 
 def test_killed_parents_and_two_at_a_time_change_nothing(undisturbed: Path, tmp_path: Path) -> None:
     """The quick form of what follows: four kills, then two parents at the same time."""
-    text, killed = drive(tmp_path / "out", parents=2, kills=moments(1, 4, 0.1))
+    text, killed, at_work = drive(tmp_path / "out", parents=2, kills=moments(1, 4, 0.1))
     assert killed >= 3
+    assert at_work >= 1
     assert text == results(undisturbed)
+    assert tables(tmp_path / "out") == tables(undisturbed)
     assert_tidy(tmp_path / "out")
 
 
 @pytest.mark.slow
 def test_twenty_kills_in_this_process_change_nothing(long_undisturbed: Path, tmp_path: Path) -> None:
-    text, killed = drive(tmp_path / "out", seeds=MANY_SEEDS, kills=moments(2, 20, 0.15))
+    text, killed, at_work = drive(tmp_path / "out", seeds=MANY_SEEDS, kills=moments(2, 20, 0.15))
     assert killed >= 15
+    assert at_work >= 10
     assert text == results(long_undisturbed, MANY_SEEDS)
+    assert tables(tmp_path / "out", MANY_SEEDS) == tables(long_undisturbed, MANY_SEEDS)
     assert_tidy(tmp_path / "out")
 
 
@@ -159,9 +191,11 @@ def test_twenty_kills_in_this_process_change_nothing(long_undisturbed: Path, tmp
 def test_twenty_kills_of_a_pools_parent_change_nothing_and_leave_no_orphan(
     long_undisturbed: Path, tmp_path: Path
 ) -> None:
-    text, killed = drive(tmp_path / "out", workers=2, seeds=MANY_SEEDS, kills=moments(3, 20, 0.2))
+    text, killed, at_work = drive(tmp_path / "out", workers=2, seeds=MANY_SEEDS, kills=moments(3, 20, 0.2))
     assert killed >= 15
+    assert at_work >= 10
     assert text == results(long_undisturbed, MANY_SEEDS)
+    assert tables(tmp_path / "out", MANY_SEEDS) == tables(long_undisturbed, MANY_SEEDS)
     assert_tidy(tmp_path / "out")
 
 
@@ -210,14 +244,14 @@ def test_subjects_that_lost_something_are_trained_again(
 
 @pytest.mark.slow
 def test_two_parents_on_one_store_agree(undisturbed: Path, tmp_path: Path) -> None:
-    text, _ = drive(tmp_path / "out", parents=2)
+    text, *_ = drive(tmp_path / "out", parents=2)
     assert text == results(undisturbed)
     assert_tidy(tmp_path / "out")
 
 
 @pytest.mark.slow
 def test_two_parents_with_pools_agree_after_kills(undisturbed: Path, tmp_path: Path) -> None:
-    text, _ = drive(tmp_path / "out", parents=2, workers=1, kills=("0:3.0", "3:0.1"))
+    text, *_ = drive(tmp_path / "out", parents=2, workers=1, kills=("0:3.0", "3:0.1"))
     assert text == results(undisturbed)
     assert_tidy(tmp_path / "out")
 
