@@ -154,8 +154,9 @@ def _sample(record: Mapping[str, Any]) -> tuple[str, Sample] | None:
         experiment = record["experiment"]
         own = terms(kind, experiment, max(1, len(record["job"].get("trainings", ()))))
         seconds = float(record["cost"]["seconds"])
-        return (kind_text(kind, experiment), Sample(terms=own, seconds=seconds)) if seconds > 0 else None
-    except (KeyError, TypeError, ValueError):  # An audit's record, which may lie in the same store.
+        is_cost = 0 < seconds < math.inf
+        return (kind_text(kind, experiment), Sample(terms=own, seconds=seconds)) if is_cost else None
+    except (KeyError, TypeError, ValueError, ArithmeticError):  # An audit lies in the same store, perhaps.
         return None
 
 

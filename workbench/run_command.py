@@ -258,8 +258,9 @@ def command_line(options: RunCommandOptions, command: str = "run") -> str:
 
 def _failures(study: Study, out: Path) -> list[Failure]:
     """The chosen experiments that are recorded as failed, each once."""
+    from workbench._job_records import error_of, read_record
     from workbench.experiments import Status
-    from workbench.study_jobs import Known, error_of, jobs_of
+    from workbench.study_jobs import Known, jobs_of
 
     found: dict[str, Failure] = {}
     with closing(Store(out / "store")) as store:
@@ -268,7 +269,7 @@ def _failures(study: Study, out: Path) -> list[Failure]:
             job = jobs_of(experiment).measuring
             if job.key in found or known.status(job) is not Status.FAILED:
                 continue
-            error = error_of(store.read(job.key))
+            error = error_of(read_record(store, job.key))
             if not error:
                 error = next(filter(None, map(known.training_error, job.needs)), "")
                 error = f"its training failed: {error}"

@@ -235,7 +235,10 @@ class Store:
         # The checksum is of the bytes as they lie there: a study reads thousands of records.
         if wrapped != b"".join((_HEAD, hashlib.sha256(text).hexdigest().encode(), _MIDDLE, text, _TAIL)):
             return None
-        content = json.loads(text)
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError):  # The right checksum of what is no JSON.
+            return None
         return content if isinstance(content, dict) else None
 
     def has(self, key: str) -> bool:

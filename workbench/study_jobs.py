@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from workbench import workers
+from workbench._job_records import error_of, read_record
 from workbench.accounting import NoGuarantee
 from workbench.errors import InputError, UnsupportedError
 from workbench.experiments import Experiment, Status, Study
@@ -400,12 +401,12 @@ class Known:
     def training_error(self, key: str) -> str:
         """Why a training failed; empty where it did not."""
         if key not in self._errors:
-            self._errors[key] = error_of(self._store.read(key))
+            self._errors[key] = error_of(read_record(self._store, key))
         return self._errors[key]
 
     def status(self, measuring: StudyJob) -> Status:
         """Of an experiment."""
-        record = self._store.read(measuring.key)
+        record = read_record(self._store, measuring.key)
         if record is None:
             return Status.FAILED if any(map(self.training_error, measuring.needs)) else Status.MISSING
         return Status(record["status"])
@@ -417,13 +418,6 @@ class Known:
 
 def is_trained(store: Store, key: str) -> bool:
     """True where a training's record says that it is done and its subject is there, undamaged."""
-    record = store.read(key)
+    record = read_record(store, key)
     done = record is not None and record["status"] == Status.DONE
     return done and store.subject_folder(key) is not None
-
-
-def error_of(record: Mapping[str, Any] | None) -> str:
-    """The kind and message of a failed job's record; empty for any other."""
-    if record is None or record["status"] != Status.FAILED:
-        return ""
-    return f"{record['error']['kind']}: {record['error']['message']}"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import workers
+from workbench._job_records import error_of, read_record
 from workbench._run_file import RUN_FILE, read_run, write_run
 from workbench.backends import DISK_FULL, Backend, Event, Failed, Finished, Task, Work, make_backend
 from workbench.engine import hardware, versions
@@ -32,7 +33,6 @@ from workbench.study_jobs import (
     Known,
     Pending,
     StudyJob,
-    error_of,
     is_trained,
     jobs_of,
     pending,
@@ -272,7 +272,7 @@ class _Run:
             if not any(waiting.key in self._unmet for waiting in self._waiting.get(job.key, ())):
                 self._tell(Skipped(self._task(job)))
                 return True
-        record = self._store.read(job.key)
+        record = read_record(self._store, job.key)
         if record is None:
             return False
         if record["status"] == Status.FAILED and not self._retry_failed:
@@ -288,7 +288,7 @@ class _Run:
         """True where another run has done what failed here (its machine has more memory): that stays."""
         if job.kind is JobKind.TRAINING:
             return is_trained(self._store, job.key)
-        record = self._store.read(job.key)
+        record = read_record(self._store, job.key)
         return record is not None and record["status"] == Status.DONE
 
     def _task(self, job: StudyJob) -> Task:
@@ -396,7 +396,7 @@ def _outcome(
     known: Known,
     memberships: dict[tuple[bool, ...], tuple[bool, ...]],
 ) -> Outcome:
-    record = store.read(measuring.key)
+    record = read_record(store, measuring.key)
     if record is None:
         failed = next((line for line in map(known.training_error, measuring.needs) if line), "")
         return Outcome(
