@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from itertools import count
 
 from workbench.reports._stat_results import value_of
 from workbench.reports._stat_tests import mean_interval
-from workbench.reports._study_groups import Group, Placed, axis_text, row_sample
+from workbench.reports._study_groups import Group, Placed, axis_text, row_sample, slug
 from workbench.reports.charts import Group as Strip
 from workbench.reports.charts import Line, Scales, line_chart, strip_chart
 from workbench.study_report import Figure, Value
@@ -30,7 +31,7 @@ def figures_of(group: Group, name: str, confidence: float) -> tuple[list[Figure]
         return [], f"{group.name}: {len(series)} series are too many for one picture; see its table."
     figures = []
     for metric in group.metrics:
-        identifier = f"{name}-{metric.replace('_', '-')}"
+        identifier = _identifier(name, metric, figures)
         title = f"{group.name}: {metric}" if group.name else metric
         figure = (
             _strips(group, series, metric, (identifier, title))
@@ -40,6 +41,14 @@ def figures_of(group: Group, name: str, confidence: float) -> tuple[list[Figure]
         if figure is not None:
             figures.append(figure)
     return figures, ""
+
+
+def _identifier(name: str, metric: str, figures: Sequence[Figure]) -> str:
+    """A figure's id, which is a file's name: an attack may call its metrics anything."""
+    wanted = f"{name}-{slug(metric)}"
+    taken = {figure.id for figure in figures}
+    numbered = (f"{wanted}-{number}" for number in count(2))
+    return wanted if wanted not in taken else next(one for one in numbered if one not in taken)
 
 
 def _numeric_axis(group: Group) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -37,6 +38,11 @@ def _plain(value: Any) -> Hashable:
     if value is None or isinstance(value, str | int | float):
         return value
     return json.dumps(value, sort_keys=True, default=str)
+
+
+def slug(name: str, longest: int = 60) -> str:
+    """A name as part of a file's: small letters, digits and dashes; names that differ may have the same."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:longest].strip("-") or "all"
 
 
 def axis_text(value: Hashable) -> str:
