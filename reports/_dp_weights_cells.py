@@ -98,7 +98,8 @@ class Context:
             notes.append(
                 f"Ours has {len(epsilons)} epsilons ({', '.join(f'{epsilon:g}' for epsilon in epsilons)}) "
                 f"where the paper has {EPSILONS}: means and spreads over epsilons are of different budgets, "
-                "and Wilcoxon statistics are on another scale and have no difference."
+                "and test statistics over epsilons (Wilcoxon's and t) are on another scale and have no "
+                "difference."
             )
         sizes = sorted({outcome.experiment.members for outcome in self.measured.outcomes[grid.group]})
         stated = None if shown is None else shown.settings.get("members")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from workbench.reports import statistics
 from workbench.reports._dp_weights_cells import LEAST_UNITS, Context, first_unit
 from workbench.reports._dp_weights_layout import COMPARISONS, GRIDS, METRIC_WORDS, METRICS
+from workbench.reports._dp_weights_samples import Place as Run
 from workbench.reports._numbers import number
 from workbench.reports.statistics import Answer, Equivalence, NotTestable, Sample, StatisticalTest
 
@@ -59,7 +60,7 @@ class Comparison:
         equivalence: TOST over units.
         margin: Within what the two count as alike; None where it could not be computed.
         as_printed: The paper's own test on the first seed: every epsilon a replicate.
-        lost: Runs of either side without a finite value.
+        lost: Runs of either side without a finite value: group, variant and place.
     """
 
     place: Place
@@ -67,7 +68,7 @@ class Comparison:
     equivalence: Equivalence | NotTestable
     margin: float | None
     as_printed: Answer
-    lost: int
+    lost: frozenset[tuple[str, str, Run]]
 
     @property
     def significant(self) -> bool:
@@ -215,9 +216,11 @@ def _by_the_paper(context: Context, place: Place, pair: tuple[Sample, Sample]) -
     return test(*sides, confidence=context.confidence)
 
 
-def _lost(context: Context, place: Place) -> int:
+def _lost(context: Context, place: Place) -> frozenset[tuple[str, str, Run]]:
     values = None if place.value is None else [place.value]
-    return sum(
-        context.measured.unusable(place.group, variant, place.metric, values)
-        for variant in (place.first, place.second)
+    return frozenset[tuple[str, str, Run]]().union(
+        *(
+            context.measured.unusable(place.group, variant, place.metric, values)
+            for variant in (place.first, place.second)
+        )
     )

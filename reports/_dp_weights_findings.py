@@ -107,7 +107,7 @@ def _finding(
 ) -> ReplicationFinding:
     judge, words = _JUDGES[claim.test]
     outcome, why = judge(comparisons, claim.parameters.get("direction", ""))
-    lost = sum(one.lost for one in comparisons)
+    lost = len(frozenset().union(*(one.lost for one in comparisons)))
     replicates = min(one.difference.n_units for one in comparisons)
     gaps = dict.fromkeys(gap for gap in (_gap(context, one.place) for one in comparisons) if gap)
     if gaps:
@@ -251,6 +251,12 @@ def _by_the_paper(comparisons: Sequence[Comparison], unit: str) -> str:
     tested = [answer for answer in answers if not isinstance(answer, NotTestable)]
     if not tested:
         return ""
+    powerless = min(answer.smallest_p for answer in tested)
+    if powerless >= LEVEL:
+        return (
+            f"The paper's own criterion on the first {unit} (every epsilon a replicate) can find no "
+            f"difference with so few epsilons: no p-value is below {number(powerless, 2)}"
+        )
     quiet = sum(answer.p_value >= LEVEL for answer in tested)
     values = ", ".join(number(answer.p_value, 2) for answer in tested[:14])
     more = ", …" if len(tested) > 14 else ""

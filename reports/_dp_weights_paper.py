@@ -87,7 +87,7 @@ def composition_check(paper: PublishedPaper) -> Check:
             f"{section.place} prints a composed epsilon and delta that are those of delta = "
             f"{from_epsilon:.3g}{'' if agree else f' and {delta.value / (times.value + 1.0):.3g}'} at each "
             f"of {times.value:g} compositions; sections 3.1 and 3.2 give 1 / N² = {stated:.3g} with N = "
-            f"{records}"
+            f"{records}; section 4.2 states no N of its own"
         )
         if wrong
         else "",

@@ -135,14 +135,16 @@ class Measured:
             if value in values
         )
 
-    def unusable(self, group: str, variant: str, metric: str, values: Sequence[int] | None = None) -> int:
-        """How many experiments lack a finite value of a metric: failed, missing, or not finite."""
-        return sum(
-            outcome.status is not Status.DONE or not usable(outcome.metrics.get(metric, math.nan))
-            for outcome in self.outcomes[group]
-            if outcome.experiment.variant == variant
-            and (values is None or getattr(outcome.experiment, GRIDS[group].field) in values)
-        )
+    def unusable(
+        self, group: str, variant: str, metric: str, values: Sequence[int] | None = None
+    ) -> set[tuple[str, str, Place]]:
+        """The experiments that lack a finite value of a metric: failed, missing, or not finite."""
+        return {
+            (group, variant, place)
+            for place, metrics in self._metrics.get((group, variant), {}).items()
+            if (values is None or place[0] in values)
+            and not (metrics is not None and usable(metrics.get(metric, math.nan)))
+        }
 
     def margin(self, group: str, metric: str, values: Sequence[int] | None = None) -> float | None:
         """Within what two variants count as alike; None where the fine-tuned model's value is missing."""

@@ -179,7 +179,7 @@ def _wilcoxon_cell(printed: PublishedCell | None, pair: Pair, *, comparable: boo
     answer = statistics.wilcoxon_as_printed(*sides)
     if isinstance(answer, statistics.NotTestable):
         return Cell(paper=printed, why_blank=f"not testable: {answer.why}")
-    ours = replace(value_of(answer), n=None)
+    ours = replace(value_of(answer), n=1)
     return beside(printed, ours, comparable=comparable)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from workbench.published import PublishedCell, PublishedTable
 from workbench.reports._dp_weights_cells import Context, beside, broadcast_note
 from workbench.reports._dp_weights_comparisons import Comparison
-from workbench.reports._dp_weights_layout import COMPARISONS, GRIDS, METRICS, Grid
+from workbench.reports._dp_weights_layout import COMPARISONS, EPSILONS, GRIDS, METRICS, Grid
 from workbench.reports._dp_weights_samples import margin_in_words
 from workbench.reports._dp_weights_t_tests import INTERVAL, LEVEL, STATISTIC, WORDS
 from workbench.reports._numbers import number
@@ -33,10 +33,11 @@ def _table(context: Context, grid: Grid, found: Mapping[tuple[str, str, str], Co
     shown = context.published(grid.tests)
     unit = context.unit
     over = (f"difference over {unit}s", f"paired t over {unit}s", "equivalent?")
+    same_scale = len(context.measured.epsilons(grid.group)) == EPSILONS
     rows = []
     for metric in METRICS:
         for column in COMPARISONS:
-            cells = _row(shown, found[grid.group, metric, column])
+            cells = _row(shown, found[grid.group, metric, column], same_scale)
             rows.append(((metric, column), cells))
     return Table(
         id=grid.tests,
@@ -62,14 +63,20 @@ def _table(context: Context, grid: Grid, found: Mapping[tuple[str, str, str], Co
     )
 
 
-def _row(shown: PublishedTable | None, comparison: Comparison) -> tuple[Cell, ...]:
+def _row(shown: PublishedTable | None, comparison: Comparison, same_scale: bool) -> tuple[Cell, ...]:
     row = (comparison.place.metric, comparison.place.column)
     printed = [shown.cell(row, column) if shown else None for column in (STATISTIC, INTERVAL, WORDS)]
-    return (*_as_printed(comparison, printed), *_over_units(comparison))
+    return (*_as_printed(comparison, printed, same_scale), *_over_units(comparison))
 
 
-def _as_printed(comparison: Comparison, printed: Sequence[PublishedCell | None]) -> list[Cell]:
-    """The paper's own test on the first seed: statistic, interval and words."""
+def _as_printed(
+    comparison: Comparison, printed: Sequence[PublishedCell | None], same_scale: bool
+) -> list[Cell]:
+    """The paper's own test on the first seed: statistic, interval and words.
+
+    A t statistic grows with the root of the number of epsilons, so that it has a difference only where both
+    have as many.
+    """
     answer = comparison.as_printed
     if isinstance(answer, NotTestable):
         return [Cell(paper=cell, why_blank=f"not testable: {answer.why}") for cell in printed]
@@ -77,11 +84,15 @@ def _as_printed(comparison: Comparison, printed: Sequence[PublishedCell | None])
     if answer.p_value < LEVEL:
         words = f"significant, first {'higher' if answer.estimate > 0 else 'lower'}"
     values = (
-        Value(estimate=answer.statistic, p_value=answer.p_value),
-        Value(estimate=answer.estimate, lower=answer.lower, upper=answer.upper),
-        Value(estimate=math.nan, text=words),
+        Value(estimate=answer.statistic, p_value=answer.p_value, n=1),
+        Value(estimate=answer.estimate, lower=answer.lower, upper=answer.upper, n=1),
+        Value(estimate=math.nan, text=words, n=1),
     )
-    return [beside(cell, value) for cell, value in zip(printed, values, strict=True)]
+    scales = (same_scale, True, True)
+    return [
+        beside(cell, value, comparable=scale)
+        for cell, value, scale in zip(printed, values, scales, strict=True)
+    ]
 
 
 def _over_units(comparison: Comparison) -> list[Cell]:

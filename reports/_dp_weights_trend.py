@@ -31,20 +31,20 @@ def trend_finding(context: Context, claim: QualitativeClaim) -> ReplicationFindi
         for metric in parameters["metrics"]
     ]
     answers = statistics.adjust([_test(context, *place) for place in places])
-    lost = sum(context.measured.unusable(*place) for place in places)
+    lost = len({run for place in places for run in context.measured.unusable(*place)})
     wanted = str(parameters["direction"])
     signs = [_sign(answer) for answer in answers]
     short = min((answer.n_units for answer in answers), default=0)
     gaps = dict.fromkeys(gap for gap in map(context.uncovered, parameters["groups"]) if gap)
     if gaps:
         outcome, why = Replication.NOT_TESTABLE, "; ".join(gaps)
-    elif short < LEAST_UNITS:
-        outcome, why = Replication.NOT_TESTABLE, too_few(short, context.unit)
     elif lost:
         outcome, why = (
             Replication.NOT_TESTABLE,
             f"runs behind it that failed, are missing or have no finite value: {lost}",
         )
+    elif short < LEAST_UNITS:
+        outcome, why = Replication.NOT_TESTABLE, too_few(short, context.unit)
     elif all(sign == wanted for sign in signs):
         outcome, why = Replication.REPLICATED, "every slope is shown"
     elif any(sign and sign != wanted for sign in signs):

@@ -85,10 +85,16 @@ def printed(table: PublishedTable, row: tuple[str, ...], column: str) -> tuple[P
 def repeated_tables(paper: PublishedPaper) -> Check:
     """Tables of different settings whose every number agrees to the digits printed.
 
+    Settings differ only where both tables state one and not the same; what one of them leaves open may agree.
+
     Args:
         paper: Any paper.
     """
-    pairs = [(one, other) for one, other in combinations(paper.tables, 2) if _comparable(one, other)]
+    pairs = [
+        (one, other)
+        for one, other in combinations(paper.tables, 2)
+        if _comparable(one, other) and _conflicts(one, other)
+    ]
     same = [(one, other) for one, other in pairs if same_numbers(one.cells, other.cells)]
     groups: list[list[PublishedTable]] = []
     for one, other in same:
@@ -98,7 +104,7 @@ def repeated_tables(paper: PublishedPaper) -> Check:
         else:
             home.extend(table for table in (one, other) if table not in home)
     failed = tuple(
-        f"{_list([short(table) for table in group])} print the same {_count(group[0])} numbers, to the "
+        f"{_list([short(table) for table in group])} print the same {_count(group[0])} cells, to the "
         f"digits that are printed, under different settings ({_settings(group)})"
         for group in groups
     )
@@ -139,13 +145,22 @@ def short(table: PublishedTable) -> str:
 
 
 def _settings(group: list[PublishedTable]) -> str:
-    """The settings in which tables differ, a table at a time."""
-    names = list(dict.fromkeys(name for table in group for name in table.settings))
-    differ = [name for name in names if len({table.settings.get(name) for table in group}) > 1]
+    """The settings in which tables contradict each other, a table at a time."""
+    names = dict.fromkeys(name for one, other in combinations(group, 2) for name in _conflicts(one, other))
     return "; ".join(
-        ", ".join(f"{name} {table.settings[name]}" for name in differ if name in table.settings)
+        f"{short(table)}: "
+        + ", ".join(f"{name} {table.settings[name]}" for name in names if name in table.settings)
         for table in group
     )
+
+
+def _conflicts(one: PublishedTable, other: PublishedTable) -> list[str]:
+    """Settings that both tables state, and not as the same."""
+    return [
+        name
+        for name, value in one.settings.items()
+        if name in other.settings and other.settings[name] != value
+    ]
 
 
 def _first_headers(table: PublishedTable) -> list[str]:

@@ -244,6 +244,16 @@ def test_tables_5_and_6_are_copies_that_fit_no_row_of_table_2() -> None:
     assert failed["Table 6"] > 40
 
 
+def test_tables_whose_stated_settings_agree_are_no_contradiction() -> None:
+    # Table 5 states 10 epochs and no batch size, Table 10 the same and batch size 100: they may be one run.
+    chosen = tuple(table for table in PAPER.tables if table.id in ("table-5", "table-10"))
+    assert len(chosen) == 2
+    assert not repeated_tables(replace(PAPER, tables=chosen)).contradiction
+    text = repeated_tables(PAPER).finding
+    assert "(Table 4: epochs 5; Table 5: epochs 10; Table 10: epochs 10)" in text
+    assert "175 cells" in text
+
+
 def test_a_table_that_differs_in_one_digit_is_no_copy() -> None:
     changed = with_cell("table-6", ("MAE", "f1"), "DP vs DP-Weights", "0.067")
     assert [text[:7] for text in repeated_tables(changed).failed] == ["Table 4"]

@@ -316,6 +316,46 @@ def test_a_study_without_budgets_has_its_fine_tuned_means() -> None:
     assert {one.outcome for one in report.findings} == {NOT_TESTABLE}
 
 
+def test_a_lost_run_is_counted_once_however_many_comparisons_need_it() -> None:
+    found = findings_of(
+        made_up(lost=(0, 1)), "similar", "perplexity-above-fine-tuned", "perplexity-follows-epsilon"
+    )
+    for name in found:
+        assert found[name].figures.startswith(
+            "Runs behind it that failed, are missing or have no finite value: 2."
+        ), name
+
+
+def test_the_papers_criterion_is_not_quoted_where_it_can_find_nothing() -> None:
+    # 4 epsilons: the signed-rank test has no p-value below 1/8; 28 can reach any level.
+    found = findings_of(made_up(3), "attack-metrics-similar", "similar")
+    assert "no p-value is below 0.12" in found["attack-metrics-similar"].figures
+    assert "comparisons show no significant difference" not in found["attack-metrics-similar"].figures
+    assert "comparisons show no significant difference" in found["similar"].figures
+    settings = {"batch size": (5, 10, 50, 100), "epochs": (1, 5, 10, 20)}
+    found = findings_of(made_up(3, epsilons=PAPERS_EPSILONS, settings=settings), "attack-metrics-similar")
+    assert "comparisons show no significant difference" in found["attack-metrics-similar"].figures
+
+
+def test_numbers_of_the_first_seed_alone_say_so_and_have_no_difference_at_another_scale() -> None:
+    context = context_of(made_up(3))
+    pooled = comparisons.compare(context, comparisons.pooled_places())
+    row, column = ("roc_auc", "DP vs Fine-Tuned"), "t-statistic, p-value"
+    cell = cell_of(tables_of_tests(context, pooled)[0], row, column)
+    assert cell.ours is not None
+    assert cell.ours.n == 1
+    assert cell.paper is not None
+    assert cell.difference is None, "4 epsilons: t is on another scale"
+    wilcoxon = cell_of(
+        distances_table(context, GRIDS["epochs"], 1, "table-3"), ("Wilcoxon test", "roc_auc"), row[1]
+    )
+    assert wilcoxon.ours is not None
+    assert wilcoxon.ours.n == 1
+    whole = context_of(made_up(3, epsilons=PAPERS_EPSILONS))
+    pooled = comparisons.compare(whole, comparisons.pooled_places())
+    assert cell_of(tables_of_tests(whole, pooled)[0], row, column).difference is not None
+
+
 def test_the_papers_numbers_are_held_to_its_own_words() -> None:
     found = findings_of(made_up(1, epsilons=(1.0,)))
     # Section 4.4.3 prints p = 0.084 for what section 4.4.8 calls significant.

@@ -120,6 +120,10 @@ def test_blank_places_carry_the_number_of_their_reason() -> None:
     assert text.reasons == ("the paper prints nan", "not run")
 
 
+def test_a_difference_says_whose_uncertainty_it_has() -> None:
+    assert "its interval is ours" in table_text(small_table()).notes[-1]
+
+
 def test_a_blank_without_a_reason_is_said_to_have_none() -> None:
     table = small_table(rows=((("5",), (Cell(), Cell(), Cell(paper=paper_cell("1", 1.0)))),))
     assert table_text(table).reasons == ("no reason was given",)
