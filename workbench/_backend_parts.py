@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
-from workbench.errors import WorkbenchError
+from workbench.errors import ContentError, WorkbenchError
 from workbench.interfaces import JSON
 from workbench.one_line import one_line
 from workbench.store import plain
@@ -33,6 +33,9 @@ WORKER_DIED = "worker died"
 
 DISK_FULL = "disk full"
 """Kind of a `Failed` that met a full disk, or a used-up quota."""
+
+OTHER_FILES = "other files"
+"""Kind of a `Failed` that met a `ContentError`."""
 
 TRACEBACK_CHARACTERS = 8000
 """Of a failure's traceback, the last ones are kept."""
@@ -105,7 +108,7 @@ class Failed:
     Attributes:
         task: Which.
         worker: Who tried.
-        kind: `DISK_FULL`, `WORKER_DIED`, or the exception's class.
+        kind: `DISK_FULL`, `WORKER_DIED`, `OTHER_FILES`, or the exception's class.
         message: One line.
         traceback: Where a task raised what nobody raises on purpose; empty for any other failure.
     """
@@ -266,6 +269,8 @@ def describe(error: BaseException) -> tuple[str, str]:
     except Exception:
         text = ""
     text = text or type(error).__name__
+    if isinstance(error, ContentError):
+        return OTHER_FILES, text
     return (DISK_FULL if _is_disk_full(error) else type(error).__name__), text
 
 

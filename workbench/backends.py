@@ -21,6 +21,7 @@ from pathlib import Path
 
 from workbench._backend_parts import (
     DISK_FULL,
+    OTHER_FILES,
     WORKER_DIED,
     Backend,
     Event,
@@ -38,6 +39,7 @@ from workbench.errors import InputError
 
 __all__ = [
     "DISK_FULL",
+    "OTHER_FILES",
     "WORKER_DIED",
     "Backend",
     "Event",

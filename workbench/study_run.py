@@ -21,7 +21,17 @@ from typing import Any
 from workbench import workers
 from workbench._job_records import error_of, read_record
 from workbench._run_file import RUN_FILE, read_run, write_run
-from workbench.backends import DISK_FULL, Backend, Event, Failed, Finished, Task, Work, make_backend
+from workbench.backends import (
+    DISK_FULL,
+    OTHER_FILES,
+    Backend,
+    Event,
+    Failed,
+    Finished,
+    Task,
+    Work,
+    make_backend,
+)
 from workbench.engine import hardware, versions
 from workbench.errors import ContentError
 from workbench.experiments import Experiment, Outcome, Status, Study, StudyResults
@@ -270,6 +280,7 @@ class _Run:
                 self._supply(job.key)
                 return True
             if not any(waiting.key in self._unmet for waiting in self._waiting.get(job.key, ())):
+                self._queued.discard(job.key)  # Whoever wants it later queues it again.
                 self._tell(Skipped(self._task(job)))
                 return True
         record = read_record(self._store, job.key)
@@ -303,8 +314,9 @@ class _Run:
         if isinstance(event, Failed):
             if event.kind == DISK_FULL:
                 reason = re.sub(r"^\[Errno \d+\] ", "", event.message)
-                raise StoreError(f"cannot write to store {self._store.folder}: {reason}")
-            if event.kind == ContentError.__name__:
+                own_disk = f", or on the disk of worker {event.worker}" if self._is_remote else ""
+                raise StoreError(f"cannot write to store {self._store.folder}{own_disk}: {reason}")
+            if event.kind == OTHER_FILES:
                 raise ContentError(f"{event.worker}: {event.message}")
             if not (self._succeeded_elsewhere(job) and self._settled_elsewhere(job)):
                 self._fail(job, event)

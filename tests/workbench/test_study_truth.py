@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from workbench import _study_work, registry, study_run, workers
-from workbench.backends import WORKER_DIED, Event, Failed, Finished, Task, make_backend
+from workbench.backends import DISK_FULL, WORKER_DIED, Event, Failed, Finished, Task, make_backend
 from workbench.errors import ContentError
 from workbench.registry import Entry
-from workbench.store import Store
+from workbench.store import Store, StoreError
 from workbench.study_jobs import jobs_of, setup_of
 from workbench.study_run import RunOptions, run_study
 
@@ -57,7 +57,7 @@ class _Meddled:
 
 
 def _meddle(monkeypatch: pytest.MonkeyPatch, **hooks: Any) -> None:
-    monkeypatch.setattr(study_run, "make_backend", lambda **given: _Meddled(**hooks, **given))
+    monkeypatch.setattr(study_run, "make_backend", lambda **given: _Meddled(**{**given, **hooks}))
 
 
 @pytest.fixture
@@ -124,6 +124,23 @@ def test_a_worker_with_other_files_ends_the_run_and_blames_no_experiment(
             run_study(found, out=tmp_path, options=HERE)
     assert not list(Store(tmp_path / "store").records())
     assert run_study(found, out=tmp_path, options=HERE).done == 1
+
+
+def test_a_clusters_full_disk_is_not_said_to_be_the_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker's disk is its own there; whose is full, nobody here can tell."""
+
+    def after(events: list[Event]) -> list[Event]:
+        return [
+            Failed(event.task, "far:1", DISK_FULL, "[Errno 28] No space left on device") for event in events
+        ]
+
+    _meddle(monkeypatch, after=after, scheduler=None)
+    with pytest.raises(StoreError, match=r"store .*/store, or on the disk of worker far:1: No space left"):
+        run_study(
+            study_of(experiment()), out=tmp_path, options=RunOptions(workers=0, scheduler="tcp://far:1")
+        )
 
 
 def test_a_worker_that_remembers_older_files_reads_them_anew(tmp_path: Path, notes: type[_Notes]) -> None:
