@@ -3,13 +3,11 @@
 An outcome is computed from tests with a known error rate:
 
 - "no difference" is replicated where every comparison is shown to be within its margin (two one-sided tests;
-all must reject,
-  so no correction is needed), not replicated where a comparison shows a difference (Holm) and not that it is
-  within the margin;
+  all must reject, so no correction is needed), not replicated where a comparison shows a difference (Holm)
+  and not that it is within the margin;
 - "difference" is replicated where every comparison shows one (Holm) in the direction that is claimed, not
-replicated where one
-  shows the other direction, or lies within the margin (Holm over the claim's comparisons) without showing the
-  claimed one;
+  replicated where one shows the other direction, or lies within the margin (Holm over the claim's
+  comparisons) without showing the claimed one even uncorrected: what the correction alone hides, more seeds may show;
 - anything else, any comparison with a lost or non-finite run, any with fewer than three seeds, and any that
   lacks a setting or the range of epsilon that the conclusion is about, is not testable at our scale.
 """
@@ -30,7 +28,7 @@ from workbench.reports._dp_weights_samples import margin_in_words
 from workbench.reports._dp_weights_t_tests import LEVEL
 from workbench.reports._dp_weights_trend import trend_finding
 from workbench.reports._numbers import number
-from workbench.reports.statistics import Equivalence, NotTestable
+from workbench.reports.statistics import Equivalence, NotTestable, StatisticalTest
 from workbench.study_report import Replication, ReplicationFinding
 
 NO_DIFFERENCE, DIFFERENCE, TREND = "no difference", "difference", "trend over epsilon"
@@ -155,8 +153,8 @@ def _judge_no_difference(comparisons: Sequence[Comparison], direction: str) -> t
         )
     count = sum(one.equivalent for one in comparisons)
     return Replication.NOT_TESTABLE, (
-        f"{count} of {len(comparisons)} differences are shown to be within their margin, none of the others "
-        "is shown at all"
+        f"{count} of {len(comparisons)} comparisons are shown to be within their margin, and none of the "
+        "rest shows a difference"
     )
 
 
@@ -173,7 +171,7 @@ def _judge_difference(comparisons: Sequence[Comparison], direction: str) -> tupl
     alike = [
         one
         for one, answer, fit in zip(comparisons, statistics.adjust(tests), fits, strict=True)
-        if not fit and isinstance(answer, Equivalence) and answer.equivalent
+        if not (fit or _leans(one, direction)) and isinstance(answer, Equivalence) and answer.equivalent
     ]
     if alike:
         places = ", ".join(_short(one) for one in alike)
@@ -181,7 +179,17 @@ def _judge_difference(comparisons: Sequence[Comparison], direction: str) -> tupl
     count = sum(fits)
     return (
         Replication.NOT_TESTABLE,
-        f"{count} of {len(fits)} differences are shown, none of the others is excluded",
+        f"{count} of {len(fits)} comparisons show the difference, and the rest neither show nor exclude it",
+    )
+
+
+def _leans(comparison: Comparison, direction: str) -> bool:
+    """Whether a comparison by itself, uncorrected, shows the claimed difference."""
+    answer = comparison.difference
+    return (
+        isinstance(answer, StatisticalTest)
+        and answer.p_value <= 1.0 - answer.confidence
+        and direction in ("", comparison.direction)
     )
 
 
@@ -198,9 +206,8 @@ _JUDGES: dict[str, tuple[Callable[[Sequence[Comparison], str], tuple[Replication
         _judge_difference,
         "Paired t tests over {unit}s at level {level}, Holm over {family} comparisons, all of which must "
         "show the difference; not "
-        "replicated where one shows the opposite or is equivalent within the margin (two one-sided tests, "
-        "Holm over the conclusion's "
-        "comparisons); {margins}.",
+        "replicated where one shows the opposite, or is equivalent within the margin (two one-sided tests, "
+        "Holm over the conclusion's comparisons) and shows no such difference even uncorrected; {margins}.",
     ),
 }
 

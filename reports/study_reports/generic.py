@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -14,7 +13,7 @@ from workbench.published import PublishedPaper
 from workbench.registry import register
 from workbench.reports._generic_figures import figures_of
 from workbench.reports._stat_results import counted
-from workbench.reports._study_groups import Group, axis_text, groups_of, row_sample, sides
+from workbench.reports._study_groups import Group, axis_text, groups_of, row_sample, sides, slug
 from workbench.reports.statistics import (
     CORRECTIONS,
     Answer,
@@ -82,7 +81,7 @@ def generic(
     if unknown and known:
         raise InputError(f"margins names {unknown[0]!r}, which is no metric of this study: {sorted(known)}")
     for place, group in enumerate(groups, start=1):
-        name = f"group-{place}-{_slug(group.name)}"
+        name = f"group-{place}-{slug(group.name)}"
         tables.append(_means(group, name, confidence))
         if len(group.members) > 1 and group.metrics:
             tables.append(_comparisons(group, name, confidence, correction, stated))
@@ -98,10 +97,6 @@ def generic(
         findings=(),
         notes=(*results.study.notes, *_notes(results), *undrawn),
     )
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "all"
 
 
 def _means(group: Group, name: str, confidence: float) -> Table:
@@ -202,7 +197,8 @@ def _equivalence_cell(result: Equivalence | NotTestable | None) -> Cell:
         return Cell(why_blank=f"not testable: {result.why}")
     words = "equivalent" if result.equivalent else "not shown"
     value = Value(
-        estimate=result.decisive_p,
+        estimate=math.nan,
+        p_value=result.decisive_p,
         n=result.n_units,
         text=f"{words} within ±{result.margin:g}",
     )
@@ -227,7 +223,7 @@ def _comparison_notes(
         f"p-values are adjusted by {CORRECTIONS[correction]}'s method over the {len(tests)} comparisons of "
         f"this table: {significant} of {len(done)} testable differences remain at {1.0 - confidence:.3g}. A "
         'difference that is not shown is not absence: "detectable" is the smallest true difference that the '
-        "test finds four times in five, if the spread seen is the true one.",
+        "test finds four times in five before that adjustment, if the spread seen is the true one.",
     ]
     if equivalences:
         shown = sum(isinstance(result, Equivalence) and result.equivalent for result in equivalences)

@@ -192,6 +192,22 @@ def test_a_difference_beyond_the_margin_is_never_called_similar() -> None:
     assert {one.outcome for one in found.values()} == {NOT_REPLICATED}
 
 
+@pytest.mark.parametrize(("lean", "outcome"), [(1.0, NOT_TESTABLE), (0.0, NOT_REPLICATED)])
+def test_a_small_difference_that_the_correction_hides_is_not_called_refuted(
+    lean: float, outcome: Replication
+) -> None:
+    # DP-Weights above DP-SGD by 0.010, 0.013, 0.016 (less lean: by -0.003, 0, 0.003) in three seeds: within
+    # the margin of 0.05 either way. Uncorrected p = 0.017 for the first; more seeds would show it.
+    results = made_up(3)
+    changed = [
+        replace(one, metrics={**one.metrics, "roc_auc": 0.7 + (0.003 * (seed - 1) + 0.013 * lean) * weights})
+        for one in results.outcomes
+        for seed, weights in [(one.experiment.seed, one.experiment.variant == "DP-Weights")]
+    ]
+    found = findings_of(replace(results, outcomes=tuple(changed)), "batch-size-roc-auc", "epochs-roc-auc")
+    assert {one.outcome for one in found.values()} == {outcome}
+
+
 def test_noise_leaves_the_question_open_and_says_how_many_seeds() -> None:
     found = findings_of(made_up(noise=0.5), "batch-size-accuracy", "batch-size-roc-auc")
     for one in found.values():

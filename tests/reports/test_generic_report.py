@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +73,25 @@ def results(
         notes=("a note of the study",),
     )
     return StudyResults(study=study, outcomes=tuple(outcomes))
+
+
+def test_a_metric_and_a_group_may_have_any_name() -> None:
+    found = results([experiment(group="ü" * 300, seed=seed) for seed in range(3)], noise)
+    names = ("attack_tpr@0.1%", "../../evil", "attack_tpr_0_1", "\x1b[31m<script>", "x" * 400)
+    renamed = [
+        replace(outcome, metrics=dict.fromkeys(names, outcome.metrics["roc_auc"]))
+        for outcome in found.outcomes
+    ]
+    made = create(
+        "study_report",
+        "generic",
+        results=replace(found, outcomes=tuple(renamed)),
+        published=None,
+        confidence=0.95,
+    )
+    identifiers = [figure.id for figure in made.figures]
+    assert len(set(identifiers)) == len(names)
+    assert all(re.fullmatch(r"[a-z0-9-]{1,200}", one) for one in [*identifiers, made.tables[0].id])
 
 
 def grid(seeds: int = 5, epsilons: Sequence[float] = (1.0, 4.0)) -> list[Experiment]:
@@ -179,6 +200,8 @@ class TestComparisons:
         cells = row(wide, "DP-SGD", "DP-Weights", "roc_auc")
         assert cells[-1].ours is not None
         assert cells[-1].ours.text == "equivalent within ±0.5"
+        assert cells[-1].ours.p_value is not None
+        assert cells[-1].ours.p_value < 0.05
         apart = row(wide, "DP-SGD", "fine-tuned", "roc_auc")[-1].ours
         assert apart is not None
         assert apart.text == "not shown within ±0.5"
