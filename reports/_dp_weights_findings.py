@@ -7,7 +7,8 @@ An outcome is computed from tests with a known error rate:
   and not that it is within the margin;
 - "difference" is replicated where every comparison shows one (Holm) in the direction that is claimed, not
   replicated where one shows the other direction, or lies within the margin (Holm over the claim's
-  comparisons) without showing the claimed one even uncorrected: what the correction alone hides, more seeds may show;
+  comparisons) without showing the claimed one even uncorrected: what the correction alone hides, more seeds
+  may show;
 - anything else, any comparison with a lost or non-finite run, any with fewer than three seeds, and any that
   lacks a setting or the range of epsilon that the conclusion is about, is not testable at our scale.
 """

@@ -73,6 +73,12 @@ def notes(context: Context, results: StudyResults) -> list[str]:
         f"Unit of replication: the {unit} ({len(replicates)} of them). Settings and epsilons within a "
         f"{unit} are no replicates.",
     ]
+    if context.paper is not None:
+        lines.append(
+            f"Each of the {len(context.paper.claims)} conclusions is tested by itself, with its own correction "
+            f"for many comparisons at level {1.0 - context.confidence:.2g}: the chance of a false outcome is "
+            "bounded for each, not for all of them together."
+        )
     if failed:
         lines.append(
             f"{len(failed)} of {len(results.outcomes)} runs failed, the first: {failed[0].experiment.name}: "

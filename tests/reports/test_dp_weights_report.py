@@ -588,6 +588,7 @@ def test_the_whole_report() -> None:
     assert report.notes[0] == "A note of the study."
     assert any("Unit of replication: the seed (2 of them)" in note for note in report.notes)
     assert any("1 of" in note and "diverged" in note for note in report.notes)
+    assert any("39 conclusions is tested by itself" in note for note in report.notes)
     for table in report.tables:
         assert registry.create("report", "table_markdown", table=table)
     known = {table.id for table in PAPER.tables}
