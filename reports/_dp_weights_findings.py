@@ -265,10 +265,10 @@ def _by_the_paper(comparisons: Sequence[Comparison], unit: str) -> str:
             f"The paper's own criterion on the first {unit} (every epsilon a replicate) can find no "
             f"difference with so few epsilons: no p-value is below {number(powerless, 2)}"
         )
-    quiet = sum(answer.p_value >= LEVEL for answer in tested)
+    found = sum(answer.p_value < LEVEL for answer in tested)
     values = ", ".join(number(answer.p_value, 2) for answer in tested[:14])
     more = ", …" if len(tested) > 14 else ""
     return (
-        f"By the paper's own criterion on the first {unit} (every epsilon a replicate) {quiet} of "
-        f"{len(tested)} comparisons show no significant difference (p = {values}{more})"
+        f"By the paper's own criterion on the first {unit} (every epsilon a replicate) {found} of "
+        f"{len(tested)} comparisons show a significant difference (p = {values}{more})"
     )

@@ -120,7 +120,8 @@ class Measured:
             number = math.nan if metrics is None else float(metrics.get(metric, math.nan))
             if metrics is not None and not usable(number):
                 return None
-            for budget in (budgets or [None]) if epsilon is None else [epsilon]:
+            beside: Sequence[float | None] = (budgets or [None]) if epsilon is None else [epsilon]
+            for budget in beside:
                 if seed not in incomplete:
                     numbers.append(number)
                     units.append(seed)

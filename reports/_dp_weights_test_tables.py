@@ -50,7 +50,7 @@ def _table(context: Context, grid: Grid, found: Mapping[tuple[str, str, str], Co
             f"The first three columns are the paper's test, made on the first {unit} alone: every setting "
             "and epsilon counted as an independent replicate, Student's p-value beside Welch's interval, "
             f"significant where p < {LEVEL:g}. Epsilons of one training are no replicates, so that its "
-            "p-values mean little.",
+            "p-values and intervals mean little.",
             f"The last three count {unit}s, the unit of replication: differences within a {unit}, averaged "
             f"over settings and epsilons, with a {context.percent} t interval; the paired t test with "
             f"Holm's correction over all {len(found)} comparisons of both grids; and whether the difference "

@@ -75,9 +75,9 @@ def notes(context: Context, results: StudyResults) -> list[str]:
     ]
     if context.paper is not None:
         lines.append(
-            f"Each of the {len(context.paper.claims)} conclusions is tested by itself, with its own correction "
-            f"for many comparisons at level {1.0 - context.confidence:.2g}: the chance of a false outcome is "
-            "bounded for each, not for all of them together."
+            f"Each of the {len(context.paper.claims)} conclusions is tested by itself, with its own "
+            f"correction for many comparisons at level {1.0 - context.confidence:.2g}: the chance of a false "
+            "outcome is bounded for each, not for all of them together."
         )
     if failed:
         lines.append(
