@@ -1,7 +1,8 @@
 """`workbench run`: does what a study's store does not have yet, and says before what that costs.
 
-Exit code: 0 every chosen experiment is done, 1 some failed (recorded), 2 bad input, 130 interrupted (what is
-done is kept). Everything that can be told to be wrong is told before any work starts or a folder is made.
+Exit code: 0 every chosen experiment is done, 1 some failed (recorded), 2 bad input, or a store that cannot be
+written, 3 the workers are gone, 130 interrupted (what is done is kept). Everything that can be told to be
+wrong is told before any work starts or a folder is made.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import closing
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -92,7 +94,10 @@ class RunCommandOptions:
         bool, typer.Option("--retry-failed", help="Do experiments again that failed before.")
     ] = False
     json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write what was planned and done here.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Also write what was planned and done here, also where a run is stopped."
+        ),
     ] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="Print failures only.")] = False
 
@@ -112,7 +117,8 @@ def run(options: RunCommandOptions) -> int:
     ends a run, what is done is kept, and the same command goes on with the rest. An experiment that raises or
     diverges is recorded as failed, and the others go on.
 
-    Exit code: 0 every chosen experiment is done, 1 some failed, 2 bad input, 130 interrupted.
+    Exit code: 0 every chosen experiment is done, 1 some failed, 2 bad input, or the store cannot be written,
+    3 the workers or their scheduler are gone, 130 interrupted.
     """
     _check(options)
     from workbench.study import load_study, select
@@ -133,12 +139,16 @@ def run(options: RunCommandOptions) -> int:
         print_cost(console, plan, workers=_worker_count(options), is_detailed=options.dry_run)
     outcome = None
     if not options.dry_run:
-        summary = _execute(options, study, out, plan)
+        began = time.monotonic()
+        try:
+            summary = _execute(options, study, out, plan)
+        except WorkbenchError as error:
+            _write_stopped(options, study, out, plan, (str(error), time.monotonic() - began))
+            raise
         outcome = (summary, _failures(study, out))
         _print_outcome(console, options, plan, *outcome)
     if options.json is not None:
-        form = run_json(options, study, plan, outcome)
-        write_atomically(options.json, json.dumps(form, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        _write_json(options.json, run_json(options, study, plan, outcome))
     return 1 if outcome is not None and outcome[1] else 0
 
 
@@ -202,6 +212,39 @@ def _execute(options: RunCommandOptions, study: Study, out: Path, plan: Plan) ->
             f"interrupted: {progress.ended} of {len(progress.jobs)} jobs are done and kept; "
             f"to go on with the rest: {command_line(options)}"
         ) from None
+
+
+def _write_stopped(
+    options: RunCommandOptions, study: Study, out: Path, plan: Plan, end: tuple[str, float]
+) -> None:
+    """Write the JSON file of a run that did not come to its end: what the store has of it.
+
+    Args:
+        options, study, out, plan: Of the run.
+        end: Why it stopped, and after how many seconds.
+    """
+    from workbench.study_jobs import is_trained, pending
+    from workbench.study_run import RunSummary
+
+    if options.json is None or not (out / "store").is_dir():
+        return
+    reason, seconds = end
+    # The store's place may be full, or gone: then the reason for the stop is what the user must see.
+    with suppress(OSError, InputError), closing(Store(out / "store")) as store:
+        waiting = pending(study, store)
+        summary = RunSummary(
+            done=waiting.done - plan.pending.done,
+            failed=waiting.failed,
+            skipped=plan.pending.done,
+            trained=sum(is_trained(store, job.key) for job in plan.pending.trainings),
+            seconds=seconds,
+        )
+        outcome = (summary, _failures(study, out))
+        _write_json(options.json, run_json(options, study, plan, outcome, stopped=reason))
+
+
+def _write_json(path: Path, form: Mapping[str, JSON]) -> None:
+    write_atomically(path, json.dumps(form, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _listener(progress: RunProgress, display: Display) -> Callable[[RunEvent], None]:
@@ -313,13 +356,15 @@ def run_json(
     study: Study,
     plan: Plan,
     outcome: tuple[RunSummary, Sequence[Failure]] | None,
+    *,
+    stopped: str = "",
 ) -> dict[str, JSON]:
     """What was planned and done, as plain data.
 
     Returns:
         `schema`, `study` (name, profile, source_sha256, experiments), `command`, `versions`, `rows` of the
         plan, `totals`, `cost`, and `outcome` (null after a dry run): done, failed, skipped, trained, seconds,
-        failures.
+        failures, and `stopped`: why the run did not come to its end, or null.
     """
     from workbench.engine import versions
 
@@ -327,7 +372,7 @@ def run_json(
     done = None
     if outcome is not None:
         summary, failures = outcome
-        done = {**plain(summary), "failures": plain(list(failures))}
+        done = {**plain(summary), "failures": plain(list(failures)), "stopped": stopped or None}
     form: dict[str, JSON] = plain(
         {
             "schema": SCHEMA,

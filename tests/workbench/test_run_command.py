@@ -294,6 +294,37 @@ def test_an_interrupted_run_says_what_is_kept(
     assert "Traceback" not in err
 
 
+def test_an_interrupted_run_writes_its_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real, ends = study_run.run_study, 5
+
+    def stopping(*args: Any, listener: Callable[[Any], None], **kwargs: Any) -> Any:
+        left = iter(range(ends, 0, -1))
+
+        def listen(event: Any) -> None:
+            listener(event)
+            if isinstance(event, Finished) and next(left) == 1:
+                raise KeyboardInterrupt
+
+        return real(*args, listener=listen, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(study_run, "run_study", stopping)
+        code, _, err = run("tiny.toml --workers 0 --json stopped.json", capsys)
+    assert code == 130
+    form = json.loads(Path("stopped.json").read_text())
+    outcome = form["outcome"]
+    assert outcome["done"] + outcome["trained"] == ends
+    assert min(outcome["done"], outcome["trained"]) > 0
+    assert (outcome["failed"], outcome["failures"]) == (0, [])
+    assert f"error: {outcome['stopped']}" == err.splitlines()[-1]
+    code, _, _ = run("tiny.toml --workers 0 --quiet --out studies/tiny --json whole.json", capsys)
+    form = json.loads(Path("whole.json").read_text())
+    assert (code, form["outcome"]["stopped"]) == (0, None)
+    assert form["outcome"]["done"] == 4 - outcome["done"]
+
+
 def test_what_another_run_did_is_counted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
