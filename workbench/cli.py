@@ -11,15 +11,15 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from workbench import __version__, registry
+from workbench import __version__, registry, terminal
 from workbench.accountants_command import AskOptions, CheckOptions, ask, check
 from workbench.audit_command import AuditOptions, audit
 from workbench.claims_command import claims
@@ -168,7 +168,7 @@ def list_names(
     table = Table("name", "summary")
     for entry in known:
         table.add_row(Text(entry.name, no_wrap=True), Text(entry.summary))
-    Console(file=sys.stdout).print(table)
+    terminal.output_console().print(table)
     return 0
 
 
@@ -185,7 +185,7 @@ def _list_studies(as_json: bool) -> int:
         table.add_row(
             Text(str(one["name"]), no_wrap=True), Text(str(one["title"])), Text(", ".join(one["profiles"]))
         )
-    Console(file=sys.stdout).print(table)
+    terminal.output_console().print(table)
     return 0
 
 
@@ -253,7 +253,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _complain(message: str, code: int) -> int:
     """Print one line on the error stream, whatever the message holds."""
-    print(f"error: {one_line(message)}", file=sys.stderr)
+    with suppress(OSError, ValueError):  # Nobody reads it any more.
+        print(f"error: {one_line(message)}", file=sys.stderr, flush=True)
     return code
 
 

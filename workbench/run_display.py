@@ -20,6 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from workbench import terminal
 from workbench.one_line import one_line
 
 MOST_LINES = 16
@@ -263,7 +264,7 @@ def run_display(title: str, progress: RunProgress, *, quiet: bool) -> Iterator[D
         progress: What is shown.
         quiet: Show nothing.
     """
-    console = Console(stderr=True)
+    console = terminal.error_console()
 
     def say(message: str) -> None:
         console.print(one_line(message), markup=False, highlight=False, soft_wrap=True)

@@ -6,8 +6,8 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, TypeAlias
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO, TypeAlias, cast
 
 from rich import box
 from rich.console import Console
@@ -39,7 +39,7 @@ def progress_display(quiet: bool) -> Iterator[ProgressCallback]:
 
     On a terminal each stage is a bar; elsewhere (a log file) each stage gets a line for every tenth.
     """
-    console = Console(stderr=True)
+    console = error_console()
     if quiet:
         yield lambda stage, done, total: None
     elif console.is_terminal:
@@ -89,6 +89,32 @@ class _Output(Console):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+class _Forgiving:
+    """An error stream that nobody may be reading any more: what it says is lost, and the work goes on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def error_console() -> Console:
+    """The error stream, on which a closed pipe or a full disk ends nothing."""
+    if sys.stderr is None:
+        return Console(stderr=True)
+    return Console(file=cast(TextIO, _Forgiving(sys.stderr)))
 
 
 def output_console() -> Console:

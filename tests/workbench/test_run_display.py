@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import re
+import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from workbench.cli import main
 from workbench.run_display import Expected, RunProgress, duration, live_view, run_display
 
 
@@ -216,3 +219,25 @@ def test_the_live_display_leaves_the_output_stream_alone(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "study" in captured.err
+
+
+class _Gone(io.StringIO):
+    """A stream whose reader is gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_a_display_that_nobody_reads_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", _Gone())
+    progress = RunProgress(jobs=[Expected(id="a", kind="training", label="A")], workers=1)
+    with run_display("t", progress, quiet=False) as display:
+        display.say("a notice")
+        progress.skipped("a")
+        display.changed()
+    assert progress.ended == 1
+
+
+def test_an_error_that_nobody_reads_has_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", _Gone())
+    assert main(["run", "no such study"]) == 2
