@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from workbench import registry
-from workbench.interfaces import Corpus
-from workbench.store import canonical
+from workbench.interfaces import JSON, Corpus
+from workbench.store import canonical, plain
 
 Parameters = Mapping[str, Any]
 
@@ -53,6 +54,24 @@ def model_fingerprint(name: str, given: Given) -> str:
     known = registry.entries("model").get(name)
     fingerprint = getattr(known.factory, "fingerprint", None) if known is not None else None
     return "" if fingerprint is None else str(fingerprint(**given.parameters))
+
+
+def settled(kind: str, name: str, given: Parameters) -> dict[str, JSON]:
+    """Plain form of an entry's parameters: what is given, and the defaults of the rest.
+
+    With it in a key, a version that changes a default does not take the old version's results for its own. A
+    default without a plain form stands there by the name of its type; an unknown entry has no defaults.
+    """
+    known = registry.entries(kind).get(name)
+    accepted = inspect.signature(known.factory).parameters.values() if known is not None else ()
+    found: dict[str, JSON] = {}
+    for one in accepted:
+        if one.default is not inspect.Parameter.empty:
+            try:
+                found[one.name] = plain(one.default)
+            except TypeError:
+                found[one.name] = type(one.default).__qualname__
+    return {**found, **plain(given)}
 
 
 def forget() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from workbench import workers
+from workbench._content import settled
 from workbench._job_records import error_of, read_record
 from workbench.accounting import NoGuarantee
 from workbench.errors import InputError, UnsupportedError
@@ -246,6 +247,11 @@ def _training_setup(setup: TrainingSetup, mechanism: Mechanism) -> tuple[Trainin
         setup = replace(setup, budget=None)
     described: dict[str, Any] = plain(replace(setup, attack_parameters={}))
     del described["attack_parameters"]  # Their insertions stand for them.
+    own = settled("mechanism", setup.mechanism, parameters)
+    if isinstance(mechanism, PostHocMechanism):
+        own = {name: value for name, value in own.items() if name not in mechanism.release_parameters}
+    described["mechanism_parameters"] = own
+    described["model_parameters"] = settled("model", setup.model, setup.model_parameters)
     return setup, described
 
 
@@ -312,10 +318,10 @@ def _measuring(experiment: Experiment, setup: TrainingSetup, trainings: Sequence
         "kind": f"study {JobKind.MEASURING}",
         "trainings": list(keys),
         "mechanism": experiment.mechanism,
-        "mechanism_parameters": plain(experiment.mechanism_parameters),
+        "mechanism_parameters": settled("mechanism", experiment.mechanism, experiment.mechanism_parameters),
         "budget": plain(experiment.budget),
         "attack": experiment.attack,
-        "attack_parameters": plain(experiment.attack_parameters),
+        "attack_parameters": settled("attack", experiment.attack, experiment.attack_parameters),
         "seed": experiment.seed,
     }
     if not trainings:  # Of a refused experiment, which no training tells apart from others.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -162,3 +163,41 @@ def test_a_mechanism_that_breaks_without_a_budget_is_not_refused_one(monkeypatch
     found = [jobs_of(experiment(mechanism="trusting", epsilon=e)) for e in (1.0, 8.0)]
     assert [jobs.refusal for jobs in found] == [None, None]
     assert len({jobs.trainings[0].key for jobs in found}) == 2
+
+
+def test_a_default_that_changes_changes_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stated or not, a parameter is what it is; a later version's default is another one."""
+    stated = {"l2_clip_norm": 1.0}
+    for mechanism in ("dp_sgd", "dp_weights"):
+        given = experiment(mechanism=mechanism, mechanism_parameters=stated)
+        assert key(given) == key(experiment(mechanism=mechanism))
+        assert training_key(given) == training_key(experiment(mechanism=mechanism))
+    changes: list[tuple[str, str, dict[str, Any], bool]] = [
+        ("mechanism", "dp_weights", {"l2_clip_norm": 2.0}, True),
+        ("mechanism", "dp_weights", {"form": "eq. 1"}, False),
+        ("model", "digits_logistic", {"added": 1}, True),
+        ("attack", "loss", {"score": "confidence"}, False),
+    ]
+    for kind, name, defaults, is_training in changes:
+        before = (key(experiment()), training_key(experiment()))
+        entry = registry.entries(kind)[name]
+        with monkeypatch.context() as later:
+            later.setitem(
+                registry._entries[kind], name, replace(entry, factory=_later(entry.factory, defaults))
+            )
+            after = (key(experiment()), training_key(experiment()))
+        assert after[0] != before[0], name
+        assert (after[1] != before[1]) == is_training, name
+
+
+def _later(factory: Any, defaults: dict[str, Any]) -> Any:
+    """The factory of a later version, with these defaults."""
+
+    def made(**given: Any) -> Any:
+        return factory(**given)
+
+    known = inspect.signature(factory).parameters.values()
+    kept = [one for one in known if one.name not in defaults and one.kind is one.KEYWORD_ONLY]
+    new = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=v) for n, v in defaults.items()]
+    made.__signature__ = inspect.Signature([*kept, *new])  # type: ignore[attr-defined]
+    return made
