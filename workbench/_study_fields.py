@@ -41,6 +41,9 @@ LARGEST = 10**9
 
 LARGEST_SEED = 2**63 - 1
 
+MOST_DEPTH = 20
+"""Levels of tables and lists in a parameter; canonical forms, hashes and pickles are made by recursion."""
+
 
 def checked(name: str, value: Any) -> Any:
     """A field's value in its normal form.
@@ -129,19 +132,20 @@ def _sampling(name: str, value: Any) -> Sampling:
 def _parameters(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{name} must be a table, got {object_line(value)}")
-    for key, item in value.items():
-        _require_plain(f"{name}.{key}", item)
+    _require_plain(name, value, MOST_DEPTH)
     return value
 
 
-def _require_plain(name: str, value: Any) -> None:
-    """Refuse dates and times, and numbers that no record can hold."""
+def _require_plain(name: str, value: Any, depth: int) -> None:
+    """Refuse dates and times, numbers that no record can hold, and what lies too deep."""
+    if depth == 0:
+        raise InputError(f"{name} must not be nested deeper than {MOST_DEPTH} levels")
     if isinstance(value, dict):
         for key, item in value.items():
-            _require_plain(f"{name}.{key}", item)
+            _require_plain(f"{name}.{key}", item, depth - 1)
     elif isinstance(value, list):
         for item in value:
-            _require_plain(name, item)
+            _require_plain(name, item, depth - 1)
     elif not isinstance(value, str | bool | int | float):
         raise InputError(f"{name} must be a number, text, list or table, got {object_line(value)}")
     elif isinstance(value, float) and not math.isfinite(value):

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 SCHEMA = 1
 """Of the JSON file; raised whenever the meaning of a field changes."""
 
+MOST_WORKERS = 1024
+"""More processes than that are a slip of the pen on any machine."""
+
 MOST_FAILURES = 10
 """Failures that are printed; of more it says how many."""
 
@@ -156,8 +159,8 @@ def _check(options: RunCommandOptions) -> None:
     """Refuse options that do not belong together, and values out of range, before a file is read."""
     if options.workers is not None and options.scheduler is not None:
         raise InputError("--workers and --scheduler exclude each other")
-    if options.workers is not None and options.workers < 0:
-        raise InputError(f"--workers must be at least 0, got {options.workers}")
+    if options.workers is not None and not 0 <= options.workers <= MOST_WORKERS:
+        raise InputError(f"--workers must be in [0, {MOST_WORKERS}], got {options.workers}")
     if options.limit is not None and options.limit < 1:
         raise InputError(f"--limit must be at least 1, got {options.limit}")
     if options.scheduler is not None and not _ADDRESS.fullmatch(options.scheduler):

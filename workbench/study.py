@@ -50,6 +50,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -65,8 +66,14 @@ from workbench.one_line import one_line
 
 ENDING = ".toml"
 
+MOST_BYTES = 10_000_000
+"""Of a study file."""
+
 NONE = "none"
 """How `select` writes the epsilon of an experiment without a budget."""
+
+
+_WHOLE = re.compile(r"[+-]?\d{1,30}")
 
 
 def study_names() -> list[str]:
@@ -186,12 +193,15 @@ def _read(name_or_path: str) -> tuple[str, StudyFile, str]:
         place_of_file = files("workbench.reports") / "studies" / f"{name}{ENDING}"
     with place(f"study {name!r}"):
         try:
-            content: bytes = place_of_file.read_bytes()
+            with place_of_file.open("rb") as file:  # A device may never end.
+                content: bytes = file.read(MOST_BYTES)
             text = content.decode("utf-8-sig").replace("\r\n", "\n")
         except OSError as error:
             raise InputError(f"cannot read {name_or_path}: {error.strerror or error}") from error
         except (UnicodeDecodeError, ValueError) as error:
             raise InputError(f"is no UTF-8 text: {error}") from error
+        if len(content) == MOST_BYTES:
+            raise InputError(f"{name_or_path} must be smaller than {MOST_BYTES} bytes")
         return name, parse(text), hashlib.sha256(content).hexdigest()
 
 
@@ -240,8 +250,12 @@ def _equals(value: Any, text: str) -> bool:
     if isinstance(value, bool):
         return text.lower() == str(value).lower()
     if isinstance(value, int | float):
-        try:
-            return float(text) == value
+        try:  # A seed may have more digits than a float tells apart.
+            return (
+                int(text) == value
+                if isinstance(value, int) and _WHOLE.fullmatch(text)
+                else float(text) == value
+            )
         except ValueError:
             return False
     return str(value) == text

@@ -320,6 +320,14 @@ def test_a_parameter_can_be_selected_by(tmp_path: Path) -> None:
     assert [one.mechanism_parameters for one in kept.experiments] == [{"l2_clip_norm": 2.0}]
 
 
+def test_a_seed_is_selected_by_all_its_digits(tmp_path: Path) -> None:
+    seeds = (2**63 - 1, 2**53, 2**53 + 1)
+    text = HEAD + BASE.replace("seed = 0", "") + f'[[group]]\nname = "one"\ngrid = {{ seed = {list(seeds)} }}'
+    study = load_study(write(tmp_path, text))
+    for seed in seeds:
+        assert [one.seed for one in select(study, only=[f"seed={seed}"]).experiments] == [seed]
+
+
 def test_limit_keeps_the_first_ones(chosen: Study) -> None:
     assert select(chosen, limit=3).experiments == chosen.experiments[:3]
     assert select(chosen, limit=100) == chosen

@@ -374,3 +374,15 @@ def test_a_file_may_start_with_a_byte_order_mark_and_have_windows_line_ends(tmp_
         b"\xef\xbb\xbf" + (HEAD + BASE + GROUP).replace("\n", "\r\n").encode()
     )
     assert len(load_study(str(tmp_path / "mine.toml")).experiments) == 2
+
+
+def test_a_device_that_never_ends_is_refused() -> None:
+    with pytest.raises(InputError, match="/dev/zero must be smaller than 10000000 bytes"):
+        load_study("/dev/zero")
+
+
+@pytest.mark.parametrize("depth", [21, 3000])
+def test_a_parameter_that_lies_too_deep_is_refused(tmp_path: Path, depth: int) -> None:
+    text = based("[base]", f"[base]\nmechanism_parameters{'.x' * depth} = 1")
+    found = refusal(tmp_path, text)
+    assert "must not be nested deeper than 20 levels" in found
