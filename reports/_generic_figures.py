@@ -29,7 +29,7 @@ def figures_of(group: Group, name: str, confidence: float) -> tuple[list[Figure]
     series = _series(group, axis)
     if len(series) > MOST_SERIES:
         return [], f"{group.name}: {len(series)} series are too many for one picture; see its table."
-    figures = []
+    figures: list[Figure] = []
     for metric in group.metrics:
         identifier = _identifier(name, metric, figures)
         title = f"{group.name}: {metric}" if group.name else metric

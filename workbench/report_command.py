@@ -331,24 +331,21 @@ def _earlier_files(folder: Path) -> set[Path]:
 
 
 def _print_findings(console: Console, findings: Sequence[ReplicationFinding]) -> None:
-    """A row a conclusion (on a narrow terminal: a paragraph), then how many came out how."""
+    """A row a conclusion (on a narrow terminal: a paragraph), then how many came out how.
+
+    The tests and figures behind an outcome are paragraphs each, and stand on the page.
+    """
     if not findings:
         return
     if console.width >= _NARROW:
-        table = Table(
-            "conclusion of the paper", "place", "outcome", "found", box=box.SIMPLE_HEAD, pad_edge=False
-        )
-        for column in table.columns:
-            column.overflow = "fold"
+        table = Table("outcome", "conclusion of the paper", "place", box=box.SIMPLE_HEAD, pad_edge=False)
         for finding in findings:
-            found = Text(one_line(finding.figures, _LONGEST))
-            table.add_row(Text(finding.statement), Text(finding.place), _outcome(finding), found)
+            table.add_row(_outcome(finding), Text(finding.statement), Text(finding.place))
         console.print(table)
     else:
         for finding in findings:
             console.print(Text.assemble(_outcome(finding), ": ", finding.statement))
-            for text in (finding.place, one_line(finding.figures, _LONGEST)):
-                console.print(Padding(Text(text), (0, 0, 0, 2), expand=False))
+            console.print(Padding(Text(finding.place), (0, 0, 0, 2), expand=False))
     counted = Counter(finding.outcome for finding in findings)
     words = ", ".join(f"{counted[outcome]} {outcome}" for outcome in Replication if counted[outcome])
     console.print(Text(f"{plural(len(findings), 'conclusion')} of the paper: {words}"))
@@ -362,7 +359,8 @@ def _print_items(console: Console, name: str, items: Sequence[str]) -> None:
     if items:
         console.print(Text(f"{name}:", style="bold"))
     for item in items:
-        console.print(Padding(Text(f"- {one_line(item, _LONGEST)}"), (0, 0, 0, 2), expand=False))
+        line = Text(f"- {one_line(item, _LONGEST)}", no_wrap=True, overflow="ellipsis")
+        console.print(Padding(line, (0, 0, 0, 2), expand=False))
 
 
 def _print_places(console: Console, results: StudyResults, folder: Path, written: Sequence[Path]) -> None:
