@@ -61,7 +61,7 @@ class Probe:
         """What a process does once (loading libraries, the first step) is no rate of any kind."""
         try:
             self._took(next(iter(self._jobs.values())), (4, 2, 1), scratch)
-        except Exception:
+        except (Exception, SystemExit):
             return  # It is told of where it is tried in earnest.
 
     def _try(self, kind: str, job: StudyJob, size: tuple[int, int, int], scratch: Path, ends: float) -> None:
@@ -75,7 +75,7 @@ class Probe:
             return
         try:
             seconds = self._took(job, size, scratch)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # A plug-in may raise anything, and what it raises here it will raise in the run.
             self._refused[kind] = f"trying it failed: {error_line(error, 200)}"
             self._tried.pop(kind, None)

@@ -240,7 +240,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", 130)
     except SystemExit as error:
-        return _complain("interrupted", 130) if error.code == 130 else 70
+        if error.code == 130:
+            return _complain("interrupted", 130)
+        traceback.print_exc()
+        return 70
     except UnicodeError as error:
         return _complain(f"a name or path is no text: {error}", 2)
     except OSError as error:

@@ -169,7 +169,7 @@ def jobs_of(experiment: Experiment) -> ExperimentJobs:
     setup = setup_of(experiment)
     try:
         trainings = _trainings(experiment, setup)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # A plug-in may raise anything: the experiment fails, and the study goes on.
         refusal = Refusal(
             kind=type(error).__name__, message=one_line(str(error), 500) or type(error).__name__
