@@ -288,7 +288,8 @@ class Store:
             ]
             if self._intact.get(key) != state:
                 manifest = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
-                if manifest != {name: _checksum(folder / name) for name, _, _ in state}:
+                files = {name: _checksum(folder / name) for name, _, _ in state}
+                if manifest != {"key": key, "files": files}:
                     return None
                 self._intact[key] = state
         except (OSError, ValueError):
@@ -317,7 +318,9 @@ class Store:
         """
         place = self._subjects / key
         try:
-            manifest = {str(path.relative_to(filled)): _checksum(path) for path in _files(filled)}
+            files = {str(path.relative_to(filled)): _checksum(path) for path in _files(filled)}
+            # The key stands in it, so that a folder under another's name counts as damaged.
+            manifest = {"key": key, "files": files}
             (filled / MANIFEST_FILE).write_text(json.dumps(manifest), encoding="utf-8")
             os.chmod(filled, 0o777 & ~_UMASK)
             handle = _locked(self.folder / LOCK_FILE)

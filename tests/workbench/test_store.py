@@ -228,6 +228,14 @@ def test_parents_that_adopt_at_the_same_moment_agree(tmp_path: Path, damaged: bo
         assert not any(folder.exists() for folder in filled)
 
 
+def test_a_subject_under_another_key_counts_as_absent(tmp_path: Path) -> None:
+    place = _adopted(Store(tmp_path))
+    place.rename(place.with_name("another"))
+    assert Store(tmp_path).subject_folder("another") is None
+    place.with_name("another").rename(place)
+    assert Store(tmp_path).subject_folder("k") == place
+
+
 def test_the_first_subject_stays(tmp_path: Path) -> None:
     _adopted(Store(tmp_path), "first")
     assert (_adopted(Store(tmp_path), "second") / "parameters").read_text() == "first"
