@@ -19,6 +19,10 @@ CONNECT_SECONDS = 10.0
 """How long to wait for a scheduler's answer."""
 
 
+_MOST_FRAMES = 1000
+"""A greeting is a small dictionary: a frame or two."""
+
+
 def import_distributed(scheduler: str) -> Any:
     """The package, which is an optional extra.
 
@@ -80,7 +84,8 @@ def connect(address: str, seconds: float) -> Any:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            socket.create_connection(scheduler_place(address), timeout=seconds).close()
+            with socket.create_connection(scheduler_place(address), timeout=seconds) as line:
+                _require_greeting(address, line)
             break
         except OSError as error:
             if time.monotonic() >= deadline:
@@ -96,8 +101,31 @@ def connect(address: str, seconds: float) -> Any:
         except queue.Empty:
             client = None
     if client is None or isinstance(client, Exception):
-        raise InputError(f"scheduler {address} does not answer as a Dask scheduler does") from client
+        raise _no_scheduler(address) from client
     return client
+
+
+def _no_scheduler(address: str) -> InputError:
+    return InputError(f"scheduler {address} does not answer as a Dask scheduler does")
+
+
+def _require_greeting(address: str, line: socket.socket) -> None:
+    """Refuse a server of another kind before a client is made, which would wait on it past our end.
+
+    Who listens for Dask speaks first: the number of frames of its greeting, eight bytes. Under TLS the
+    client speaks first, so nothing is asked there.
+
+    Raises:
+        InputError: it says nothing, or something else.
+    """
+    if not address.startswith("tcp"):
+        return
+    try:
+        greeting = line.recv(8, socket.MSG_WAITALL)
+    except TimeoutError:
+        greeting = b""
+    if len(greeting) < 8 or int.from_bytes(greeting, "little") > _MOST_FRAMES:
+        raise _no_scheduler(address)
 
 
 def _client(address: str, seconds: float) -> Any:

@@ -319,6 +319,26 @@ def test_nobody_answers(scratch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("says", [b"", b"SSH-2.0-other\r\n", b"short"])
+def test_a_server_of_another_kind_is_refused_before_a_client_waits_on_it(says, scratch, capfd):
+    def serve(listener):
+        line, _ = listener.accept()
+        with line:
+            line.sendall(says)
+            if says == b"":
+                line.recv(1)  # until the other side gives up
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,))
+        server.start()
+        address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(InputError, match=f"scheduler {address} does not answer as a Dask scheduler does"):
+            _backend_dask.DaskBackend(address, scratch, connect_seconds=0.5)
+        server.join(timeout=10.0)
+    assert not server.is_alive()
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_missing_extra_is_named(scratch, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"pip install 'lm-privacy-workbench\[dask\]'"):
