@@ -14,7 +14,7 @@ from workbench._cost_model import Sample, Samples, fitted, kind_of
 from workbench.errors import InputError
 from workbench.one_line import error_line
 from workbench.store import canonical, plain
-from workbench.study_jobs import JobKind, StudyJob, Training
+from workbench.study_jobs import JobKind, StudyJob, Training, jobs_of
 
 SIZES = ((16, 4, 2), (16, 4, 10), (64, 32, 2), (64, 4, 2))
 """Members, batch size and steps of what is tried, in this order: few enough to be quick, different enough to
@@ -89,8 +89,9 @@ class Probe:
         payload = job.payload
         if isinstance(payload, Training):
             return self._train(_small(payload, size), scratch)
-        if not payload.trainings:
-            raise InputError("it cannot be prepared")
+        refusal = jobs_of(job.experiment).refusal
+        if refusal is not None:
+            raise InputError(refusal.message)
         small = [_small(training, size) for training in payload.trainings]
         name = canonical(plain(small[0]))
         if name not in self._trained:

@@ -239,6 +239,12 @@ def test_probing_says_what_could_not_be_tried(monkeypatch: pytest.MonkeyPatch) -
     ] * 2
 
 
+def test_probing_says_why_an_experiment_cannot_be_prepared() -> None:
+    found = probe(study_of(experiment(members=100_000)))
+    assert len(found.unknown) == 1
+    assert "200000 + 50000 + 50000 records wanted" in found.unknown[0]
+
+
 @pytest.mark.slow
 def test_probing_foretells_a_real_training(tmp_path: Path) -> None:
     """Within a factor of two: the machine may be busy, and small batches are cheaper than large ones."""
