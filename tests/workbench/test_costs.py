@@ -239,8 +239,10 @@ def test_probing_says_what_could_not_be_tried(monkeypatch: pytest.MonkeyPatch) -
     ] * 2
 
 
-def test_probing_says_why_an_experiment_cannot_be_prepared() -> None:
-    found = probe(study_of(experiment(members=100_000)))
+def test_probing_says_why_an_experiment_cannot_be_prepared(store: Store) -> None:
+    one = experiment(members=100_000)
+    waiting = Pending(trainings=(), measurings=(jobs_of(one).measuring,), done=0, failed=0)
+    found = probe(study_of(one), store, waiting)
     assert len(found.unknown) == 1
     assert "200000 + 50000 + 50000 records wanted" in found.unknown[0]
 
