@@ -35,6 +35,22 @@ def game(n=200, seed=0, digits=None):
     return (scores if digits is None else np.round(scores, digits)), members
 
 
+@pytest.mark.parametrize("count", [50, 100, 300, 1000, 3000])
+def test_rates_of_an_roc_are_counts_divided_once(count: int) -> None:
+    scores = np.concatenate([np.arange(count) + 0.5, np.arange(count)]).astype(np.float64)
+    curve = roc_curve(scores, np.arange(2 * count) < count)
+    rates = {k / count for k in range(count + 1)}
+    assert set(curve.fpr.tolist()) == set(curve.tpr.tolist()) == rates
+
+
+def test_the_point_at_a_false_positive_rate_itself_counts() -> None:
+    """One of 100 non-members is above 88 members, and those above all others: 88 % at 1 %, not 0 %."""
+    members = np.arange(200) < 100
+    scores = np.where(members, np.where(np.arange(200) < 88, 2.0, 0.0), 1.0)
+    scores[100] = 3.0
+    assert tpr_at_fpr(scores, members, fpr=0.01, confidence=0.95).estimate == 0.88
+
+
 @pytest.mark.parametrize("digits", [None, 1, 0])
 def test_roc_and_auc_equal_scikit_learn(digits):
     scores, members = game(digits=digits)

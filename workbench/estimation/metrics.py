@@ -50,8 +50,9 @@ def roc_curve(scores: FloatArray, members: BoolArray) -> RocCurve:
     values, labels = check_game(scores, members)
     inside, outside = split_classes(values, labels)
     thresholds = np.unique(values)[::-1]
-    tpr = 1.0 - np.searchsorted(inside, thresholds, side="left") / inside.size
-    fpr = 1.0 - np.searchsorted(outside, thresholds, side="left") / outside.size
+    # Counts divided once: 1 - 99 / 100 is above 0.01, and a rate of 1 % would miss its own point.
+    tpr = (inside.size - np.searchsorted(inside, thresholds, side="left")) / inside.size
+    fpr = (outside.size - np.searchsorted(outside, thresholds, side="left")) / outside.size
     return RocCurve(
         thresholds=np.concatenate([[np.inf], thresholds]),
         fpr=np.concatenate([[0.0], fpr]),
