@@ -1,5 +1,5 @@
-"""DP-Weights' radar charts from a study's results, and lines over epsilon, which show what its radars average
-away.
+"""DP-Weights' radar charts from a study's results, with the lines over epsilon and ROC curves that show what
+its radars average away.
 
 Outward is better on every axis: a lower perplexity, and an attack that succeeds less. Whiskers are intervals
 over seeds.
@@ -25,6 +25,7 @@ from workbench.reports._dp_weights_layout import (
     METRICS,
     SECURITY_METRICS,
 )
+from workbench.reports._dp_weights_roc import roc_figure
 from workbench.reports._dp_weights_samples import MARGIN_ATTACK
 from workbench.reports.charts import ForestRow, Line, Scales, forest_chart, line_chart
 from workbench.reports.radar import Axis, Better, RadarPanel, Series, fitted_axis, radars
@@ -52,8 +53,9 @@ Slice = tuple[str, Sequence[int] | None, Sequence[float] | None]
 
 
 def figures(context: Context, pooled: Sequence[Comparison]) -> list[Figure]:
-    """Figs. 3, 4 to 6, 2 and its like for epochs, lines over epsilon, differences; what has no data is left
-    out.
+    """Figs. 3, 4 to 6, 2 and its like for epochs, lines over epsilon, ROC curves, differences.
+
+    What has no data is left out.
 
     Args:
         context: Of the report.
@@ -64,6 +66,7 @@ def figures(context: Context, pooled: Sequence[Comparison]) -> list[Figure]:
         _by_epsilon(context),
         *(_by_setting(context, group) for group in GRIDS),
         *(_lines(context, group, metric) for group in GRIDS for metric in ("perplexity_member", "roc_auc")),
+        *(roc_figure(context, group) for group in GRIDS),
         _differences(context, pooled),
     ]
     return [figure for figure in drawn if figure is not None]
