@@ -36,6 +36,7 @@ from workbench.interfaces import (
     VerdictKind,
 )
 from workbench.judge import judge
+from workbench.ledger import load_ledger
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.dp_weights import DPWeights
 from workbench.training._flat import FlatLayout
@@ -315,6 +316,14 @@ def test_the_ledgers_check_computes_its_verdict() -> None:
     # More noise than the formula's mends it, less breaks what was quiet.
     assert check(**sgd, learning_rate=2.0, scale=100.0).verdict is UNDECIDED
     assert check(**sgd, scale=1e-5).verdict is REFUTED
+
+
+def test_the_ledger_attacks_by_both_optimizers_over_one_epoch_and_many_by_weight_and_by_vector() -> None:
+    attacked = [claim.parameters for claim in load_ledger() if claim.check == "dp_weights_attacked"]
+    trained = {(str(one["optimizer"]), one.get("epochs", 10)) for one in attacked}
+    assert trained == {("adamw", 1), ("adamw", 10), ("sgd", 1), ("sgd", 10)}
+    seen = {str(one["statistic"]) for one in attacked if one["canary"] == "spread" and "epochs" not in one}
+    assert seen == {"coordinate", "vector"}
 
 
 def test_the_same_seed_gives_the_same_finding() -> None:
