@@ -66,8 +66,9 @@ def means_table(context: Context, grid: Grid) -> Table:
         notes=(
             f"± is the standard deviation over the epsilons of one {unit} (ours: averaged over {unit}s): "
             "how much the budget matters, not how well the mean is known.",
-            f"Brackets: {context.percent} t interval of the mean over {unit}s, the unit of replication. The "
-            "paper has one training for each setting as far as it says, hence no such interval.",
+            f"Brackets: {context.percent} t interval of the mean over {unit}s, the unit of replication; it "
+            "knows no limits, so with few of them it may pass 0 or 1. The paper has one training for each "
+            "setting as far as it says, hence no such interval.",
             f"{broadcast_note()} In the paper's words {names}.",
             *context.scale_notes(grid, shown),
         ),
@@ -134,7 +135,8 @@ def distances_table(context: Context, grid: Grid, value: int, table_id: str) -> 
         rows=tuple(rows),
         notes=(
             f"Each measure is computed over the epsilons of one {unit}; ours is the mean over {unit}s with "
-            f"its {context.percent} t interval, the paper's is of one training.",
+            f"its {context.percent} t interval (which may pass a measure's limits), the paper's is of one "
+            "training.",
             f"{WILCOXON}, as printed: statistic and p-value of the first {unit} alone, its epsilons counted "
             "as replicates, as in the paper. Epsilons of one training are no replicates, so that this "
             f"p-value means little; the rows “{over_units}” count {unit}s (statistic t; p-values not "

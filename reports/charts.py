@@ -115,12 +115,16 @@ def line_chart(
     for index, line in enumerate(lines):
         _draw_line(chart, (x, y), line, index)
     legend = [series_key(index, line.label) for index, line in enumerate(lines)]
-    shape = "area" if any(_has_band(line) for line in lines) else "whisker"
-    legend.append(
-        FigureKey(css="series-6", label=f"{'band' if shape == 'area' else 'whisker'}: {spread}", shape=shape)
-    )
+    for word, shape in _spread_shapes(lines).items():
+        legend.append(FigureKey(css="series-6", label=f"{word}: {spread}", shape=shape))
     text = FigureText(identifier=identifier, title=title, caption=caption, place=place)
     return make_figure(text, [Panel(svg=chart.svg(), width=chart.width, height=chart.height)], legend)
+
+
+def _spread_shapes(lines: Sequence[Line]) -> dict[str, str]:
+    """What the spread is drawn as, in words, and the legend's shape for each."""
+    words = {"band": "area"} if any(_has_band(line) for line in lines) else {}
+    return words | ({} if all(_has_band(line) for line in lines) else {"whisker": "whisker"})
 
 
 def _is_drawn(value: Value | None, scales: Scales) -> bool:
@@ -192,8 +196,8 @@ def _lines_in_words(lines: Sequence[Line]) -> str:
 def _line_caption(lines: Sequence[Line], scales: Scales, spread: str, note: str) -> str:
     parts = [note] if note else []
     drawn = [(line.label, value) for line in lines for value in line.values if value is not None]
-    word = "Bands" if any(_has_band(line) for line in lines) else "Whiskers"
-    parts.append(f"{word}: {spread}; {counted(drawn)}.")
+    words = " and ".join(f"{word}s" for word in _spread_shapes(lines)).capitalize()
+    parts.append(f"{words}: {spread}; {counted(drawn)}.")
     levels = [line.label for line in lines if not line.x]
     if levels:
         parts.append(f"Without {scales.x_name}, and so level: {', '.join(levels)}.")

@@ -87,6 +87,17 @@ def test_x_is_sorted_and_a_missing_value_breaks_line_and_band() -> None:
     assert "Bands:" in figure.caption
 
 
+def test_bands_and_whiskers_in_one_drawing_are_both_named() -> None:
+    lines = [
+        line("a", [0.2, 0.3, 0.4]),
+        Line(label="level", x=(), values=(Value(estimate=0.5, lower=0.4, upper=0.6),)),
+    ]
+    figure = line_chart("f", "Title", lines, SCALES, spread=SPREAD)
+    assert f"Bands and whiskers: {SPREAD}" in figure.caption
+    assert {f"band: {SPREAD}", f"whisker: {SPREAD}"} <= {key.label for key in figure.legend}
+    assert "Whiskers:" in line_chart("f", "Title", lines[:1], SCALES, spread=SPREAD).caption
+
+
 def test_a_level_without_a_parameter_is_drawn_over_the_whole_width() -> None:
     level = Line(label="fine-tuned", x=(), values=(value(0.9, n=5),))
     figure = line_chart("f", "Title", [line("a", [0.2, 0.4]), level], SCALES, spread=SPREAD)

@@ -311,6 +311,7 @@ def test_a_seed_that_lacks_a_budget_is_left_out_of_the_mean() -> None:
     assert answer.estimate == pytest.approx(one - other), "both sides are of the first seed that is whole"
 
 
+@pytest.mark.slow
 def test_a_part_of_the_grid_replicates_nothing_about_all_of_it() -> None:
     found = findings_of(made_up(settings={"batch size": (5,), "epochs": (1, 5, 10, 20)}))
     assert found["batch-size-accuracy"].outcome is NOT_TESTABLE
@@ -324,6 +325,7 @@ def test_a_part_of_the_grid_replicates_nothing_about_all_of_it() -> None:
     assert "epsilons go from 1 to 1000" in found["similar"].figures
 
 
+@pytest.mark.slow
 def test_a_study_without_budgets_has_its_fine_tuned_means() -> None:
     report = dp_weights(results=made_up(variants=("Fine-tuned",)), published=PAPER)
     cell = cell_of(report.tables[0], ("5", "Fine-tuned"), "roc_auc").ours
@@ -372,6 +374,7 @@ def test_numbers_of_the_first_seed_alone_say_so_and_have_no_difference_at_anothe
     assert cell_of(tables_of_tests(whole, pooled)[0], row, column).difference is not None
 
 
+@pytest.mark.slow
 def test_the_papers_numbers_are_held_to_its_own_words() -> None:
     found = findings_of(made_up(1, epsilons=(1.0,)))
     # Section 4.4.3 prints p = 0.084 for what section 4.4.8 calls significant.

@@ -329,7 +329,10 @@ def test_a_refutation_says_what_it_assumes() -> None:
 
 @pytest.mark.parametrize(
     ("guarantee", "quantity"),
-    [(GaussianDP(mu=1.0), "mu"), (RenyiDP(alpha=4.0, epsilon=2.0), "epsilon(alpha = 4)")],
+    [
+        (GaussianDP(mu=1.0), "mu"),
+        pytest.param(RenyiDP(alpha=4.0, epsilon=2.0), "epsilon(alpha = 4)", marks=pytest.mark.slow),
+    ],
 )
 def test_curves_are_judged_in_their_own_currency_from_independent_trials(
     guarantee: Guarantee, quantity: str
