@@ -56,7 +56,33 @@ class NotTestable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatisticalTest:
+class _OnUnits:
+    """What a test on independent units says, whatever it tests."""
+
+    p_value: float
+    estimate: float
+    confidence: float
+    counts: tuple[int, ...]
+    unit: str
+    assumption: str
+    label: str = ""
+    adjusted_p: float | None = None
+    family: int = 1
+    correction: str = ""
+
+    @property
+    def n_units(self) -> int:
+        """All units behind it; pairs count once."""
+        return sum(self.counts)
+
+    @property
+    def decisive_p(self) -> float:
+        """The adjusted p-value where there is one, else the raw one."""
+        return self.p_value if self.adjusted_p is None else self.adjusted_p
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticalTest(_OnUnits):
     """A two-sided test of "no difference", with its estimate.
 
     Attributes:
@@ -82,32 +108,12 @@ class StatisticalTest:
 
     name: str
     statistic: float
-    p_value: float
-    estimate: float
     lower: float | None
     upper: float | None
-    confidence: float
-    counts: tuple[int, ...]
-    unit: str
-    assumption: str
     df: float | None = None
     spread: float | None = None
     smallest_p: float = 0.0
     left_out: int = 0
-    label: str = ""
-    adjusted_p: float | None = None
-    family: int = 1
-    correction: str = ""
-
-    @property
-    def n_units(self) -> int:
-        """All units behind it; pairs count once."""
-        return sum(self.counts)
-
-    @property
-    def decisive_p(self) -> float:
-        """The adjusted p-value where there is one, else the raw one."""
-        return self.p_value if self.adjusted_p is None else self.adjusted_p
 
     @property
     def significant(self) -> bool:
@@ -213,7 +219,7 @@ class Interval:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Equivalence:
+class Equivalence(_OnUnits):
     """Two one-sided tests (TOST) of "the difference is at least the margin".
 
     Attributes:
@@ -230,30 +236,10 @@ class Equivalence:
 
     name: str
     margin: float
-    p_value: float
     p_below: float
     p_above: float
-    estimate: float
     lower: float
     upper: float
-    confidence: float
-    counts: tuple[int, ...]
-    unit: str
-    assumption: str
-    label: str = ""
-    adjusted_p: float | None = None
-    family: int = 1
-    correction: str = ""
-
-    @property
-    def n_units(self) -> int:
-        """All units behind it; pairs count once."""
-        return sum(self.counts)
-
-    @property
-    def decisive_p(self) -> float:
-        """The adjusted p-value where there is one, else the raw one."""
-        return self.p_value if self.adjusted_p is None else self.adjusted_p
 
     @property
     def equivalent(self) -> bool:
