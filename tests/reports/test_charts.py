@@ -166,7 +166,7 @@ def test_a_forest_counts_the_intervals_that_exclude_zero() -> None:
         ForestRow(label="missing", difference=Value(estimate=math.nan)),
     ]
     figure = forest_chart("f", "Title", rows, x_name="difference", spread=SPREAD, margin=0.05)
-    assert "1 of 3 intervals exclude zero." in figure.caption
+    assert "1 of 3 intervals exclude zero, not corrected for their number." in figure.caption
     assert "No finite difference: missing." in figure.caption
     assert "n = 2 to 3" in figure.caption
     zero = points(paths(figure, "trace zero")[0])[0][0]
