@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from workbench.interfaces import JSON, Guarantee, Sampling
+from workbench.interfaces import JSON, Currency, Guarantee, Sampling, Schedule, Secret
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,10 @@ class Experiment:
         batch_size: B, in [1, N]; with Poisson sampling the expected one, q = B / N.
         sampling: See `Plan`.
         learning_rate, optimizer: See `Plan`.
-        epsilon: The budget's epsilon; None for an experiment without a budget.
-        delta: The budget's delta, resolved to a number; None without a budget.
+        weight_decay, schedule, warmup: See `Plan`.
+        epsilon: The budget's number, in its currency; None for an experiment without a budget.
+        delta: The budget's delta, resolved to a number; None without a budget, and not read by nats.
+        currency: What `epsilon` counts.
         seed: The unit of replication is usually this.
     """
 
@@ -52,6 +54,10 @@ class Experiment:
     delta: float | None = None
     sampling: Sampling = Sampling.POISSON
     optimizer: str = "adamw"
+    weight_decay: float = 0.0
+    schedule: Schedule = Schedule.CONSTANT
+    warmup: float = 0.0
+    currency: Currency = Currency.DP
     adapter: str = "full"
     mechanism_parameters: Mapping[str, Any] = field(default_factory=dict)
     attack_parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -60,9 +66,14 @@ class Experiment:
 
     @property
     def budget(self) -> Guarantee | None:
-        """(epsilon, delta)-DP, or None."""
-        from workbench.accounting import ApproximateDP
+        """The guarantee that the experiment's mechanism is to meet, in its currency; or None."""
+        from workbench.accounting import ApproximateDP, MutualInformation
 
+        if self.currency is not Currency.DP:
+            if self.epsilon is None:
+                return None
+            secret = Secret.RECORD if self.currency is Currency.RECORD_NATS else Secret.SUBSET
+            return MutualInformation(nats=self.epsilon, secret=secret)
         if self.epsilon is None or self.delta is None:
             return None
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta)
@@ -133,7 +144,10 @@ class Outcome:
         included: True where the candidate was a member, likewise.
         claim: Plain form of what the mechanism's authors claim; None unless done.
         error: For a failure: the kind of error and its one line.
-        cost: `seconds`, `peak_memory_mb`.
+        cost: `seconds`, `peak_memory_mb` of the measuring; `training_seconds`, of the steps alone, of the
+            training that it needs (of the target, where there are shadows).
+        training_losses: Mean loss of each step's sample in the target's training, nats, NaN where the
+            mechanism looked at no record; empty unless done.
     """
 
     experiment: Experiment
@@ -145,6 +159,7 @@ class Outcome:
     claim: Mapping[str, JSON] | None = None
     error: str = ""
     cost: Mapping[str, float] = field(default_factory=dict)
+    training_losses: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,6 +83,24 @@ class Sampling(StrEnum):
     """Each epoch goes through all records once, in a fresh secret order, in batches of q N."""
 
 
+class Schedule(StrEnum):
+    """How the learning rate goes over the steps of a run, after its warm-up."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    """Falls linearly to zero at the last step."""
+
+
+class Currency(StrEnum):
+    """What the number counts that studies and commands call a budget's epsilon."""
+
+    DP = "epsilon-delta"
+    RECORD_NATS = "record-nats"
+    """Mutual information in nats about one record."""
+    SUBSET_NATS = "subset-nats"
+    """Mutual information in nats about which candidate subset was trained on."""
+
+
 class VerdictKind(StrEnum):
     """What the judge may say. "Not refuted" never means "private"."""
 
@@ -244,12 +262,16 @@ class GradientCanary:
             nowhere in a plan without it. None: a record beside them, which takes part by a coin each step.
         spread: Number of coordinates, from `coordinate` on (modulo d), that share the gradient evenly; 0 for
             all of them. Only with a `record`.
+        opposed: The gradient is instead, in every step, minus `magnitude` times the sum of the gradients of
+            all other records of the plan at the current state (of all, not of the step's sample: a record
+            cannot know who else takes part). Only with a `record`; `coordinate` and `spread` are not read.
     """
 
     coordinate: int
     magnitude: float
     record: str | None = None
     spread: int = 1
+    opposed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,7 +304,10 @@ class Plan:
             inclusion probability, or the batch size over N where the records are shuffled.
         sampling: How the records of each step are chosen.
         optimizer: `"adamw"` or `"sgd"`.
-        learning_rate: Step size.
+        learning_rate: Step size; the highest one where a schedule changes it.
+        weight_decay: Decoupled weight decay of AdamW (Loshchilov & Hutter 2019), L2 penalty of SGD; >= 0.
+        schedule: How the learning rate goes after the warm-up.
+        warmup: Share of the steps, in [0, 1), over which the learning rate rises linearly from zero.
         budget: The guarantee to be met; None for a mechanism that promises nothing.
         insertions: Canaries.
         public_size: The number by which q-fold sums are averaged; None for `len(records)`. Under add-remove
@@ -300,6 +325,9 @@ class Plan:
     learning_rate: float
     sampling: Sampling = Sampling.POISSON
     optimizer: str = "adamw"
+    weight_decay: float = 0.0
+    schedule: Schedule = Schedule.CONSTANT
+    warmup: float = 0.0
     model_parameters: Mapping[str, Any] = field(default_factory=dict)
     adapter: str = "full"
     lora_rank: int = 4
@@ -343,6 +371,26 @@ class Signals(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReleasedSigns:
+    """All that a mechanism of masked signs gives away: who fired when, the seed of the directions, the signs.
+
+    Attributes:
+        public_seed: Seed from which the mask and every direction are drawn; public.
+        groups: Names of the parameter tensors of each group, shape `(G,)` tuples.
+        steps: T.
+        fired: Step and group (indices from 0) of each firing, by step and then by group, shape `(F, 2)`.
+        signs: The released sign of each firing, shape `(F,)`: -1 or 1; 0 where a zero gradient was kept
+            silent although the mask fired.
+    """
+
+    public_seed: int
+    groups: tuple[tuple[str, ...], ...]
+    steps: int
+    fired: IntArray
+    signs: IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
 class Transcript:
     """What was released in training, and what the plots need.
 
@@ -355,6 +403,7 @@ class Transcript:
             never sees it.
         metrics: Named scalars: `train_perplexity_before`, `train_perplexity_after`,
             `test_perplexity_before`, `test_perplexity_after`, `noise_multiplier`, `seconds`, ...
+        released_signs: What a mechanism of masked signs released; None for other mechanisms.
     """
 
     losses: FloatArray
@@ -362,6 +411,7 @@ class Transcript:
     canary_observations: FloatArray
     canary_included: BoolArray
     metrics: Mapping[str, float]
+    released_signs: ReleasedSigns | None = None
 
 
 class Subject(Protocol):
@@ -432,6 +482,45 @@ class PostHocMechanism(Mechanism, Protocol):
         """
 
 
+@dataclass(frozen=True, kw_only=True)
+class FiredStep:
+    """A step of a masked-sign mechanism in which groups fired, as somebody who knows all records can redo it.
+
+    Valid only while the watcher runs: the functions read the model before the step's update.
+
+    Attributes:
+        step: Index from 0.
+        sample: Indices into `plan.records` of the records that took part.
+        groups: Indices of the groups that fired, increasing, k of them.
+        signs: What was released for each.
+        of_sum: For some records of any plan, the inner product of the sum of their gradients with each fired
+            group's direction, shape `(k,)`, in the mechanism's own arithmetic: for the records of the sample
+            in their order, the very numbers whose signs were released. A record that stands for a
+            gradient canary counts with the canary's gradient. An empty sequence gives zeros.
+        of_each: The same of each record by itself, shape `(k, n)`.
+    """
+
+    step: int
+    sample: IntArray
+    groups: tuple[int, ...]
+    signs: tuple[int, ...]
+    of_sum: Callable[[Sequence[Record]], FloatArray]
+    of_each: Callable[[Sequence[Record]], FloatArray]
+
+
+@runtime_checkable
+class WatchedMechanism(Mechanism, Protocol):
+    """A mechanism of masked signs whose fired steps can be watched from inside, for the transcript game."""
+
+    def train_watched(
+        self,
+        plan: Plan,
+        watch: Callable[[FiredStep], None],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Subject:
+        """As `train`, calling `watch` in every step in which a group fired; watching changes no number."""
+
+
 class AccessLevel(StrEnum):
     """The game that an attack plays."""
 
@@ -441,6 +530,8 @@ class AccessLevel(StrEnum):
     """Given released values of a gradient canary, score each release."""
     WEIGHTS = "weights"
     """Given the released weights of independent trainings with or without a canary, score each training."""
+    TRANSCRIPT = "transcript"
+    """Given the released signs of independent trainings with or without a canary, score each training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -456,6 +547,42 @@ class Observations:
 
     values: FloatArray
     where: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignReading:
+    """One training's released signs, beside what an adversary who knows every record but one works out.
+
+    Attributes:
+        step: Step of each firing, shape `(F,)`, non-decreasing.
+        sign: Released sign of each firing, shape `(F,)`: -1, 1, or 0 for a zero gradient kept silent.
+        canary: Inner product of the canary's gradient with the firing's direction, shape `(F,)`.
+        without: Inner product of the sum of the other records that took part, shape `(F,)`; for an adversary
+            who knows which ones did. None for one who does not.
+        others: Inner product of each other record's gradient, shape `(F, N)`; for an adversary who does not
+            know which of them took part. None for one who knows.
+    """
+
+    step: IntArray
+    sign: IntArray
+    canary: FloatArray
+    without: FloatArray | None = None
+    others: FloatArray | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignObservations:
+    """What the adversary of a transcript game sees, without the coins.
+
+    Attributes:
+        trials: One reading a training.
+        sampling_probability: s, with which each record takes part in a step, independently.
+        zero_gradient: What a firing with inner product zero releases: `"silent"` (0) or `"coin"` (a fair sign).
+    """
+
+    trials: tuple[SignReading, ...]
+    sampling_probability: float
+    zero_gradient: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -503,11 +630,11 @@ class Attack(Protocol):
     def score(
         self,
         subject: Subject,
-        candidates: Sequence[Record] | Observations,
+        candidates: Sequence[Record] | Observations | SignObservations,
         references: References,
         generator: np.random.Generator,
     ) -> Scores:
-        """Scores of the candidate records (membership) or of the observations (release, weights)."""
+        """Scores of the candidate records (membership) or of the observations (release, weights, transcript)."""
 
 
 @dataclass(frozen=True, kw_only=True)
