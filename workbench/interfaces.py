@@ -577,7 +577,7 @@ class SignObservations:
     Attributes:
         trials: One reading a training.
         sampling_probability: s, with which each record takes part in a step, independently.
-        zero_gradient: What a firing with inner product zero releases: `"silent"` (0) or `"coin"` (a fair sign).
+        zero_gradient: What a firing of inner product zero releases: `"silent"` (0) or `"coin"`, a fair sign.
     """
 
     trials: tuple[SignReading, ...]
@@ -634,7 +634,7 @@ class Attack(Protocol):
         references: References,
         generator: np.random.Generator,
     ) -> Scores:
-        """Scores of the candidate records (membership) or of the observations (release, weights, transcript)."""
+        """Scores of the candidate records (membership) or of the observations (all other games)."""
 
 
 @dataclass(frozen=True, kw_only=True)
