@@ -82,22 +82,25 @@ def digits_logistic(*, seed: int) -> Classifier:
 
 
 @register("model", "digits_mlp")
-def digits_mlp(*, seed: int, hidden: int = 64) -> Classifier:
-    """A network with one hidden layer on 8 x 8 digits, 4,810 parameters.
+def digits_mlp(*, seed: int, hidden: int = 64, hidden_layers: int = 1) -> Classifier:
+    """A network with hidden layers on 8 x 8 digits; 4,810 parameters by default.
 
     Args:
         seed: Of the initial weights.
-        hidden: Hidden units, at least 1.
+        hidden: Units of each hidden layer, at least 1.
+        hidden_layers: Their number L, at least 1; the model has 2 L + 2 parameter tensors.
 
     Raises:
-        InputError: `hidden` is below 1.
+        InputError: `hidden` or `hidden_layers` is below 1.
     """
     from workbench.data import _vision
     from workbench.training.models import Classifier
 
     if hidden < 1:
         raise InputError(f"hidden must be at least 1, got {hidden}")
-    return Classifier(_vision.seeded(lambda: _vision.mlp(hidden), seed), "digits_mlp")
+    if hidden_layers < 1:
+        raise InputError(f"hidden_layers must be at least 1, got {hidden_layers}")
+    return Classifier(_vision.seeded(lambda: _vision.mlp(hidden, hidden_layers), seed), "digits_mlp")
 
 
 @register("model", "digits_vit")
