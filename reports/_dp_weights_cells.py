@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from workbench.published import PublishedCell, PublishedPaper, PublishedTable
+from workbench.published import PublishedPaper, PublishedTable
 from workbench.reports._dp_weights_layout import EPSILONS, FINE_TUNED, GRIDS, METRIC_WORDS, Grid
 from workbench.reports._dp_weights_samples import Measured
 from workbench.reports.statistics import Sample
-from workbench.study_report import Cell, Value
-
-NOT_IN_PAPER = "no such cell in the paper"
-
-LEAST_UNITS = 3
-"""Fewer replicates decide nothing: two differ by one number, which shows neither a spread nor its shape."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,34 +110,6 @@ class Context:
         return notes
 
 
-def beside(
-    printed: PublishedCell | None, ours: Value, *, why: str = NOT_IN_PAPER, comparable: bool = True
-) -> Cell:
-    """A cell of ours beside the printed one, with the difference and the uncertainty of ours.
-
-    Args:
-        printed: None leaves the paper's place blank, for the reason `why`.
-        ours: Our number.
-        why: Why the paper has none.
-        comparable: Whether a difference means anything.
-    """
-    if printed is None:
-        return Cell(ours=ours, why_blank=why)
-    shift = printed.value
-    if not comparable or math.isnan(shift) or math.isnan(ours.estimate):
-        return Cell(paper=printed, ours=ours)
-    difference = replace(
-        ours,
-        estimate=ours.estimate - shift,
-        lower=None if ours.lower is None else ours.lower - shift,
-        upper=None if ours.upper is None else ours.upper - shift,
-        spread=None,
-        p_value=None,
-        text="",
-    )
-    return Cell(paper=printed, ours=ours, difference=difference)
-
-
 def first_unit(pair: tuple[Sample, Sample]) -> tuple[Sample, Sample] | None:
     """Both sides' measurements of the first unit that they share: what a paper with one training has."""
     one, other = pair
@@ -155,11 +120,6 @@ def first_unit(pair: tuple[Sample, Sample]) -> tuple[Sample, Sample] | None:
         side.taken([place for place, unit in enumerate(side.units) if unit == name]) for side in pair
     )
     return first, second
-
-
-def too_few(count: int, unit: str) -> str:
-    """Why too few replicates decide nothing."""
-    return f"a verdict needs at least {LEAST_UNITS} {unit}s of every variant, got {count}"
 
 
 def broadcast_note() -> str:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.reports import statistics
-from workbench.reports._dp_weights_cells import LEAST_UNITS, Context, first_unit
+from workbench.reports._beside import LEAST_UNITS
+from workbench.reports._dp_weights_cells import Context, first_unit
 from workbench.reports._dp_weights_layout import COMPARISONS, GRIDS, METRIC_WORDS, METRICS
 from workbench.reports._dp_weights_samples import Place as Run
 from workbench.reports._numbers import number

@@ -21,7 +21,8 @@ from typing import Any
 from workbench.errors import InputError, unknown_name
 from workbench.published import PublishedPaper, QualitativeClaim
 from workbench.reports import statistics
-from workbench.reports._dp_weights_cells import LEAST_UNITS, Context, too_few
+from workbench.reports._beside import LEAST_UNITS, too_few
+from workbench.reports._dp_weights_cells import Context
 from workbench.reports._dp_weights_comparisons import Comparison, Place, compare, seeds_needed
 from workbench.reports._dp_weights_contradictions import contradictions
 from workbench.reports._dp_weights_layout import EPSILONS, GRIDS, METRIC_WORDS

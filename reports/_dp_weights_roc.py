@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
-from workbench.experiments import Outcome, Status
+from workbench.experiments import Outcome
+from workbench.reports._beside import has_curve
 from workbench.reports._dp_weights_cells import Context
 from workbench.reports._dp_weights_layout import DP_SGD, DP_WEIGHTS, FINE_TUNED, GRIDS
 from workbench.reports.charts import RocSubject, roc_chart
@@ -34,7 +33,7 @@ def roc_figure(context: Context, group: str) -> Figure | None:
     for outcome in measured.outcomes[group]:
         experiment = outcome.experiment
         fits = getattr(experiment, GRIDS[group].field) == value and experiment.epsilon in (None, epsilon)
-        if fits and _has_curve(outcome):
+        if fits and has_curve(outcome):
             by_unit.setdefault(getattr(experiment, measured.unit), {})[experiment.variant] = outcome
     found = {unit: [v for v in (DP_SGD, DP_WEIGHTS, FINE_TUNED) if v in one] for unit, one in by_unit.items()}
     if not any(found.values()):
@@ -50,14 +49,4 @@ def roc_figure(context: Context, group: str) -> Figure | None:
         f"ROC of the attack at {group} {value}",
         subjects,
         note=f"One training each, of {measured.unit} {unit}{budget}.",
-    )
-
-
-def _has_curve(outcome: Outcome) -> bool:
-    """Whether members and non-members have finite scores."""
-    return (
-        outcome.status is Status.DONE
-        and len(set(outcome.included)) == 2
-        and len(outcome.scores) == len(outcome.included)
-        and all(map(math.isfinite, outcome.scores))
     )

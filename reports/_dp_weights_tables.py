@@ -9,7 +9,8 @@ import numpy as np
 
 from workbench.published import PublishedCell, PublishedTable
 from workbench.reports import statistics
-from workbench.reports._dp_weights_cells import NOT_IN_PAPER, Context, beside, broadcast_note, first_unit
+from workbench.reports._beside import NOT_IN_PAPER, beside
+from workbench.reports._dp_weights_cells import Context, broadcast_note, first_unit
 from workbench.reports._dp_weights_layout import COMPARISONS, EPSILONS, GRIDS, METRICS, MODELS, Grid
 from workbench.reports.statistics import Interval, Sample, value_of
 from workbench.study_report import Cell, Table

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from workbench.published import PublishedCell, PublishedTable
-from workbench.reports._dp_weights_cells import Context, beside, broadcast_note
+from workbench.reports._beside import beside
+from workbench.reports._dp_weights_cells import Context, broadcast_note
 from workbench.reports._dp_weights_comparisons import Comparison
 from workbench.reports._dp_weights_layout import COMPARISONS, EPSILONS, GRIDS, METRICS, Grid
 from workbench.reports._dp_weights_samples import margin_in_words

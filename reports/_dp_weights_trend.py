@@ -9,7 +9,8 @@ import numpy as np
 from workbench.interfaces import FloatArray
 from workbench.published import QualitativeClaim
 from workbench.reports import statistics
-from workbench.reports._dp_weights_cells import LEAST_UNITS, Context, too_few
+from workbench.reports._beside import LEAST_UNITS, too_few
+from workbench.reports._dp_weights_cells import Context
 from workbench.reports._dp_weights_layout import GRIDS, METRIC_WORDS
 from workbench.reports._numbers import number
 from workbench.reports.statistics import Answer, NotTestable, Sample
