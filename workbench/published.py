@@ -1,7 +1,8 @@
 """The papers' printed numbers: every cell with its table, row, column and unit, as printed.
 
 `data/published/<paper>.toml` holds them in a compact form; `published(paper)` expands it to cells. A printed
-number is a fact with a place, never corrected: what contradicts another table is reported, not mended.
+number is a fact with a place, never corrected: what contradicts another table is reported, not mended. A cell
+that is printed but that our copy does not show is `"?name"`, with the reason under that name in the table.
 
 A cell is one text of one of these forms:
 
@@ -61,6 +62,20 @@ class PublishedCell:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnreadableCell:
+    """A cell that is printed, but that our copy of the paper does not show.
+
+    Attributes:
+        row, column: Its place, as in `PublishedCell`.
+        reason: Why it cannot be read, and where else its number stands, if anywhere.
+    """
+
+    row: tuple[str, ...]
+    column: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class PublishedTable:
     """One printed table (or a section that prints a table's worth of numbers).
 
@@ -74,6 +89,7 @@ class PublishedTable:
         seeds: Number of trainings behind a cell; None where the paper does not say.
         settings: What was held fixed, as the paper says: `{"epochs": "10"}`.
         cells: Row by row.
+        unreadable: Printed cells that our copy does not show, row by row.
     """
 
     id: str
@@ -85,6 +101,7 @@ class PublishedTable:
     seeds: int | None
     settings: dict[str, str]
     cells: tuple[PublishedCell, ...]
+    unreadable: tuple[UnreadableCell, ...] = ()
 
     def cell(self, row: tuple[str, ...], column: str) -> PublishedCell | None:
         """The cell at a place, or None."""
@@ -92,6 +109,11 @@ class PublishedTable:
             if cell.row == row and cell.column == column:
                 return cell
         return None
+
+    def why_unreadable(self, row: tuple[str, ...], column: str) -> str:
+        """Why the cell at a place is not transcribed; empty where it is, or where nothing is printed."""
+        reasons = (cell.reason for cell in self.unreadable if (cell.row, cell.column) == (row, column))
+        return next(reasons, "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +185,7 @@ _FORMS = {
     "value [lower, upper]": re.compile(rf"({_NUMBER}) \[({_NUMBER}), ({_NUMBER})\]"),
 }
 _TEXTS = ("id", "title", "place", "spread")
-_TABLE_FIELDS = (*_TEXTS, "row_headers", "columns", "words", "seeds", "settings", "units", "rows")
+_TABLE_FIELDS = (*_TEXTS, "row_headers", "columns", "words", "seeds", "settings", "units", "reasons", "rows")
 _REQUIRED = ("id", "title", "place", "row_headers", "columns", "rows")
 _CLAIM_TEXTS = ("id", "place", "statement", "test")
 _CLAIM_FIELDS = (*_CLAIM_TEXTS, "tables", "parameters")
@@ -266,8 +288,9 @@ def _table(entry: Mapping[str, Any], paper: str) -> PublishedTable:
     seeds = entry.get("seeds")
     if seeds is not None and (not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1):
         raise InputError(f"{label}: seeds must be a whole number >= 1, or absent, got {seeds!r}")
-    table_id = _text(entry, "id", label)
+    table_id, reasons = _text(entry, "id", label), _mapping(entry, "reasons", label)
     cells: list[PublishedCell] = []
+    unreadable: list[UnreadableCell] = []
     for number, row in enumerate(_rows(entry, label), start=1):
         if len(row) != len(headers) + len(columns):
             raise InputError(
@@ -277,7 +300,10 @@ def _table(entry: Mapping[str, Any], paper: str) -> PublishedTable:
         place = tuple(row[: len(headers)])
         for column, printed in zip(columns, row[len(headers) :], strict=True):
             where = f"{label}, row {' | '.join(place)}, column {column}"
-            if printed:
+            if printed.startswith("?"):
+                reason = _reason(printed, reasons, where)
+                unreadable.append(UnreadableCell(row=place, column=column, reason=reason))
+            elif printed:
                 numbers = _words(printed, where) if column in words else _numbers(printed, where)
                 cells.append(
                     PublishedCell(
@@ -290,7 +316,8 @@ def _table(entry: Mapping[str, Any], paper: str) -> PublishedTable:
                         **numbers,
                     )
                 )
-    _require_unique([f"{' | '.join(cell.row)}, {cell.column}" for cell in cells], f"{label}: cell")
+    places = [f"{' | '.join(cell.row)}, {cell.column}" for cell in (*cells, *unreadable)]
+    _require_unique(places, f"{label}: cell")
     return PublishedTable(
         id=table_id,
         title=_text(entry, "title", label),
@@ -301,7 +328,16 @@ def _table(entry: Mapping[str, Any], paper: str) -> PublishedTable:
         seeds=seeds,
         settings=settings,
         cells=tuple(cells),
+        unreadable=tuple(unreadable),
     )
+
+
+def _reason(printed: str, reasons: Mapping[str, str], where: str) -> str:
+    """Why a cell `"?name"` cannot be read: the table's reason of that name."""
+    name = printed[1:]
+    if name not in reasons:
+        raise unknown_name(f"reason of {where}", name, sorted(reasons))
+    return reasons[name]
 
 
 def _words(printed: str, where: str) -> dict[str, Any]:
