@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
+from enum import StrEnum
 from typing import Any
 
 from workbench.errors import InputError, unknown_name
 from workbench.experiments import Experiment
-from workbench.interfaces import Sampling
+from workbench.interfaces import Currency, Sampling, Schedule
 from workbench.one_line import object_line
 
 DELTA_OF_MEMBERS = "1/N^2"
@@ -53,8 +54,8 @@ def checked(name: str, value: Any) -> Any:
         value: As TOML gives it.
 
     Returns:
-        Whole numbers as int, other numbers as float, a `Sampling`, texts, or plain tables; for `delta` also
-        the text `DELTA_OF_MEMBERS`.
+        Whole numbers as int, other numbers as float, a `Sampling`, `Schedule` or `Currency`, texts, or plain
+        tables; for `delta` also the text `DELTA_OF_MEMBERS`.
 
     Raises:
         InputError: an unknown field, a wrong type, or a value out of range.
@@ -122,11 +123,29 @@ def _delta(name: str, value: Any) -> float | str:
     return number
 
 
-def _sampling(name: str, value: Any) -> Sampling:
-    choices = [str(choice) for choice in Sampling]
-    if _text(name, value) not in choices:
-        raise unknown_name(name, value, choices)
-    return Sampling(value)
+def _one_of(names: type[StrEnum]) -> Callable[[str, Any], StrEnum]:
+    choices = [str(choice) for choice in names]
+
+    def check(name: str, value: Any) -> StrEnum:
+        if _text(name, value) not in choices:
+            raise unknown_name(name, value, choices)
+        return names(value)
+
+    return check
+
+
+def _not_negative(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if not 0.0 <= number < math.inf:
+        raise InputError(f"{name} must be finite and >= 0, got {object_line(value)}")
+    return number
+
+
+def _share(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if not 0.0 <= number < 1.0:
+        raise InputError(f"{name} must be in [0, 1), got {object_line(value)}")
+    return number
 
 
 def _parameters(name: str, value: Any) -> dict[str, Any]:
@@ -162,5 +181,9 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "learning_rate": _positive,
     "epsilon": _positive,
     "delta": _delta,
-    "sampling": _sampling,
+    "sampling": _one_of(Sampling),
+    "weight_decay": _not_negative,
+    "schedule": _one_of(Schedule),
+    "warmup": _share,
+    "currency": _one_of(Currency),
 }

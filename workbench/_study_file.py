@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from workbench._study_fields import FIELDS, checked, checked_table
+from workbench._study_fields import FIELDS, checked, checked_table, shown
 from workbench.errors import InputError, unknown_name
+from workbench.interfaces import Currency
 from workbench.ledger import PAPERS
 from workbench.one_line import object_line, one_line
 
@@ -228,6 +229,8 @@ def _variant(name: str, table: Mapping[str, Any]) -> Variant:
         own = checked_table({key: value for key, value in table.items() if key != "without"})
         if "epsilon" in without and ("delta" in own or "epsilon" in own):
             raise InputError("a variant without epsilon has no delta and no epsilon of its own")
+        if own.get("currency", Currency.DP) is not Currency.DP and "delta" in own:
+            raise InputError(f"a budget in {own['currency']} has no delta, got {shown(own['delta'])}")
         return Variant(name=name, fields=own, without=without)
 
 

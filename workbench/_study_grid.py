@@ -16,6 +16,7 @@ from workbench._study_fields import DELTA_OF_MEMBERS, FIELDS, REQUIRED, checked,
 from workbench._study_file import Group, Profile, StudyFile, Variant, place, variants_of
 from workbench.errors import InputError, unknown_name
 from workbench.experiments import Experiment
+from workbench.interfaces import Currency
 
 MOST_EXPERIMENTS = 1_000_000
 """More than that are refused before they are made: they could neither be run nor held."""
@@ -158,6 +159,9 @@ def _part(group: Group, variant: Variant | None, below: Mapping[str, Any], axes:
         dropped.add("delta")
         fixed.pop("epsilon", None)
         fixed.pop("delta", None)
+    elif fixed.get("currency", Currency.DP) is not Currency.DP:  # Nats have none, whatever the others have.
+        dropped.add("delta")
+        fixed.pop("delta", None)
     kept = []
     for axis in axes:
         places = [number for number, name in enumerate(axis.names) if name not in dropped]
@@ -205,7 +209,9 @@ def _experiment(part: _Part, given: dict[str, Any]) -> Experiment:
     for name in REQUIRED:
         if name not in given:
             raise InputError(f"{name} is missing")
-    if given.get("delta") == DELTA_OF_MEMBERS:
+    if given.get("currency", Currency.DP) is not Currency.DP:
+        given["delta"] = None
+    elif given.get("delta") == DELTA_OF_MEMBERS:
         given["delta"] = 1.0 / given["members"] ** 2
     variant = part.variant.name if part.variant is not None else given["mechanism"]
     return Experiment(group=part.group.name, variant=variant, **given)
@@ -224,7 +230,10 @@ def _require_fit(experiment: Experiment) -> None:
         raise InputError(
             f"batch_size must be in [1, members = {experiment.members}], got {experiment.batch_size}"
         )
-    if (experiment.epsilon is None) != (experiment.delta is None):
+    if experiment.currency is not Currency.DP:
+        if experiment.epsilon is None:
+            raise InputError(f"currency = {shown(experiment.currency)} is given without epsilon, the nats")
+    elif (experiment.epsilon is None) != (experiment.delta is None):
         given, lacking = ("epsilon", "delta") if experiment.delta is None else ("delta", "epsilon")
         value = shown(getattr(experiment, given))
         raise InputError(f"{given} = {value} is given without {lacking}: a budget needs both")

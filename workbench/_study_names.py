@@ -25,6 +25,9 @@ SET_BY_STUDY = {"corpus": {"size": "members", "seed": "seed"}, "model": {"seed":
 TRIED = ("mechanism", "attack")
 """Kinds that are made, to see whether they take their parameters."""
 
+PLAYED = (AccessLevel.MEMBERSHIP, AccessLevel.TRANSCRIPT)
+"""Games that a study plays."""
+
 _SIMPLE = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,), "None": ()}
 
 
@@ -49,8 +52,8 @@ def check_experiments(experiments: Iterable[Experiment]) -> None:
     """Refuse parameters that a factory does not take, and attacks that play another game.
 
     Raises:
-        InputError: a parameter is unknown, missing, of a wrong type or refused; or an attack scores releases
-            instead of candidates.
+        InputError: a parameter is unknown, missing, of a wrong type or refused; or an attack plays another
+            game.
     """
     seen: set[tuple[str, str, str]] = set()
     for experiment in experiments:
@@ -95,8 +98,10 @@ def _check_parameters(kind: str, name: str, parameters: Mapping[str, Any]) -> No
     _check_signature(kind, name, known[name].factory, parameters)
     if kind in TRIED:
         made = registry.create(kind, name, **parameters)
-        if kind == "attack" and made.access is not AccessLevel.MEMBERSHIP:
-            raise InputError(f"attack {name!r} scores releases; a study needs one that scores candidates")
+        if kind == "attack" and made.access not in PLAYED:
+            raise InputError(
+                f"attack {name!r} scores releases; a study needs one that scores candidates, or whole transcripts"
+            )
 
 
 def _check_signature(

@@ -50,8 +50,9 @@ def train(
     """Train one subject and save it to the scratch folder.
 
     Returns:
-        `claim`, `losses` (of each step, nats), `metrics`, `cost`, and `versions` and `hardware` of where this
-        runs.
+        `claim`, `losses` (of each step, nats; NaN where no record was looked at), `metrics`, `cost` (with
+        `training_seconds`, of the steps alone, where the mechanism tells them), and `versions` and `hardware`
+        of where this runs.
 
     Raises:
         ContentError: a corpus or a model's files are not what the experiment's key says.
@@ -73,7 +74,7 @@ def train(
         "claim": _claim_form(subject.claim),
         "losses": plain(subject.transcript.losses),
         "metrics": metrics,
-        "cost": workers.cost_since(started),
+        "cost": {**workers.cost_since(started), **_step_times(subject.transcript.metrics)},
         **_here(),
     }
 
@@ -227,18 +228,32 @@ def _midpoint(scores: FloatArray, included: BoolArray) -> dict[str, float]:
 
 
 def _require_finite_training(transcript: Transcript, learning_rate: float) -> None:
-    """Refuse a training whose loss left the finite numbers; an empty sample has none.
+    """Refuse a training whose loss left the finite numbers.
+
+    An empty sample has no loss; nor has a step of masked signs in which none was released, for the mechanism
+    may have looked at no record.
 
     Raises:
         InconclusiveError: it did.
     """
-    wrong = ~np.isfinite(transcript.losses) & (transcript.sample_sizes > 0)
+    legal = transcript.sample_sizes == 0
+    if transcript.released_signs is not None:
+        silent = np.ones(len(transcript.losses), dtype=np.bool_)
+        silent[transcript.released_signs.fired[:, 0]] = False
+        legal |= silent & np.isnan(transcript.losses)
+    wrong = ~np.isfinite(transcript.losses) & ~legal
     if wrong.any():
         raise InconclusiveError(_diverged(f"the loss of step {int(np.argmax(wrong)) + 1}", learning_rate))
 
 
 def _diverged(what: str, learning_rate: float) -> str:
     return f"{what} is not finite: the training diverged; try a learning_rate below {learning_rate:g}"
+
+
+def _step_times(metrics: Mapping[str, float]) -> dict[str, float]:
+    """What the steps themselves took, without the model's building and its evaluation."""
+    name = "training_seconds"
+    return {name: float(metrics[name])} if name in metrics else {}
 
 
 def _without_times(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -85,8 +85,13 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """What progress displays and error messages call it: `"DP-SGD, epsilon 4, batch_size 10, seed 0"`."""
+        """What displays and errors call it: `"DP-SGD, epsilon 4, batch_size 10, epochs 1, seed 0"`.
+
+        A budget in nats is `"0.5 nats"`.
+        """
         budget = "" if self.epsilon is None else f", epsilon {self.epsilon:g}"
+        if self.epsilon is not None and self.currency is not Currency.DP:
+            budget = f", {self.epsilon:g} nats"
         return f"{self.variant}{budget}, batch_size {self.batch_size}, epochs {self.epochs}, seed {self.seed}"
 
 

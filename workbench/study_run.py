@@ -14,13 +14,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from workbench import workers
-from workbench._job_records import error_of, read_record
+from workbench._job_records import read_record
 from workbench._run_file import RUN_FILE, read_run, write_run
+from workbench._study_results import read_results
 from workbench.backends import (
     DISK_FULL,
     OTHER_FILES,
@@ -34,13 +35,12 @@ from workbench.backends import (
 )
 from workbench.engine import hardware, versions
 from workbench.errors import ContentError
-from workbench.experiments import Experiment, Outcome, Status, Study, StudyResults
+from workbench.experiments import Status, Study
 from workbench.interfaces import JSON
 from workbench.store import Store, StoreError, plain
 from workbench.study_jobs import (
     ExperimentJobs,
     JobKind,
-    Known,
     Pending,
     StudyJob,
     is_trained,
@@ -379,54 +379,3 @@ class _Run:
 
 def _parts(record: Mapping[str, JSON]) -> tuple[str, str]:
     return str(record["error"]["kind"]), str(record["error"]["message"])
-
-
-def read_results(study: Study, store: Store) -> StudyResults:
-    """The outcome of every experiment of a study, in its order; nothing is run.
-
-    Args:
-        study: The study.
-        store: Its store.
-    """
-    known = Known(store)
-    found: dict[str, Outcome] = {}
-    memberships: dict[tuple[bool, ...], tuple[bool, ...]] = {}
-    outcomes = []
-    for experiment in study.experiments:
-        jobs = jobs_of(experiment)
-        key = jobs.measuring.key
-        if key not in found:
-            found[key] = _outcome(experiment, jobs.measuring, store, known, memberships)
-        outcomes.append(replace(found[key], experiment=experiment))
-    return StudyResults(study=study, outcomes=tuple(outcomes))
-
-
-def _outcome(
-    experiment: Experiment,
-    measuring: StudyJob,
-    store: Store,
-    known: Known,
-    memberships: dict[tuple[bool, ...], tuple[bool, ...]],
-) -> Outcome:
-    record = read_record(store, measuring.key)
-    if record is None:
-        failed = next((line for line in map(known.training_error, measuring.needs) if line), "")
-        return Outcome(
-            experiment=experiment,
-            key=measuring.key,
-            status=Status.FAILED if failed else Status.MISSING,
-            error=f"its training failed: {failed}" if failed else "",
-        )
-    if record["status"] == Status.FAILED:
-        return Outcome(experiment=experiment, key=measuring.key, status=Status.FAILED, error=error_of(record))
-    included = tuple(record["included"])
-    return Outcome(
-        experiment=experiment,
-        key=measuring.key,
-        status=Status.DONE,
-        metrics={name: float(value) for name, value in record["metrics"].items()},
-        scores=tuple(map(float, record["scores"])),
-        included=memberships.setdefault(included, included),  # Every variant of a seed has the same.
-        claim=record["claim"],
-        cost={name: float(value) for name, value in record["cost"].items()},
-    )

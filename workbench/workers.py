@@ -41,6 +41,7 @@ from workbench.interfaces import (
     References,
     Released,
     Sampling,
+    Schedule,
     Subject,
     Trials,
 )
@@ -81,7 +82,8 @@ class TrainingSetup:
         candidates: Size of the candidate pool.
         attack_parameters: Parameters of each attack that inserts canaries, by attack name, in order.
         adapter: `"full"` or `"lora"`.
-        steps, sampling_probability, sampling, optimizer, learning_rate: See `Plan`.
+        steps, sampling_probability, sampling, optimizer, learning_rate, weight_decay, schedule, warmup: See
+            `Plan`.
         seed: Of the whole audit.
     """
 
@@ -95,6 +97,9 @@ class TrainingSetup:
     learning_rate: float
     sampling: Sampling = Sampling.POISSON
     optimizer: str = "adamw"
+    weight_decay: float = 0.0
+    schedule: Schedule = Schedule.CONSTANT
+    warmup: float = 0.0
     adapter: str = "full"
     mechanism_parameters: Parameters = field(default_factory=dict)
     corpus_parameters: Parameters = field(default_factory=dict)
@@ -225,6 +230,9 @@ def make_plan(setup: TrainingSetup, included: BoolArray, run: int) -> Plan:
         sampling=setup.sampling,
         optimizer=setup.optimizer,
         learning_rate=setup.learning_rate,
+        weight_decay=setup.weight_decay,
+        schedule=setup.schedule,
+        warmup=setup.warmup,
         budget=setup.budget,
         insertions=insertions,
         public_size=setup.candidates // 2,

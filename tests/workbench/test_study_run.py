@@ -130,7 +130,9 @@ def test_metrics_are_those_of_the_mechanisms_own_training(tmp_path: Path, mechan
     )
     assert outcome.claim is not None
     assert outcome.claim["text"] == subject.claim.describe()
-    assert set(outcome.cost) == {"seconds", "peak_memory_mb"}
+    assert set(outcome.cost) == {"seconds", "peak_memory_mb", "training_seconds"}
+    assert 0 < outcome.cost["training_seconds"] < 60
+    assert outcome.training_losses == pytest.approx(subject.transcript.losses.tolist(), rel=1e-6)
     assert not any(name.endswith("seconds") for name in metrics)
 
 

@@ -1,0 +1,104 @@
+"""Reads the results of a study back from its store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from workbench._job_records import error_of, read_record
+from workbench.experiments import Experiment, Outcome, Status, Study, StudyResults
+from workbench.interfaces import JSON
+from workbench.store import Store
+from workbench.study_jobs import Known, StudyJob, jobs_of
+
+
+def read_results(study: Study, store: Store) -> StudyResults:
+    """The outcome of every experiment of a study, in its order; nothing is run.
+
+    Args:
+        study: The study.
+        store: Its store.
+    """
+    known = Known(store)
+    found: dict[str, Outcome] = {}
+    memberships: dict[tuple[bool, ...], tuple[bool, ...]] = {}
+    trainings = _Trainings(store)
+    outcomes = []
+    for experiment in study.experiments:
+        jobs = jobs_of(experiment)
+        key = jobs.measuring.key
+        if key not in found:
+            outcome = _outcome(experiment, jobs.measuring, store, known, memberships)
+            found[key] = trainings.added_to(outcome, jobs.measuring)
+        outcomes.append(replace(found[key], experiment=experiment))
+    return StudyResults(study=study, outcomes=tuple(outcomes))
+
+
+def _outcome(
+    experiment: Experiment,
+    measuring: StudyJob,
+    store: Store,
+    known: Known,
+    memberships: dict[tuple[bool, ...], tuple[bool, ...]],
+) -> Outcome:
+    record = read_record(store, measuring.key)
+    if record is None:
+        failed = next((line for line in map(known.training_error, measuring.needs) if line), "")
+        return Outcome(
+            experiment=experiment,
+            key=measuring.key,
+            status=Status.FAILED if failed else Status.MISSING,
+            error=f"its training failed: {failed}" if failed else "",
+        )
+    if record["status"] == Status.FAILED:
+        return Outcome(experiment=experiment, key=measuring.key, status=Status.FAILED, error=error_of(record))
+    included = tuple(record["included"])
+    return Outcome(
+        experiment=experiment,
+        key=measuring.key,
+        status=Status.DONE,
+        metrics={name: float(value) for name, value in record["metrics"].items()},
+        scores=tuple(map(float, record["scores"])),
+        included=memberships.setdefault(included, included),  # Every variant of a seed has the same.
+        claim=record["claim"],
+        cost={name: float(value) for name, value in record["cost"].items()},
+    )
+
+
+class _Trainings:
+    """What the records of trainings say of them, each read once: many budgets may share one.
+
+    Args:
+        store: The store.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._read: dict[str, tuple[tuple[float, ...], dict[str, float]]] = {}
+
+    def added_to(self, outcome: Outcome, measuring: StudyJob) -> Outcome:
+        """The outcome with the losses and the seconds of its target's training, where it has one.
+
+        A training's record may be gone while its measuring's is there: then they stay empty.
+        """
+        if outcome.status is not Status.DONE or not measuring.needs:
+            return outcome
+        losses, cost = self._of(measuring.needs[0])
+        return replace(outcome, training_losses=losses, cost={**outcome.cost, **cost})
+
+    def _of(self, key: str) -> tuple[tuple[float, ...], dict[str, float]]:
+        if key not in self._read:
+            record = read_record(self._store, key)
+            self._read[key] = ((), {}) if record is None else _training_parts(record)
+        return self._read[key]
+
+
+def _training_parts(record: Mapping[str, JSON]) -> tuple[tuple[float, ...], dict[str, float]]:
+    """Losses, and `training_seconds`, of a training's record; empty where it has none that are numbers."""
+    try:
+        losses = tuple(map(float, record["losses"]))
+        cost = record["cost"]
+        seconds = {name: float(cost[name]) for name in ("training_seconds",) if name in cost}
+    except (KeyError, TypeError, ValueError):  # A store is a folder, and folders are edited by hand.
+        return (), {}
+    return losses, seconds
