@@ -100,7 +100,7 @@ def _check_parameters(kind: str, name: str, parameters: Mapping[str, Any]) -> No
         made = registry.create(kind, name, **parameters)
         if kind == "attack" and made.access not in PLAYED:
             raise InputError(
-                f"attack {name!r} scores releases; a study needs one that scores candidates, or whole transcripts"
+                f"attack {name!r} scores releases; a study needs one that scores candidates, or transcripts"
             )
 
 
