@@ -1,0 +1,109 @@
+"""FERRET's claims about its transcript: verdicts, altered twins, closed forms against samples, the attack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from flint import ctx
+
+from workbench import registry
+from workbench.accounting import MutualInformation
+from workbench.attacks._claims import BITS, ball
+from workbench.attacks._information import FiniteLaw
+from workbench.attacks.claim_checks.ferret_transcript import WorstRecord, worst_record
+from workbench.findings import Finding
+from workbench.interfaces import Secret, VerdictKind
+from workbench.ledger import load_ledger
+
+PROVEN, REFUTED, HOLDS_UNDER, UNDECIDED = (
+    VerdictKind.PROVEN,
+    VerdictKind.REFUTED,
+    VerdictKind.HOLDS_UNDER,
+    VerdictKind.UNDECIDED,
+)
+
+ANSWERS: list[tuple[str, Mapping[str, Any], VerdictKind]] = [
+    ("ferret_membership_nats", {}, PROVEN),
+    ("ferret_membership_nats", {"scale": 2.0}, PROVEN),
+    ("ferret_membership_nats", {"scale": 0.1}, REFUTED),
+    ("ferret_membership_nats", {"scale": 0.9}, UNDECIDED),
+    ("ferret_transcript_region", {}, REFUTED),
+    ("ferret_transcript_region", {"nats_per_epsilon": "1e-12"}, PROVEN),
+    ("ferret_transcript_region", {"delta": "0.99"}, UNDECIDED),
+    ("ferret_head_room", {}, PROVEN),
+    ("ferret_head_room", {"reverse": True}, REFUTED),
+    ("ferret_updates_of_any_length", {}, HOLDS_UNDER),
+    ("ferret_updates_of_any_length", {"budgets": ("0.1", "0.5", "1")}, PROVEN),
+]
+"""The claims as printed, and claims that were altered, each with the verdict that it must get."""
+
+
+@pytest.fixture(autouse=True)
+def _precise() -> Iterator[None]:
+    """The checks' own precision for the closed forms that are called directly."""
+    with ctx.workprec(BITS):
+        yield
+
+
+@pytest.mark.parametrize(("name", "altered", "verdict"), ANSWERS, ids=str)
+def test_verdicts_follow_the_claim(name: str, altered: Mapping[str, Any], verdict: VerdictKind) -> None:
+    found = registry.create("claim_check", name, **altered)
+    assert isinstance(found, Finding)
+    assert found.verdict == verdict, found.summary
+
+
+def test_each_check_is_in_the_ledger_and_can_give_another_verdict() -> None:
+    asked = {claim.check for claim in load_ledger()}
+    for name in {name for name, _, _ in ANSWERS}:
+        assert name in asked
+        assert len({verdict for other, _, verdict in ANSWERS if other == name}) > 1
+
+
+def test_the_closed_form_is_the_information_of_the_enumerated_transcript() -> None:
+    # Three steps of two groups, every mask and sample; a step tells where it fired with the record in it.
+    nats, rate, groups, steps = Fraction(1, 4), Fraction(1, 10), 2, 3
+    found = worst_record(ball(nats), groups, steps=steps, rate="0.1")
+    p = Fraction(str(found.firing.mid().str(30, radius=False)))
+    busy = 1 - (1 - p) ** groups
+    law: dict[tuple[Any, ...], Fraction] = {}
+    for member in (0, 1):
+        runs: dict[tuple[int, ...], Fraction] = {(): Fraction(1, 2)}
+        for _ in range(steps):
+            told = busy * rate if member else Fraction(0)
+            outcomes = {0: 1 - busy, 1: busy - told, 2: told}
+            runs = {(*seen, o): q * w for seen, q in runs.items() for o, w in outcomes.items()}
+        law |= {(member, seen): weight for seen, weight in runs.items()}
+    exact = FiniteLaw("BY", law)
+    assert float(found.nats) == pytest.approx(float(exact.information("Y", "B")), rel=1e-12)
+    assert float(found.success) == pytest.approx(float(exact.success("B", "Y")), rel=1e-12)
+
+
+@pytest.mark.parametrize("groups", [200, 2])
+def test_success_by_simulated_runs(groups: int) -> None:
+    found = worst_record(ball("0.5"), groups)
+    generator, runs = np.random.default_rng(7), 400
+    present = generator.random(runs) < 0.5
+    sampled = (generator.random((runs, 1000)) < 0.005) & present[:, None]
+    fired = generator.random((runs, 1000)) > (1 - float(found.firing)) ** groups
+    right = np.mean((sampled & fired).any(axis=1) == present)
+    stated = float(found.success)
+    # Five standard errors: fewer than one false alarm in 10^5 changes of the seed.
+    assert right == pytest.approx(stated, abs=5 * np.sqrt(stated * (1 - stated) / runs))
+
+
+@pytest.mark.parametrize("budget", ["0.1", "0.5", "1", "2"])
+def test_the_worst_record_stays_within_the_claimed_nats_and_their_success(budget: str) -> None:
+    found: WorstRecord = worst_record(ball(budget), 200)
+    claimed = MutualInformation(nats=float(budget), secret=Secret.RECORD)
+    assert float(found.nats) < claimed.nats
+    assert 0.5 < float(found.success) <= claimed.max_success(0.5)
+
+
+def test_a_firing_probability_of_one_leaves_only_the_sampling() -> None:
+    found = worst_record(ball(100), 2, steps=10, rate="0.1")
+    assert float(found.firing) == 1
+    assert float(found.telling) == pytest.approx(1 - 0.9**10)
