@@ -230,17 +230,18 @@ def _midpoint(scores: FloatArray, included: BoolArray) -> dict[str, float]:
 def _require_finite_training(transcript: Transcript, learning_rate: float) -> None:
     """Refuse a training whose loss left the finite numbers.
 
-    An empty sample has no loss; nor has a step of masked signs in which none was released, for the mechanism
-    may have looked at no record.
+    An empty sample has no loss; nor has a step of a mechanism that may look at no record, and counts such
+    silent steps. Where it says which steps were not silent, those must have one.
 
     Raises:
         InconclusiveError: it did.
     """
     legal = transcript.sample_sizes == 0
-    if transcript.released_signs is not None:
-        silent = np.ones(len(transcript.losses), dtype=np.bool_)
-        silent[transcript.released_signs.fired[:, 0]] = False
-        legal |= silent & np.isnan(transcript.losses)
+    if "silent_steps" in transcript.metrics:
+        silent = np.isnan(transcript.losses)
+        if transcript.released_signs is not None:
+            silent[transcript.released_signs.fired[:, 0]] = False
+        legal |= silent
     wrong = ~np.isfinite(transcript.losses) & ~legal
     if wrong.any():
         raise InconclusiveError(_diverged(f"the loss of step {int(np.argmax(wrong)) + 1}", learning_rate))

@@ -217,9 +217,11 @@ def test_the_currency_counts_only_through_the_budget() -> None:
 # What trainings leave behind
 
 
-def _transcript(losses: list[float], sizes: list[int], fired: list[int] | None) -> Transcript:
+def _transcript(
+    losses: list[float], sizes: list[int], fired: list[int] | None, *, dithered: bool = False
+) -> Transcript:
     signs = None
-    if fired is not None:
+    if fired is not None and not dithered:
         signs = ReleasedSigns(
             public_seed=0,
             groups=(("weight",),),
@@ -232,7 +234,7 @@ def _transcript(losses: list[float], sizes: list[int], fired: list[int] | None) 
         sample_sizes=np.array(sizes, dtype=np.int64),
         canary_observations=np.zeros(0),
         canary_included=np.zeros(0, dtype=np.bool_),
-        metrics={"training_seconds": 0.5, "groups": 1.0},
+        metrics={"training_seconds": 0.5} | ({} if fired is None else {"silent_steps": 1.0}),
         released_signs=signs,
     )
 
@@ -260,6 +262,12 @@ def test_a_loss_may_lack_only_where_no_record_was_looked_at(
     else:
         with pytest.raises(InconclusiveError, match=f"the loss of step {step} is not finite"):
             _study_work._require_finite_training(transcript, 0.1)
+
+
+def test_a_dither_hides_which_steps_were_silent() -> None:
+    _study_work._require_finite_training(_transcript([NAN, 1.0], [3, 3], [1], dithered=True), 0.1)
+    with pytest.raises(InconclusiveError, match="the loss of step 2 is not finite"):
+        _study_work._require_finite_training(_transcript([NAN, INFINITY], [3, 3], [1], dithered=True), 0.1)
 
 
 def test_an_outcome_has_the_losses_and_the_seconds_of_its_targets_training(tmp_path: Path) -> None:
