@@ -71,7 +71,7 @@ def check_canary(canary: GradientCanary) -> None:
 
     Raises:
         InputError: its magnitude is not finite and positive, its coordinate or spread is negative, or it
-            is spread without being a record of the plan.
+            is spread or opposed without being a record of the plan.
     """
     if not 0 < canary.magnitude < math.inf:
         raise InputError(f"magnitude must be finite and > 0, got {canary.magnitude!r}")
@@ -81,6 +81,27 @@ def check_canary(canary: GradientCanary) -> None:
         raise InputError(f"spread must be >= 0, got {canary.spread}")
     if canary.record is None and canary.spread != 1:
         raise InputError(f"spread must be 1 for a canary without a record, got {canary.spread}")
+    if canary.record is None and canary.opposed:
+        raise InputError("opposed must be False for a canary without a record, got True")
+
+
+def canary_places(canary: GradientCanary, dimension: int) -> list[slice]:
+    """The coordinates of a canary that is not opposed, as one or two slices of the flat vector.
+
+    Raises:
+        InputError: the canary is spread over more than d coordinates.
+    """
+    if canary.spread > dimension:
+        raise InputError(f"spread must be at most the {dimension} trainable parameters, got {canary.spread}")
+    start = canary.coordinate % dimension
+    stop = start + (canary.spread or dimension)
+    places = [slice(start, min(stop, dimension))]
+    return places if stop <= dimension else [*places, slice(0, stop - dimension)]
+
+
+def canary_entry(canary: GradientCanary, dimension: int) -> float:
+    """The value of a canary's gradient in each of its coordinates."""
+    return canary.magnitude / math.sqrt(canary.spread or dimension)
 
 
 class SignalsWithCanary:
@@ -162,25 +183,25 @@ class SignalsWithCanary:
 class SignalsWithCanaryRecord:
     """A sample's signals in which one more record, the last, has a canary's gradient."""
 
-    def __init__(self, background: Signals, canary: GradientCanary) -> None:
+    def __init__(self, background: Signals, canary: GradientCanary, others: Tensor | None = None) -> None:
         """Append the canary.
 
         Args:
             background: The signals of the sample's other records.
             canary: The canary; its coordinates count modulo d.
+            others: For an opposed canary: the sum of the gradients of all other records, shape `(d,)`.
 
         Raises:
-            InputError: as `check_canary`, or the canary is spread over more than d coordinates.
+            InputError: as `check_canary`; the canary is spread over more than d coordinates, or is opposed
+                to a sum that is not given.
         """
         check_canary(canary)
-        d = background.dimension
-        if canary.spread > d:
-            raise InputError(f"spread must be at most the {d} trainable parameters, got {canary.spread}")
+        if canary.opposed and others is None:
+            raise InputError("others must be given for an opposed canary, got None")
         self._background = background
-        self._magnitude = canary.magnitude
-        spread = canary.spread or d
-        self._places = (canary.coordinate + torch.arange(spread)) % d
-        self._each = canary.magnitude / math.sqrt(spread)
+        self._canary = canary
+        self._opposed = None if others is None or not canary.opposed else others * -canary.magnitude
+        self._places = [] if canary.opposed else canary_places(canary, background.dimension)
 
     @property
     def n(self) -> int:
@@ -198,9 +219,16 @@ class SignalsWithCanaryRecord:
         return self._background.layout
 
     def norms(self) -> Tensor:
-        """Norm of each record's gradient, shape `(n,)`; the canary's, last, is its raw magnitude."""
+        """Norm of each record's gradient, shape `(n,)`; the canary's, last, is its raw magnitude.
+
+        An opposed canary's is the magnitude times the norm of what it opposes.
+        """
         norms = self._background.norms()
-        return torch.cat([norms, norms.new_full((1,), self._magnitude)])
+        if self._opposed is None:
+            own = norms.new_full((1,), self._canary.magnitude)
+        else:
+            own = self._opposed.norm().to(norms.dtype).reshape(1)
+        return torch.cat([norms, own])
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`.
@@ -211,5 +239,9 @@ class SignalsWithCanaryRecord:
         if weights.shape != (self.n,):
             raise InputError(f"weights must have shape ({self.n},), got {tuple(weights.shape)}")
         total = self._background.weighted_sum(weights[:-1])
-        total[self._places.to(total.device)] += float(weights[-1]) * self._each
+        if self._opposed is not None:
+            return total + weights[-1] * self._opposed
+        share = float(weights[-1]) * canary_entry(self._canary, self.dimension)
+        for place in self._places:
+            total[place] += share
         return total

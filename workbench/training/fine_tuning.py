@@ -14,7 +14,7 @@ from torch import nn
 
 from workbench import registry
 from workbench.errors import InputError, UnsupportedError, unknown_name
-from workbench.interfaces import FloatArray, Model, Plan, Record, Sampling
+from workbench.interfaces import FloatArray, Model, Plan, Record, Sampling, Schedule
 
 ADAPTERS = ("full", "lora")
 OPTIMIZERS = ("adamw", "sgd")
@@ -33,26 +33,35 @@ class Seeds:
         noise: The mechanism's noise.
         initialisation: Weights that are drawn, of the model or of its adapter.
         canary_coins: In which steps the gradient canary takes part.
+        public: What a mechanism draws in public, and tells.
     """
 
     sampling: np.random.SeedSequence
     noise: np.random.SeedSequence
     initialisation: np.random.SeedSequence
     canary_coins: np.random.SeedSequence
+    public: np.random.SeedSequence
 
     @classmethod
     def of(cls, plan: Plan) -> Seeds:
         """The streams of a plan."""
-        sampling, noise, initialisation, coins = np.random.SeedSequence(plan.seed).spawn(4)
+        sampling, noise, initialisation, coins, public = np.random.SeedSequence(plan.seed).spawn(5)
         if plan.initial_seed is not None:
             initialisation = np.random.SeedSequence(plan.initial_seed)
-        return cls(sampling=sampling, noise=noise, initialisation=initialisation, canary_coins=coins)
+        return cls(
+            sampling=sampling, noise=noise, initialisation=initialisation, canary_coins=coins, public=public
+        )
+
+
+def seed_number(seed: np.random.SeedSequence) -> int:
+    """63 bits of the sequence, as one number."""
+    words = seed.generate_state(2, np.uint32)
+    return (int(words[0]) << 31) ^ int(words[1])
 
 
 def torch_generator(seed: np.random.SeedSequence, device: torch.device) -> torch.Generator:
     """A torch generator on `device`, seeded with 63 bits of the sequence."""
-    words = seed.generate_state(2, np.uint32)
-    return torch.Generator(device).manual_seed((int(words[0]) << 31) ^ int(words[1]))
+    return torch.Generator(device).manual_seed(seed_number(seed))
 
 
 def check_plan(plan: Plan) -> None:
@@ -71,6 +80,12 @@ def check_plan(plan: Plan) -> None:
         raise InputError(f"sampling_probability must be in (0, 1], got {plan.sampling_probability!r}")
     if not 0 < plan.learning_rate < math.inf:
         raise InputError(f"learning_rate must be finite and > 0, got {plan.learning_rate!r}")
+    if not 0 <= plan.weight_decay < math.inf:
+        raise InputError(f"weight_decay must be finite and >= 0, got {plan.weight_decay!r}")
+    if not 0 <= plan.warmup < 1:
+        raise InputError(f"warmup must be in [0, 1), got {plan.warmup!r}")
+    if plan.schedule not in list(Schedule):
+        raise unknown_name("schedule", plan.schedule, [str(known) for known in Schedule])
     if plan.adapter not in ADAPTERS:
         raise unknown_name("adapter", plan.adapter, ADAPTERS)
     if plan.optimizer not in OPTIMIZERS:
@@ -163,12 +178,43 @@ def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in module.named_parameters() if p.requires_grad}
 
 
-def make_optimizer(plan: Plan, module: nn.Module) -> torch.optim.Optimizer:
-    """The plan's optimizer over the trainable parameters, without weight decay."""
+def make_optimizer(plan: Plan, module: nn.Module, *, fused: bool = False) -> torch.optim.Optimizer:
+    """The plan's optimizer over the trainable parameters, all of which decay alike.
+
+    AdamW decays by a share of the weight itself (Loshchilov & Hutter 2019), SGD by an L2 penalty; the other
+    settings are torch's, which are also those of transformers' `Trainer`. (That one spares biases and layer
+    norms the decay.)
+
+    Args:
+        plan: Names the optimizer, its first learning rate and its weight decay.
+        module: The model's module.
+        fused: One kernel for all tensors: several times faster where most gradients are zero, and equal but
+            for rounding.
+    """
     parameters = list(trainable(module).values())
+    rate, decay = plan.learning_rate, plan.weight_decay
     if plan.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=plan.learning_rate)
-    return torch.optim.AdamW(parameters, lr=plan.learning_rate, weight_decay=0.0)
+        return torch.optim.SGD(parameters, lr=rate, weight_decay=decay, fused=fused or None)
+    return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=fused or None)
+
+
+def learning_rate(plan: Plan, step: int) -> float:
+    """The learning rate of a step, as `transformers` has it (`get_linear_schedule_with_warmup` and its like).
+
+    Args:
+        plan: Its `warmup` share of the steps, rounded up, is W.
+        step: Index t from 0.
+
+    Returns:
+        The plan's rate times t / W in the warm-up (so that the first step of a warm-up has rate zero), and
+        after it times 1, or where the schedule is linear times (T - t) / (T - W).
+    """
+    warm = math.ceil(plan.steps * plan.warmup)
+    if step < warm:
+        return plan.learning_rate * (step / warm)
+    if plan.schedule == Schedule.LINEAR:
+        return plan.learning_rate * max(0.0, (plan.steps - step) / (plan.steps - warm))
+    return plan.learning_rate
 
 
 @contextmanager

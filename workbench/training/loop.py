@@ -1,38 +1,36 @@
 """The loop on which all gradient mechanisms stand: sample, per-record signal, privatise, apply.
 
 A mechanism of this family is a privatise step and a claim. Everything else is here, once: sampling (Poisson,
-or shuffled epochs), per-record signals, the gradient canary of an audit, the optimizer, and the transcript of
-what was released. The canary goes through the very call that trains, so an audit sees the mechanism that the
-subject was trained with.
+or shuffled epochs), the optimizer and its learning rate, the transcript of what was released; and in
+`workbench.training.steps` the per-record signals and the gradient canary of an audit. The canary goes through
+the very call that trains, so an audit sees the mechanism that the subject was trained with. A mechanism that
+needs no per-record signals replaces that middle part (`GradientMechanism.steps`) and keeps the rest.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.errors import InconclusiveError, InputError
-from workbench.interfaces import Claim, Family, Model, Plan, Released, Signals, Transcript
-from workbench.training.canary import SignalsWithCanary, SignalsWithCanaryRecord
+from workbench.errors import InputError
+from workbench.interfaces import Claim, Currency, Family, Model, Plan, Released, Signals, Transcript
 from workbench.training.fine_tuning import (
     Seeds,
-    averaging_size,
     build_model,
     check_plan,
+    learning_rate,
     make_optimizer,
     quality,
-    torch_generator,
-    trainable,
 )
-from workbench.training.samples import sample_signals, step_samples
+from workbench.training.samples import step_samples
+from workbench.training.steps import PrivatisedSums, Steps
 from workbench.training.subject import TrainedSubject
 
 
@@ -57,6 +55,9 @@ class GradientMechanism(ABC):
 
     released: ClassVar[Released] = Released.EVERY_UPDATE
     """What the mechanism gives away, and its claim covers."""
+
+    budget_currency: ClassVar[Currency] = Currency.DP
+    """What the number counts that studies and commands call the budget's epsilon."""
 
     micro_batch_size: int = 64
     measures_quality: bool = True
@@ -95,6 +96,10 @@ class GradientMechanism(ABC):
         """Named numbers of the settled mechanism, for the transcript."""
         return {}
 
+    def steps(self, plan: Plan, model: Model) -> Steps:
+        """What turns this run's samples into updates; asked of the settled mechanism, once a run."""
+        return PrivatisedSums(self, plan, model)
+
     def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> TrainedSubject:
         """Train; deterministic in the plan. `progress(done, total)` is called after each step.
 
@@ -107,9 +112,19 @@ class GradientMechanism(ABC):
         return self.trained(plan, self.claim(plan), progress)
 
     def trained(
-        self, plan: Plan, claim: Claim, progress: Callable[[int, int], None] | None = None
+        self,
+        plan: Plan,
+        claim: Claim,
+        progress: Callable[[int, int], None] | None = None,
+        make_steps: Callable[[Plan, Model], Steps] | None = None,
     ) -> TrainedSubject:
         """What `train` returns, under a claim that the caller states; for mechanisms that release later.
+
+        Args:
+            plan: The plan.
+            claim: The subject's.
+            progress: As in `train`.
+            make_steps: In the place of the settled mechanism's own `steps`.
 
         Raises:
             As `train`.
@@ -123,7 +138,7 @@ class GradientMechanism(ABC):
         # more than the record.
         model.module.eval()
         before = self.qualities(model, plan, "before")
-        run = _Run(settled, plan, model)
+        run = _Run(plan, model, (make_steps or settled.steps)(plan, model))
         for step in range(plan.steps):
             run.step()
             if progress is not None:
@@ -161,71 +176,37 @@ def _require_readable(model: Model, plan: Plan) -> None:
 class _Run:
     """The state of one training run."""
 
-    def __init__(self, mechanism: GradientMechanism, plan: Plan, model: Model) -> None:
-        seeds = Seeds.of(plan)
-        self._mechanism, self._plan, self._model = mechanism, plan, model
-        self._parameters = trainable(model.module)
-        self._optimizer = make_optimizer(plan, model.module)
-        self._samples = step_samples(plan, np.random.default_rng(seeds.sampling))
-        self._coins = np.random.default_rng(seeds.canary_coins)
-        self._noise = torch_generator(seeds.noise, next(iter(self._parameters.values())).device)
-        canary = plan.insertions.gradient_canary
-        self._canary_record = None if canary is None else canary.record
+    def __init__(self, plan: Plan, model: Model, steps: Steps) -> None:
+        self._plan, self._steps = plan, steps
+        self._optimizer = make_optimizer(plan, model.module, fused=steps.fused_optimizer)
+        self._samples = step_samples(plan, np.random.default_rng(Seeds.of(plan).sampling))
         self._losses: list[float] = []
         self._sizes: list[int] = []
-        self._observations: list[float] = []
-        self._included: list[bool] = []
         self.seconds = 0.0
 
     def step(self) -> None:
-        """Sample, per-record signal, privatise, apply."""
+        """Sample, what the mechanism makes of the sample, apply."""
         started = time.perf_counter()
-        plan = self._plan
-        sample = [plan.records[i] for i in next(self._samples)]
-        records = [record for record in sample if record.id != self._canary_record]
-        signals = sample_signals(self._model, records, self._mechanism.micro_batch_size)
+        sample = next(self._samples)
+        rate = learning_rate(self._plan, len(self._sizes))
         self._sizes.append(len(sample))
-        self._losses.append(float(signals.losses.double().mean()) if signals.n else math.nan)
-        released = self._release(signals, with_record=len(records) < len(sample))
-        if not bool(torch.isfinite(released).all()):
-            raise InconclusiveError(
-                f"step {len(self._sizes)} released a number that is not finite; "
-                f"try a learning_rate below {plan.learning_rate:g}"
-            )
-        self._apply(released / (plan.sampling_probability * averaging_size(plan)), signals)
-        self.seconds += time.perf_counter() - started
-
-    def _release(self, signals: Signals, *, with_record: bool) -> Tensor:
-        """The privatise step; with a gradient canary in the plan, with the canary by the toss of a coin.
-
-        A canary that is a record of the plan takes part where the sample holds that record.
-        """
-        canary = self._plan.insertions.gradient_canary
-        if canary is not None and with_record:
-            return self._mechanism.privatise(SignalsWithCanaryRecord(signals, canary), self._noise)
-        if canary is None or canary.record is not None:
-            return self._mechanism.privatise(signals, self._noise)
-        included = bool(self._coins.random() < 0.5)
-        watched = SignalsWithCanary(signals, canary, included)
-        released = self._mechanism.privatise(watched, self._noise)
-        self._observations.append(float(released[watched.coordinate]) - watched.known_share)
-        self._included.append(included)
-        return released
-
-    def _apply(self, mean: Tensor, signals: Signals) -> None:
-        """Hand the released mean gradient to the optimizer."""
-        for name, (place, shape) in signals.layout.items():
-            parameter = self._parameters[name]
-            parameter.grad = mean[place].view(shape).to(parameter.dtype)
+        self._losses.append(self._steps.update(sample))
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
+        self.seconds += time.perf_counter() - started
 
     def transcript(self, metrics: Mapping[str, float]) -> Transcript:
         """What was released, and the metrics beside it."""
+        fields: dict[str, Any] = {
+            "canary_observations": np.zeros(0),
+            "canary_included": np.zeros(0, dtype=np.bool_),
+            **self._steps.released(),
+        }
         return Transcript(
             losses=np.array(self._losses, dtype=np.float64),
             sample_sizes=np.array(self._sizes, dtype=np.int64),
-            canary_observations=np.array(self._observations, dtype=np.float64),
-            canary_included=np.array(self._included, dtype=np.bool_),
-            metrics=metrics,
+            metrics={**metrics, **self._steps.metrics()},
+            **fields,
         )

@@ -31,6 +31,7 @@ from workbench.interfaces import (
     Plan,
     Record,
     Released,
+    ReleasedSigns,
     Sampling,
     Secret,
     Transcript,
@@ -215,7 +216,39 @@ def _transcript_to_json(transcript: Transcript) -> dict[str, JSON]:
         "canary_observations": transcript.canary_observations.tolist(),
         "canary_included": transcript.canary_included.tolist(),
         "metrics": {name: _number(value) for name, value in transcript.metrics.items()},
+        "released_signs": _signs_to_json(transcript.released_signs),
     }
+
+
+_SIGNS = "-0+"
+"""A letter for each sign, from -1 on."""
+
+
+def _signs_to_json(released: ReleasedSigns | None) -> dict[str, JSON] | None:
+    """Names once, and a letter a sign: a long training fires many thousand times."""
+    if released is None:
+        return None
+    return {
+        "public_seed": released.public_seed,
+        "groups": [list(names) for names in released.groups],
+        "steps": released.steps,
+        "fired_steps": released.fired[:, 0].tolist(),
+        "fired_groups": released.fired[:, 1].tolist(),
+        "signs": "".join(_SIGNS[sign + 1] for sign in released.signs.tolist()),
+    }
+
+
+def _signs_from_json(found: dict[str, Any] | None) -> ReleasedSigns | None:
+    if found is None:
+        return None
+    fired = np.array([found["fired_steps"], found["fired_groups"]], dtype=np.int64).reshape(2, -1).T
+    return ReleasedSigns(
+        public_seed=found["public_seed"],
+        groups=tuple(tuple(names) for names in found["groups"]),
+        steps=found["steps"],
+        fired=fired,
+        signs=np.array([_SIGNS.index(letter) - 1 for letter in found["signs"]], dtype=np.int64),
+    )
 
 
 def _number(value: float) -> float | str:
@@ -230,4 +263,5 @@ def _transcript_from_json(found: dict[str, Any]) -> Transcript:
         canary_observations=np.array(found["canary_observations"], dtype=np.float64),
         canary_included=np.array(found["canary_included"], dtype=np.bool_),
         metrics={name: float(value) for name, value in found["metrics"].items()},
+        released_signs=_signs_from_json(found.get("released_signs")),
     )

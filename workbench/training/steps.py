@@ -1,0 +1,137 @@
+"""What lies between a step's sample and the optimizer: the part of the loop that mechanisms may differ in.
+
+`Steps` is one run's state. `PrivatisedSums` is that of a mechanism which releases one privatised sum of
+per-record gradients a step; a mechanism that needs fewer gradients, or none in some steps, brings its own
+(`workbench.training.loop.GradientMechanism.steps`).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.errors import InconclusiveError
+from workbench.interfaces import IntArray, Model, Plan, Record, Signals
+from workbench.training.canary import SignalsWithCanary, SignalsWithCanaryRecord
+from workbench.training.fine_tuning import Seeds, averaging_size, torch_generator, trainable
+from workbench.training.samples import sample_signals
+
+if TYPE_CHECKING:
+    from workbench.training.loop import GradientMechanism
+
+
+class Steps(ABC):
+    """One run's updates, in order.
+
+    Attributes:
+        fused_optimizer: Whether the optimizer may treat all tensors in one kernel; see `make_optimizer`.
+    """
+
+    fused_optimizer: bool = False
+
+    @abstractmethod
+    def update(self, sample: IntArray) -> float:
+        """Leave what the optimizer is to descend along in the `grad` of the parameters; called once a step.
+
+        Args:
+            sample: Indices into `plan.records` of the records that take part; empty is legal.
+
+        Returns:
+            Mean loss of the sample, nats; NaN where no record was looked at.
+
+        Raises:
+            InconclusiveError: training left the finite numbers.
+        """
+
+    def released(self) -> Mapping[str, Any]:
+        """Fields of the `Transcript` beyond losses, sizes and metrics."""
+        return {}
+
+    def metrics(self) -> Mapping[str, float]:
+        """Named numbers of the run, for the transcript."""
+        return {}
+
+
+def diverged(step: int, plan: Plan) -> InconclusiveError:
+    """The error of a step, counted from 1, that released a number which is not finite."""
+    return InconclusiveError(
+        f"step {step} released a number that is not finite; try a learning_rate below {plan.learning_rate:g}"
+    )
+
+
+class PrivatisedSums(Steps):
+    """Per-record signals, the mechanism's privatise step on their sum, and its mean to the optimizer."""
+
+    def __init__(self, mechanism: GradientMechanism, plan: Plan, model: Model) -> None:
+        """Begin a run.
+
+        Args:
+            mechanism: Settled for the plan.
+            plan: The plan.
+            model: Its model, in evaluation mode; trained in place.
+        """
+        seeds = Seeds.of(plan)
+        self._mechanism, self._plan, self._model = mechanism, plan, model
+        self._parameters = trainable(model.module)
+        self._coins = np.random.default_rng(seeds.canary_coins)
+        self._noise = torch_generator(seeds.noise, next(iter(self._parameters.values())).device)
+        canary = plan.insertions.gradient_canary
+        self._canary_record = None if canary is None else canary.record
+        self._done = 0
+        self._observations: list[float] = []
+        self._included: list[bool] = []
+
+    def update(self, sample: IntArray) -> float:
+        """Per-record signal, privatise, mean."""
+        self._done += 1
+        plan = self._plan
+        everybody = [plan.records[i] for i in sample]
+        records = [record for record in everybody if record.id != self._canary_record]
+        signals = sample_signals(self._model, records, self._mechanism.micro_batch_size)
+        loss = float(signals.losses.double().mean()) if signals.n else math.nan
+        released = self._release(signals, with_record=len(records) < len(everybody))
+        if not bool(torch.isfinite(released).all()):
+            raise diverged(self._done, plan)
+        mean = released / (plan.sampling_probability * averaging_size(plan))
+        for name, (place, shape) in signals.layout.items():
+            parameter = self._parameters[name]
+            parameter.grad = mean[place].view(shape).to(parameter.dtype)
+        return loss
+
+    def _release(self, signals: Signals, *, with_record: bool) -> Tensor:
+        """The privatise step; with a gradient canary in the plan, with the canary by the toss of a coin.
+
+        A canary that is a record of the plan takes part where the sample holds that record.
+        """
+        canary = self._plan.insertions.gradient_canary
+        if canary is not None and with_record:
+            opposed = self._sum_of_others() if canary.opposed else None
+            with_canary = SignalsWithCanaryRecord(signals, canary, opposed)
+            return self._mechanism.privatise(with_canary, self._noise)
+        if canary is None or canary.record is not None:
+            return self._mechanism.privatise(signals, self._noise)
+        included = bool(self._coins.random() < 0.5)
+        watched = SignalsWithCanary(signals, canary, included)
+        released = self._mechanism.privatise(watched, self._noise)
+        self._observations.append(float(released[watched.coordinate]) - watched.known_share)
+        self._included.append(included)
+        return released
+
+    def _sum_of_others(self) -> Tensor:
+        """The sum of the gradients of all of the plan's records but the canary, shape `(d,)`."""
+        others: list[Record] = [r for r in self._plan.records if r.id != self._canary_record]
+        signals = sample_signals(self._model, others, self._mechanism.micro_batch_size)
+        return signals.weighted_sum(torch.ones_like(signals.norms()))
+
+    def released(self) -> Mapping[str, Any]:
+        """The canary's released values, and the auditor's coins."""
+        return {
+            "canary_observations": np.array(self._observations, dtype=np.float64),
+            "canary_included": np.array(self._included, dtype=np.bool_),
+        }

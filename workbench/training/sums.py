@@ -1,0 +1,229 @@
+"""Gradients of sums of records in a few of the parameters, for mechanisms that need no per-record signals.
+
+Autograd neither builds nor walks what the asked parameters do not need: all others are switched off while a
+question is answered. Samples larger than a micro-batch are summed part by part, always in the same order, so
+that the same records in the same order have the same gradient to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from workbench.errors import InputError
+from workbench.interfaces import FloatArray, Model, Plan, Record
+from workbench.training.canary import canary_entry, canary_places, check_canary
+from workbench.training.fine_tuning import trainable
+
+Direction = Callable[[Sequence[Tensor]], Tensor]
+"""The inner product, float64 and differentiable, of a list of gradients with a direction."""
+
+
+class SumGradients:
+    """Summed losses of records and their gradients, at the model's present state.
+
+    A record whose id is that of the plan's gradient canary has the canary's gradient instead of its own: in
+    any list of records, also where the plan itself does not hold it.
+    """
+
+    def __init__(self, model: Model, plan: Plan, micro_batch_size: int) -> None:
+        """Bind a model.
+
+        Args:
+            model: In evaluation mode; only the plan's trainable parameters may require gradients.
+            plan: Its records, and its canary.
+            micro_batch_size: Most records in one forward pass, >= 1.
+
+        Raises:
+            InputError: the plan's canary is out of range, or no record.
+        """
+        self.parameters: Mapping[str, Tensor] = trainable(model.module)
+        self._model = model
+        self._size = micro_batch_size
+        self._encoded = _Encoded(model, plan.records)
+        self._canary = plan.insertions.gradient_canary
+        self._others: list[Record] = []
+        self._dimension = sum(p.numel() for p in self.parameters.values())
+        if self._canary is None:
+            return
+        check_canary(self._canary)
+        if self._canary.record is None:
+            raise InputError("a gradient canary must stand in a record's place here, got record None")
+        if self._canary.opposed:
+            self._others = [r for r in plan.records if r.id != self._canary.record]
+        else:
+            canary_places(self._canary, self._dimension)
+
+    def gradient(self, records: Sequence[Record], names: Sequence[str]) -> tuple[list[Tensor], float | None]:
+        """The gradient of the records' summed loss in the named parameters.
+
+        Args:
+            records: In the order in which they are summed; a canary counts last. May be empty.
+            names: Of trainable parameters.
+
+        Returns:
+            A gradient of each named parameter, contiguous, zero where the loss does not depend on it; and
+            the mean loss, nats, of the records that are no canary, None without any.
+        """
+        ordinary = self._ordinary(records)
+        total, loss = self._plain(ordinary, names)
+        for _ in range(len(records) - len(ordinary)):
+            for i, own in enumerate(self._of_canary(names)):
+                total[i] = total[i] + own
+        return total, loss / len(ordinary) if ordinary else None
+
+    def mean_loss(self, records: Sequence[Record]) -> float | None:
+        """Mean loss, nats, of the records that are no canary, None without any; by forward passes alone."""
+        ordinary = self._ordinary(records)
+        with torch.no_grad():
+            losses = [float(self._losses(part).double().sum()) for part in self._parts(ordinary)]
+        return sum(losses) / len(ordinary) if ordinary else None
+
+    def along(
+        self, records: Sequence[Record], names: Sequence[str], directions: Sequence[Direction]
+    ) -> FloatArray:
+        """Inner product of each record's gradient with each direction, shape `(k, n)`.
+
+        All records of a micro-batch at once: the inner product with the gradient of a weighted sum of
+        losses is linear in the weights, and its derivative in a record's weight is what is asked for.
+
+        Args:
+            records: n records.
+            names: Of the parameters that the directions are given the gradients of.
+            directions: k directions.
+        """
+        values = np.zeros((len(directions), len(records)))
+        is_canary = np.array([self._is_canary(record) for record in records], dtype=np.bool_)
+        found = [np.zeros((len(directions), 0))]
+        for part in self._parts(self._ordinary(records)):
+            found.append(self._part_along(part, names, directions))
+        values[:, ~is_canary] = np.concatenate(found, axis=1)
+        if is_canary.any():
+            own = self._of_canary(names)
+            values[:, is_canary] = np.array([[float(along(own))] for along in directions])
+        return values
+
+    def _part_along(
+        self, part: Sequence[Record], names: Sequence[str], directions: Sequence[Direction]
+    ) -> FloatArray:
+        wanted = [self.parameters[name] for name in names]
+        # The fused kernels of attention have no second derivative; the plain formula has.
+        with self._only(names), sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
+            losses = self._losses(part)
+            if not losses.requires_grad:
+                return np.zeros((len(directions), len(part)))
+            weights = torch.ones_like(losses, requires_grad=True)
+            found = torch.autograd.grad(weights @ losses, wanted, create_graph=True, allow_unused=True)
+            gradients = [torch.zeros_like(p) if g is None else g for p, g in zip(wanted, found, strict=True)]
+            rows = []
+            for along in directions:
+                product = along(gradients)
+                row = None
+                if product.requires_grad:
+                    (row,) = torch.autograd.grad(product, weights, retain_graph=True, allow_unused=True)
+                rows.append(torch.zeros_like(weights) if row is None else row)
+        stacked: FloatArray = torch.stack(rows).double().cpu().numpy()
+        return stacked
+
+    def _plain(self, records: Sequence[Record], names: Sequence[str]) -> tuple[list[Tensor], float]:
+        """The gradient of ordinary records, and their summed loss."""
+        wanted = [self.parameters[name] for name in names]
+        total: list[Tensor] = [torch.zeros_like(p) for p in wanted] if not records else []
+        loss = 0.0
+        with self._only(names), torch.enable_grad():
+            for part in self._parts(records):
+                losses = self._losses(part)
+                loss += float(losses.detach().double().sum())
+                summed = losses.sum()
+                found = (
+                    torch.autograd.grad(summed, wanted, allow_unused=True)
+                    if summed.requires_grad
+                    else (None,) * len(wanted)
+                )
+                own = [
+                    torch.zeros_like(p) if g is None else g.contiguous()
+                    for p, g in zip(wanted, found, strict=True)
+                ]
+                total = [a + b for a, b in zip(total, own, strict=True)] if total else own
+        return total, loss
+
+    def _of_canary(self, names: Sequence[str]) -> list[Tensor]:
+        """The canary's gradient in the named parameters."""
+        canary = self._canary
+        assert canary is not None
+        if canary.opposed:
+            others, _ = self._plain(self._others, names)
+            return [-canary.magnitude * g for g in others]
+        entry, places = canary_entry(canary, self._dimension), canary_places(canary, self._dimension)
+        found: dict[str, Tensor] = {}
+        start = 0
+        for name, parameter in self.parameters.items():
+            if name in names:
+                own = torch.zeros_like(parameter, requires_grad=False).reshape(-1)
+                for place in places:
+                    own[max(0, place.start - start) : max(0, place.stop - start)] = entry
+                found[name] = own.view(parameter.shape)
+            start += parameter.numel()
+        return [found[name] for name in names]
+
+    def _is_canary(self, record: Record) -> bool:
+        return self._canary is not None and record.id == self._canary.record
+
+    def _ordinary(self, records: Sequence[Record]) -> Sequence[Record]:
+        if self._canary is None:
+            return records
+        return [record for record in records if record.id != self._canary.record]
+
+    def _parts(self, records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+        for start in range(0, len(records), self._size):
+            yield records[start : start + self._size]
+
+    def _losses(self, part: Sequence[Record]) -> Tensor:
+        return self._model.losses(self._encoded.batch(part))
+
+    @contextmanager
+    def _only(self, names: Sequence[str]) -> Iterator[None]:
+        """Gradients for the named parameters alone."""
+        off = [p for name, p in self.parameters.items() if name not in names]
+        for parameter in off:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in off:
+                parameter.requires_grad_(True)
+
+
+class _Encoded:
+    """A model's batches of some records, which are encoded once where a row is the same in every batch.
+
+    Texts are padded to the longest of their batch, so they are encoded anew each time.
+    """
+
+    def __init__(self, model: Model, records: Sequence[Record]) -> None:
+        self._model = model
+        self._records = records
+        self._places = {id(record): place for place, record in enumerate(records)}
+        self._known = np.zeros(len(records), dtype=np.bool_)
+        self._rows: dict[str, Tensor] = {}
+
+    def batch(self, records: Sequence[Record]) -> Mapping[str, Tensor]:
+        """The batch of some records, as `model.encode` gives it."""
+        if self._model.kind == "language":
+            return self._model.encode(records)
+        places = [self._places.get(id(record), -1) for record in records]
+        if not places or min(places) < 0:
+            return self._model.encode(records)
+        missing = [place for place in places if not self._known[place]]
+        if missing:
+            for name, rows in self._model.encode([self._records[i] for i in missing]).items():
+                if name not in self._rows:
+                    self._rows[name] = rows.new_zeros((len(self._records), *rows.shape[1:]))
+                self._rows[name][missing] = rows
+            self._known[missing] = True
+        return {name: rows[places] for name, rows in self._rows.items()}
