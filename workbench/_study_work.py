@@ -20,6 +20,7 @@ from workbench import workers
 from workbench.engine import hardware, versions
 from workbench.errors import ContentError, InconclusiveError
 from workbench.estimation import midpoint_threshold_metrics
+from workbench.estimation.low_fpr import low_fpr_details
 from workbench.interfaces import (
     BoolArray,
     Claim,
@@ -86,19 +87,23 @@ def measure(
 
     Args:
         payload: The job.
-        inputs: Folders of the target (`"0"`) and of its shadows (`"1"`, ...).
+        inputs: Folders of the target (`"0"`) and of its shadows (`"1"`, ...); none where a game trains by
+            itself.
         scratch: Left empty.
-        progress: Told when the subjects are ready, and at the end.
+        progress: Told when the subjects are ready, and at the end; in a game, of each trial.
 
     Returns:
         `claim`, `metrics` (see `workbench.experiments.Outcome`; besides those `threshold`, `loss_member` and
         `loss_non_member` in nats a token, the attack's own as `attack_...`, and the transcript's), `scores`,
-        `included`, `seeds`, `cost`, `versions`, `hardware`.
+        `included`, `seeds`, `cost`, `versions`, `hardware`. Of a game: one score and label a trial, no
+        perplexities and losses, and the numbers of `workbench.estimation.low_fpr.low_fpr_details`.
 
     Raises:
         ContentError: a corpus or a model's files are not what the experiment's key says.
         InconclusiveError: a likelihood or a score is not finite: the training diverged.
     """
+    if not payload.trainings:
+        return _play(payload, progress)
     started = time.perf_counter()
     _require_content(payload.setup, payload.trainings[0].content)
     with workers.one_thread():
@@ -131,6 +136,29 @@ def measure(
         "scores": plain(scores.values),
         "included": plain(included),
         "seeds": {"experiment": payload.setup.seed, "training": subjects[0].plan.seed},
+        "cost": workers.cost_since(started),
+        **_here(),
+    }
+
+
+def _play(payload: Measuring, progress: StepProgress) -> dict[str, Any]:
+    """Play a game that trains by itself, and measure it; returns and raises as `measure`."""
+    started = time.perf_counter()
+    _require_content(payload.setup, payload.content)
+    target = Training(setup=payload.setup, run=0, shadows=0, unreleased=False)
+    with workers.one_thread():
+        plan = workers.make_plan(payload.setup, membership(target), 0)
+        played, scores = workers.transcripts(payload.setup, payload.attack, plan, progress)
+    metrics = _without_times(played.subject.transcript.metrics)
+    metrics |= {f"attack_{name}": float(value) for name, value in scores.details.items()}
+    metrics |= low_fpr_details(scores.values, played.included)
+    metrics |= _midpoint(scores.values, played.included)
+    return {
+        "claim": _claim_form(played.subject.claim),
+        "metrics": plain(metrics),
+        "scores": plain(scores.values),
+        "included": plain(played.included),
+        "seeds": {"experiment": payload.setup.seed, "training": played.subject.plan.seed},
         "cost": workers.cost_since(started),
         **_here(),
     }

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -61,16 +61,19 @@ class Measuring:
     """Payload: release (where that comes after training), attack, and measure.
 
     Attributes:
-        trainings: The target and its shadows; their subjects are the inputs `"0"`, `"1"`, ...
+        trainings: The target and its shadows; their subjects are the inputs `"0"`, `"1"`, ... Empty for an
+            attack whose game trains by itself.
         keys: Their keys.
         setup: With the budget.
         attack: Registry name; its parameters are in the setup.
+        content: As a training's, where there is none; else empty.
     """
 
     trainings: tuple[Training, ...]
     keys: tuple[str, ...]
     setup: TrainingSetup
     attack: str
+    content: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +118,8 @@ class ExperimentJobs:
 
     Attributes:
         measuring: Its own job; `measuring.key` is the experiment's key.
-        trainings: Shared by key with other experiments; the target first. Empty where refused.
+        trainings: Shared by key with other experiments; the target first. Empty where refused, and for an
+            attack whose game trains by itself.
         refusal: Set where it cannot be prepared (a corpus that is too small, an attack that a study cannot
             play); it is then recorded as failed, and nothing is trained for it.
     """
@@ -171,12 +175,13 @@ def jobs_of(experiment: Experiment) -> ExperimentJobs:
     """The jobs of an experiment; never raises for what is wrong with it."""
     setup = setup_of(experiment)
     try:
+        if workers.create_attack(setup, experiment.attack).access is AccessLevel.TRANSCRIPT:
+            return ExperimentJobs(measuring=_game(experiment, setup), trainings=())
         trainings = _trainings(experiment, setup)
     except (Exception, SystemExit) as error:
         # A plug-in may raise anything: the experiment fails, and the study goes on.
-        refusal = Refusal(
-            kind=type(error).__name__, message=one_line(str(error), 500) or type(error).__name__
-        )
+        kind = type(error).__name__
+        refusal = Refusal(kind=kind, message=one_line(str(error), 500) or kind)
         return ExperimentJobs(measuring=_measuring(experiment, setup, ()), trainings=(), refusal=refusal)
     return ExperimentJobs(measuring=_measuring(experiment, setup, trainings), trainings=trainings)
 
@@ -190,11 +195,13 @@ def training_key(experiment: Experiment) -> str:
     """Key of the subject that an experiment attacks.
 
     Raises:
-        InputError: the experiment cannot be prepared.
+        InputError: the experiment cannot be prepared, or its attack trains by itself.
     """
     found = jobs_of(experiment)
     if found.refusal is not None:
         raise InputError(f"{experiment.name}: {found.refusal.message}")
+    if not found.trainings:
+        raise InputError(f"{experiment.name}: attack {experiment.attack!r} attacks no shared training")
     return found.trainings[0].key
 
 
@@ -202,8 +209,8 @@ def _trainings(experiment: Experiment, setup: TrainingSetup) -> tuple[StudyJob, 
     attack = workers.create_attack(setup, experiment.attack)
     if attack.access is not AccessLevel.MEMBERSHIP:
         raise UnsupportedError(
-            f"attack {experiment.attack!r} plays a release game; a study measures membership attacks, and "
-            "`workbench audit` plays release games"
+            f"attack {experiment.attack!r} plays a {attack.access} game; a study measures membership and "
+            "transcript attacks, and `workbench audit` plays release and weights games"
         )
     mechanism = workers.create_mechanism(setup)
     unreleased = isinstance(mechanism, PostHocMechanism)
@@ -313,6 +320,16 @@ def _insertions_digest(keyed: _Keyed) -> str | None:
     if not insertions.replaced and insertions.gradient_canary is None:
         return None
     return hashlib.sha256(repr(insertions).encode()).hexdigest()[:32]
+
+
+def _game(experiment: Experiment, setup: TrainingSetup) -> StudyJob:
+    """The measuring of an attack that trains by itself: its own key holds what decides its trainings."""
+    content = workers.content_digest(setup)
+    _, described = _training_setup(setup, workers.create_mechanism(setup))
+    found = _measuring(experiment, setup, ())
+    identity = {**found.identity, "setup": described, "content": content}
+    payload = replace(cast(Measuring, found.payload), content=content)
+    return replace(found, key=key_of(identity), identity=identity, payload=payload)
 
 
 def _measuring(experiment: Experiment, setup: TrainingSetup, trainings: Sequence[StudyJob]) -> StudyJob:

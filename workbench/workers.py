@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,22 +30,22 @@ from workbench.interfaces import (
     Attack,
     BoolArray,
     Corpus,
-    Family,
-    Game,
     Guarantee,
     Insertions,
     Mechanism,
-    Observations,
     Plan,
     Record,
     References,
     Released,
     Sampling,
     Schedule,
+    Scores,
     Subject,
-    Trials,
 )
 from workbench.user_training import UserTraining
+
+if TYPE_CHECKING:
+    from workbench.training.transcript_game import TranscriptTrials
 
 STREAMS = ("corpus", "coins", "insertions", "training", "shadows", "attack", "releases", "judge", "split")
 """Every random stream of an audit has its place here; a new one is added at the end."""
@@ -280,7 +280,8 @@ def train(
     }
 
 
-def _load(job: AttackJob, folder: Path, included: tuple[bool, ...], run: int) -> Subject:
+def load(job: AttackJob, folder: Path, included: tuple[bool, ...], run: int) -> Subject:
+    """The subject of one run of the job's setup, from its folder."""
     from workbench.training.subject import load_subject
 
     plan = make_plan(job.setup, np.array(included, dtype=bool), run)
@@ -294,120 +295,40 @@ def attack(job: AttackJob, scratch: Path | None = None) -> dict[str, Any]:
     Returns:
         `evidence`: a list of plain evidence records, one a game (a release attack plays two).
     """
+    from workbench._workers_games import PLAYS  # Its games need this module's streams and plans.
+
     started = time.perf_counter()
     attacker = create_attack(job.setup, job.attack)
-    target = _load(job, job.target, job.target_included, 0)
-    plays = {
-        AccessLevel.MEMBERSHIP: _play_membership,
-        AccessLevel.RELEASE: _play_releases,
-        AccessLevel.WEIGHTS: _play_weights,
-    }
-    games = plays[attacker.access](job, attacker, target)
+    target = load(job, job.target, job.target_included, 0)
+    games = PLAYS[attacker.access](job, attacker, target)
     cost = cost_since(started)
     seeds = {"audit": job.setup.seed, "training": target.plan.seed}
     return {"evidence": [{**game, "cost": cost, "seeds": seeds} for game in games]}
 
 
-def _play_membership(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str, Any]]:
-    """Score every candidate once against the target; the labels are the coins that built its training set."""
-    candidates, _ = prepare(job.setup)
-    shadows = tuple(
-        _load(job, folder, included, run)
-        for run, (folder, included) in enumerate(zip(job.shadows, job.shadow_included, strict=True), start=1)
-    )
-    references = References(subjects=shadows, included=np.array(job.shadow_included, dtype=bool))
-    scores = attacker.score(target, candidates, references, stream(job.setup.seed, "attack"))
-    shadow_text = f", has {len(shadows)} shadow models of its own" if shadows else ""
-    game = Game(
-        description=(
-            "the auditor includes each candidate by an independent fair coin and trains once; the adversary "
-            f"asks the trained model for its likelihoods{shadow_text}, knows every candidate, and scores each"
-        ),
-        trials=Trials.ONE_RUN,
-        released=released_to(attacker),
-        adjacency=GAME_ADJACENCY,
-    )
-    texts = tuple(record.text for record in candidates) if candidates[0].text else ()
-    return [
-        {
-            "attack": job.attack,
-            "scores": scores.values,
-            "members": list(job.target_included),
-            "game": game,
-            "details": dict(scores.details),
-            "blind_texts": texts,
-        }
-    ]
+def transcripts(
+    setup: TrainingSetup, name: str, plan: Plan, progress: Callable[[int, int], None] | None = None
+) -> tuple[TranscriptTrials, Scores]:
+    """Play the transcript game of an attack and score it.
 
+    Args:
+        setup: Mechanism, attack and seed.
+        name: Of the attack, whose access level is `TRANSCRIPT`.
+        plan: The data with the canary, and how they are trained on.
+        progress: Told of each trial.
 
-def _play_releases(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str, Any]]:
-    """Two games of a gradient canary: many releases at the trained state, and one observation a step."""
-    canary = target.plan.insertions.gradient_canary
-    if canary is None:
-        raise InputError(f"attack {job.attack!r} inserted no gradient canary")
-    generator = stream(job.setup.seed, "releases")
-    coins = generator.random(int(getattr(attacker, "releases", 1000))) < 0.5
-    played = {
-        "one state": (target.release_canary(canary, coins, generator), coins),
-        "every step": (target.transcript.canary_observations, target.transcript.canary_included),
-    }
-    descriptions = {
-        "one state": "the trained state is released afresh in each trial",
-        "every step": "each training step is one trial",
-    }
-    family = Family(getattr(target, "release_family", Family.ANY))
-    results = []
-    for where, (values, included) in played.items():
-        if not 2 <= np.sum(included) <= included.size - 2:
-            continue  # A handful of steps may have tossed (nearly) one side only, which is no game.
-        observations = Observations(values=values, where=where)
-        scores = attacker.score(target, observations, References(), stream(job.setup.seed, "attack"))
-        game = Game(
-            description=(
-                f"{descriptions[where]}: the auditor puts the gradient canary in by a fair coin; the "
-                "adversary sees the released update and knows every other record of the step"
-            ),
-            trials=Trials.INDEPENDENT,
-            released=released_to(attacker),
-            adjacency=GAME_ADJACENCY,
-            family=family,
-            steps=target.plan.steps,
-            sampling_probability=target.plan.sampling_probability,
-        )
-        results.append(
-            {
-                "attack": f"{job.attack} ({where})",
-                "scores": scores.values,
-                "members": included,
-                "game": game,
-                "details": dict(scores.details),
-                "blind_texts": (),
-            }
-        )
-    return results
+    Raises:
+        InputError: the attack's game cannot be played with this plan.
+        UnsupportedError: the mechanism releases no masked signs.
+    """
+    from workbench.training.transcript_game import play_transcripts
 
-
-def _play_weights(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str, Any]]:
-    """Train many times with and without a canary in the target's data; a game of its own trainings."""
-    from workbench.training.weight_game import play_weights, weight_game
-
-    insert, trials, references = (getattr(attacker, name) for name in ("insert", "trials", "references"))
-    plan, canary = insert(target.plan, stream(job.setup.seed, "insertions"))
-    mechanism, seed = create_mechanism(job.setup), stream_seed(job.setup.seed, "attack")
-    played = play_weights(mechanism, plan, canary=canary, trials=trials, references=references, seed=seed)
-    scores = attacker.score(
-        played.subject, played.observations, played.references, stream(job.setup.seed, "attack")
-    )
-    return [
-        {
-            "attack": job.attack,
-            "scores": scores.values,
-            "members": played.included,
-            "game": weight_game(plan, canary=canary, references=references),
-            "details": dict(scores.details),
-            "blind_texts": (),
-        }
-    ]
+    attacker = create_attack(setup, name)
+    cast = {part: getattr(attacker, part) for part in ("canary", "others", "knowledge", "trials")}
+    seed = stream_seed(setup.seed, "attack")
+    played = play_transcripts(create_mechanism(setup), plan, **cast, seed=seed, progress=progress)
+    scored = stream(setup.seed, "attack")
+    return played, attacker.score(played.subject, played.observations, References(), scored)
 
 
 def train_user(job: UserJob, scratch: Path | None = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A mechanism of masked signs over softmax regression in NumPy: small, fast, and a twin of nothing that ships."""
+"""Masked signs over softmax regression in NumPy: small, fast, and a twin of nothing that ships."""
 
 from __future__ import annotations
 

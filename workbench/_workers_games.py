@@ -1,0 +1,164 @@
+"""The games that an attack plays against a trained target, inside a worker: one function an access level.
+
+Each returns plain evidence records, one a game; `workbench.workers.attack` adds costs and seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import InputError
+from workbench.estimation.low_fpr import low_fpr_details
+from workbench.interfaces import (
+    AccessLevel,
+    Attack,
+    Family,
+    Game,
+    Observations,
+    References,
+    Subject,
+    Trials,
+)
+from workbench.workers import (
+    GAME_ADJACENCY,
+    AttackJob,
+    create_mechanism,
+    load,
+    prepare,
+    released_to,
+    stream,
+    stream_seed,
+    transcripts,
+)
+
+
+def _membership(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str, Any]]:
+    """Score every candidate once against the target; the labels are the coins that built its training set."""
+    candidates, _ = prepare(job.setup)
+    shadows = tuple(
+        load(job, folder, included, run)
+        for run, (folder, included) in enumerate(zip(job.shadows, job.shadow_included, strict=True), start=1)
+    )
+    references = References(subjects=shadows, included=np.array(job.shadow_included, dtype=bool))
+    scores = attacker.score(target, candidates, references, stream(job.setup.seed, "attack"))
+    shadow_text = f", has {len(shadows)} shadow models of its own" if shadows else ""
+    game = Game(
+        description=(
+            "the auditor includes each candidate by an independent fair coin and trains once; the adversary "
+            f"asks the trained model for its likelihoods{shadow_text}, knows every candidate, and scores each"
+        ),
+        trials=Trials.ONE_RUN,
+        released=released_to(attacker),
+        adjacency=GAME_ADJACENCY,
+    )
+    texts = tuple(record.text for record in candidates) if candidates[0].text else ()
+    return [
+        {
+            "attack": job.attack,
+            "scores": scores.values,
+            "members": list(job.target_included),
+            "game": game,
+            "details": dict(scores.details),
+            "blind_texts": texts,
+        }
+    ]
+
+
+def _releases(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str, Any]]:
+    """Two games of a gradient canary: many releases at the trained state, and one observation a step."""
+    canary = target.plan.insertions.gradient_canary
+    if canary is None:
+        raise InputError(f"attack {job.attack!r} inserted no gradient canary")
+    generator = stream(job.setup.seed, "releases")
+    coins = generator.random(int(getattr(attacker, "releases", 1000))) < 0.5
+    played = {
+        "one state": (target.release_canary(canary, coins, generator), coins),
+        "every step": (target.transcript.canary_observations, target.transcript.canary_included),
+    }
+    descriptions = {
+        "one state": "the trained state is released afresh in each trial",
+        "every step": "each training step is one trial",
+    }
+    family = Family(getattr(target, "release_family", Family.ANY))
+    results = []
+    for where, (values, included) in played.items():
+        if not 2 <= np.sum(included) <= included.size - 2:
+            continue  # A handful of steps may have tossed (nearly) one side only, which is no game.
+        observations = Observations(values=values, where=where)
+        scores = attacker.score(target, observations, References(), stream(job.setup.seed, "attack"))
+        game = Game(
+            description=(
+                f"{descriptions[where]}: the auditor puts the gradient canary in by a fair coin; the "
+                "adversary sees the released update and knows every other record of the step"
+            ),
+            trials=Trials.INDEPENDENT,
+            released=released_to(attacker),
+            adjacency=GAME_ADJACENCY,
+            family=family,
+            steps=target.plan.steps,
+            sampling_probability=target.plan.sampling_probability,
+        )
+        results.append(
+            {
+                "attack": f"{job.attack} ({where})",
+                "scores": scores.values,
+                "members": included,
+                "game": game,
+                "details": dict(scores.details),
+                "blind_texts": (),
+            }
+        )
+    return results
+
+
+def _weights(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str, Any]]:
+    """Train many times with and without a canary in the target's data; a game of its own trainings."""
+    from workbench.training.weight_game import play_weights, weight_game
+
+    insert, trials, references = (getattr(attacker, name) for name in ("insert", "trials", "references"))
+    plan, canary = insert(target.plan, stream(job.setup.seed, "insertions"))
+    mechanism, seed = create_mechanism(job.setup), stream_seed(job.setup.seed, "attack")
+    played = play_weights(mechanism, plan, canary=canary, trials=trials, references=references, seed=seed)
+    scores = attacker.score(
+        played.subject, played.observations, played.references, stream(job.setup.seed, "attack")
+    )
+    return [
+        {
+            "attack": job.attack,
+            "scores": scores.values,
+            "members": played.included,
+            "game": weight_game(plan, canary=canary, references=references),
+            "details": dict(scores.details),
+            "blind_texts": (),
+        }
+    ]
+
+
+def _transcripts(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str, Any]]:
+    """Train many times with and without a canary in the target's data, and read the released signs."""
+    from workbench.training.transcript_game import transcript_game
+
+    played, scores = transcripts(job.setup, job.attack, target.plan)
+    cast = {part: getattr(attacker, part) for part in ("canary", "others", "knowledge")}
+    return [
+        {
+            "attack": job.attack,
+            "scores": scores.values,
+            "members": played.included,
+            "game": transcript_game(target.plan, **cast),
+            "details": {**scores.details, **low_fpr_details(scores.values, played.included)},
+            "blind_texts": (),
+        }
+    ]
+
+
+PLAYS: Mapping[AccessLevel, Callable[[AttackJob, Attack, Subject], list[dict[str, Any]]]] = {
+    AccessLevel.MEMBERSHIP: _membership,
+    AccessLevel.RELEASE: _releases,
+    AccessLevel.WEIGHTS: _weights,
+    AccessLevel.TRANSCRIPT: _transcripts,
+}
+"""What is played at each access level."""
