@@ -1,4 +1,4 @@
-"""Reading and writing the checkpoint of `tiny_gpt2`: safetensors and JSON, with the hash checked."""
+"""Reading and writing our own checkpoints: safetensors and JSON, with the hash checked."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     import torch
 
 WEIGHTS, CONFIG, TOKENIZER, RECIPE = "model.safetensors", "config.json", "tokenizer.json", "recipe.json"
+
+END = "<|endoftext|>"
+
+TOKENIZER_SETTINGS = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "pad_token": END}
+"""What transformers asks for beside `tokenizer.json`, where it is to read a checkpoint's folder itself."""
 
 SAMPLE = (
     "The patient is a man of about sixty years who was admitted to the hospital with pain in the chest.",
@@ -57,15 +62,17 @@ def load_module(folder: Path, sha256: str) -> torch.nn.Module:
     """
     import torch
     from safetensors.torch import load_file
-    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     check_sha256(folder / WEIGHTS, sha256)
+    config: Any = AutoConfig.for_model(**read_json(folder / CONFIG))
     with torch.random.fork_rng(devices=[]):  # the initial weights, overwritten below, are drawn globally
-        module: torch.nn.Module = GPT2LMHeadModel(GPT2Config(**read_json(folder / CONFIG)))
+        module: torch.nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     tensors = {name: tensor.float() for name, tensor in load_file(folder / WEIGHTS).items()}
     missing, unexpected = module.load_state_dict(tensors, strict=False)
-    # The output layer is the input embedding: one parameter under two names, stored once.
-    if unexpected or set(missing) - {"lm_head.weight"}:
+    # Where the output layer is the input embedding, it is one parameter under two names, stored once.
+    tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
+    if unexpected or set(missing) - tied:
         raise InputError(f"{WEIGHTS} does not fit {CONFIG} in {folder}")
     return module.eval()
 
@@ -81,8 +88,7 @@ def load_tokenizer(folder: Path) -> Any:
     """The tokenizer of a checkpoint, from its `tokenizer.json`."""
     from transformers import PreTrainedTokenizerFast
 
-    end = "<|endoftext|>"
-    return PreTrainedTokenizerFast(tokenizer_file=str(folder / TOKENIZER), eos_token=end, pad_token=end)
+    return PreTrainedTokenizerFast(tokenizer_file=str(folder / TOKENIZER), eos_token=END, pad_token=END)
 
 
 def sample_json(folder: Path, module: torch.nn.Module) -> dict[str, Any]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def _folder_fingerprint(*, path: str, **_: object) -> str:
     """Hash of the files of a local folder, names and contents; a hub name stands for itself."""
     digest = hashlib.sha256(path.encode())
-    folder = Path(path)
+    folder = Path(path).expanduser()
     if folder.is_dir():
         for file in sorted(item for item in folder.iterdir() if item.is_file()):
             digest.update(file.name.encode())
