@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -161,7 +162,7 @@ def log_ratio(reading: SignReading, observations: SignObservations) -> float:
         raise InputError(f"sampling_probability must be in (0, 1], got {s!r}")
     total, is_impossible_with = 0.0, False
     starts = np.flatnonzero(np.diff(reading.step, prepend=-1))
-    for start, end in zip(starts, [*starts[1:], reading.step.size], strict=True):
+    for start, end in pairwise([*starts, reading.step.size]):  # no pair where nothing fired at all
         inside, outside = _step(reading, slice(int(start), int(end)), s, rule)
         if outside == 0.0:
             return CERTAIN
