@@ -110,7 +110,7 @@ RECIPES = {
         ),
         Recipe(
             name="smollm_base",
-            family="Llama (SmolLM)",
+            family="Llama",
             # 32 layers of width 960; 15 query heads on 5 keys; feed-forward 2,560; tied embeddings.
             stands_for="SmolLM-360M",
             parameters=984_672,

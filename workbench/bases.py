@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
 from workbench import registry
 from workbench.errors import InconclusiveError, InputError, WorkbenchError, unknown_name
@@ -235,10 +235,10 @@ class _Builders:
         self._running: dict[Connection, tuple[str, BaseProcess]] = {}
         self._failures: list[tuple[str, _Ended]] = []
 
-    def __enter__(self) -> _Builders:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *reason: object) -> None:
         """Let the processes end their step and keep their state."""
         for channel in self._running:
             channel.close()

@@ -24,6 +24,7 @@ from workbench.accountants_command import AskOptions, CheckOptions, ask, check
 from workbench.audit_command import AuditOptions, audit
 from workbench.claims_command import claims
 from workbench.errors import InconclusiveError, InputError, UnsupportedError, unknown_name
+from workbench.models_command import BuildOptions, ListOptions, build_models, list_models
 from workbench.one_line import one_line
 from workbench.options import as_command
 from workbench.report_command import ReportOptions, report
@@ -78,6 +79,15 @@ EXAMPLES: Mapping[str, Example] = {
         "Downloads the archive once, checks its hash, and prints where it lies.",
     ),
     "list": Example("workbench list attacks --json", "Prints each attack's name and summary as JSON."),
+    "models build": Example(
+        "workbench models build",
+        "Builds the bases that are missing, two at a time, shows steps, loss and the time that is left, and "
+        "prints where they lie; a second time it prints that there is nothing to build.",
+    ),
+    "models list": Example(
+        "workbench models list",
+        "Prints a row a base: family, parameters, whether it is built, its perplexity, and its folder.",
+    ),
     "report": Example(
         "workbench report dp_weights --format html --format latex",
         "Writes studies/dp_weights/report/index.html and tables/*.tex beside it, and prints which "
@@ -103,11 +113,14 @@ data_app = typer.Typer(help="The data that an audit trains on.")
 app.add_typer(data_app, name="data")
 accountants_app = typer.Typer(help="Hold accountants to certified bounds.")
 app.add_typer(accountants_app, name="accountants")
+models_app = typer.Typer(help="The small base models that studies start from.")
+app.add_typer(models_app, name="models")
 
 
 def _command(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Makes a function the subcommand of this name, with its example at the end of its help."""
-    group = {"accountants": accountants_app, "data": data_app}.get(name.partition(" ")[0], app)
+    groups = {"accountants": accountants_app, "data": data_app, "models": models_app}
+    group = groups.get(name.partition(" ")[0], app)
     return group.command(name.rpartition(" ")[2], epilog=f"Example: {EXAMPLES[name].command}")
 
 
@@ -115,6 +128,8 @@ _command("accountants check")(as_command(check, CheckOptions))
 _command("accountants ask")(as_command(ask, AskOptions))
 _command("audit")(as_command(audit, AuditOptions))
 _command("claims")(claims)
+_command("models build")(as_command(build_models, BuildOptions))
+_command("models list")(as_command(list_models, ListOptions))
 _command("report")(as_command(report, ReportOptions))
 _command("run")(as_command(run, RunCommandOptions))
 
@@ -144,6 +159,12 @@ def _data(context: typer.Context) -> None:
 
 @accountants_app.callback(invoke_without_command=True)
 def _accountants(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@models_app.callback(invoke_without_command=True)
+def _models(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
