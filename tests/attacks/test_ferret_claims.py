@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +16,9 @@ from workbench import registry
 from workbench.accounting import MutualInformation
 from workbench.attacks._claims import BITS, ball
 from workbench.attacks._information import FiniteLaw
+from workbench.attacks.claim_checks.ferret_attack import BATCH, EPOCHS, HIDDEN_LAYERS, RECORDS, small_plan
 from workbench.attacks.claim_checks.ferret_transcript import WorstRecord, worst_record
+from workbench.errors import InputError, UnsupportedError
 from workbench.findings import Finding
 from workbench.interfaces import Secret, VerdictKind
 from workbench.ledger import load_ledger
@@ -107,3 +111,73 @@ def test_a_firing_probability_of_one_leaves_only_the_sampling() -> None:
     found = worst_record(ball(100), 2, steps=10, rate="0.1")
     assert float(found.firing) == 1
     assert float(found.telling) == pytest.approx(1 - 0.9**10)
+
+
+def _zero_signs(rule: str) -> int:
+    """Firings that released nothing, of a run whose samples are mostly empty."""
+    plan = replace(small_plan(nats=0.5), steps=40, sampling_probability=0.005, budget=None)
+    mechanism = registry.create(
+        "mechanism", "ferret", zero_gradient=rule, firing_probability=0.2, measures_quality=False
+    )
+    released = mechanism.train(plan).transcript.released_signs
+    assert released is not None
+    assert released.signs.size > 40
+    return int(np.sum(released.signs == 0))
+
+
+def test_the_mechanism_releases_the_third_symbol_that_the_remark_on_lemma_1_is_asked_about() -> None:
+    # Empty samples have gradient zero: "silent", the printed rule, shows it, and "coin" does not.
+    assert _zero_signs("silent") > 0
+    assert _zero_signs("coin") == 0
+    found = registry.create("claim_check", "ferret_zero_gradient")
+    assert found.verdict is HOLDS_UNDER
+    assert float(found.counterexample["leak_nats"]) == pytest.approx(np.log(3), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "part"),
+    [
+        ({"reading": "dp", "canary": "average"}, UnsupportedError, "secret batches"),
+        ({"reading": "dp", "others": "corpus"}, UnsupportedError, "secret batches"),
+        ({"reading": "np"}, InputError, "unknown reading 'np'"),
+        ({"granularity": "maxx"}, InputError, "did you mean 'max'?"),
+    ],
+)
+def test_what_no_attack_can_answer_is_refused(
+    changes: Mapping[str, Any], error: type[Exception], part: str
+) -> None:
+    with pytest.raises(error, match=re.escape(part)):
+        registry.create("claim_check", "ferret_transcript_attacked", trials=20, **changes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({"reading": "dp"}, REFUTED),
+        ({"reading": "dp", "granularity": "2"}, REFUTED),
+        ({"reading": "dp", "scale": 8.0}, UNDECIDED),
+        ({"reading": "nats", "trials": 300}, UNDECIDED),
+        ({"reading": "nats", "trials": 300, "scale": 0.02}, REFUTED),
+        ({"reading": "nats", "trials": 300, "canary": "average", "others": "corpus"}, UNDECIDED),
+    ],
+    ids=str,
+)
+def test_the_attack_refutes_what_is_claimed_too_low_and_nothing_else(
+    changes: Mapping[str, Any], verdict: VerdictKind
+) -> None:
+    found = registry.create("claim_check", "ferret_transcript_attacked", **changes)
+    # A true claim is refuted with probability 0.001; the seed is the ledger's.
+    assert found.verdict is verdict, found.summary
+    assert found.confidence == (0.999 if verdict is REFUTED else None)
+
+
+@pytest.mark.slow
+def test_real_trainings_tell_as_often_as_the_closed_form_says() -> None:
+    found = registry.create("claim_check", "ferret_transcript_attacked", reading="dp")
+    steps, rate = EPOCHS * RECORDS // BATCH, str(BATCH / RECORDS)
+    stated = float(worst_record(ball("0.5"), 2 * (HIDDEN_LAYERS + 1), steps=steps, rate=rate).telling)
+    assert found.counterexample["certain_without"] == 0
+    # Five standard errors of 100 trainings.
+    share = float(found.counterexample["certain_with"]) / 100
+    assert share == pytest.approx(stated, abs=5 * np.sqrt(stated * (1 - stated) / 100))
