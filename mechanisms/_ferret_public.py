@@ -109,15 +109,15 @@ class Direction:
             self._norm = math.sqrt(float(square))
         return total / self._norm
 
-    def write(self, length: float, gradients: list[Tensor]) -> None:
-        """Put `length` times the direction in the place of each gradient, one tensor after the other.
+    def write(self, length: float, targets: Sequence[Tensor]) -> None:
+        """Fill the group's tensors with `length` times the direction.
 
         Only after an inner product, which measures the norm.
+
+        Args:
+            length: Of the vector.
+            targets: Contiguous, one a tensor of the group.
         """
         factor = length / self._norm
-        target = -1
         for index, place, block in self._blocks():
-            if index != target:
-                target, like = index, self._parameters[index]
-                gradients[index] = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-            gradients[index].view(-1)[place] = block * factor
+            targets[index].view(-1)[place] = block * factor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from workbench.errors import InputError, UnsupportedError
 from workbench.interfaces import FiredStep, FloatArray, IntArray, Model, Plan, Record, ReleasedSigns
 from workbench.mechanisms._ferret_public import Direction, firing_mask, grouped
 from workbench.mechanisms.accountants.ferret import ceiling_nats
-from workbench.training.fine_tuning import Seeds, torch_generator
+from workbench.training.fine_tuning import Seeds, torch_generator, trainable
+from workbench.training.flat_adamw import FlatAdamW
 from workbench.training.steps import Steps, diverged
 from workbench.training.sums import SumGradients
 
@@ -26,8 +28,6 @@ Watch = Callable[[FiredStep], None]
 
 class MaskedSigns(Steps):
     """The state of one FERRET run."""
-
-    fused_optimizer = True
 
     def __init__(self, mechanism: FERRET, plan: Plan, model: Model, watch: Watch | None = None) -> None:
         """Draw the whole mask.
@@ -42,6 +42,7 @@ class MaskedSigns(Steps):
             InputError: the mechanism is not settled.
             UnsupportedError: the plan has a gradient canary that is no record.
         """
+        super().__init__(plan, model, fused=True)
         canary = plan.insertions.gradient_canary
         if canary is not None and canary.record is None:
             raise UnsupportedError(
@@ -57,14 +58,18 @@ class MaskedSigns(Steps):
         self._parameters: Mapping[str, Tensor] = self._sums.parameters
         self._groups = grouped(list(self._parameters), mechanism.granularity)
         mask = firing_mask(self._public_seed, self._groups, plan.steps, self._probability)
-        self._fired_groups = [np.flatnonzero(row).tolist() for row in mask] if mask.any(1).any() else None
-        self._silent_steps = int((~mask.any(1)).sum())
+        self._due = {int(step): np.flatnonzero(mask[step]).tolist() for step in np.flatnonzero(mask.any(1))}
         seeds = Seeds.of(plan)
         self._coins = np.random.default_rng(seeds.noise)
         self._dither = torch_generator(seeds.noise, next(iter(self._parameters.values())).device)
-        # Zero gradients of SGD without decay change nothing: they are left out.
+        self._written: list[Tensor] = []
         self._zeros: dict[str, Tensor] = {}
-        if mechanism.silent_groups == "zero" and (plan.optimizer != "sgd" or plan.weight_decay > 0):
+        self._flat: FlatAdamW | None = None
+        parameters = list(trainable(model.module).values())
+        if mechanism.silent_groups == "zero" and plan.optimizer == "adamw" and FlatAdamW.fits(parameters):
+            self._flat = FlatAdamW(parameters, plan.weight_decay)
+        elif mechanism.silent_groups == "zero" and (plan.optimizer == "adamw" or plan.weight_decay > 0):
+            # To SGD without decay a zero gradient is none: it needs no zeros.
             self._zeros = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
         self._step = -1
         self._fired: list[tuple[int, int]] = []
@@ -73,14 +78,38 @@ class MaskedSigns(Steps):
     def update(self, sample: IntArray) -> float:
         """One step: the fired groups' signs, and Delta of every group as its gradient."""
         self._step += 1
-        fired = [] if self._fired_groups is None else self._fired_groups[self._step]
+        fired = self._due.get(self._step, [])
         loss = self._sign(fired, sample) if fired else self._silent(sample)
-        for name, zero in self._zeros.items():
-            if self._parameters[name].grad is None:
-                self._parameters[name].grad = zero
         if self._mechanism.dither_standard_deviation > 0:
             self._add_dither()
         return loss
+
+    def descend(self, learning_rate: float) -> None:
+        """The optimizer's step along Delta, that of silent groups included; see `silent_groups`."""
+        if self._flat is not None:
+            self._flat.step(learning_rate)
+            for target in self._written:
+                target.zero_()
+        elif self._written or self._zeros:
+            for name, zero in self._zeros.items():
+                if self._parameters[name].grad is None:
+                    self._parameters[name].grad = zero
+            super().descend(learning_rate)
+        self._written = []
+
+    def close(self) -> None:
+        """Give the parameters memory of their own."""
+        super().close()
+        if self._flat is not None:
+            self._flat.close()
+
+    def _delta(self, name: str) -> Tensor:
+        """Where the update of a parameter is written: its gradient, which is zero but where Delta is."""
+        parameter = self._parameters[name]
+        if parameter.grad is None:
+            parameter.grad = torch.zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
+        self._written.append(parameter.grad)
+        return parameter.grad
 
     def _silent(self, sample: IntArray) -> float:
         """A step in which no group fires looks at no record, or at losses alone."""
@@ -100,7 +129,7 @@ class MaskedSigns(Steps):
     def _sign(self, fired: Sequence[int], sample: IntArray) -> float:
         """Lines 9 to 13: signs of the fired groups, and their updates in the place of their gradients."""
         asked = _Asked(self._sums, self._step, self._public_seed, [self._groups[g] for g in fired])
-        inner, loss, gradients = asked.inner(self._records(sample))
+        inner, loss = asked.inner(self._records(sample))
         signs = [self._released_sign(value) for value in inner]
         if self._watch is not None:
             self._watch(
@@ -115,12 +144,10 @@ class MaskedSigns(Steps):
             )
         self._fired.extend((self._step, group) for group in fired)
         self._signs.extend(signs)
-        for own, direction, sign in zip(gradients, asked.directions, signs, strict=True):
+        for group, direction, sign in zip(fired, asked.directions, signs, strict=True):
             if sign:
-                direction.write(sign * self._mechanism.clip_norm, own)
-        for group, own, sign in zip(fired, gradients, signs, strict=True):
-            for name, delta in zip(self._groups[group], own, strict=True):
-                self._parameters[name].grad = delta if sign else None
+                targets = [self._delta(name) for name in self._groups[group]]
+                direction.write(sign * self._mechanism.clip_norm, targets)
         asked.close()
         return self._checked(loss)
 
@@ -134,10 +161,9 @@ class MaskedSigns(Steps):
     def _add_dither(self) -> None:
         """Appendix B: Gaussian noise on fired and silent updates alike."""
         deviation = self._mechanism.dither_standard_deviation
-        for parameter in self._parameters.values():
+        for name, parameter in self._parameters.items():
             noise = torch.empty(parameter.shape, dtype=parameter.dtype, device=self._dither.device)
-            noise.normal_(0.0, deviation, generator=self._dither)
-            parameter.grad = noise if parameter.grad is None else noise.add_(parameter.grad)
+            self._delta(name).add_(noise.normal_(0.0, deviation, generator=self._dither))
 
     def released(self) -> Mapping[str, Any]:
         """The signs; with a dither none, for then only the noisy updates are given away."""
@@ -163,7 +189,7 @@ class MaskedSigns(Steps):
                 sampling_probability=self._plan.sampling_probability,
             ),
             "fired": float(len(self._fired)),
-            "silent_steps": float(self._silent_steps),
+            "silent_steps": float(self._plan.steps - len(self._due)),
         }
 
 
@@ -175,7 +201,8 @@ class _Asked:
     ) -> None:
         self._sums = sums
         self._step = step
-        self._groups = groups
+        ends = np.cumsum([0, *(len(names) for names in groups)]).tolist()
+        self._places = [slice(start, stop) for start, stop in pairwise(ends)]
         self._names = [name for names in groups for name in names]
         self._open = True
         self.directions = [
@@ -186,12 +213,12 @@ class _Asked:
         """The model moves on: questions would be answered for another state."""
         self._open = False
 
-    def inner(self, records: Sequence[Record]) -> tuple[list[float], float | None, list[list[Tensor]]]:
-        """Inner products of the records' summed gradient, their mean loss, and the gradient by group."""
+    def inner(self, records: Sequence[Record]) -> tuple[list[float], float | None]:
+        """Inner products of the records' summed gradient, and their mean loss; None without records."""
         flat, loss = self._sums.gradient(records, self._names)
-        gradients = self._by_group(flat)
-        inner = [d.inner(own) for d, own in zip(self.directions, gradients, strict=True)]
-        return inner, loss, gradients
+        return [
+            direction.inner(flat[own]) for direction, own in zip(self.directions, self._places, strict=True)
+        ], loss
 
     def of_sum(self, records: Sequence[Record]) -> FloatArray:
         """See `FiredStep`."""
@@ -201,17 +228,12 @@ class _Asked:
     def of_each(self, records: Sequence[Record]) -> FloatArray:
         """See `FiredStep`."""
         self._require_open()
-        starts = np.cumsum([0, *(len(names) for names in self._groups)]).tolist()
 
-        def along(index: int) -> Callable[[Sequence[Tensor]], Tensor]:
-            own = slice(starts[index], starts[index + 1])
-            return lambda flat: self.directions[index].differentiable_inner(flat[own])
+        def along(direction: Direction, own: slice) -> Callable[[Sequence[Tensor]], Tensor]:
+            return lambda flat: direction.differentiable_inner(flat[own])
 
-        return self._sums.along(records, self._names, [along(i) for i in range(len(self._groups))])
-
-    def _by_group(self, flat: Sequence[Tensor]) -> list[list[Tensor]]:
-        rest = iter(flat)
-        return [[next(rest) for _ in names] for names in self._groups]
+        asked = [along(d, own) for d, own in zip(self.directions, self._places, strict=True)]
+        return self._sums.along(records, self._names, asked)
 
     def _require_open(self) -> None:
         if not self._open:

@@ -26,7 +26,6 @@ from workbench.training.fine_tuning import (
     build_model,
     check_plan,
     learning_rate,
-    make_optimizer,
     quality,
 )
 from workbench.training.samples import step_samples
@@ -138,11 +137,12 @@ class GradientMechanism(ABC):
         # more than the record.
         model.module.eval()
         before = self.qualities(model, plan, "before")
-        run = _Run(plan, model, (make_steps or settled.steps)(plan, model))
+        run = _Run(plan, (make_steps or settled.steps)(plan, model))
         for step in range(plan.steps):
             run.step()
             if progress is not None:
                 progress(step + 1, plan.steps)
+        run.close()
         after = self.qualities(model, plan, "after")
         cost = {"training_seconds": run.seconds, "seconds": time.perf_counter() - started}
         transcript = run.transcript({**before, **after, **settled.settings(), **cost})
@@ -176,9 +176,8 @@ def _require_readable(model: Model, plan: Plan) -> None:
 class _Run:
     """The state of one training run."""
 
-    def __init__(self, plan: Plan, model: Model, steps: Steps) -> None:
+    def __init__(self, plan: Plan, steps: Steps) -> None:
         self._plan, self._steps = plan, steps
-        self._optimizer = make_optimizer(plan, model.module, fused=steps.fused_optimizer)
         self._samples = step_samples(plan, np.random.default_rng(Seeds.of(plan).sampling))
         self._losses: list[float] = []
         self._sizes: list[int] = []
@@ -191,11 +190,12 @@ class _Run:
         rate = learning_rate(self._plan, len(self._sizes))
         self._sizes.append(len(sample))
         self._losses.append(self._steps.update(sample))
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        self._steps.descend(rate)
         self.seconds += time.perf_counter() - started
+
+    def close(self) -> None:
+        """The last step is done."""
+        self._steps.close()
 
     def transcript(self, metrics: Mapping[str, float]) -> Transcript:
         """What was released, and the metrics beside it."""

@@ -19,7 +19,13 @@ from torch import Tensor
 from workbench.errors import InconclusiveError
 from workbench.interfaces import IntArray, Model, Plan, Record, Signals
 from workbench.training.canary import SignalsWithCanary, SignalsWithCanaryRecord
-from workbench.training.fine_tuning import Seeds, averaging_size, torch_generator, trainable
+from workbench.training.fine_tuning import (
+    Seeds,
+    averaging_size,
+    make_optimizer,
+    torch_generator,
+    trainable,
+)
 from workbench.training.samples import sample_signals
 
 if TYPE_CHECKING:
@@ -27,17 +33,15 @@ if TYPE_CHECKING:
 
 
 class Steps(ABC):
-    """One run's updates, in order.
+    """One run's updates, in order: `update`, then `descend`, once a step, and `close` at the end."""
 
-    Attributes:
-        fused_optimizer: Whether the optimizer may treat all tensors in one kernel; see `make_optimizer`.
-    """
-
-    fused_optimizer: bool = False
+    def __init__(self, plan: Plan, model: Model, *, fused: bool = False) -> None:
+        """Make the plan's optimizer; `fused` as in `make_optimizer`."""
+        self._optimizer = make_optimizer(plan, model.module, fused=fused)
 
     @abstractmethod
     def update(self, sample: IntArray) -> float:
-        """Leave what the optimizer is to descend along in the `grad` of the parameters; called once a step.
+        """Leave what the optimizer is to descend along in the `grad` of the parameters.
 
         Args:
             sample: Indices into `plan.records` of the records that take part; empty is legal.
@@ -48,6 +52,17 @@ class Steps(ABC):
         Raises:
             InconclusiveError: training left the finite numbers.
         """
+
+    def descend(self, learning_rate: float) -> None:
+        """Take the optimizer's step along the parameters' `grad`, and forget them."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def close(self) -> None:
+        """The run is over: leave the model to its owner, without gradients."""
+        self._optimizer.zero_grad(set_to_none=True)
 
     def released(self) -> Mapping[str, Any]:
         """Fields of the `Transcript` beyond losses, sizes and metrics."""
@@ -76,6 +91,7 @@ class PrivatisedSums(Steps):
             plan: The plan.
             model: Its model, in evaluation mode; trained in place.
         """
+        super().__init__(plan, model)
         seeds = Seeds.of(plan)
         self._mechanism, self._plan, self._model = mechanism, plan, model
         self._parameters = trainable(model.module)
