@@ -35,6 +35,10 @@ class SeriesChart(Chart):
         """A series' marker, not cut at the edge of the plot area."""
         self._over.append(marker(MARKERS[index], x, y, series_css(index), size))
 
+    def put(self, markup: str) -> None:
+        """Finished markup over everything else, not cut at the edge of the plot area."""
+        self._over.append(markup)
+
     def whisker(self, start: tuple[float, float], end: tuple[float, float], index: int) -> None:
         """A line with a cap at each end, upright or level."""
         (x0, y0), (x1, y1) = start, end

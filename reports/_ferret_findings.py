@@ -1,0 +1,225 @@
+"""FERRET's conclusions, held to a study's results by stated tests over models.
+
+A conclusion is a list of conditions that it says to hold, all of them. It is replicated where every one is
+shown (each by a one-sided test at the level; an intersection needs no correction), not replicated where one
+is shown not to hold (Holm's correction over all of its conditions) without being shown to hold, and else not
+testable at our scale. "At chance" and "matching" are shown by equivalence alone, never by a test that found
+no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.errors import unknown_name
+from workbench.experiments import Status
+from workbench.published import PublishedPaper, QualitativeClaim
+from workbench.reports._ferret_cells import Context
+from workbench.reports._ferret_conditions import MARGIN_AREA, MARGIN_SHARE, Condition
+from workbench.reports._ferret_dither import dither_conditions
+from workbench.reports._ferret_layout import COMPARISON, HEAD_ROOM, MODELS, Setting
+from workbench.reports._ferret_printed import Printed, contradiction
+from workbench.reports._ferret_questions import DITHER_TEST, asked
+from workbench.reports._ferret_samples import UNIT, Measured
+from workbench.reports.statistics import Sample
+from workbench.study_report import Replication, ReplicationFinding
+
+MOST_SHOWN = 8
+"""Conditions of a finding that are printed in full."""
+
+
+class OurRuns:
+    """A study's runs as a source of samples."""
+
+    def __init__(self, measured: Measured) -> None:
+        """Keep the outcomes."""
+        self._measured = measured
+
+    def sample(self, setting: Setting, metric: str, models: Sequence[str] | None) -> Sample | str:
+        """A metric by model, or of one model by seed; the reason where a run is lost.
+
+        A setting with a failed or missing run gives none: the mean of the rest is of other models.
+        """
+        measured = self._measured
+        group = COMPARISON if measured.runs(setting) else HEAD_ROOM
+        if models is None:
+            if not measured.complete(setting, metric, group=group):
+                return _lost(measured, setting, metric, group)
+            found = measured.sample(setting, metric, group=group)
+            return found if found is not None else _lost(measured, setting, metric, group)
+        ours = [name for name, theirs in MODELS.items() if theirs in models]
+        chosen = measured.sample(setting, metric, group=group, models=ours)
+        if chosen is None:
+            return measured.missing(setting, metric, group=group, model=ours[0] if ours else None)
+        seeds = tuple(int(str(cell)) for cell in chosen.cells)
+        return Sample(chosen.values, seeds, "seed")
+
+
+def _lost(measured: Measured, setting: Setting, metric: str, group: str) -> str:
+    runs = measured.runs(setting, group)
+    lost = [one for one in runs if one.status is not Status.DONE]
+    if runs and lost and len(lost) < len(runs):
+        first = next((one.error for one in lost if one.error), "not run yet")
+        return f"{len(lost)} of {len(runs)} runs are lost ({first})"
+    return measured.missing(setting, metric, group=group)
+
+
+def findings(context: Context, paper: PublishedPaper) -> list[ReplicationFinding]:
+    """What our results say of each of the paper's conclusions, in its order.
+
+    Args:
+        context: Of the report.
+        paper: The conclusions and the printed numbers.
+
+    Raises:
+        InputError: a conclusion names an unknown test, or lacks a parameter.
+    """
+    printed, ours = Printed(paper), OurRuns(context.measured)
+    found = []
+    for claim in paper.claims:
+        if claim.test not in WORDS:
+            raise unknown_name(f"test of claim {claim.id!r}:", claim.test, WORDS)
+        if claim.test == DITHER_TEST:
+            conditions, beside = dither_conditions(context, claim), ""
+        else:
+            conditions = asked(claim, ours, context.confidence)
+            beside = _by_the_paper(claim, printed, context.confidence)
+        found.append(_finding(context, claim, conditions, beside, contradiction(claim, printed)))
+    return found
+
+
+def decided(conditions: Sequence[Condition], confidence: float) -> tuple[Replication, str]:
+    """What conditions say together; see the module.
+
+    Args:
+        conditions: All of a conclusion, at least one.
+        confidence: 1 - confidence is the level.
+    """
+    level = 1.0 - confidence
+    total = len(conditions)
+    shown = [not one.why and one.hold_p <= level for one in conditions]
+    broken = [
+        one
+        for one, p_value, holds in zip(
+            conditions, _holm([one.break_p for one in conditions]), shown, strict=True
+        )
+        if not holds and not one.why and p_value <= level
+    ]
+    if broken:
+        return Replication.NOT_REPLICATED, _counted(len(broken), total, "shown not to hold")
+    if all(shown):
+        return Replication.REPLICATED, "every condition is shown" if total > 1 else "it is shown"
+    lost = sum(bool(one.why) for one in conditions)
+    if lost == total:
+        return Replication.NOT_TESTABLE, "nothing of it can be tested"
+    rest = f"; {lost} cannot be tested" if lost else ""
+    if total == 1:
+        return Replication.NOT_TESTABLE, "it is neither shown nor shown not to hold"
+    words = _counted(sum(shown), total, "shown")
+    return Replication.NOT_TESTABLE, f"{words}, and none is shown not to hold{rest}"
+
+
+def _counted(count: int, total: int, what: str) -> str:
+    if total == 1:
+        return f"it is {what}"
+    return f"{count} of {total} conditions {'is' if count == 1 else 'are'} {what}"
+
+
+def _holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values: the k-th smallest of n times n + 1 - k, never below those before it."""
+    adjusted, largest = [1.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = largest
+    return adjusted
+
+
+def _finding(
+    context: Context, claim: QualitativeClaim, conditions: Sequence[Condition], beside: str, against: str
+) -> ReplicationFinding:
+    outcome, why = decided(conditions, context.confidence)
+    order = sorted(conditions, key=lambda one: (bool(one.why), one.break_p, -one.hold_p))
+    chosen = order[:MOST_SHOWN]
+    more = f"; and {len(order) - len(chosen)} more" if len(order) > len(chosen) else ""
+    parts = [
+        f"{why[0].upper()}{why[1:]}",
+        "; ".join(one.describe() for one in chosen) + more,
+        beside,
+    ]
+    single = claim.parameters.get("models")
+    return ReplicationFinding(
+        id=claim.id,
+        place=claim.place,
+        statement=claim.statement,
+        tables=claim.tables,
+        outcome=outcome,
+        test=WORDS[claim.test].format(
+            units="seeds of one model" if single else "seeds" if claim.test == DITHER_TEST else f"{UNIT}s",
+            level=f"{1.0 - context.confidence:.2g}",
+            share=f"{100 * MARGIN_SHARE:g} %",
+            area=f"{MARGIN_AREA:g}",
+            rest=_REST.format(level=f"{1.0 - context.confidence:.2g}", count=len(conditions)),
+        ),
+        figures=". ".join(part for part in parts if part) + ".",
+        paper_contradicts=against,
+    )
+
+
+def _by_the_paper(claim: QualitativeClaim, printed: Printed, confidence: float) -> str:
+    """What the same tests say of the paper's own models."""
+    conditions = asked(claim, printed, confidence)
+    if all(one.why for one in conditions):
+        return "The same test on the paper's own models: not testable, for it trained each once"
+    outcome, why = decided(conditions, confidence)
+    worst = max(conditions, key=lambda one: (one.hold_p, not one.why))
+    return (
+        "The same test on the paper's own models (its Tables 12 to 14, as far as readable) would say: "
+        f"{outcome.value} ({why}; least shown: {worst.describe()})"
+    )
+
+
+_REST = (
+    "Replicated where each of the {count} conditions is shown at level {level}; not replicated where one "
+    "is shown not to hold (Holm over the {count}) and not shown to hold."
+)
+_LOWER = (
+    "One-sided paired t tests over {units} that the first is lower (perplexities and times: by the log of "
+    "the ratio); shown not to hold where any difference that it claims is shown to be below {share} (AUC: "
+    "{area}). {rest}"
+)
+_RATIO = (
+    "Ratio of the means over {units}, as the paper divides them: two one-sided paired t tests of first "
+    "less end times second, that it lies within the claimed ends (an equivalence test) or outside. {rest}"
+)
+WORDS = {
+    "lower": _LOWER,
+    "ordering": _LOWER,
+    "ratio": _RATIO,
+    "between": (
+        "Equivalence: two one-sided t tests over {units} that the mean lies within the claimed ends, or "
+        "outside. {rest}"
+    ),
+    "trade-off": f"First metric: {_RATIO.removesuffix(' {rest}')} Second: {_LOWER}",
+    "trend over epsilon": (
+        "One-sided t tests over {units} of the least-squares change along log epsilon; shown not to hold "
+        "where a change in the claimed direction is shown to be below {share} (AUC: {area}). {rest}"
+    ),
+    "trend over epochs": (
+        "One-sided t tests over {units} of the least-squares change along the log of the epochs; shown not "
+        "to hold where a change in the claimed direction is shown to be below {share} (AUC: {area}). {rest}"
+    ),
+    "not monotone": (
+        "A rise and a fall between epsilons are both shown by one-sided paired t tests over {units} "
+        "(Bonferroni over all pairs); shown not to hold where every neighbouring step rises, or every one "
+        "falls. {rest}"
+    ),
+    "spread": (
+        "Pitman-Morgan test over {units} that the log perplexities have a smaller variance on the first "
+        "side, or a larger one. {rest}"
+    ),
+    DITHER_TEST: (
+        "Paired t tests over {units} of the log of the final loss against no dither (mean over the last "
+        "tenth of the steps): within {share} by two one-sided tests, or lower, or higher. {rest}"
+    ),
+}
+"""The test of each kind of conclusion in words; also the kinds that are known."""
