@@ -316,8 +316,8 @@ def _table(entry: Mapping[str, Any], paper: str) -> PublishedTable:
                         **numbers,
                     )
                 )
-    places = [f"{' | '.join(cell.row)}, {cell.column}" for cell in (*cells, *unreadable)]
-    _require_unique(places, f"{label}: cell")
+    places = [(cell.row, cell.column) for cell in cells] + [(cell.row, cell.column) for cell in unreadable]
+    _require_unique([f"{' | '.join(row)}, {column}" for row, column in places], f"{label}: cell")
     return PublishedTable(
         id=table_id,
         title=_text(entry, "title", label),
