@@ -221,9 +221,10 @@ def released_signs_remark(paper: PublishedPaper) -> str:
     return (
         f"Remark, not a contradiction: epsilon = G T s p* ln 2 fixes the expected number of released signs "
         f"of a whole run at epsilon / (s ln 2), whatever the granularity and the epochs: {counts}. At "
-        f"epsilon {strict} Table 5 prints a mean test perplexity of {after} after 5 epochs, from {before:g} before "
-        f"(Table 4). It matters because all that such a model knows of its data is about {signs:.0f} bits: "
-        f"the rest is a function of public randomness (masks, directions) and of the model before training"
+        f"epsilon {strict} Table 5 prints a mean test perplexity of {after} after 5 epochs, from {before:g} "
+        f"before (Table 4). It matters because all that such a model knows of its data is about {signs:.0f} "
+        f"bits: the rest is a function of public randomness (masks, directions) and of the model before "
+        f"training"
     )
 
 

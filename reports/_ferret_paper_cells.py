@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import count
 
 from workbench.published import PublishedCell, PublishedPaper, PublishedTable, printed_numbers
@@ -107,7 +108,12 @@ def stands_for(cell: PublishedCell, least: float, part: int = 0) -> Interval:
 
 def half_unit(table: PublishedTable) -> float:
     """Half a unit of a table's rounding: of the last digit printed, or of tens where all numbers are tens."""
-    numbers = [number for cell in table.cells for number in printed_numbers(cell.printed)]
+    return _half_unit(tuple(cell.printed for cell in table.cells))
+
+
+@lru_cache(maxsize=64)
+def _half_unit(printed: tuple[str, ...]) -> float:
+    numbers = [number for text in printed for number in printed_numbers(text)]
     decimals = max(number.decimals for number in numbers)
     if decimals > 0 or not any(number.value for number in numbers):
         return float(0.5 * 10.0**-decimals)

@@ -21,7 +21,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -105,10 +105,11 @@ class PublishedTable:
 
     def cell(self, row: tuple[str, ...], column: str) -> PublishedCell | None:
         """The cell at a place, or None."""
-        for cell in self.cells:
-            if cell.row == row and cell.column == column:
-                return cell
-        return None
+        return self._by_place.get((row, column))
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[tuple[str, ...], str], PublishedCell]:
+        return {(cell.row, cell.column): cell for cell in self.cells}
 
     def why_unreadable(self, row: tuple[str, ...], column: str) -> str:
         """Why the cell at a place is not transcribed; empty where it is, or where nothing is printed."""

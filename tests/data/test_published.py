@@ -1,6 +1,6 @@
-"""The printed numbers of DP-Weights: transcribed cell by cell, and what contradicts itself among them.
+"""The printed numbers of DP-Weights and FERRET: transcribed cell by cell, and what contradicts DP-Weights.
 
-Golden cells are read from the paper (Zagardo 2024); the places are named beside them.
+Golden cells are read from the papers (Zagardo 2024 and 2025); the places are named beside them.
 """
 
 from __future__ import annotations
@@ -62,6 +62,36 @@ GOLDEN = [
     ("section-4.2", ("composed epsilon",), "value", "191.94103648752323"),
 ]
 
+FERRET = published("ferret")
+
+FERRET_GOLDEN = [
+    ("table-1", ("QSGD",), "bits per update", "8"),
+    ("table-1", ("FERRET",), "granularity", "group"),
+    ("section-6.2", ("learning rate",), "Non-DP", "1e-4"),
+    ("table-2", ("FERRET-EIGHTH", "5"), "1.0", "0.534 ± 0.038"),
+    ("table-2", ("Non-DP", "1"), "inf", "0.759 ± 0.160"),
+    ("table-3", ("FERRET-2",), "ceiling", "6.93"),
+    ("table-3", ("FERRET-MAX",), "firing probability at epsilon 0.5", "7.2e-4"),
+    ("table-4", ("DeepSeek-1.5B",), "perplexity_non_member", "8.31"),
+    ("table-5", ("DPSGD", "5"), "0.1", "187.72 [4.14, 908.53]"),
+    ("table-5", ("FERRET-2", "1"), "1.0", "89449.92 [3.10, 428515.02]"),
+    ("table-6", ("Non-DP", "5"), "inf", "4440 ± 3930"),
+    ("table-7", ("0.5",), "minutes and seconds", "36:58"),
+    ("table-8", ("FERRET-MAX", "3"), "2.0", "5.59 [2.39, 9.25]"),
+    ("table-9", ("FERRET-2", "3"), "1.0", "0.572 [0.537, 0.630]"),
+    ("table-10", ("Non-DP", "3"), "inf", "0.882 [0.644, 0.982]"),
+    ("table-11", ("FERRET-2", "5"), "2.0", "2620 [490, 5860]"),
+    ("table-12", ("DPSGD", "5", "BLOOM-560M"), "perplexity_non_member, 0.1", "908.53"),
+    ("table-12", ("FERRET-MAX", "5", "DeepSeek-1.5B"), "perplexity_non_member, 0.1", "3.21"),
+    ("table-12", ("FERRET-MAX", "5", "TinyLlama-1.1B"), "roc_auc, 1.0", "0.523"),
+    ("table-12", ("Non-DP", "1", "Mean"), "training_seconds, inf", "908"),
+    ("table-13", ("FERRET-2", "3", "TinyLlama-1.1B"), "advantage, 1.0", "0.211"),
+    ("table-13", ("Non-DP", "3", "BLOOM-560M"), "roc_auc, inf", "0.991"),
+    ("table-14", ("DPSGD", "3", "BLOOM-560M"), "gap, 0.1", "3.33"),
+    ("table-14", ("FERRET-2", "5", "BLOOM-560M"), "perplexity_member, 1.0", "10.51"),
+    ("statements", ("section 6.3", "AUC of FERRET-2"), "value", "[0.541, 0.549]"),
+]
+
 
 def with_cell(table: str, row: tuple[str, ...], column: str, printed: str) -> PublishedPaper:
     """The paper with one cell printed otherwise."""
@@ -84,6 +114,47 @@ def test_golden_cells(table: str, row: tuple[str, ...], column: str, printed: st
     assert cell is not None
     assert cell.printed == printed
     assert cell.table == table
+
+
+@pytest.mark.parametrize(("table", "row", "column", "printed"), FERRET_GOLDEN)
+def test_golden_cells_of_ferret(table: str, row: tuple[str, ...], column: str, printed: str) -> None:
+    cell = FERRET.table(table).cell(row, column)
+    assert cell is not None
+    assert cell.printed == printed
+
+
+def test_every_table_of_ferret_is_whole() -> None:
+    # Four methods at four epsilons and Non-DP without one, each at three numbers of epochs.
+    counts = {table.id: len(table.cells) for table in FERRET.tables}
+    assert [counts[f"table-{number}"] for number in (2, 5, 6, 8, 9, 10, 11)] == [51] * 7
+    # Five models and their mean, by three or four metrics, of those settings; printed and read, or lost.
+    for number, metrics in ((12, 3), (13, 2), (14, 4)):
+        table = FERRET.table(f"table-{number}")
+        assert len(table.cells) + len(table.unreadable) == 51 * 6 * metrics
+        assert all(cell.reason for cell in table.unreadable)
+    assert len(FERRET.tables) == 18 - 1, "tables 1 to 14, settings, figures, statements"
+
+
+def test_an_unreadable_cell_has_a_reason_and_no_number() -> None:
+    # Table 13's line of SmolLM-360M and TinyLlama-1.1B (DPSGD, 1 epoch) keeps one number of two.
+    table, row = FERRET.table("table-13"), ("DPSGD", "1", "TinyLlama-1.1B")
+    assert table.cell(row, "advantage, 0.1") is None
+    assert "two rows" in table.why_unreadable(row, "advantage, 0.1")
+    assert table.why_unreadable(row, "roc_auc, 0.1") == "", "read: Table 12 tells whose it is"
+    assert table.why_unreadable(row, "roc_auc, inf") == "", "nothing is printed there"
+
+
+def test_claims_of_ferret_name_known_things() -> None:
+    assert len(FERRET.claims) == 36
+    methods = {cell.row[0] for name in ("table-2", "table-3") for cell in FERRET.table(name).cells}
+    for claim in FERRET.claims:
+        parameters = claim.parameters
+        named = [*parameters.get("variants", []), *parameters.get("order", [])]
+        named += [method for pair in parameters.get("pairs", []) for method in pair]
+        assert set(named) <= methods
+        assert set(parameters.get("epochs", [])) <= {1, 3, 5}
+        assert set(parameters.get("epsilons", [])) <= {0.1, 0.5, 1.0, 2.0}
+        assert named or claim.test == "dither"
 
 
 def test_every_table_is_whole() -> None:
@@ -188,12 +259,25 @@ def test_a_small_file_parses() -> None:
         ('row_headers = ["model"]', 'row_headers = ["model"]\nseeds = 0', "seeds must be a whole number"),
         ('paper = "p"', "paper = ", "is no TOML"),
         ('columns = ["auc", "said"]', 'columns = ["said", "said"]', "column 'said' is given twice"),
+        ("0.6 ± 0.1", "?losst", "unknown reason of table 't', row b, column auc 'losst'"),
+        ('rows = [["a"', 'reasons = 3\nrows = [["a"', "reasons must map names to texts"),
     ],
 )
 def test_a_damaged_file_is_refused(before: str, after: str, message: str) -> None:
     assert before in TABLE
     with pytest.raises(InputError, match=message.replace("[", r"\[")):
         parse_published(TABLE.replace(before, after, 1))
+
+
+def test_an_unreadable_cell_parses() -> None:
+    marked = TABLE.replace("rows =", 'reasons = { lost = "the line is missing" }\nrows =')
+    (table,) = parse_published(marked.replace("0.6 ± 0.1", "?lost")).tables
+    assert table.cell(("b",), "auc") is None
+    assert table.why_unreadable(("b",), "auc") == "the line is missing"
+    assert [(cell.row, cell.column) for cell in table.unreadable] == [(("b",), "auc")]
+    twice = marked.replace("0.6 ± 0.1", "?lost").replace('["b"', '["a"')
+    with pytest.raises(InputError, match=r"'a, (said|auc)' is given twice"):
+        parse_published(twice)
 
 
 def test_unknown_names_get_a_hint() -> None:
