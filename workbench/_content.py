@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from workbench import registry
+from workbench.errors import InputError
 from workbench.interfaces import JSON, Corpus
 from workbench.store import canonical, plain
 
@@ -50,10 +51,17 @@ def records_digest(name: str, size: int, seed: int, given: Given) -> str:
 
 @lru_cache(maxsize=64)
 def model_fingerprint(name: str, given: Given) -> str:
-    """Hash of a model's files; empty for a model without files."""
+    """Hash of a model's files; empty for a model without files.
+
+    One whose files cannot be read has a hash too: what is planned with it can be counted, and its training
+    says what is wrong.
+    """
     known = registry.entries("model").get(name)
     fingerprint = getattr(known.factory, "fingerprint", None) if known is not None else None
-    return "" if fingerprint is None else str(fingerprint(**given.parameters))
+    try:
+        return "" if fingerprint is None else str(fingerprint(**given.parameters))
+    except InputError as error:
+        return f"cannot be read: {error}"
 
 
 def settled(kind: str, name: str, given: Parameters) -> dict[str, JSON]:

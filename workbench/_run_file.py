@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +17,9 @@ RUN_FILE = "run.json"
 RUN_SCHEMA = 1
 
 
-def write_run(study: Study, out: Path, *, source: str, command: str) -> None:
+def write_run(
+    study: Study, out: Path, *, source: str, command: str, bases: Mapping[str, str] | None = None
+) -> None:
     """Remember what is run in a folder.
 
     Args:
@@ -24,6 +27,7 @@ def write_run(study: Study, out: Path, *, source: str, command: str) -> None:
         out: The folder.
         source: Name or path by which the user called the study; empty for its name.
         command: The command line.
+        bases: Folders that stand in for base models, by their names.
 
     Raises:
         InputError: the folder cannot be written.
@@ -37,6 +41,7 @@ def write_run(study: Study, out: Path, *, source: str, command: str) -> None:
         "source_sha256": study.source_sha256,
         "created": now,
         "command": command,
+        "bases": dict(bases or {}),
         "workbench_version": __version__,
     }
     write_atomically(out / RUN_FILE, json.dumps(form, indent=2) + "\n")
@@ -46,7 +51,8 @@ def read_run(out: Path) -> dict[str, JSON]:
     """What `out/run.json` remembers.
 
     Returns:
-        `study` (name or path), `name`, `profile`, `source_sha256`, `created`, `command`.
+        `study` (name or path), `name`, `profile`, `source_sha256`, `created`, `command`, `bases` (folders
+        that stood in for base models).
 
     Raises:
         InputError: nothing was run there, or the file is damaged.
@@ -62,4 +68,4 @@ def read_run(out: Path) -> dict[str, JSON]:
         if isinstance(error, InputError):
             raise
         raise InputError(f"cannot read {path}: it is damaged; run the study again") from error
-    return dict(found)
+    return {"bases": {}, **found}

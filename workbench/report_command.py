@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench import registry, terminal
+from workbench._run_bases import missing_bases, stand_ins, with_stand_ins
 from workbench.errors import InputError
 from workbench.interfaces import JSON
 from workbench.one_line import one_line
@@ -103,6 +104,14 @@ class ReportOptions:
             metavar="FIELD=VALUE", help="Only these experiments, as in `workbench run`; may be repeated."
         ),
     ] = None
+    base: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FOLDER",
+            help="This folder stood in for a base model, as in `workbench run`; may be repeated.",
+            show_default="what was run",
+        ),
+    ] = None
     confidence: Annotated[float, typer.Option(help="Of intervals and tests, in (0.5, 1).")] = 0.95
     format: Annotated[
         list[Format] | None,
@@ -124,7 +133,7 @@ def report(options: ReportOptions) -> int:
     if not 0.5 < options.confidence < 1.0:
         raise InputError(f"--confidence must be in (0.5, 1), got {options.confidence:g}")
     study, out = _chosen(options)
-    results = _results(study, out, options.study)
+    results = _results(study, out, options)
     made = _made(results, options.confidence)
     formats = list(dict.fromkeys(options.format or list(Format)))
     basis = _Basis(results=results, confidence=options.confidence, source=options.study)
@@ -195,30 +204,40 @@ def _chosen(options: ReportOptions) -> tuple[Study, Path]:
     out = options.out or Path("studies") / study.name
     if out.exists() and not out.is_dir():
         raise InputError(f"--out must be a folder, got the file {str(out)!r}")
-    ran = _ran_profile(out, study.name) if options.profile is None else None
-    if ran is not None and ran != study.profile:
-        study = load_study(options.study, profile=ran)
+    ran = _ran(out, study.name, is_needed=options.profile is None)
+    if options.profile is None and ran.get("profile", study.profile) != study.profile:
+        study = load_study(options.study, profile=str(ran["profile"]))
     try:
-        return select(study, only=options.only or ()), out
+        study = select(study, only=options.only or ())
     except InputError as error:
         raise InputError(f"--only: {error}") from error
+    if options.base:
+        return with_stand_ins(study, stand_ins(options.base)), out
+    used = {one.model for one in study.experiments}
+    folders = {name: str(folder) for name, folder in ran.get("bases", {}).items() if name in used}
+    return with_stand_ins(study, folders), out
 
 
-def _ran_profile(out: Path, name: str) -> str | None:
-    """The profile of the folder's last run; None where no run of this study is remembered there.
+def _ran(out: Path, name: str, *, is_needed: bool) -> dict[str, JSON]:
+    """What is remembered of the folder's last run; empty where no run of this study is.
 
     Raises:
-        InputError: the file that remembers it is damaged.
+        InputError: the file that remembers it is damaged, and nobody says what it would.
     """
     from workbench.study_run import RUN_FILE, read_run
 
     if not (out / RUN_FILE).is_file():
-        return None
-    run = read_run(out)
-    return str(run["profile"]) if run["name"] == name and run["profile"] else None
+        return {}
+    try:
+        run = read_run(out)
+    except InputError:
+        if is_needed:
+            raise
+        return {}
+    return run if run["name"] == name else {}
 
 
-def _results(study: Study, out: Path, given: str) -> StudyResults:
+def _results(study: Study, out: Path, options: ReportOptions) -> StudyResults:
     """What the store holds of the study.
 
     Raises:
@@ -226,9 +245,10 @@ def _results(study: Study, out: Path, given: str) -> StudyResults:
     """
     from workbench.study_run import read_results
 
-    words = ["workbench", "run", given, *(["--profile", study.profile] if study.profile else [])]
+    words = ["workbench", "run", options.study, *(["--profile", study.profile] if study.profile else [])]
     if out != Path("studies") / study.name:
         words += ["--out", str(out)]
+    words += [word for base in options.base or () for word in ("--base", base)]
     go_on = f"run: {shlex.join(words)}"
     where = f"{str(out)!r} holds no result of study {study.name!r}" + (
         f" (profile {study.profile})" if study.profile else ""
@@ -240,6 +260,9 @@ def _results(study: Study, out: Path, given: str) -> StudyResults:
     found = counts(results)
     if not found["done"]:
         failed = f" ({found['failed']} failed)" if found["failed"] else ""
+        lacking = missing_bases(study)
+        if lacking:  # Keys hold what the models' files are, so without them nothing is found.
+            failed += f"; base models that it needs are not built here ({', '.join(lacking)})"
         raise InputError(f"{where}{failed}; {go_on}")
     return results
 

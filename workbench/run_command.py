@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.text import Text
 
 from workbench import terminal
+from workbench._run_bases import build_bases, missing_bases, print_to_build, stand_ins, with_stand_ins
 from workbench._run_plan import Plan, expected_jobs, make_plan, print_cost, print_plan
 from workbench.errors import InputError, WorkbenchError
 from workbench.interfaces import JSON
@@ -76,6 +77,14 @@ class RunCommandOptions:
             "values of one field are alternatives, different fields must all fit.",
         ),
     ] = None
+    base: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FOLDER",
+            help="This local Hugging Face folder stands in for a base model (`workbench models list`) in "
+            "every experiment that starts from it; may be repeated.",
+        ),
+    ] = None
     limit: Annotated[int | None, typer.Option(help="Only the first so many experiments of these.")] = None
     workers: Annotated[
         int | None,
@@ -118,7 +127,8 @@ def run(options: RunCommandOptions) -> int:
 
     Shows first what will run, by group and variant, and what it will cost; then the workers at work. Whatever
     ends a run, what is done is kept, and the same command goes on with the rest. An experiment that raises or
-    diverges is recorded as failed, and the others go on.
+    diverges is recorded as failed, and the others go on. Base models that the study needs and that are not
+    built are built first, once.
 
     Exit code: 0 every chosen experiment is done, 1 some failed, 2 bad input, or the store cannot be written,
     3 the workers or their scheduler are gone, 130 interrupted.
@@ -131,13 +141,19 @@ def run(options: RunCommandOptions) -> int:
         study = select(study, only=options.only or (), limit=options.limit)
     except InputError as error:
         raise InputError(f"--only: {error}") from error
+    study = with_stand_ins(study, stand_ins(options.base or ()))
     out = options.out or Path("studies") / study.name
     _check_places(options, out)
     if not options.dry_run:
         _require_scheduler(options)
+    lacking = missing_bases(study)
+    if not options.dry_run:
+        _build(options, lacking)
     plan = make_plan(study, out, retry_failed=options.retry_failed, may_probe=options.dry_run)
     console = terminal.output_console()
     if not options.quiet:
+        if options.dry_run:
+            print_to_build(console, lacking)
         print_plan(console, study, plan)
         print_cost(console, plan, workers=_worker_count(options), is_detailed=options.dry_run)
     outcome = None
@@ -206,6 +222,7 @@ def _execute(options: RunCommandOptions, study: Study, out: Path, plan: Plan) ->
         retry_failed=options.retry_failed,
         source=options.study,
         command=command_line(options),
+        bases=stand_ins(options.base or ()),
     )
     try:
         with run_display(title, progress, quiet=options.quiet) as display:
@@ -274,6 +291,21 @@ def _listener(progress: RunProgress, display: Display) -> Callable[[RunEvent], N
     return listen
 
 
+def _build(options: RunCommandOptions, names: Sequence[str]) -> None:
+    """Build missing bases on this machine, also for a cluster, whose workers share its cache or fail clearly.
+
+    Raises:
+        InterruptedRunError: the user stopped it.
+    """
+    try:
+        build_bases(names, workers=min(2, os.cpu_count() or 1), quiet=options.quiet)
+    except KeyboardInterrupt:
+        raise InterruptedRunError(
+            "interrupted: what was built of the base models is kept; to go on with the rest: "
+            f"{command_line(options)}"
+        ) from None
+
+
 def _require_scheduler(options: RunCommandOptions) -> None:
     """Refuse a scheduler where nobody answers, before a folder is made."""
     if options.scheduler is None:
@@ -291,7 +323,7 @@ def command_line(options: RunCommandOptions, command: str = "run") -> str:
         options: What was asked for.
         command: `"run"` or `"report"`, which knows fewer options.
     """
-    names: tuple[str, ...] = ("profile", "out", "only")
+    names: tuple[str, ...] = ("profile", "out", "only", "base")
     if command == "run":
         names += ("limit", "workers", "scheduler")
     words = ["workbench", command, options.study]

@@ -78,6 +78,7 @@ class RunOptions:
         retry_failed: Do again what an earlier run recorded as failed.
         source: Name or path by which the user called the study, for `run.json`; empty for its name.
         command: The command line, likewise.
+        bases: Folders that stand in for base models, by their names, likewise.
     """
 
     workers: int = 2
@@ -85,6 +86,7 @@ class RunOptions:
     retry_failed: bool = False
     source: str = ""
     command: str = ""
+    bases: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +143,7 @@ def run_study(
     workers.forget_corpora()
     with closing(Store(out / "store")) as store:
         store.sweep()
-        write_run(study, out, source=options.source, command=options.command)
+        write_run(study, out, source=options.source, command=options.command, bases=options.bases)
         wanted = {jobs.measuring.key: jobs for jobs in map(jobs_of, study.experiments)}
         plan = pending(study, store, retry_failed=options.retry_failed)
         run = _Run(

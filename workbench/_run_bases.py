@@ -1,0 +1,131 @@
+"""The base models of a study: folders that stand in for them, and building those that are missing.
+
+`--base NAME=FOLDER` puts a local Hugging Face folder in the place of a base in every experiment that starts
+from it, so that one study file serves the bench's small bases and somebody's own large models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from workbench import terminal
+from workbench.errors import InputError, unknown_name
+from workbench.run_display import plural
+
+if TYPE_CHECKING:
+    from workbench.bases import BuildProgress, BuildStep
+    from workbench.experiments import Experiment, Study
+
+PATH = "path"
+"""Parameter of a base's model: the folder that stands in for it."""
+
+
+def stand_ins(given: Sequence[str]) -> dict[str, str]:
+    """What `--base NAME=FOLDER` says: the folder of each base, absolute.
+
+    Args:
+        given: The option's values.
+
+    Raises:
+        InputError: no `=`, an unknown base, one given twice, or a folder that is not there.
+    """
+    from workbench import bases
+
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, folder = text.partition("=")
+        if not equals or not name or not folder:
+            raise InputError(f"--base must be NAME=FOLDER, got {text!r}")
+        if name not in bases.names():
+            raise InputError(f"--base: {unknown_name('base', name, bases.names())}")
+        if name in found:
+            raise InputError(f"--base: {name} is given twice")
+        if not Path(folder).is_dir():
+            raise InputError(f"--base: {name} must be a folder that exists, got {folder!r}")
+        found[name] = str(Path(folder).resolve())
+    return found
+
+
+def with_stand_ins(study: Study, folders: Mapping[str, str]) -> Study:
+    """The study with these folders in the place of bases.
+
+    Args:
+        study: The study.
+        folders: A folder by base.
+
+    Raises:
+        InputError: no experiment of the study starts from a base that is given.
+    """
+    used = list(dict.fromkeys(one.model for one in study.experiments))
+    for name in folders:
+        if name not in used:
+            raise InputError(
+                f"--base: no experiment of study {study.name!r} starts from {name!r}; they start from "
+                f"{', '.join(used)}"
+            )
+
+    def changed(one: Experiment) -> Experiment:
+        if one.model not in folders:
+            return one
+        return replace(one, model_parameters={**one.model_parameters, PATH: folders[one.model]})
+
+    return replace(study, experiments=tuple(map(changed, study.experiments)))
+
+
+def missing_bases(study: Study) -> tuple[str, ...]:
+    """The bases that experiments of a study start from and that are not built; stand-ins need no building."""
+    from workbench import bases
+
+    return bases.missing(one.model for one in study.experiments if not one.model_parameters.get(PATH))
+
+
+def build_bases(names: Sequence[str], *, workers: int, quiet: bool) -> None:
+    """Build bases, telling of it on the error stream.
+
+    Args:
+        names: Of bases that are not built.
+        workers: Processes at a time; 0 builds in this one.
+        quiet: Tell of nothing.
+
+    Raises:
+        InputError: a build refuses.
+        InconclusiveError: a building process died.
+    """
+    from workbench import bases
+
+    if not names:
+        return
+    console = terminal.error_console()
+    if not quiet:
+        what = f"{plural(len(names), 'base model')} to build first, once: {', '.join(names)}"
+        console.print(Text(f"{what} (as `workbench models build` does)"), soft_wrap=True)
+    bases.ensure(names, None if quiet else _told(console), workers=workers)
+
+
+def _told(console: Console) -> BuildProgress:
+    """A line for each stage of a build, and for every quarter of its training."""
+    shown: dict[str, tuple[str, int]] = {}
+
+    def tell(step: BuildStep) -> None:
+        quarter = 4 * step.done // step.total if step.total else 0
+        if shown.get(step.name) == (step.stage.value, quarter):
+            return
+        shown[step.name] = (step.stage.value, quarter)
+        share = f", step {step.done} of {step.total}" if step.total else ""
+        loss = f", loss {step.loss:.3f}" if step.loss is not None else ""
+        console.print(Text(f"{step.name}: {step.stage.value}{share}{loss}"), soft_wrap=True)
+
+    return tell
+
+
+def print_to_build(console: Console, names: Sequence[str]) -> None:
+    """Say which base models a run would build before anything else; nothing where there is none."""
+    if names:
+        line = f"{plural(len(names), 'base model')} would be built first, once: {', '.join(names)}"
+        console.print(Text(f"{line} (`workbench models build`); their cost is not counted"), soft_wrap=True)
