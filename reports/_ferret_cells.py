@@ -173,7 +173,7 @@ def scale_notes(context: Context, group: str = COMPARISON) -> list[str]:
 
 def capped_settings(runs: Sequence[Outcome]) -> list[str]:
     """Finished settings whose budget is above the ceiling that they state."""
-    found = {}
+    found: dict[str, float] = {}
     for one in runs:
         ceiling, epsilon = one.metrics.get("ceiling_nats"), one.experiment.epsilon
         if one.status is Status.DONE and ceiling is not None and epsilon is not None and epsilon > ceiling:

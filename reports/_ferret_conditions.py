@@ -208,9 +208,8 @@ def inside(where: str, sample: Sample, between: tuple[float, float], confidence:
         return untestable(where, too_few(values.size, sample.unit), values.size)
     low, high = between
     mean, ends = _interval(values, confidence)
-    shown = (
-        f"mean {number(mean, 4)} [{number(ends[0], 4)}, {number(ends[1], 4)}] (claimed {_ends(low, high)})"
-    )
+    found = f"mean {number(mean, 4)} [{number(ends[0], 4)}, {number(ends[1], 4)}]"
+    shown = f"{found} (claimed {number(low)} to {number(high)})"
     return _inside(where, [values - low], [values - high], shown=shown, unit=sample.unit)
 
 

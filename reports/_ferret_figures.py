@@ -27,6 +27,7 @@ from workbench.reports._ferret_layout import (
     SECONDS,
     TEST,
     TRAIN,
+    WORDS,
     Setting,
     plural_epochs,
 )
@@ -39,11 +40,11 @@ from workbench.reports.statistics import Sample
 from workbench.study_report import Figure, Value
 
 AXES = {
-    AUC: "privacy: attack's AUC",
-    ADVANTAGE: "privacy: attack's advantage",
-    TEST: "utility: test perplexity",
-    TRAIN: "utility: train perplexity",
-    SECONDS: "efficiency: seconds",
+    AUC: "attack's AUC (privacy)",
+    ADVANTAGE: "advantage (privacy)",
+    TEST: "test PPL (utility)",
+    TRAIN: "train PPL (utility)",
+    SECONDS: "seconds (efficiency)",
 }
 """Axes of the radar charts, clockwise; lower is better on each."""
 
@@ -209,7 +210,7 @@ def _lines(context: Context, metric: str, epochs: int) -> Figure | None:
         f"{metric.replace('_', '-')}-epsilon",
         f"{'Test perplexity' if perplexity else 'Membership AUC'} over epsilon, {plural_epochs(epochs)}",
         lines,
-        Scales(x_name="epsilon", y_name=AXES[metric].partition(": ")[2], log_x=True, log_y=perplexity),
+        Scales(x_name="epsilon", y_name=WORDS[metric], log_x=True, log_y=perplexity),
         spread=f"{context.percent} t interval over {UNIT}s",
         note=(
             f"{'Geometric means' if perplexity else 'Means'} over {UNIT}s. The epsilons of {DPSGD} are of "

@@ -18,7 +18,8 @@ from workbench.reports._ferret_cells import Context
 from workbench.reports._ferret_conditions import MARGIN_AREA, MARGIN_SHARE, Condition
 from workbench.reports._ferret_dither import dither_conditions
 from workbench.reports._ferret_layout import COMPARISON, HEAD_ROOM, MODELS, Setting
-from workbench.reports._ferret_printed import Printed, contradiction
+from workbench.reports._ferret_paper_claims import contradictions
+from workbench.reports._ferret_printed import PrintedRuns
 from workbench.reports._ferret_questions import DITHER_TEST, asked
 from workbench.reports._ferret_samples import UNIT, Measured
 from workbench.reports.statistics import Sample
@@ -74,7 +75,7 @@ def findings(context: Context, paper: PublishedPaper) -> list[ReplicationFinding
     Raises:
         InputError: a conclusion names an unknown test, or lacks a parameter.
     """
-    printed, ours = Printed(paper), OurRuns(context.measured)
+    printed, ours = PrintedRuns(paper), OurRuns(context.measured)
     found = []
     for claim in paper.claims:
         if claim.test not in WORDS:
@@ -84,7 +85,7 @@ def findings(context: Context, paper: PublishedPaper) -> list[ReplicationFinding
         else:
             conditions = asked(claim, ours, context.confidence)
             beside = _by_the_paper(claim, printed, context.confidence)
-        found.append(_finding(context, claim, conditions, beside, contradiction(claim, printed)))
+        found.append(_finding(context, claim, conditions, beside, contradictions(paper, claim)))
     return found
 
 
@@ -165,7 +166,7 @@ def _finding(
     )
 
 
-def _by_the_paper(claim: QualitativeClaim, printed: Printed, confidence: float) -> str:
+def _by_the_paper(claim: QualitativeClaim, printed: PrintedRuns, confidence: float) -> str:
     """What the same tests say of the paper's own models."""
     conditions = asked(claim, printed, confidence)
     if all(one.why for one in conditions):

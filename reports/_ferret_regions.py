@@ -38,14 +38,13 @@ def regions_figure(cells: Sequence[TranscriptCell], *, confidence: float) -> Fig
     for place, epsilon in enumerate(epsilons):
         here = [cell for cell in drawn if cell.epsilon == epsilon]
         panels.append(_panel(f"both-regions-{place}", epsilon, here, variants, records))
-    arm = f"{100.0 * confidence:g} % Clopper-Pearson interval of each rate by itself"
     legend = [
         *(
             FigureKey(css="series-6", label=name, shape=f"only {MARKERS[i]}")
             for i, name in enumerate(variants)
         ),
         *(
-            FigureKey(css=series_css(i), label=f"{name} record: {arm}", shape="whisker")
+            FigureKey(css=series_css(i), label=f"{name} record", shape="whisker")
             for i, name in enumerate(records)
         ),
         FigureKey(
@@ -60,7 +59,8 @@ def regions_figure(cells: Sequence[TranscriptCell], *, confidence: float) -> Fig
         title="The transcript game against both readings of the claim",
         caption=(
             "Each point is the rule “member where the log-likelihood ratio is above 0” over independent "
-            f"trainings ({_counts(drawn)} trials a point). Line: TPR = FPR + 2 max_success − 1, where "
+            f"trainings ({_counts(drawn)} trials a point). Crosses: {100.0 * confidence:g} % "
+            "Clopper-Pearson interval of each rate by itself. Line: TPR = FPR + 2 max_success − 1, where "
             "max_success is the highest chance of a right guess that the claimed nats allow at prior 1/2; "
             "a point above it is more than the claim allows on average. At ln 2 = 0.693 nats and more "
             "every point is allowed. Shaded: what (epsilon, delta)-DP with epsilon = the claimed number "

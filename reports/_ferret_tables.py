@@ -162,7 +162,11 @@ def baseline_table(context: Context) -> Table:
     means = []
     for metric in names:
         values = {model: value for model in context.measured.models if (value := found[model, metric])}
-        sample = Sample([one.estimate for one in values.values()], tuple(values), UNIT) if values else None
+        sample = (
+            Sample(np.array([one.estimate for one in values.values()]), tuple(values), UNIT)
+            if values
+            else None
+        )
         mean = None if sample is None else over_models(sample, context.confidence).mean
         ours = (
             None

@@ -22,6 +22,7 @@ from workbench.reports._ferret_more_tables import (
     paid_advantage_table,
     ratio_table,
 )
+from workbench.reports._ferret_paper import inconsistencies, remarks
 from workbench.reports._ferret_samples import Measured
 from workbench.reports._ferret_tables import paper_tables
 from workbench.reports._ferret_views import judged_cells, view_tables
@@ -59,7 +60,7 @@ def ferret(
         tables=(*view_tables(context, cells), *_tables(context)),
         figures=tuple(figures(context, cells)),
         findings=tuple(findings(context, published)) if published else (),
-        inconsistencies=(),
+        inconsistencies=tuple(inconsistencies(published)) if published else (),
         notes=tuple(notes(context, results)),
     )
 
@@ -95,6 +96,7 @@ def notes(context: Context, results: StudyResults) -> list[str]:
             f"{1.0 - context.confidence:.2g}: the chance of a false outcome is bounded for each, not for "
             "all together."
         )
+        lines += remarks(context.paper)
     if failed:
         lines.append(
             f"{len(failed)} of {len(results.outcomes)} runs failed, the first: {failed[0].experiment.name}: "

@@ -7,8 +7,8 @@ times a little noise. `World` says which levels hold.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,37 @@ EPOCHS = (1, 3, 5)
 GROUPS = {"FERRET-MAX": 60, "FERRET-HALF": 30, "FERRET-QUARTER": 15, "FERRET-EIGHTH": 8, "FERRET-2": 2}
 
 
+Effect = Callable[[str, int, float | None, float], float]
+"""Of method, epochs, epsilon (None without one) and the model's size effect."""
+
+
+def overfitting(variant: str, epochs: int, epsilon: float | None, size: float) -> float:
+    """Non-private training's log perplexity rises with the epochs."""
+    return 0.5 * math.log(epochs) if epsilon is None else 0.0
+
+
+def leaking(variant: str, epochs: int, epsilon: float | None, size: float) -> float:
+    """Non-private training's AUC rises with the epochs."""
+    return 0.03 * math.log(epochs) if epsilon is None else 0.0
+
+
+def slower(variant: str, epochs: int, epsilon: float | None, size: float) -> float:
+    """FERRET's log time rises with the budget."""
+    return 0.0 if epsilon is None or variant == "DPSGD" else 0.03 * math.log(epsilon / 0.1)
+
+
+def nothing(variant: str, epochs: int, epsilon: float | None, size: float) -> float:
+    """No effect."""
+    return 0.0
+
+
 @dataclass(frozen=True)
 class World:
     """The truth.
 
     Attributes:
-        perplexity, auc, seconds: Level by method; a pair is the values at the least and the largest epsilon.
+        perplexity, auc, seconds: Level by method.
+        perplexity_effect, auc_effect, seconds_effect: Added to the level (log of perplexities and seconds).
         noise: Relative SD of a perplexity or time; a tenth of it, absolute, of an AUC.
         leak: Share of member trials whose transcript is impossible without the canary, by canary.
         dither: Factor of the final loss by sigma.
@@ -68,6 +93,9 @@ class World:
             "FERRET-QUARTER": 2.2,
         }
     )
+    perplexity_effect: Effect = overfitting
+    auc_effect: Effect = leaking
+    seconds_effect: Effect = slower
     noise: float = 0.01
     leak: Mapping[str, float] = field(
         default_factory=lambda: {"opposed": 0.8, "outlier": 0.4, "average": 0.02}
@@ -171,17 +199,12 @@ def _trained(
     world: World, experiment: Experiment, size: float, rng: np.random.Generator, records: int
 ) -> Outcome:
     variant, epsilon, epochs = experiment.variant, experiment.epsilon, experiment.epochs
-    private = epsilon is not None
-    # Non-private training overfits with the epochs; a looser budget takes more time; 2 groups need epochs.
-    over = 0.0 if private else 0.5 * math.log(epochs)
-    perplexity = world.perplexity[variant] * size * math.exp(over + rng.normal(0.0, world.noise))
-    auc = (
-        world.auc[variant]
-        + (0.0 if private else 0.03 * math.log(epochs))
-        + rng.normal(0.0, 0.1 * world.noise)
-    )
-    slow = math.log(epsilon / 0.1) * 0.03 if private and variant != "DPSGD" else 0.0
-    seconds = world.seconds[variant] * epochs * size * math.exp(slow + rng.normal(0.0, world.noise))
+    place = (variant, epochs, epsilon, size)
+    drift = world.perplexity_effect(*place) + rng.normal(0.0, world.noise)
+    perplexity = world.perplexity[variant] * size * math.exp(drift)
+    auc = world.auc[variant] + world.auc_effect(*place) + rng.normal(0.0, 0.1 * world.noise)
+    slow = world.seconds_effect(*place) + rng.normal(0.0, world.noise)
+    seconds = world.seconds[variant] * epochs * size * math.exp(slow)
     metrics = {
         "perplexity_non_member": perplexity,
         "perplexity_member": perplexity * 0.98,
@@ -247,8 +270,6 @@ def _transcripts(world: World, rng: np.random.Generator, trials: int) -> list[Ou
 
 
 def _with(experiment: Experiment, **fields: Any) -> Experiment:
-    from dataclasses import replace
-
     return replace(experiment, **fields)
 
 
