@@ -20,6 +20,9 @@ the year 2023. Only their proportions are used, and only where records leave the
 TRUST_IN_SHAPE = 0.02
 """Weight of the shape's proportions against the relative error of one record."""
 
+FIRED_STEP = 15.0
+"""What a step of a transcript game costs in which a group fires, in steps in which none does."""
+
 ROUNDS = 8
 """Of reweighting, which turns least squares into least absolute deviations."""
 
@@ -72,21 +75,26 @@ def terms(kind: JobKind, experiment: Mapping[str, Any], subjects: int) -> tuple[
     Args:
         kind: Of the job.
         experiment: Plain form of an experiment that wants it.
-        subjects: For a measuring: the target and its shadows, >= 1.
+        subjects: For a measuring: the target and its shadows; 0 for a game that trains by itself.
 
     Returns:
-        For a training 1, N, E N and T; for a measuring 1 and the records read.
+        For a training 1, N, E N and T; for a measuring 1 and the records read, or the steps of a game's
+        trial, those in which a group is expected to fire counting `FIRED_STEP` times.
     """
     members = experiment["members"]
-    if kind is JobKind.MEASURING:
+    if kind is JobKind.MEASURING and subjects:
         return (1.0, 2.0 * members * subjects)
     steps = experiment["epochs"] * math.ceil(members / experiment["batch_size"])
+    if kind is JobKind.MEASURING:
+        shares = steps * experiment["batch_size"] / members * math.log(2.0)
+        fired = -math.expm1(-float(experiment["epsilon"] or 0.0) / shares)
+        return (1.0, steps * (1.0 + FIRED_STEP * fired))
     return (1.0, float(members), float(experiment["epochs"] * members), float(steps))
 
 
 def terms_of(job: StudyJob) -> tuple[float, ...]:
     """The terms of a job; see `terms`."""
-    return terms(job.kind, plain(job.experiment), max(1, len(job.needs)))
+    return terms(job.kind, plain(job.experiment), len(job.needs))
 
 
 def fitted(kind: JobKind, samples: Sequence[Sample]) -> FloatArray:

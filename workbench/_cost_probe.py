@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench._cost_model import Sample, Samples, fitted, kind_of
+from workbench._cost_model import Sample, Samples, fitted, kind_of, terms_of
 from workbench.errors import InputError
 from workbench.one_line import error_line
 from workbench.store import canonical, plain
-from workbench.study_jobs import JobKind, StudyJob, Training, jobs_of
+from workbench.study_jobs import JobKind, Measuring, StudyJob, Training, jobs_of
 
 SIZES = ((16, 4, 2), (16, 4, 10), (64, 32, 2), (64, 4, 2))
 """Members, batch size and steps of what is tried, in this order: few enough to be quick, different enough to
@@ -22,6 +22,9 @@ tell the terms apart."""
 
 MEASURED_SIZES = (SIZES[0], SIZES[-1])
 """Those at which measurings are tried: the number of members alone decides what they take."""
+
+GAME_TRIALS = 20
+"""Trials of a game that are tried, once to warm up and once in earnest."""
 
 
 class Probe:
@@ -52,7 +55,7 @@ class Probe:
             self._warm_up(Path(scratch))
             for number in range(len(SIZES)):
                 for kind, job in self._jobs.items():
-                    sizes = SIZES if job.kind is JobKind.TRAINING else MEASURED_SIZES
+                    sizes = _sizes(job)
                     if number < len(sizes) and kind not in self._refused:
                         self._try(kind, job, sizes[number], Path(scratch), ends)
         return self._tried, self._refused
@@ -92,6 +95,8 @@ class Probe:
         refusal = jobs_of(job.experiment).refusal
         if refusal is not None:
             raise InputError(refusal.message)
+        if not payload.trainings:
+            return _game_seconds(payload, scratch)
         small = [_small(training, size) for training in payload.trainings]
         name = canonical(plain(small[0]))
         if name not in self._trained:
@@ -117,11 +122,33 @@ class Probe:
         return seconds
 
 
+def _sizes(job: StudyJob) -> tuple[tuple[int, int, int], ...]:
+    """What is tried of a job; a game has its own size, and is tried once."""
+    if job.kind is JobKind.TRAINING:
+        return SIZES
+    return MEASURED_SIZES if job.needs else SIZES[:1]
+
+
+def _game_seconds(payload: Measuring, scratch: Path) -> float:
+    """Core seconds of a game that trains by itself, from a few of its trials at its own size."""
+    from workbench import _study_work, workers
+
+    trials = workers.create_attack(payload.setup, payload.attack).trials  # type: ignore[attr-defined]
+    parameters = {**payload.setup.attack_parameters[payload.attack], "trials": GAME_TRIALS}
+    setup = replace(payload.setup, attack_parameters={payload.attack: parameters})
+    few = replace(payload, setup=setup, content="")
+    _study_work.measure(few, {}, _new_folder(scratch), _unheard)
+    seconds = _process_seconds(lambda: _study_work.measure(few, {}, _new_folder(scratch), _unheard))
+    return seconds * float(trials) / GAME_TRIALS
+
+
 def _terms(job: StudyJob, size: tuple[int, int, int]) -> tuple[float, ...]:
-    """As `workbench._cost_model.terms`, of a size that is no experiment's."""
+    """As `workbench._cost_model.terms`, of a size that is no experiment's; a game has its own."""
     members, batch_size, steps = size
+    if job.kind is JobKind.MEASURING and not job.needs:
+        return terms_of(job)
     if job.kind is JobKind.MEASURING:
-        return (1.0, 2.0 * members * max(1, len(job.needs)))
+        return (1.0, 2.0 * members * len(job.needs))
     return (1.0, float(members), float(steps * batch_size), float(steps))
 
 

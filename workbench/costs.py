@@ -5,6 +5,7 @@ for a measuring the attack. Within a kind the seconds of a job are taken to be
 
     training:   a + b N + c E N + d T        (N members, E epochs, T steps)
     measuring:  a + b n                      (n records read, by the target and by every shadow)
+    game:       a + b t                      (t steps of a trial, weighted; a game trains by itself)
 
 with coefficients >= 0, fitted to relative errors by least absolute deviations. Where records are too few to
 tell the coefficients apart, their proportions are those of one model on one machine, and the records decide
@@ -152,7 +153,7 @@ def _sample(record: Mapping[str, Any]) -> tuple[str, Sample] | None:
             return None
         kind = JobKind(str(record["job"]["kind"]).removeprefix("study "))
         experiment = record["experiment"]
-        own = terms(kind, experiment, max(1, len(record["job"].get("trainings", ()))))
+        own = terms(kind, experiment, len(record["job"].get("trainings", ())))
         seconds = float(record["cost"]["seconds"])
         is_cost = 0 < seconds < math.inf
         return (kind_text(kind, experiment), Sample(terms=own, seconds=seconds)) if is_cost else None

@@ -11,6 +11,7 @@ import pytest
 
 from workbench import workers
 from workbench.backends import Stepped
+from workbench.costs import estimate, probe
 from workbench.errors import InputError
 from workbench.estimation.low_fpr import low_fpr_details
 from workbench.experiments import Experiment, Status, Study
@@ -112,6 +113,10 @@ def test_a_game_is_run_and_read_back(tmp_path: Path) -> None:
     assert (TRIALS, TRIALS) in told
     store = Store(tmp_path / "store")
     assert pending(asked, store).measurings == ()
+    more = study(*(experiment(epsilon=epsilon) for epsilon in (0.5, 0.125, 0.1)))
+    cost = estimate(more, store, pending(more, store))
+    assert (cost.unknown, cost.measured_from) == ((), 2)
+    assert 0 < cost.core_seconds < 60
     first, second = read_results(asked, store).outcomes
     assert first.status is second.status is Status.DONE
     assert len(first.scores) == len(first.included) == TRIALS
@@ -132,6 +137,16 @@ def test_a_game_is_run_and_read_back(tmp_path: Path) -> None:
         played, scores = workers.transcripts(setup, "sign_transcript", plan)
     assert scores.values.tolist() == list(first.scores)
     assert played.included.tolist() == list(first.included)
+
+
+def test_what_a_game_will_cost_is_tried(tmp_path: Path) -> None:
+    """Twenty times the trials, twenty times the cost: within a factor of four, on a busy machine."""
+    seconds = []
+    for trials in (TRIALS, 20 * TRIALS):
+        found = probe(study(experiment(attack_parameters={"trials": trials, "others": "copies"})))
+        assert (found.unknown, found.is_probed) == ((), True)
+        seconds.append(found.core_seconds)
+    assert 20 / 4 < seconds[1] / seconds[0] < 20 * 4
 
 
 def test_what_cannot_be_played_is_recorded(tmp_path: Path) -> None:
