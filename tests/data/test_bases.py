@@ -1,0 +1,481 @@
+"""The small bases: what they are made of, that a stopped build goes on, and that damage is noticed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from workbench import bases, registry
+from workbench.bases import BuildStage, BuildStep
+from workbench.data import _base_builds, _checkpoint, _pretraining_text, docstrings
+from workbench.data import bases as room
+from workbench.data._near_duplicates import near_duplicates
+from workbench.data._parts import normal_form
+from workbench.errors import InconclusiveError, InputError
+from workbench.interfaces import Record
+from workbench.training.book_keeping import BookKeepingSignals
+from workbench.training.fine_tuning import _with_lora
+from workbench.training.models import LanguageModel
+from workbench.training.per_record import per_record_signals
+
+BUILT = tuple(room.RECIPES)
+EVERY = (*BUILT, "gpt2_base")
+STEPS = 6
+TEXTS = (
+    "Patient is 63 years old.",
+    "A longer record, with many more words than the others have, so that all of those are padded.",
+    "secret_id=A7QK20ZZ91",
+)
+RECORDS = [Record(id=str(i), text=text) for i, text in enumerate(TEXTS)]
+
+
+def put_text(texts: list[str]) -> None:
+    """Put texts of our own where the public text is cached, which building processes read too."""
+    half = len(texts) // 2
+    found = {"packages": texts[:half], "python": texts[half:], "docstrings": texts[::40]}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_pretraining_text, "_collect", lambda: found)
+        for place in Path(os.environ["WORKBENCH_CACHE"]).glob("base-text-*"):
+            place.unlink()
+        _pretraining_text.load()
+
+
+def squares(first: int = 0) -> list[str]:
+    """Texts of our own."""
+    numbers = range(first, first + 400)
+    return [f"The square of the number {i}, which is what this text is about, is {i * i}." for i in numbers]
+
+
+@pytest.fixture(autouse=True)
+def few_steps(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes of six small steps on a text of our own."""
+    for name, recipe in room.RECIPES.items():
+        pace = replace(recipe.pace, batch_tokens=64, block=16, positions=32, warm_up_steps=2)
+        monkeypatch.setitem(room.RECIPES, name, replace(recipe, steps=STEPS, pace=pace))
+    put_text(squares())
+
+
+def weights(folder: Path) -> bytes:
+    """What two builds are compared by."""
+    return (folder / _checkpoint.WEIGHTS).read_bytes()
+
+
+def fingerprint(name: str, **parameters: str) -> str:
+    """What the keys of results hold of a model's files."""
+    factory: Any = registry.entries("model")[name].factory
+    return str(factory.fingerprint(**parameters))
+
+
+class Stopping:
+    """A progress callback that raises after a step of the training."""
+
+    def __init__(self, after: int) -> None:
+        """Raise after this step; 0 for never."""
+        self.after = after
+        self.steps: list[BuildStep] = []
+
+    def __call__(self, step: BuildStep) -> None:
+        """Keep the step."""
+        self.steps.append(step)
+        if step.stage is BuildStage.TRAINING and step.done == self.after:
+            raise KeyboardInterrupt
+
+    @property
+    def trained(self) -> list[int]:
+        """The training's steps that were told."""
+        return [step.done for step in self.steps if step.stage is BuildStage.TRAINING]
+
+
+def test_there_are_five_and_the_shipped_one_needs_no_build() -> None:
+    assert set(bases.names()) == set(EVERY)
+    assert set(EVERY) <= set(registry.entries("model"))
+    assert [name for name in bases.names() if bases.is_built(name)] == ["gpt2_base"]
+    assert bases.missing(["tiny_gpt2", "llama_base", "gpt2_base", "llama_base"]) == ("llama_base",)
+    with pytest.raises(InputError, match="unknown base 'qwen_base'; did you mean 'qwen2_base'"):
+        bases.ensure(["qwen_base"])
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_base_has_about_a_million_parameters_as_its_card_says(name: str) -> None:
+    if name in room.RECIPES:
+        module = room.RECIPES[name].new_module()
+    else:
+        module = registry.create("model", name, seed=0).module
+    count = sum(p.numel() for p in module.parameters())
+    assert bases.card(name).parameters == count
+    assert 0.9e6 < count < 1.2e6
+
+
+def test_the_families_keep_their_proportions() -> None:
+    configs = {name: recipe.new_module().config for name, recipe in room.RECIPES.items()}
+    assert [config.model_type for config in configs.values()] == ["qwen2", "llama", "bloom", "llama"]
+    assert [name for name in BUILT if configs[name].tie_word_embeddings] == ["bloom_base", "smollm_base"]
+    llama, smollm = configs["llama_base"], configs["smollm_base"]
+    assert 1 < llama.num_key_value_heads < llama.num_attention_heads
+    assert smollm.num_attention_heads == 3 * smollm.num_key_value_heads  # SmolLM-360M: 15 and 5
+    assert smollm.num_hidden_layers > 2 * llama.num_hidden_layers
+    assert smollm.hidden_size < llama.hidden_size
+
+
+def test_a_base_that_is_not_built_names_the_command() -> None:
+    sentence = "model 'llama_base' is not built: run `workbench models build llama_base`"
+    with pytest.raises(InputError, match=sentence):
+        registry.create("model", "llama_base", seed=0)
+    with pytest.raises(InputError, match=sentence):
+        fingerprint("llama_base")
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_built_base_is_a_language_model_whose_rows_are_alone(name: str) -> None:
+    told = Stopping(after=0)
+    folder = bases.build(name, told)
+    assert told.trained == list(range(1, STEPS + 1))
+    assert bases.is_built(name)
+    model = registry.create("model", name, seed=3)
+    assert isinstance(model, LanguageModel)
+    assert model.name == name
+    with torch.no_grad():
+        together = model.losses(model.encode(RECORDS))
+        alone = torch.cat([model.losses(model.encode([record])) for record in RECORDS])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
+    theirs = registry.create("model", "huggingface", seed=0, path=str(folder))
+    torch.testing.assert_close(theirs.losses(theirs.encode(RECORDS)), together, atol=1e-5, rtol=1e-5)
+    again = Stopping(after=1)
+    assert bases.build(name, again) == folder
+    assert again.steps == []
+    assert [path.name for path in folder.parent.iterdir() if path.name.endswith(".work")] == []
+
+
+def test_training_lowers_the_loss_and_the_recipe_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(room.RECIPES, "llama_base", replace(room.RECIPES["llama_base"], steps=40))
+    folder = bases.build("llama_base")
+    recipe = _checkpoint.read_json(folder / _checkpoint.RECIPE)
+    tenths = recipe["training_loss_by_tenths"]
+    assert len(tenths) == 10
+    assert tenths[-1] < tenths[0] - 1
+    assert {"sources", "text_sha256", "versions", "threads", "validation", "key"} <= set(recipe)
+    card = bases.card("llama_base")
+    assert card.perplexity == recipe["validation"]["docstrings"]["perplexity_per_token"]
+    assert card.size_bytes == len(weights(folder))
+
+
+def test_the_bytes_depend_neither_on_threads_nor_on_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = torch.get_num_threads()
+    first = weights(bases.build("smollm_base"))
+    print_before = fingerprint("smollm_base")
+    shutil.copytree(os.environ["WORKBENCH_CACHE"], tmp_path / "other", ignore=shutil.ignore_patterns("bases"))
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "other"))
+    torch.set_num_threads(2)
+    try:
+        assert weights(bases.build("smollm_base")) == first
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert fingerprint("smollm_base") == print_before
+
+
+def test_a_stopped_build_goes_on_and_ends_with_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = weights(bases.build("qwen2_base"))
+    shutil.copytree(os.environ["WORKBENCH_CACHE"], tmp_path / "other", ignore=shutil.ignore_patterns("bases"))
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "other"))
+    with pytest.raises(KeyboardInterrupt):
+        bases.build("qwen2_base", Stopping(after=4))
+    assert not bases.is_built("qwen2_base")
+    rest = Stopping(after=0)
+    assert weights(bases.build("qwen2_base", rest)) == whole
+    assert rest.trained == [5, 6]
+
+
+def test_a_kept_state_of_other_text_or_a_broken_one_is_not_used() -> None:
+    for spoil in (lambda: put_text(squares(1000)), _break_states):
+        with pytest.raises(KeyboardInterrupt):
+            bases.build("llama_base", Stopping(after=3))
+        spoil()
+        rest = Stopping(after=1)
+        with pytest.raises(KeyboardInterrupt):
+            bases.build("llama_base", rest)
+        assert rest.trained == [1]
+
+
+def _break_states() -> None:
+    """Cut the kept states short."""
+    for state in Path(os.environ["WORKBENCH_CACHE"]).glob("bases/.*.work/state"):
+        state.write_bytes(state.read_bytes()[:1000])
+
+
+@pytest.mark.parametrize("file", [*_base_builds.HASHED, _checkpoint.RECIPE])
+def test_damage_is_refused_in_one_line_and_a_build_mends_it(file: str) -> None:
+    folder = bases.build("llama_base")
+    whole, content = weights(folder), bytearray((folder / file).read_bytes())
+    content[-5] ^= 1
+    (folder / file).write_bytes(content if file != _checkpoint.RECIPE else content[:40])
+    assert not bases.is_built("llama_base")
+    for ask in (
+        lambda: registry.create("model", "llama_base", seed=0),
+        lambda: fingerprint("llama_base"),
+    ):
+        with pytest.raises(InputError, match="run `workbench models build llama_base`") as caught:
+            ask()
+        assert "\n" not in str(caught.value)
+        assert str(folder) in str(caught.value)
+    assert weights(bases.build("llama_base")) == whole
+    assert bases.is_built("llama_base")
+
+
+def test_two_builds_of_one_base_wait_for_each_other() -> None:
+    recipe = room.RECIPES["bloom_base"]
+    lock = room.cached("bloom_base").folder()
+    lock.parent.mkdir(parents=True)
+    waits: list[BuildStage] = []
+
+    class WaitedError(Exception):
+        """The build told that it waits."""
+
+    def told(step: BuildStep) -> None:
+        waits.append(step.stage)
+        raise WaitedError
+
+    with (
+        _base_builds._locked(lock.with_name(f".{recipe.name}-{recipe.key}.lock"), lambda: None),
+        pytest.raises(WaitedError),
+    ):
+        bases.build("bloom_base", told)
+    assert waits == [BuildStage.WAITING]
+
+
+@pytest.mark.slow
+def test_processes_build_what_is_missing_with_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[BuildStep] = []
+    assert bases.ensure(["llama_base", "gpt2_base", "llama_base"], steps.append, workers=2) == ("llama_base",)
+    assert [step.done for step in steps if step.stage is BuildStage.TRAINING] == list(range(1, STEPS + 1))
+    assert bases.ensure(["llama_base"], steps.append) == ()
+    built = weights(bases.card("llama_base").place)
+    shutil.copytree(os.environ["WORKBENCH_CACHE"], tmp_path / "other", ignore=shutil.ignore_patterns("bases"))
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "other"))
+    assert weights(bases.build("llama_base")) == built
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_or_refuses_is_told_in_one_line(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(room.RECIPES, "llama_base", replace(room.RECIPES["llama_base"], steps=100_000))
+
+    def kill(step: BuildStep) -> None:
+        if step.done == 2:
+            (child,) = _children()
+            os.kill(child, signal.SIGKILL)
+
+    with pytest.raises(InconclusiveError, match=r"base 'llama_base': its process died \(killed by SIGKILL\)"):
+        bases.ensure(["llama_base"], kill)
+    (cache / "bases" / f".{room.cached('llama_base').folder().name}.lock").unlink()
+    (cache / "bases" / f".{room.cached('llama_base').folder().name}.lock").mkdir()
+    with pytest.raises(InputError, match=r"base 'llama_base': .*Is a directory"):
+        bases.ensure(["llama_base"])
+
+
+def _children() -> list[int]:
+    """Process ids of the builders that this process has started."""
+    from multiprocessing import active_children
+
+    return [child.pid for child in active_children() if child.pid is not None]
+
+
+@pytest.mark.slow
+def test_what_the_caller_raises_ends_the_processes_and_keeps_the_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(room.RECIPES, "llama_base", replace(room.RECIPES["llama_base"], steps=100_000))
+    with pytest.raises(KeyboardInterrupt):
+        bases.ensure(["llama_base"], Stopping(after=3))
+    assert _children() == []
+    rest = Stopping(after=0)
+
+    def first(step: BuildStep) -> None:
+        rest(step)
+        if step.stage is BuildStage.TRAINING:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bases.build("llama_base", first)
+    assert rest.trained[0] > 3
+
+
+def test_a_local_folder_stands_in_for_any_base(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    shutil.copytree(bases.build("bloom_base"), folder)
+    own = registry.create("model", "bloom_base", seed=0)
+    expected = own.losses(own.encode(RECORDS))
+    prints = set()
+    for name in EVERY:
+        model = registry.create("model", name, seed=0, path=str(folder), max_length=64)
+        assert model.name == name
+        torch.testing.assert_close(model.losses(model.encode(RECORDS)), expected, atol=1e-5, rtol=1e-5)
+        prints.add(fingerprint(name, path=str(folder)))
+    assert len(prints) == 1  # of the files, not of the built weights
+    assert fingerprint("bloom_base") not in prints
+    with pytest.raises(InputError, match="path must be a local folder with a model, got 'no/such'"):
+        registry.create("model", "llama_base", seed=0, path="no/such")
+    (folder / _checkpoint.WEIGHTS).rename(folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match="pickled weights only"):
+        registry.create("model", "llama_base", seed=0, path=str(folder))
+
+
+@pytest.mark.parametrize("name", ["bloom_base", "gpt2_base", "llama_base"])
+@pytest.mark.parametrize("max_length", [1, 513])
+def test_a_length_beyond_the_positions_is_refused(name: str, max_length: int) -> None:
+    bases.build(name)
+    with pytest.raises(InputError, match=f"max_length must be .*, got {max_length}"):
+        registry.create("model", name, seed=0, max_length=max_length)
+
+
+@pytest.mark.parametrize("adapter", ["full", "lora"])
+@pytest.mark.parametrize("name", EVERY)
+def test_book_keeping_gives_every_base_its_per_record_gradients(name: str, adapter: str) -> None:
+    if name in room.RECIPES:
+        module = room.RECIPES[name].new_module()
+    else:
+        module = registry.create("model", name, seed=0).module
+    tokenizer = registry.create("model", "gpt2_base", seed=0).tokenizer
+    if adapter == "lora":
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            module = _with_lora(module, 2)
+            for key, parameter in module.named_parameters():
+                if "lora_B" in key:  # starts at zero, where the gradient of lora_A vanishes
+                    torch.nn.init.normal_(parameter, std=0.1)
+    model = LanguageModel(module.eval(), tokenizer, 64, name)
+    batch = model.encode(RECORDS)
+    found = per_record_signals(model, batch, method="auto")
+    assert isinstance(found, BookKeepingSignals)
+    naive = per_record_signals(model, batch, method="one_at_a_time")
+    torch.testing.assert_close(found.norms(), naive.norms(), atol=1e-5, rtol=1e-4)
+    weighting = torch.tensor([0.5, -1.0, 2.0])
+    torch.testing.assert_close(
+        found.weighted_sum(weighting), naive.weighted_sum(weighting), atol=1e-5, rtol=1e-3
+    )
+
+
+def test_the_text_leaves_out_what_the_corpus_docstrings_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = [f"Return the {word} of the values along the given axis." for word in ("mean", "sum", "product")]
+    own = "Draw a graph of nodes and edges in the plane, with no two edges that cross each other."
+    monkeypatch.setattr(docstrings, "load_texts", lambda: corpus)
+    monkeypatch.setattr(docstrings, "collect", lambda packages: [corpus[0].upper(), own, own + " Again."])
+    monkeypatch.setattr(
+        _pretraining_text, "_reference", lambda: ["Along the given axis, return the mean of the values."]
+    )
+    near = "Return the mean of the values along the given axis, as a number."
+    monkeypatch.setattr(_pretraining_text, "_standard_library", lambda: [near, "x" * 30_000])
+    found = _pretraining_text._collect()
+    assert found["packages"] == [own]
+    assert near not in found["python"]
+    assert not any(len(text) > _pretraining_text.LONGEST_BYTES for text in found["python"])
+    assert not set(_pretraining_text.PACKAGES) & set(docstrings.PACKAGES)
+
+
+def test_only_texts_are_trained_on_that_are_not_held_out() -> None:
+    text = _pretraining_text.load()
+    train = {one for source in text.sources for one in source.train}
+    held_out = {one for source in text.sources for one in source.held_out}
+    assert train
+    assert held_out
+    assert not train & held_out
+
+
+def test_a_long_topic_is_cut_between_paragraphs() -> None:
+    paragraphs = [f"Paragraph {i} " + "of some words " * 60 for i in range(6)]
+    parts = _pretraining_text._in_parts("\n\n".join(paragraphs))
+    assert "\n\n".join(parts) == "\n\n".join(paragraphs).strip()
+    assert max(map(len, parts)) < 2000 + len(paragraphs[0])
+    assert len(parts) == 3
+
+
+@pytest.mark.slow
+def test_no_base_has_seen_a_record_of_the_corpus_docstrings(cache: Path) -> None:
+    shutil.rmtree(cache)
+    text = _pretraining_text.load()
+    train = [one for source in text.sources for one in source.train]
+    assert len(train) > 5_000
+    made = registry.create("corpus", "docstrings", size=4_000, seed=5, held_out=1_000, public=10)
+    handed_out = [record.text for record in (*made.records, *made.held_out)]
+    assert not {normal_form(one) for one in handed_out} & {normal_form(one) for one in train}
+    whole = docstrings.load_texts()
+    flags = near_duplicates([*whole, *train], docstrings.SIMILARITY)[len(whole) :]
+    # What is left repeats another text that is trained on: the threshold among those is higher.
+    repeats = [one for one, flag in zip(train, flags, strict=True) if flag]
+    alone = near_duplicates(train, docstrings.SIMILARITY)
+    assert len(repeats) == sum(alone)
+
+
+BUILDING = """
+import json, sys
+from dataclasses import replace
+from workbench import bases
+from workbench.data import bases as room
+from workbench.data import _base_builds
+
+if __name__ == "__main__":
+    _base_builds.SAVE_SECONDS = 1.0
+    room.RECIPES["qwen2_base"] = replace(room.RECIPES["qwen2_base"], steps=30)
+
+    def told(step):
+        print(step.stage.name, step.done, flush=True)
+
+    print("BUILT", bases.build("qwen2_base", told), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_build_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    script = tmp_path / "build.py"
+    script.write_text(BUILDING, encoding="utf-8")
+    caches = [tmp_path / "whole", tmp_path / "killed"]
+    for place in caches:
+        shutil.copytree(os.environ["WORKBENCH_CACHE"], place, ignore=shutil.ignore_patterns("bases"))
+
+    def start(place: Path) -> subprocess.Popen[str]:
+        environment = {**os.environ, "WORKBENCH_CACHE": str(place), "TRANSFORMERS_VERBOSITY": "error"}
+        return subprocess.Popen(
+            [sys.executable, str(script)],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def finish(place: Path) -> tuple[bytes, list[str]]:
+        with start(place) as process:
+            out, _ = process.communicate(timeout=300)
+        assert process.returncode == 0
+        lines = out.split("\n")
+        return weights(Path(lines[-2].removeprefix("BUILT "))), lines
+
+    whole, _ = finish(caches[0])
+    with start(caches[1]) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if any(caches[1].glob("bases/.*.work/state")) and line.startswith("TRAINING"):
+                process.kill()
+                break
+        process.wait()
+    killed_at = int(line.split()[1])
+    assert killed_at < 30
+    resumed, lines = finish(caches[1])
+    first = int(next(line for line in lines if line.startswith("TRAINING")).split()[1])
+    assert 1 < first <= killed_at + 1
+    assert resumed == whole
