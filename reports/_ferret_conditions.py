@@ -82,11 +82,11 @@ def lower(where: str, metric: str, pair: tuple[Sample, Sample], confidence: floa
     if logs and min(first.min(), second.min()) <= 0.0:
         return untestable(where, "a value is not positive", first.size)
     differences = np.log(first) - np.log(second) if logs else first - second
-    return below(where, differences, _Scale(logs=logs), unit=unit, confidence=confidence)
+    return below(where, differences, Scale(logs=logs), unit=unit, confidence=confidence)
 
 
 @dataclass(frozen=True)
-class _Scale:
+class Scale:
     """Whether differences are of logarithms, and how they read."""
 
     logs: bool
@@ -103,7 +103,7 @@ class _Scale:
         return f"difference {values[0]} [{values[1]}, {values[2]}]"
 
 
-def below(where: str, differences: FloatArray, scale: _Scale, *, unit: str, confidence: float) -> Condition:
+def below(where: str, differences: FloatArray, scale: Scale, *, unit: str, confidence: float) -> Condition:
     """The mean of differences is below zero; it is shown not to be where it is above minus the margin."""
     if differences.size < LEAST_UNITS:
         return untestable(where, too_few(differences.size, unit), differences.size)
@@ -152,7 +152,7 @@ def trend(
     found = below(
         where,
         -changes if direction == "rises" else changes,
-        _Scale(logs=logs),
+        Scale(logs=logs),
         unit=unit,
         confidence=confidence,
     )
@@ -161,7 +161,7 @@ def trend(
     mean, ends = _interval(changes, confidence)
     return Condition(
         where=where,
-        shown=f"change over the range: {_Scale(logs=logs).words(mean, ends, unit)}",
+        shown=f"change over the range: {Scale(logs=logs).words(mean, ends, unit)}",
         hold_p=found.hold_p,
         break_p=found.break_p,
         n=found.n,

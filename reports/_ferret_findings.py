@@ -28,6 +28,9 @@ from workbench.study_report import Replication, ReplicationFinding
 MOST_SHOWN = 8
 """Conditions of a finding that are printed in full."""
 
+MOST_REASONS = 3
+"""Reasons why others cannot be tested that are printed."""
+
 
 class OurRuns:
     """A study's runs as a source of samples."""
@@ -139,12 +142,12 @@ def _finding(
     context: Context, claim: QualitativeClaim, conditions: Sequence[Condition], beside: str, against: str
 ) -> ReplicationFinding:
     outcome, why = decided(conditions, context.confidence)
-    order = sorted(conditions, key=lambda one: (bool(one.why), one.break_p, -one.hold_p))
-    chosen = order[:MOST_SHOWN]
-    more = f"; and {len(order) - len(chosen)} more" if len(order) > len(chosen) else ""
+    tested = sorted((one for one in conditions if not one.why), key=lambda one: (one.break_p, -one.hold_p))
+    more = f"; and {len(tested) - MOST_SHOWN} more" if len(tested) > MOST_SHOWN else ""
     parts = [
         f"{why[0].upper()}{why[1:]}",
-        "; ".join(one.describe() for one in chosen) + more,
+        "; ".join(one.describe() for one in tested[:MOST_SHOWN]) + more,
+        _reasons([one for one in conditions if one.why]),
         beside,
     ]
     single = claim.parameters.get("models")
@@ -166,11 +169,24 @@ def _finding(
     )
 
 
+def _reasons(conditions: Sequence[Condition]) -> str:
+    """Why conditions cannot be tested, each reason with the first of its conditions; empty where none."""
+    found: dict[str, list[Condition]] = {}
+    for one in conditions:
+        found.setdefault(one.why.rpartition(": ")[2], []).append(one)
+    words = [
+        f"{some[0].describe()}{f' (and {len(some) - 1} more)' if len(some) > 1 else ''}"
+        for some in list(found.values())[:MOST_REASONS]
+    ]
+    rest = f"; and {len(found) - MOST_REASONS} other reasons" if len(found) > MOST_REASONS else ""
+    return "; ".join(words) + rest
+
+
 def _by_the_paper(claim: QualitativeClaim, printed: PrintedRuns, confidence: float) -> str:
     """What the same tests say of the paper's own models."""
     conditions = asked(claim, printed, confidence)
     if all(one.why for one in conditions):
-        return "The same test on the paper's own models: not testable, for it trained each once"
+        return f"The same test on the paper's own models: not testable, {conditions[0].why}"
     outcome, why = decided(conditions, confidence)
     worst = max(conditions, key=lambda one: (one.hold_p, not one.why))
     return (

@@ -1,0 +1,637 @@
+"""The report on FERRET, from made-up results whose truth is known (`ferret_world`).
+
+Statements about outcomes and verdicts hold by a wide margin at the fixed random seeds.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench import registry
+from workbench.errors import InputError
+from workbench.estimation.low_fpr import CERTAIN
+from workbench.experiments import Outcome, Status, StudyResults
+from workbench.interfaces import VerdictKind
+from workbench.published import published
+from workbench.reports import _ferret_conditions as conditions
+from workbench.reports._ferret_cells import Context
+from workbench.reports._ferret_dither import dither_figure, final_loss, known_losses
+from workbench.reports._ferret_figures import figures
+from workbench.reports._ferret_findings import decided, findings
+from workbench.reports._ferret_layout import AUC, SECONDS, TEST, Setting
+from workbench.reports._ferret_more_tables import (
+    compression_table,
+    head_room_table,
+    held_out_advantage,
+    paid_advantage_table,
+    ratio_table,
+)
+from workbench.reports._ferret_samples import Measured, optimistic_advantage
+from workbench.reports._ferret_tables import paper_tables
+from workbench.reports._ferret_views import judged_cells, view_tables
+from workbench.reports.statistics import Sample
+from workbench.reports.study_reports.ferret import ferret
+from workbench.study_report import Cell, Replication, ReplicationFinding, Table
+
+
+def _load(name: str) -> Any:
+    """A helper beside this file, which pytest does not import as a package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+ferret_world = _load("ferret_world")
+GROUPS, World, made_up = ferret_world.GROUPS, ferret_world.World, ferret_world.made_up
+nothing, overfitting, study_of = ferret_world.nothing, ferret_world.overfitting, ferret_world.study_of
+
+PAPER = published("ferret")
+REPLICATED, NOT_REPLICATED, NOT_TESTABLE = (
+    Replication.REPLICATED,
+    Replication.NOT_REPLICATED,
+    Replication.NOT_TESTABLE,
+)
+TIMED = {"table-6", "table-11", "table-12", "table-14", "time-ratios"}
+MAIN = ("comparison", "head-room")
+
+
+def context_of(results: StudyResults, *, paper: bool = True) -> Context:
+    return Context(measured=Measured(results), paper=PAPER if paper else None, confidence=0.95)
+
+
+def finding_of(results: StudyResults, claim: str) -> ReplicationFinding:
+    """The finding of one claim, named without the `ferret-`."""
+    chosen = tuple(one for one in PAPER.claims if one.id == f"ferret-{claim}")
+    assert len(chosen) == 1, claim
+    return findings(context_of(results), replace(PAPER, claims=chosen))[0]
+
+
+def changed(name: str, levels: Mapping[str, float], **fields: object) -> Any:
+    """The paper's world with other levels of one metric."""
+    return replace(World(), **{name: {**getattr(World(), name), **levels}}, **fields)
+
+
+def cell_of(table: Table, row: tuple[str, ...], column: str) -> Cell:
+    cells = dict(table.rows)[row]
+    return cells[table.columns.index(column)]
+
+
+def bump(variant: str, epochs: int, epsilon: float | None, size: float) -> float:
+    """FERRET-MAX's perplexity falls and then rises with epsilon; non-private training overfits."""
+    steps = {0.1: 0.3, 1.0: 0.1, 2.0: 0.3} if variant == "FERRET-MAX" else {}
+    return steps.get(epsilon or 0.0, 0.0) + float(overfitting(variant, epochs, epsilon, size))
+
+
+def falling(variant: str, epochs: int, epsilon: float | None, size: float) -> float:
+    """FERRET-MAX's perplexity falls with epsilon."""
+    return -0.3 * math.log(epsilon) if variant == "FERRET-MAX" and epsilon else 0.0
+
+
+def first_fails(variant: str, epochs: int, epsilon: float | None, size: float) -> float:
+    """FERRET-2 fails at one epoch."""
+    return 1.0 if variant == "FERRET-2" and epochs == 1 else 0.0
+
+
+def unstable(variant: str, epochs: int, epsilon: float | None, size: float) -> float:
+    """DPSGD differs far more between the models than the other methods."""
+    return 8.0 * math.log(size) if variant == "DPSGD" else 0.0
+
+
+def steady(variant: str, epochs: int, epsilon: float | None, size: float) -> float:
+    """DPSGD hardly differs between the models, the other methods do."""
+    return -0.9 * math.log(size) if variant == "DPSGD" else 0.0
+
+
+def faster(variant: str, epochs: int, epsilon: float | None, size: float) -> float:
+    """FERRET's time falls with epsilon."""
+    return -0.03 * math.log(epsilon) if epsilon and variant != "DPSGD" else 0.0
+
+
+WORLDS: dict[str, tuple[Any, Any]] = {
+    "beats-dpsgd": (World(), changed("perplexity", {"DPSGD": 3.0})),
+    "all-variants-beat-dpsgd": (World(), changed("perplexity", {"FERRET-2": 15.0})),
+    "eighth-half-epsilon-ratio": (changed("perplexity", {"DPSGD": 11.6}, noise=0.001), World()),
+    "non-private-overfits": (World(), replace(World(), perplexity_effect=nothing)),
+    "non-private-leaks-with-epochs": (World(), replace(World(), auc_effect=nothing)),
+    "auc-at-chance": (World(), changed("auc", {"FERRET-EIGHTH": 0.53})),
+    "max-protects-like-dpsgd": (World(), changed("auc", {"FERRET-MAX": 0.53})),
+    "better-trade-off": (World(), changed("auc", {"FERRET-MAX": 0.53})),
+    "far-below-non-private": (World(), changed("auc", {"Non-DP": 0.505}, auc_effect=nothing)),
+    "2-leaks-more": (World(), changed("auc", {"FERRET-2": 0.505})),
+    "granularity-ordering": (World(), changed("auc", {"FERRET-QUARTER": 0.505})),
+    "time-share-of-dpsgd": (World(), changed("seconds", {"FERRET-2": 6.0})),
+    "faster-than-dpsgd": (World(), changed("seconds", {"FERRET-2": 12.0})),
+    "time-falls-with-budget": (World(), replace(World(), seconds_effect=faster)),
+    "non-monotone": (
+        replace(World(), perplexity_effect=bump),
+        replace(World(), perplexity_effect=falling),
+    ),
+    "stable-across-models": (
+        replace(World(), perplexity_effect=unstable, noise=0.001),
+        replace(World(), perplexity_effect=steady, noise=0.001),
+    ),
+    "2-fails-at-one-epoch": (replace(World(), perplexity_effect=first_fails), World()),
+}
+"""For each conclusion a world in which it holds, and one in which it does not."""
+
+
+@pytest.mark.parametrize("claim", sorted(WORLDS))
+def test_a_conclusion_is_replicated_where_it_holds_and_not_where_it_does_not(claim: str) -> None:
+    holds, fails = WORLDS[claim]
+    assert finding_of(made_up(holds, groups=MAIN), claim).outcome is REPLICATED
+    found = finding_of(made_up(fails, groups=MAIN), claim)
+    assert found.outcome is NOT_REPLICATED, found.figures
+    assert "not" in found.test
+    assert "0.05" in found.test
+
+
+@pytest.mark.parametrize(
+    ("claim", "factors", "outcome"),
+    [
+        ("dither-harmless", {}, REPLICATED),
+        ("dither-harmless", {1e-3: 1.4}, NOT_REPLICATED),
+        ("dither-helps", {}, REPLICATED),
+        ("dither-helps", {1e-2: 1.0}, NOT_REPLICATED),
+        ("dither-hurts", {}, REPLICATED),
+        ("dither-hurts", {0.1: 0.6}, NOT_REPLICATED),
+    ],
+)
+def test_figure_5s_conclusions_are_tested_over_seeds(
+    claim: str, factors: Mapping[float, float], outcome: Replication
+) -> None:
+    world = replace(World(), dither={**World().dither, **factors})
+    found = finding_of(made_up(world, groups=("dither",)), claim)
+    assert found.outcome is outcome, found.figures
+    assert "n = 10" in found.figures
+
+
+def test_nothing_is_decided_where_noise_hides_everything() -> None:
+    world = replace(World(), noise=1.5)
+    results = made_up(world, groups=MAIN)
+    for claim in ("auc-at-chance", "max-protects-like-dpsgd", "beats-dpsgd", "2-leaks-more"):
+        assert finding_of(results, claim).outcome is NOT_TESTABLE
+
+
+def test_no_difference_is_not_called_similar_and_two_models_decide_nothing() -> None:
+    found = finding_of(made_up(groups=MAIN, models=("gpt2_base", "llama_base")), "auc-at-chance")
+    assert found.outcome is NOT_TESTABLE
+    assert "at least 3 models" in found.figures
+
+
+def test_a_single_model_trained_once_shows_nothing_and_several_seeds_of_it_do() -> None:
+    world = replace(World(), perplexity_effect=nothing)
+    once = finding_of(made_up(world, groups=("comparison",)), "gpt2-two-groups-beat-dpsgd")
+    assert once.outcome is NOT_TESTABLE
+    assert "at least 3 seeds" in once.figures
+    assert "the paper's own models: not testable" in once.figures
+    less = changed("perplexity", {"FERRET-2": 3.0}, perplexity_effect=nothing)
+    four = made_up(less, groups=("comparison",), models=("gpt2_base",), seeds=(0, 1, 2, 3))
+    assert finding_of(four, "gpt2-two-groups-beat-dpsgd").outcome is NOT_REPLICATED
+    half = changed("perplexity", {"FERRET-2": 7.2}, perplexity_effect=nothing)
+    four = made_up(half, groups=("comparison",), models=("gpt2_base",), seeds=(0, 1, 2, 3))
+    assert finding_of(four, "gpt2-two-groups-beat-dpsgd").outcome is REPLICATED
+
+
+def test_a_lost_run_leaves_a_conclusion_open_unless_another_setting_refutes_it() -> None:
+    lost = {0: "InconclusiveError: diverged"}
+    open_one = finding_of(made_up(groups=MAIN, lost=lost), "beats-dpsgd")
+    assert open_one.outcome is NOT_TESTABLE
+    assert "1 of 5 runs are lost (InconclusiveError: diverged)" in open_one.figures
+    fails = finding_of(made_up(changed("perplexity", {"DPSGD": 3.0}), groups=MAIN, lost=lost), "beats-dpsgd")
+    assert fails.outcome is NOT_REPLICATED
+
+
+def test_a_budget_above_the_ceiling_blanks_its_cell_and_says_why() -> None:
+    results = made_up(groups=("comparison",))
+    above = {
+        place: "InputError: epsilon 2 is above the ceiling"
+        for place, one in enumerate(results.outcomes)
+        if (one.experiment.variant, one.experiment.epochs, one.experiment.epsilon) == ("FERRET-2", 1, 2.0)
+    }
+    context = context_of(made_up(groups=("comparison",), lost=above))
+    table = next(one for one in paper_tables(context) if one.id == "table-5")
+    cell = cell_of(table, ("FERRET-2", "1"), "ε = 2")
+    assert cell.ours is None
+    assert cell.paper is not None
+    assert cell.paper.printed.startswith("5410.29")
+    assert "above the ceiling G T s ln 2 = 1.386 nats of FERRET-2" in cell.why_blank
+    capped = next(one for one in paper_tables(context_of(results)) if one.id == "table-5")
+    assert any("FERRET-2 at epsilon 2, 1 epoch (ceiling 1.386)" in note for note in capped.notes)
+
+
+def test_cells_are_means_over_models_beside_the_printed_ones() -> None:
+    results = made_up(groups=("comparison",))
+    tables = {table.id: table for table in paper_tables(context_of(results))}
+    values = [one.metrics[TEST] for one in results.done(variant="FERRET-MAX", epochs=3, epsilon=0.5)]
+    for name in ("table-5", "table-8"):
+        cell = cell_of(tables[name], ("FERRET-MAX", "3"), "ε = 0.5")
+        assert cell.paper is not None
+        assert cell.ours is not None
+        assert cell.difference is not None
+        assert (cell.paper.value, cell.paper.lower, cell.paper.upper) == (5.48, 2.38, 9.51)
+        assert cell.ours.estimate == pytest.approx(np.mean(values))
+        assert cell.ours.n == 5
+        assert cell.ours.text == f"{np.mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+        assert cell.difference.estimate == pytest.approx(np.mean(values) - 5.48)
+    spread = cell_of(tables["table-2"], ("FERRET-MAX", "3"), "ε = 0.5").ours
+    assert spread is not None
+    areas = [one.metrics[AUC] for one in results.done(variant="FERRET-MAX", epochs=3, epsilon=0.5)]
+    assert spread.spread == pytest.approx(np.std(areas, ddof=1))
+    single = cell_of(tables["table-13"], ("DPSGD", "1", "GPT-2 (gpt2_base)"), "advantage, ε = 0.1")
+    run = results.done(variant="DPSGD", epochs=1, epsilon=0.1, model="gpt2_base")[0]
+    assert single.ours is not None
+    assert single.paper is not None
+    assert single.ours.estimate == pytest.approx(optimistic_advantage(run))
+    gap = cell_of(tables["table-14"], ("DPSGD", "1", "Mean"), "gap, ε = 0.1")
+    assert gap.ours is not None
+    first = results.done(variant="DPSGD", epochs=1, epsilon=0.1)
+    assert gap.ours.estimate == pytest.approx(np.mean([one.metrics[TEST] * 0.02 for one in first]))
+
+
+def test_every_printed_cell_of_the_tables_has_its_place() -> None:
+    context = context_of(made_up(groups=MAIN))
+    tables = [*paper_tables(context), compression_table(context), head_room_table(context)]
+    assert {table.id for table in tables} == {f"table-{k}" for k in (*range(1, 7), *range(8, 15))}
+    for table in tables:
+        shown = {(cell.paper.row, cell.paper.column) for _, row in table.rows for cell in row if cell.paper}
+        wanted = {
+            (cell.row, cell.column)
+            for cell in PAPER.table(table.id).cells
+            if table.id != "table-1" or cell.column in ("bits per update", "granularity")
+        }
+        # Phi-3.5 was trained by no other method, and has no stand-in.
+        assert {place for place in wanted - shown if place[0] != ("Phi-3.5-mini",)} == set(), table.id
+        for _, row in table.rows:
+            for cell in row:
+                assert cell.why_blank or (cell.ours is not None and cell.paper is not None)
+
+
+def test_unreadable_cells_say_so() -> None:
+    context = context_of(made_up(groups=("comparison",)))
+    tables = {table.id: table for table in paper_tables(context)}
+    for name in ("table-12", "table-13", "table-14"):
+        for hidden in PAPER.table(name).unreadable:
+            cells = [
+                cell
+                for (method, epochs, model), row in tables[name].rows
+                if (method, epochs, model.partition(" (")[0]) == hidden.row
+                for cell in row
+            ]
+            assert any(hidden.reason in cell.why_blank for cell in cells)
+
+
+def test_tables_without_times_do_not_depend_on_times() -> None:
+    quick = made_up(records=20, trials=20)
+    slow = made_up(changed("seconds", dict.fromkeys(World().seconds, 77.0)), records=20, trials=20)
+    first, second = (ferret(results=results, published=PAPER) for results in (quick, slow))
+    assert [table.id for table in first.tables] == [table.id for table in second.tables]
+    for one, other in zip(first.tables, second.tables, strict=True):
+        texts = [
+            registry.create("report", "table_markdown", table=table, findings=report.findings)
+            for table, report in ((one, first), (other, second))
+        ]
+        assert (texts[0] == texts[1]) == (one.id not in TIMED), one.id
+
+
+def test_equal_results_give_equal_reports_that_all_writers_take() -> None:
+    one, other = (ferret(results=made_up(records=20, trials=20), published=PAPER) for _ in range(2))
+    assert one == other
+    for table in one.tables:
+        for name in ("table_markdown", "table_latex", "table_csv"):
+            text = registry.create("report", name, table=table)
+            assert "[U+" not in text
+            assert "nan" not in text.replace("financial", "") or name == "table_csv"
+
+
+def test_ratios_of_time_are_geometric_means_with_the_papers_quotient_below() -> None:
+    results = made_up(groups=("comparison",))
+    table = ratio_table(context_of(results))
+    mine = {
+        one.experiment.model: one.cost[SECONDS]
+        for one in results.done(variant="FERRET-2", epochs=5, epsilon=1.0)
+    }
+    base = {
+        one.experiment.model: one.cost[SECONDS]
+        for one in results.done(variant="DPSGD", epochs=5, epsilon=1.0)
+    }
+    logs = [math.log(mine[model] / base[model]) for model in mine]
+    cell = cell_of(table, ("FERRET-2", "5", "over DPSGD"), "ε = 1").ours
+    assert cell is not None
+    assert cell.estimate == pytest.approx(math.exp(np.mean(logs)))
+    assert cell.lower is not None
+    assert cell.upper is not None
+    assert cell.lower < cell.estimate < cell.upper
+    printed = cell_of(table, ("FERRET-2", "5", "over DPSGD, paper's means"), "ε = 1").ours
+    assert printed is not None
+    assert printed.estimate == pytest.approx(2080 / 7810)
+
+
+def test_the_optimistic_advantage_of_guessing_is_positive_and_the_paid_one_is_not() -> None:
+    rng = np.random.default_rng(3)
+    members = np.arange(200) < 100
+    both = []
+    outcome = made_up(groups=("lira",), models=("m",), epochs=(1,)).outcomes[0]
+    for _ in range(300):
+        scores = rng.normal(size=200)
+        outcome = replace(outcome, scores=tuple(scores), included=tuple(map(bool, members)))
+        both.append((optimistic_advantage(outcome), held_out_advantage(scores, members)))
+    optimistic, paid = np.mean(both, axis=0)
+    # Mean of the one-sided Kolmogorov-Smirnov distance: sqrt(pi / (4 N)) = 0.089 for large N.
+    assert optimistic == pytest.approx(math.sqrt(math.pi / 400.0), rel=0.15)
+    error = float(np.std([one for _, one in both])) / math.sqrt(300)
+    assert abs(paid) < 4.0 * error  # false alarms: 6e-5
+    separated = np.where(members, 1.0, 0.0) + 0.01 * rng.random(200)
+    assert held_out_advantage(separated, members) > 0.9
+
+
+def test_head_room_and_bits_are_computed_from_the_runs() -> None:
+    context = context_of(made_up(groups=MAIN))
+    table = head_room_table(context)
+    ceiling = cell_of(table, ("FERRET-2",), "ceiling").ours
+    assert ceiling is not None
+    assert ceiling.estimate == pytest.approx(2 * 100 * 0.05 * math.log(2.0))
+    bits = compression_table(context)
+    for name, wanted in (("signSGD", 1.0), ("QSGD", 8.0), ("FERRET", 1.0)):
+        found = cell_of(bits, (name,), "bits per update").ours
+        assert found is not None
+        assert found.estimate == wanted
+    signs = cell_of(bits, ("FERRET-MAX",), "signs released a step").ours
+    assert signs is not None
+    p = 0.5 / (60 * 100 * 0.05 * math.log(2.0))
+    assert signs.estimate == pytest.approx(round(p * 60 * 100) / 100)
+
+
+class TestTranscript:
+    """The transcript game, judged in both currencies."""
+
+    def test_a_leak_refutes_both_readings_of_a_small_claim(self) -> None:
+        world = replace(World(), leak={"opposed": 20.0})
+        cells = judged_cells(context_of(made_up(world, groups=("transcript",), trials=400)))
+        small = [cell for cell in cells if cell.epsilon == 0.1]
+        assert len(small) == len(GROUPS)
+        assert {cell.verdict for cell in small} == {VerdictKind.REFUTED}
+        assert {cell.dp_verdict for cell in cells if cell.epsilon < 2.0} == {VerdictKind.REFUTED}
+        # From ln 2 nats on every guess may be right, so that nothing refutes the claim itself.
+        assert not any(cell.verdict is VerdictKind.REFUTED for cell in cells if cell.epsilon >= 1.0)
+
+    def test_no_leak_refutes_nothing(self) -> None:
+        world = replace(World(), leak=dict.fromkeys(World().leak, 0.0))
+        cells = judged_cells(context_of(made_up(world, groups=("transcript",), trials=100)))
+        assert len(cells) == 60
+        # Over all seeds at most 5 % of studies refute a true claim in a currency; this one does not.
+        assert not any(VerdictKind.REFUTED in (cell.verdict, cell.dp_verdict) for cell in cells)
+
+    def test_rates_success_and_limits_are_those_of_the_scores(self) -> None:
+        results = made_up(groups=("transcript",), trials=200)
+        context = context_of(results)
+        cells = judged_cells(context)
+        cell = next(
+            one for one in cells if (one.variant, one.epsilon, one.canary) == ("FERRET-2", 0.5, "opposed")
+        )
+        run = next(
+            one
+            for one in results.done(variant="FERRET-2", epsilon=0.5)
+            if one.experiment.attack_parameters["canary"] == "opposed"
+        )
+        scores, members = np.array(run.scores), np.array(run.included)
+        assert cell.success.estimate == np.mean((scores > 0) == members)
+        assert cell.at[0].tpr.estimate == np.mean(scores[members] >= CERTAIN)
+        assert cell.at[0].alarms == 0
+        assert cell.success.lower < cell.success.estimate < cell.success.upper
+        # KL(p || 1/2) = 0.5 nats has the root 0.9519.
+        assert cell.claim.max_success(0.5) == pytest.approx(0.9519, abs=1e-4)
+        assert cell.max_tpr(0.01) == pytest.approx(math.exp(0.5) * 0.01 + 1e-5)
+        tables = {table.id: table for table in view_tables(context, cells)}
+        shown = cell_of(tables["transcript"], ("FERRET-2", "0.5", "opposed"), "success").ours
+        assert shown is not None
+        assert shown.n == 200
+        assert set(tables) == {"three-views", "transcript"}
+
+    def test_the_three_views_stand_in_one_row(self) -> None:
+        context = context_of(made_up(trials=100, records=20))
+        table = view_tables(context, judged_cells(context))[0]
+        row = {name: cell_of(table, ("FERRET-2", "0.5"), name) for name in table.columns}
+        assert row["view 2: DP reading"].ours is not None
+        assert row["view 3: confidence AUC"].ours is not None
+        assert row["view 3: confidence AUC"].ours.n == 5
+        assert row["view 3: LiRA AUC"].ours is not None
+        finer = cell_of(table, ("FERRET-HALF", "1"), "view 3: LiRA AUC")
+        assert "no run of the base models" in finer.why_blank
+
+    def test_failed_games_are_named(self) -> None:
+        results = made_up(groups=("transcript",), lost={0: "InputError: above the ceiling"}, trials=20)
+        context = context_of(results)
+        table = view_tables(context, judged_cells(context))[1]
+        assert any("FERRET-MAX, epsilon 0.1, opposed: failed: InputError" in note for note in table.notes)
+
+
+class TestConditions:
+    """The tests behind the conclusions."""
+
+    def test_a_ratio_is_judged_by_fieller(self) -> None:
+        from scipy.stats import ttest_1samp
+
+        first, second = np.array([2.1, 4.2, 6.0, 8.3, 9.9]), np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+        pair = (Sample(first, range_names(5), "model"), Sample(second, range_names(5), "model"))
+        found = conditions.ratio("w", pair, (1.9, 2.2), 0.95)
+        above = ttest_1samp(first - 1.9 * second, 0.0, alternative="greater").pvalue
+        under = ttest_1samp(first - 2.2 * second, 0.0, alternative="less").pvalue
+        assert found.hold_p == pytest.approx(max(above, under))
+        assert found.break_p == pytest.approx(min(1.0, 2.0 * min(1.0 - above, 1.0 - under)))
+
+    def test_shown_and_broken_exclude_each_other_unless_the_difference_is_below_the_margin(self) -> None:
+        tiny = np.array([-0.0010, -0.0012, -0.0011, -0.0009, -0.0010])
+        found = conditions.below("w", tiny, conditions.Scale(logs=False), unit="model", confidence=0.95)
+        assert found.hold_p < 0.05
+        assert found.break_p < 0.05
+        assert decided([found], 0.95)[0] is REPLICATED
+
+    def test_the_error_rates_are_held(self) -> None:
+        """Both outcomes at the edges of their hypotheses: 5 % each, within four standard errors of 2,000."""
+        rng = np.random.default_rng(11)
+        scale = conditions.Scale(logs=False)
+        shown = broken = 0
+        for _ in range(2000):
+            noise = rng.normal(0.0, 0.01, 5)
+            shown += conditions.below("", noise, scale, unit="m", confidence=0.95).hold_p <= 0.05
+            at_margin = noise - conditions.MARGIN_AREA
+            broken += conditions.below("", at_margin, scale, unit="m", confidence=0.95).break_p <= 0.05
+        assert abs(shown / 2000 - 0.05) < 4 * math.sqrt(0.05 * 0.95 / 2000)
+        assert abs(broken / 2000 - 0.05) < 4 * math.sqrt(0.05 * 0.95 / 2000)
+
+    def test_pitman_and_morgan_hold_their_level(self) -> None:
+        rng = np.random.default_rng(12)
+        found = 0
+        for _ in range(1000):
+            effect = rng.normal(0.0, 1.0, 5)
+            pair = tuple(
+                Sample(np.exp(effect + rng.normal(0.0, 0.5, 5)), range_names(5), "model") for _ in range(2)
+            )
+            found += conditions.less_spread("", TEST, (pair[0], pair[1]), 0.95).hold_p <= 0.05
+        assert abs(found / 1000 - 0.05) < 4 * math.sqrt(0.05 * 0.95 / 1000)
+
+    def test_holm_counts_every_condition(self) -> None:
+        def one(break_p: float) -> conditions.Condition:
+            return conditions.Condition(where="w", break_p=break_p, n=5)
+
+        assert decided([one(0.04)], 0.95)[0] is NOT_REPLICATED
+        assert decided([one(0.04), one(0.9)], 0.95)[0] is NOT_TESTABLE
+        assert decided([one(0.02), one(0.9)], 0.95)[0] is NOT_REPLICATED
+
+
+def range_names(count: int) -> tuple[str, ...]:
+    return tuple(f"m{k}" for k in range(count))
+
+
+def test_what_the_papers_own_numbers_say_stands_beside_each_conclusion() -> None:
+    results = made_up(groups=MAIN)
+    beats = finding_of(results, "beats-dpsgd")
+    # Table 5, 1 epoch, epsilon 1: 6.56 against 6.37.
+    assert "6.56" in beats.paper_contradicts
+    assert "6.37" in beats.paper_contradicts
+    assert "The same test on the paper's own models" in beats.figures
+    assert finding_of(results, "eighth-half-epsilon-ratio").paper_contradicts == ""
+
+
+def test_silent_steps_keep_the_last_loss() -> None:
+    outcome = made_up(groups=("dither",)).outcomes[0]
+    nan = math.nan
+    shown = replace(outcome, training_losses=(nan, 4.0, nan, 2.0, nan, nan, nan, nan, nan, nan, 1.0, nan))
+    assert known_losses(shown).tolist() == [4.0, 4.0, 4.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.0, 1.0]
+    assert final_loss(shown) == 1.0
+    assert math.isnan(final_loss(replace(outcome, training_losses=(nan, nan))))
+
+
+def test_figures_show_what_there_is() -> None:
+    context = context_of(made_up(records=20, trials=20))
+    found = {figure.id: figure for figure in figures(context, judged_cells(context))}
+    assert set(found) >= {
+        "figure-1-epsilon-2", "figure-1-non-private", "figure-2", "figure-3", "figure-4", "figure-5",
+        "both-regions",
+    }  # fmt: skip
+    assert "a reading, not the authors' claim" in found["both-regions"].caption
+    assert "n = 10 each" in found["figure-5"].caption
+    assert figures(context_of(made_up(groups=("dither",))), [])[0].id == "figure-5"
+    assert dither_figure(context_of(made_up(groups=("comparison",), records=5))) is None
+
+
+@pytest.mark.parametrize("group", ["comparison", "head-room", "lira", "transcript", "dither"])
+def test_a_study_with_one_group_alone_is_reported(group: str) -> None:
+    made = ferret(results=made_up(groups=(group,), records=10, trials=20), published=PAPER)
+    assert len(made.findings) == len(PAPER.claims)
+    assert made.inconsistencies
+    assert made.tables or group == "lira"
+
+
+def test_without_published_numbers_ours_stand_alone() -> None:
+    made = ferret(results=made_up(groups=("comparison", "transcript"), records=10, trials=20), published=None)
+    assert made.findings == ()
+    assert made.inconsistencies == ()
+    assert all(cell.paper is None for table in made.tables for _, row in table.rows for cell in row)
+
+
+def test_failures_are_counted_and_the_rest_is_reported() -> None:
+    lost = dict.fromkeys(range(5), "InconclusiveError: diverged")
+    made = ferret(results=made_up(groups=("comparison",), lost=lost, records=10), published=PAPER)
+    assert any("5 of 255 runs failed" in note and "diverged" in note for note in made.notes)
+    table = next(one for one in made.tables if one.id == "table-2")
+    assert "failed: InconclusiveError: diverged" in cell_of(table, ("DPSGD", "1"), "ε = 0.1").why_blank
+    partly = ferret(results=made_up(groups=("comparison",), lost={0: "E: x"}, records=10), published=None)
+    ours = cell_of(next(one for one in partly.tables if one.id == "table-2"), ("DPSGD", "1"), "ε = 0.1").ours
+    assert ours is not None
+    assert ours.n == 4
+
+
+def test_a_value_that_is_not_finite_leaves_no_mean() -> None:
+    results = made_up(groups=("comparison",), records=10)
+    broken = replace(results.outcomes[0], metrics={**results.outcomes[0].metrics, TEST: math.inf})
+    results = StudyResults(study=results.study, outcomes=(broken, *results.outcomes[1:]))
+    table = next(one for one in paper_tables(context_of(results)) if one.id == "table-5")
+    cell = cell_of(table, ("DPSGD", "1"), "ε = 0.1")
+    assert cell.ours is None
+    assert "test perplexity is missing or not finite in 1 of 5" in cell.why_blank
+
+
+def _by_seed(results: StudyResults) -> StudyResults:
+    return StudyResults(study=study_of(results.outcomes, replication="seed"), outcomes=results.outcomes)
+
+
+def _twice(results: StudyResults) -> StudyResults:
+    return StudyResults(study=results.study, outcomes=(*results.outcomes, results.outcomes[0]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_by_seed, "replication must be 'model'"),
+        (lambda r: StudyResults(study=r.study, outcomes=()), "must have a group of 'comparison'"),
+        (_twice, "must have one experiment a place"),
+    ],
+)  # fmt: skip
+def test_a_study_of_another_shape_is_refused(
+    change: Callable[[StudyResults], StudyResults], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        ferret(results=change(made_up(groups=("comparison",), records=5)), published=PAPER)
+
+
+def test_a_confidence_out_of_range_is_refused() -> None:
+    with pytest.raises(InputError, match=r"confidence must be in \(0.5, 1\), got 0.4"):
+        ferret(results=made_up(groups=("dither",)), published=PAPER, confidence=0.4)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "test", "message"),
+    [
+        ({}, "lower", "parameter metric is missing"),
+        ({"metric": TEST}, "lower", "parameter pairs is missing"),
+        ({"metric": TEST, "pairs": [["FERRET-2", "DPSGD"]]}, "guessed", "guessed"),
+        ({"sigmas": [0.1], "expected": "better"}, "dither", "better"),
+    ],
+)
+def test_a_conclusion_without_its_parameters_is_refused(
+    parameters: Mapping[str, object], test: str, message: str
+) -> None:
+    claim = replace(PAPER.claims[0], test=test, parameters=parameters)
+    with pytest.raises(InputError, match=message):
+        findings(context_of(made_up(groups=("dither",))), replace(PAPER, claims=(claim,)))
+
+
+def test_other_models_and_methods_get_rows_of_their_own() -> None:
+    results = made_up(groups=("comparison",), records=10)
+    more = [
+        replace(one, experiment=replace(one.experiment, variant="My method", model="my_base"))
+        for one in results.done(variant="FERRET-MAX", model="gpt2_base")
+    ]
+    both: tuple[Outcome, ...] = (*results.outcomes, *more)
+    context = context_of(StudyResults(study=results.study, outcomes=both))
+    tables = {table.id: table for table in paper_tables(context)}
+    assert cell_of(tables["table-12"], ("My method", "1", "my_base"), "test PPL, ε = 0.5").ours is not None
+    assert cell_of(tables["table-5"], ("My method", "1"), "ε = 0.5").why_blank == "no such cell in the paper"
+    assert context.measured.variants()[-1] == "My method"
+
+
+def test_paid_advantage_and_missing_runs_are_explained() -> None:
+    context = context_of(made_up(groups=("comparison",), records=10, epochs=(1,)))
+    table = paid_advantage_table(context)
+    assert cell_of(table, ("DPSGD", "1"), "ε = ∞").why_blank == "DPSGD always has a budget"
+    assert cell_of(table, ("DPSGD", "5"), "ε = 1").why_blank == "no part of this run"
+    setting = Setting(variant="DPSGD", epochs=1, epsilon=1.0)
+    assert context.measured.complete(setting, AUC)
+    missing = replace(
+        context.measured.runs(setting)[0], status=Status.MISSING, metrics={}, scores=(), included=()
+    )
+    assert missing.status is Status.MISSING
