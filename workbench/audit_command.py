@@ -11,7 +11,7 @@ import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench import junit, registry, terminal
+from workbench.accounting import MutualInformation
 from workbench.claims import EXAMPLE, parse_claim
 from workbench.errors import InputError, unknown_name
 from workbench.interfaces import Claim, Released, Trials
@@ -60,11 +61,25 @@ class AuditOptions:
         ),
     ] = None
     claim: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="The guarantee to test: epsilon and delta; mu; alpha and renyi; or nats and secret."
+            help="The guarantee to test: epsilon and delta; mu; alpha and renyi; or nats and secret.",
+            show_default=EXAMPLE,
         ),
-    ] = EXAMPLE
+    ] = None
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Instead of --claim: the number that the mechanism claims, in its own currency.",
+            show_default="1; 0.5 for one that claims nats",
+        ),
+    ] = None
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            help="Of --epsilon; with nats, of their reading as (epsilon, delta)-DP.", show_default="1e-5"
+        ),
+    ] = None
     mechanism: Annotated[str | None, typer.Option(help="The subject.", show_default="dp_sgd")] = None
     attack: Annotated[
         list[str] | None,
@@ -140,11 +155,13 @@ _FEW_SHADOWS: Mapping[str, Mapping[str, Any]] = {"lira": {"shadows": 4}}
 
 _PLAN = ("steps", "sampling_probability", "learning_rate", "optimizer", "adapter")
 _TRAINING = ("corpus", "corpus_parameter", "candidates", "workers")
+_OWN_TRAINING = ("corpus", "corpus_parameter", "model", "model_parameter", "candidates", *_PLAN)
 _MODES: Mapping[str, tuple[str, ...]] = {
     "--scores": ("trials", "prior", "higher_is"),
     "--train": ("runs", *_TRAINING),
     "an audit of a mechanism": (
-        *("mechanism", "mechanism_parameter", "attack", "attack_parameter", "control"),
+        *("epsilon", "delta", "mechanism", "mechanism_parameter"),
+        *("attack", "attack_parameter", "control"),
         *("model", "model_parameter", *_PLAN),
         *_TRAINING,
     ),
@@ -213,8 +230,19 @@ def _check(options: AuditOptions, mode: str) -> None:
         raise InputError(f"--prior must be in (0, 1), got {options.prior:g}")
     if options.runs is not None and options.runs < 1:
         raise InputError(f"--runs must be at least 1, got {options.runs}")
-    parse_claim(options.claim)
+    if options.claim is not None and options.epsilon is not None:
+        raise InputError("--epsilon and --claim exclude each other: both say what is claimed")
+    if options.epsilon is not None and not 0.0 < options.epsilon < math.inf:
+        raise InputError(f"--epsilon must be finite and > 0, got {options.epsilon:g}")
+    if options.delta is not None and not 0.0 <= options.delta < 1.0:
+        raise InputError(f"--delta must be in [0, 1), got {options.delta:g}")
+    _claimed(options)
     _check_outputs(options)
+
+
+def _claimed(options: AuditOptions, released: Released = Released.SCORES) -> Claim:
+    """The claim as it is written, or the embedded one."""
+    return parse_claim(EXAMPLE if options.claim is None else options.claim, released=released)
 
 
 def _check_outputs(options: AuditOptions) -> None:
@@ -253,7 +281,7 @@ def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
     return runner.audit_scores(
         scores=scores,
         members=content.members,
-        claim=parse_claim(options.claim),
+        claim=_claimed(options),
         trials=Trials(options.trials.value) if options.trials else Trials.ONE_RUN,
         prior=options.prior,
         confidence=options.confidence,
@@ -267,7 +295,7 @@ def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
 def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
     from workbench import runner
 
-    settings = _settings(options, parse_claim(options.claim))
+    settings = _settings(options, _claimed(options))
     with terminal.progress_display(options.quiet) as progress:
         return runner.audit_training(
             function,
@@ -282,11 +310,35 @@ def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
 def _audit_mechanism(options: AuditOptions) -> dict[str, Any]:
     from workbench import runner
 
-    settings = _settings(options, parse_claim(options.claim, released=_released_by(options.mechanism)))
+    settings = _settings(options, _mechanism_claim(options))
     with terminal.progress_display(options.quiet) as progress:
         return runner.audit_mechanisms(
             settings, out=options.out, command=command_line(options), progress=progress
         )
+
+
+def _mechanism_claim(options: AuditOptions) -> Claim:
+    """The claim about a mechanism: as written, or as a number in the mechanism's own currency.
+
+    Raises:
+        InputError: a delta where the claim has one, or where nothing says which epsilon it belongs to.
+    """
+    from workbench import runner
+
+    released = _released_by(options.mechanism)
+    default = runner.default_settings(options.mechanism and _known("mechanism", options.mechanism))
+    in_nats = isinstance(default.claim.guarantee, MutualInformation)
+    if options.claim is not None:
+        claim = _claimed(options, released)
+        if options.delta is not None and not (in_nats and isinstance(claim.guarantee, MutualInformation)):
+            raise InputError("--delta goes with --epsilon, or with a claim in nats; write it into --claim")
+        return claim
+    if options.epsilon is not None:
+        delta = default.delta if options.delta is None else options.delta
+        return runner.claim_of(default.mechanism, options.epsilon, delta)
+    if options.delta is not None and not in_nats:
+        raise InputError("--delta goes with --epsilon, which is missing")
+    return default.claim if in_nats else _claimed(options, released)
 
 
 def _released_by(mechanism: str | None) -> Released:
@@ -303,12 +355,13 @@ def _settings(options: AuditOptions, claim: Claim) -> AuditSettings:
     The default parameters of the corpus and of the model belong to the default corpus and model; they stay
     with these (the user's are laid over them), and go where the user names another.
     """
-    from workbench.runner import AuditSettings
+    from workbench.runner import default_settings
 
-    default = AuditSettings()
+    embedded = default_settings(None).corpus
+    default = default_settings(options.mechanism and _known("mechanism", options.mechanism))
     given: dict[str, Any] = {"claim": claim, "seed": options.seed, "confidence": options.confidence}
-    if options.mechanism is not None:
-        given["mechanism"] = _known("mechanism", options.mechanism)
+    if options.delta is not None:
+        given["delta"] = options.delta
     if options.learning_rate is not None:
         given["control_learning_rate"] = options.learning_rate
     for kind in ("corpus", "model"):
@@ -318,17 +371,21 @@ def _settings(options: AuditOptions, claim: Claim) -> AuditSettings:
         given.update({kind: name, f"{kind}_parameters": {**kept, **own}})
     if options.attack:
         given["attacks"] = tuple(_known("attack", name) for name in options.attack)
+    if any(getattr(options, name) not in (None, []) for name in _OWN_TRAINING):
+        given["members"] = {}  # What the user trains is what every attack is for.
     given["mechanism_parameters"] = parameters("--mechanism-parameter", options.mechanism_parameter or [])
     given["attack_parameters"] = _attack_parameters(
         options.attack_parameter or [],
         given.get("attacks", default.attacks),
         # The embedded attacks score the secret that is put into the embedded corpus.
-        default.attack_parameters if given["corpus"] == default.corpus else _FEW_SHADOWS,
+        default.attack_parameters
+        if given.get("members", default.members).get("corpus", given["corpus"]) == embedded
+        else {**default.attack_parameters, "loss": {}, **_FEW_SHADOWS},
     )
     for name in ("candidates", "control", "workers", *_PLAN):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
-    return AuditSettings(**given)
+    return replace(default, **given)
 
 
 def _attack_parameters(

@@ -159,9 +159,11 @@ def _judge_success(
         return replace(bound, lower=max(0.0, bound.lower - off))
 
     bound, reachable = compute(scores), compute(members.astype(np.float64)).lower
+    if allowed == 1.0:
+        return _vacuous(claim, evidence, bound, confidence)
     quantity = f"a membership success of {allowed:.4f} at prior {evidence.game.prior:g}"
     # Half of the trials choose the threshold; all of the other half right is a tail of allowed^(n / 2).
-    needed = 2 * math.ceil(math.log(1.0 - confidence) / math.log(allowed)) + 2 if allowed < 1.0 else None
+    needed = 2 * math.ceil(math.log(1.0 - confidence) / math.log(allowed)) + 2
     return _decide(
         claim,
         evidence,
@@ -172,6 +174,25 @@ def _judge_success(
         reachable=reachable,
         needed=needed,
         confidence=confidence,
+    )
+
+
+def _vacuous(claim: Claim, evidence: Evidence, bound: Bound, confidence: float) -> Verdict:
+    """A claim that allows every guess to be right: no experiment of this kind tests it, however large."""
+    prior = evidence.game.prior
+    most = -math.log(max(prior, 1.0 - prior))
+    sentence = (
+        f"UNDERPOWERED: {_subject_of(claim)} promises nothing about guessing one record's membership: at "
+        f"prior {prior:g} to know the answer takes {most:.4g} nats, so it allows every guess to be right. No "
+        f"number of trials can test it in this game; the {evidence.attack} attack shows {_shown(bound)}. "
+        "Nothing is shown for the claim or against it."
+    )
+    return Verdict(
+        kind=VerdictKind.UNDERPOWERED,
+        sentence=sentence,
+        significance=1.0 - confidence,
+        bound=bound,
+        bounds=(bound,),
     )
 
 

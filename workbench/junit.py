@@ -3,11 +3,14 @@
 One test case for each subject and attack, named `attack` in class `workbench.subject`, and one for the
 verdict of the whole, named `verdict` in class `workbench`.
 
-| verdict | of an audited subject | of the control |
-|---|---|---|
-| REFUTED | `failure` | passes: the attack has been seen to work |
-| NOT_REFUTED | passes, which is not "private" | `skipped`: the attack was not seen to work |
-| UNDERPOWERED, INVALID | `error`: nothing was tested | `skipped` |
+| verdict | of an audited subject | of a reading | of the control |
+|---|---|---|---|
+| REFUTED | `failure` | passes: nobody claims the reading | passes: the attack has been seen to work |
+| NOT_REFUTED | passes, which is not "private" | passes | `skipped`: the attack was not seen to work |
+| UNDERPOWERED, INVALID | `error`: nothing was tested | `skipped` | `skipped` |
+
+A reading is a claim that is not under audit, such as a number of nats taken for an epsilon; what it came to
+stands in the case's output. Its cases lie in class `workbench.subject.reading`.
 """
 
 from __future__ import annotations
@@ -97,23 +100,28 @@ def clean(text: object) -> str:
 
 def _cases(report: Mapping[str, Any]) -> Iterator[ElementTree.Element]:
     for subject in report["subjects"]:
-        is_control = subject["role"] == "control"
+        role = str(subject["role"])
+        place = f"workbench.{subject['name']}"
+        if role == "reading":
+            place = f"{place}.reading"
         for attack in subject["attacks"]:
             seconds = float(attack.get("cost", {}).get("seconds", 0.0))
-            case = junit_case(f"workbench.{subject['name']}", attack["attack"], seconds)
-            _judge(case, attack["verdict"], is_control)
+            case = junit_case(place, attack["attack"], seconds)
+            _judge(case, attack["verdict"], role)
             yield case
     case = junit_case("workbench", "verdict", 0.0)
-    _judge(case, report["verdict"], is_control=False)
+    _judge(case, report["verdict"], "subject")
     yield case
 
 
-def _judge(case: ElementTree.Element, verdict: Mapping[str, Any], is_control: bool) -> None:
+def _judge(case: ElementTree.Element, verdict: Mapping[str, Any], role: str) -> None:
     """Add the outcome of a case; one that passes keeps its sentence as output."""
     kind = VerdictKind(verdict["kind"])
     outcome = _OUTCOMES.get(kind)
-    if is_control:
+    if role == "control":
         outcome = None if kind is VerdictKind.REFUTED else "skipped"
+    if role == "reading":
+        outcome = "skipped" if outcome == "error" else None
     sentence = clean(verdict["sentence"])
     if outcome is None:
         ElementTree.SubElement(case, "system-out").text = sentence

@@ -6,40 +6,58 @@ Three ways in, one record out: the embedded mechanisms, a user's training functi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest
 
 from workbench import __version__, registry, workers
-from workbench.accounting import ApproximateDP
-from workbench.canaries import SECRET_MARKER
+from workbench._runner_settings import (
+    DEFAULT_CLAIM,
+    AuditSettings,
+    claim_of,
+    currency_of,
+    default_settings,
+)
+from workbench._runner_subjects import audited as audited_subject
+from workbench._runner_subjects import claim_form, judged_subject, subject_report
+from workbench._runner_views import audit_views
 from workbench.deciding import unknown_prior_range
 from workbench.engine import Engine, Job, Progress, hardware, versions
-from workbench.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.errors import InputError, UnsupportedError
 from workbench.estimation import check_game
 from workbench.interfaces import (
     JSON,
+    AccessLevel,
     Adjacency,
     BoolArray,
     Claim,
+    Currency,
     Evidence,
-    Family,
     FloatArray,
     Game,
-    Released,
     Trials,
     VerdictKind,
 )
-from workbench.judge import combine, judge
-from workbench.shadows import shadow_memberships
 from workbench.store import Store, plain, write_atomically
 from workbench.user_training import GAME, UserTraining
-from workbench.workers import AttackJob, TrainingJob, TrainingSetup, UserJob, stream
+from workbench.workers import TrainingSetup, UserJob, stream
+
+__all__ = [
+    "DEFAULT_CLAIM",
+    "AuditSettings",
+    "audit_mechanisms",
+    "audit_scores",
+    "audit_training",
+    "claim_form",
+    "claim_of",
+    "default_settings",
+    "judged_subject",
+    "write_report",
+]
 
 REPORT_SCHEMA = 1
 
@@ -53,160 +71,14 @@ EXIT_CODES = {
     VerdictKind.INVALID: 3,
 }
 
-DEFAULT_CLAIM = Claim(
-    guarantee=ApproximateDP(epsilon=1.0, delta=1e-5),
-    about=Adjacency.ADD_REMOVE,
-    released=Released.EVERY_UPDATE,
-    source="the embedded default",
-)
-
-
-def _default_attack_parameters() -> dict[str, dict[str, Any]]:
-    """Few shadows, for the three minutes of the embedded audit; the secret is what training memorises."""
-    return {"loss": {"ending_marker": SECRET_MARKER}, "lira": {"ending_marker": SECRET_MARKER, "shadows": 4}}
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditSettings:
-    """What `workbench audit` trains and attacks; the defaults are the embedded audit.
-
-    Attributes:
-        claim: The claim under audit; the mechanism is asked to meet its guarantee.
-        mechanism, mechanism_parameters: The subject.
-        control: Also audit `non_private` under the same claim (does not count for the exit code).
-        attacks: Names, in the order of the report.
-        attack_parameters: Parameters by attack name.
-        corpus, corpus_parameters, model, model_parameters: What is trained on what.
-        candidates: Size of the candidate pool; each is a member by a fair coin.
-        steps, sampling_probability, learning_rate, optimizer, adapter: See `Plan`.
-        control_learning_rate: The control's own step size; None for the subject's. Noise wants small steps,
-            and a control that learns nothing controls nothing.
-        seed: Of everything.
-        confidence: Of the whole audit, shared by its attacks.
-        workers: Processes; 0 runs in this process.
-
-    Raises:
-        InputError: a value is out of range.
-    """
-
-    claim: Claim = DEFAULT_CLAIM
-    mechanism: str = "dp_sgd"
-    mechanism_parameters: Mapping[str, Any] = field(default_factory=dict)
-    control: bool = True
-    attacks: tuple[str, ...] = ("loss", "lira", "dirac_canary")
-    attack_parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=_default_attack_parameters)
-    corpus: str = "clinical"
-    corpus_parameters: Mapping[str, Any] = field(default_factory=lambda: {"attributes": "short"})
-    model: str = "tiny_gpt2"
-    model_parameters: Mapping[str, Any] = field(default_factory=lambda: {"max_length": 160})
-    candidates: int = 128
-    steps: int = 120
-    sampling_probability: float = 0.08
-    learning_rate: float = 3e-4
-    control_learning_rate: float | None = 3e-3
-    optimizer: str = "adamw"
-    adapter: str = "full"
-    seed: int = 0
-    confidence: float = 0.95
-    workers: int = 2
-
-    def __post_init__(self) -> None:
-        for name, least in {"candidates": 20, "steps": 1, "workers": 0, "seed": 0}.items():
-            if getattr(self, name) < least:
-                raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not 0.0 < self.sampling_probability <= 1.0:
-            raise InputError(f"sampling_probability must be in (0, 1], got {self.sampling_probability:g}")
-        if not 0.5 < self.confidence < 1.0:
-            raise InputError(f"confidence must be in (0.5, 1), got {self.confidence:g}")
-        if not self.attacks:
-            raise InputError("attacks must name at least one attack")
-        if len(set(self.attacks)) < len(self.attacks):
-            raise InputError(f"attacks must not repeat, got {', '.join(self.attacks)}")
-
-    def setup(self, mechanism: str, parameters: Mapping[str, Any]) -> TrainingSetup:
-        """The training setup of one mechanism."""
-        return TrainingSetup(
-            mechanism=mechanism,
-            mechanism_parameters=parameters,
-            corpus=self.corpus,
-            corpus_parameters=self.corpus_parameters,
-            model=self.model,
-            model_parameters=self.model_parameters,
-            budget=self.claim.guarantee,
-            candidates=self.candidates,
-            steps=self.steps,
-            sampling_probability=self.sampling_probability,
-            learning_rate=self.learning_rate,
-            optimizer=self.optimizer,
-            adapter=self.adapter,
-            attack_parameters={name: dict(self.attack_parameters.get(name, {})) for name in self.attacks},
-            seed=self.seed,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Audited:
-    """One subject of an audit: its place in the report and the jobs that make it."""
-
-    name: str
-    role: str
-    setup: TrainingSetup
-    included: BoolArray
-    shadow_included: BoolArray
-
-    def trainings(self) -> list[Job]:
-        """The target first, then the shadows."""
-        rows = [self.included, *self.shadow_included]
-        return [self._training(row, run) for run, row in enumerate(rows)]
-
-    def _training(self, included: BoolArray, run: int) -> Job:
-        setup = self.setup
-        if run > 0:  # A shadow has no gradient canary, so attacks that only insert one leave its key alone.
-            inserting = {n: p for n, p in setup.attack_parameters.items() if _inserts_records(setup, n)}
-            setup = workers.with_attacks(setup, inserting)
-        payload = TrainingJob(setup=setup, included=tuple(included.tolist()), run=run)
-        content = workers.content_digest(self.setup)
-        return Job(identity={"kind": "training", "job": plain(payload), "content": content}, payload=payload)
-
-    def attacks(self, store: Store) -> list[Job]:
-        """One job an attack; the shadows go to those that ask for them."""
-        trainings = self.trainings()
-        folders = [_trained_folder(store, job.key) for job in trainings]
-        jobs = []
-        for name in self.setup.attack_parameters:
-            count = workers.create_attack(self.setup, name).references_needed
-            payload = AttackJob(
-                setup=self.setup,
-                attack=name,
-                target=folders[0],
-                target_included=tuple(self.included.tolist()),
-                shadows=tuple(folders[1 : count + 1]),
-                shadow_included=tuple(tuple(row.tolist()) for row in self.shadow_included[:count]),
-            )
-            used = [job.key for job in trainings[: count + 1]]
-            identity = {"kind": "attack", "setup": plain(self.setup), "attack": name, "subjects": used}
-            jobs.append(Job(identity=identity, payload=payload))
-        return jobs
-
-
-def _inserts_records(setup: TrainingSetup, name: str) -> bool:
-    insertions = workers.create_attack(setup, name).prepare(
-        workers.load_corpus(setup), stream(setup.seed, "insertions")
-    )
-    return bool(insertions.replaced)
-
-
-def _trained_folder(store: Store, key: str) -> Path:
-    folder = store.subject_folder(key)
-    if folder is None:
-        raise InputError(f"store {store.folder} has lost subject {key}")
-    return folder
-
 
 def audit_mechanisms(
     settings: AuditSettings, *, out: Path, command: str, progress: Progress | None = None
 ) -> dict[str, JSON]:
     """Train, attack and judge a registered mechanism (and the non-private control).
+
+    A mechanism that budgets in nats is judged in three views, each a claim of its own
+    (`workbench._runner_views`); the report then has `views`.
 
     Args:
         settings: What to audit.
@@ -223,10 +95,13 @@ def audit_mechanisms(
     """
     started = datetime.now(UTC)
     workers.forget_corpora()
-    audited = [_audited(settings, settings.mechanism, "subject", settings.mechanism_parameters)]
+    if currency_of(settings.mechanism) is not Currency.DP:
+        subjects, views = audit_views(settings, out=out, progress=progress)
+        return {**_report(settings, subjects, command=command, started=started), "views": views}
+    audited = [audited_subject(settings, settings.mechanism, "subject", settings.mechanism_parameters)]
     if settings.control and settings.mechanism != "non_private":
         rate = settings.control_learning_rate or settings.learning_rate
-        audited.append(_audited(replace(settings, learning_rate=rate), "non_private", "control", {}))
+        audited.append(audited_subject(replace(settings, learning_rate=rate), "non_private", "control", {}))
     from workbench.training.fine_tuning import check_plan
 
     for subject in audited:  # A plan that cannot be met fails here, before anything is trained or written.
@@ -247,7 +122,7 @@ def audit_mechanisms(
     for subject, jobs in zip(audited, trainings, strict=True):
         played = [attacked.pop(0) for _ in subject.setup.attack_parameters]
         record = records[jobs[0].key]
-        subjects.append(_subject_report(settings, subject, record, played))
+        subjects.append(subject_report(settings, subject, record, played))
     return _report(settings, subjects, command=command, started=started)
 
 
@@ -268,7 +143,12 @@ def _require_testable(settings: AuditSettings, setup: TrainingSetup, own: Claim)
             f"claim says adjacency {claim.about}; {setup.mechanism} and the games are {own.about}"
         )
     for name in settings.attacks:
-        seen = workers.released_to(workers.create_attack(setup, name))
+        attack = workers.create_attack(setup, name)
+        if attack.access is AccessLevel.TRANSCRIPT:
+            raise UnsupportedError(
+                f"attack {name!r} reads released signs, and {setup.mechanism} releases none"
+            )
+        seen = workers.released_to(attack)
         for whose, covered in (("claim", claim.released), (setup.mechanism, own.released)):
             if not covered.covers(seen):
                 raise UnsupportedError(
@@ -279,100 +159,6 @@ def _require_testable(settings: AuditSettings, setup: TrainingSetup, own: Claim)
             f"claim covers {claim.released}, and {setup.mechanism} promises nothing beyond its "
             f"{own.released}: claim released={own.released}"
         )
-
-
-def _audited(settings: AuditSettings, name: str, role: str, parameters: Mapping[str, Any]) -> _Audited:
-    setup = settings.setup(name, parameters)
-    coins = stream(settings.seed, "coins").random(settings.candidates) < 0.5
-    needed = max(workers.create_attack(setup, attack).references_needed for attack in settings.attacks)
-    generator = stream(settings.seed, "shadows")
-    shadows = shadow_memberships(settings.candidates, needed, generator) if needed else np.zeros((0, 0), bool)
-    return _Audited(name=name, role=role, setup=setup, included=coins, shadow_included=shadows)
-
-
-def _subject_report(
-    settings: AuditSettings,
-    subject: _Audited,
-    trained: Mapping[str, JSON],
-    played: Sequence[Mapping[str, JSON]],
-) -> dict[str, JSON]:
-    """Judge every game of one subject, each at its share of the error, and combine."""
-    games = [_evidence_from(game) for record in played for game in record["evidence"]]
-    report = judged_subject(
-        subject.name, subject.role, settings.claim, games, confidence=settings.confidence, seed=settings.seed
-    )
-    report["metrics"] = trained["metrics"]
-    report["losses"] = trained["losses"]
-    report["own_claim"] = trained["claim"]
-    report["parameters"] = plain(subject.setup)
-    report["cost"] = trained["cost"]
-    return report
-
-
-def _evidence_from(game: Mapping[str, JSON]) -> Evidence:
-    """Read back what `workers.attack` put in a record."""
-    form = dict(game["game"])
-    form.update(
-        trials=Trials(form["trials"]), released=Released(form["released"]), family=Family(form["family"])
-    )
-    return Evidence(
-        scores=np.array([float(value) for value in game["scores"]], dtype=np.float64),
-        members=np.array(game["members"], dtype=bool),
-        game=Game(**form),
-        attack=game["attack"],
-        blind_texts=tuple(game["blind_texts"]),
-        seeds=game["seeds"],
-        cost=game["cost"],
-        details=game["details"],
-    )
-
-
-def judged_subject(
-    name: str, role: str, claim: Claim, games: Sequence[Evidence], *, confidence: float, seed: int
-) -> dict[str, JSON]:
-    """The report of one subject: each game judged at its share of the error, and all combined.
-
-    Raises:
-        InconclusiveError: no game could be played.
-        InputError: unusable scores or labels.
-        UnsupportedError: a game cannot judge the claim's currency.
-    """
-    if not games:
-        raise InconclusiveError(f"no game of {name} could be judged: too few releases or steps")
-    share = 1.0 - (1.0 - confidence) / len(games)
-    verdicts = [
-        judge(claim, game, confidence=share, generator=stream(seed, "judge", index))
-        for index, game in enumerate(games)
-    ]
-    attacks = [
-        {
-            "attack": game.attack,
-            "game": plain(game.game),
-            "verdict": plain(verdict),
-            "scores": plain(game.scores),
-            "members": plain(game.members),
-            "details": plain(game.details),
-            "cost": plain(game.cost),
-            "seeds": plain(game.seeds),
-        }
-        for game, verdict in zip(games, verdicts, strict=True)
-    ]
-    return {
-        "name": name,
-        "role": role,
-        "claim": claim_form(claim),
-        "verdict": plain(combine(verdicts, confidence=confidence)),
-        "metrics": {},
-        "losses": [],
-        "parameters": {},
-        "attacks": attacks,
-    }
-
-
-def claim_form(claim: Claim) -> dict[str, JSON]:
-    """Plain form of a claim, with its one line as `text`."""
-    form: dict[str, JSON] = plain(claim)
-    return {**form, "text": claim.describe()}
 
 
 def _report(

@@ -33,6 +33,10 @@ _STYLES = {
 }
 
 
+_ROLES = {"control": " (control)", "reading": " (reading)"}
+"""What is said of a subject whose verdict is not the audit's."""
+
+
 @contextmanager
 def progress_display(quiet: bool) -> Iterator[ProgressCallback]:
     """A progress callback for the length of the context.
@@ -133,6 +137,8 @@ def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
     console = output_console()
     if not quiet:
         console.print(_table(report))
+        if "views" in report:
+            _print_views(console, report["views"])
     verdict = report["verdict"]
     kind, sentence = verdict["kind"].replace("_", " "), verdict["sentence"]
     line = Text(sentence if sentence.startswith(kind) else f"{kind}: {sentence}")
@@ -141,6 +147,27 @@ def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
     for reason in verdict.get("reasons") or ():
         if reason not in sentence:
             console.print(Text(f"  - {reason}"), soft_wrap=True)
+
+
+def _print_views(console: Console, views: Mapping[str, Any]) -> None:
+    """What each view says in plain words, the comparison of all, and the notes."""
+    for view in views["of"]:
+        head = Text.assemble(view["title"], f" ({view['label']}): ", verdict_text(view["verdict"]))
+        console.print(head, soft_wrap=True)
+        for sentence in view["says"]:
+            console.print(Text(f"  {sentence}"), soft_wrap=True)
+    table = Table(title=Text("One number, read in each currency"), title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("view", "currency", "claimed", "allows", "measured", "verdict"):
+        table.add_column(heading)
+    for view in views["of"]:
+        row = view["row"]
+        cells = [Text(str(row[name])) for name in ("view", "currency", "claimed", "allows", "measured")]
+        table.add_row(*cells, verdict_text(row["verdict"]))
+    console.print(table)
+    for note in views["notes"]:
+        console.print(Text(f"- {note}"), soft_wrap=True)
+    console.print(Text(f"In short: {views['in_short']}"), soft_wrap=True)
+    console.print()
 
 
 def verdict_text(kind: str) -> Text:
@@ -155,7 +182,7 @@ def _table(report: Mapping[str, Any]) -> Table:
     for heading in ("subject", "attack", "verdict", "bound", "confidence", "estimator", "AUC"):
         table.add_column(heading)
     for subject in report["subjects"]:
-        role = " (control)" if subject["role"] == "control" else ""
+        role = _ROLES.get(subject["role"], "")
         for attack in subject["attacks"]:
             verdict = attack["verdict"]
             kind = verdict_text(verdict["kind"])

@@ -1,0 +1,214 @@
+"""What an audit is asked to do: its settings, and the defaults that a mechanism's currency has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from workbench import registry, workers
+from workbench.accounting import ApproximateDP, MutualInformation
+from workbench.canaries import SECRET_MARKER
+from workbench.errors import InputError, UnsupportedError
+from workbench.interfaces import Adjacency, Claim, Currency, Guarantee, Released, Secret
+from workbench.workers import TrainingSetup
+
+READING_DELTA = 1e-5
+"""Delta at which a number of nats is read as (epsilon, delta)-DP, where the user says none."""
+
+DEFAULT_EPSILON = {Currency.DP: 1.0, Currency.RECORD_NATS: 0.5, Currency.SUBSET_NATS: 0.5}
+"""The claimed number where the user says none. One nat would promise nothing about one bit of ln 2 nats."""
+
+SECRETS = {Currency.RECORD_NATS: Secret.RECORD, Currency.SUBSET_NATS: Secret.SUBSET}
+
+DEFAULT_CLAIM = Claim(
+    guarantee=ApproximateDP(epsilon=1.0, delta=1e-5),
+    about=Adjacency.ADD_REMOVE,
+    released=Released.EVERY_UPDATE,
+    source="the embedded default",
+)
+
+
+def _default_attack_parameters() -> dict[str, dict[str, Any]]:
+    """Few shadows, for the three minutes of the embedded audit; the secret is what training memorises."""
+    return {"loss": {"ending_marker": SECRET_MARKER}, "lira": {"ending_marker": SECRET_MARKER, "shadows": 4}}
+
+
+def currency_of(mechanism: str) -> Currency:
+    """What a registered mechanism's budget counts; (epsilon, delta) where it does not say."""
+    entry = registry.entries("mechanism").get(mechanism)
+    return Currency(getattr(entry.factory if entry else None, "budget_currency", Currency.DP))
+
+
+def claim_of(mechanism: str, epsilon: float, delta: float, *, source: str = "the user") -> Claim:
+    """The claim that a bare number makes: in the mechanism's own currency, about what that is about.
+
+    Args:
+        mechanism: Registry name.
+        epsilon: The number: epsilon, or nats.
+        delta: Of (epsilon, delta)-DP; not read by nats.
+        source: Whose claim it is.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+    if not 0.0 < epsilon < math.inf:
+        raise InputError(f"epsilon must be finite and > 0, got {epsilon:g}")
+    secret = SECRETS.get(currency_of(mechanism))
+    entry = registry.entries("mechanism").get(mechanism)
+    released = Released(getattr(entry.factory if entry else None, "released", Released.EVERY_UPDATE))
+    guarantee: Guarantee = ApproximateDP(epsilon=epsilon, delta=delta)
+    if secret is not None:
+        guarantee = MutualInformation(nats=epsilon, secret=secret)
+    return Claim(
+        guarantee=guarantee, about=secret or workers.GAME_ADJACENCY, released=released, source=source
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSettings:
+    """What `workbench audit` trains and attacks; the defaults are the embedded audit.
+
+    Attributes:
+        claim: The claim under audit; the mechanism is asked to meet its guarantee (`budget`).
+        delta: At which a claim in nats is also read as (epsilon, delta)-DP.
+        mechanism, mechanism_parameters: The subject.
+        control: Also audit `non_private` under the same claim (does not count for the exit code).
+        attacks: Names, in the order of the report.
+        attack_parameters: Parameters by attack name.
+        corpus, corpus_parameters, model, model_parameters: What is trained on what.
+        candidates: Size of the candidate pool; each is a member by a fair coin.
+        steps, sampling_probability, learning_rate, optimizer, adapter: See `Plan`.
+        members: Fields of these settings that attacks on ordinary members have otherwise, beside a game of
+            whole trainings that wants a small one; empty for the same training.
+        control_learning_rate: The control's own step size; None for the subject's. Noise wants small steps,
+            and a control that learns nothing controls nothing.
+        seed: Of everything.
+        confidence: Of the whole audit, shared by its attacks.
+        workers: Processes; 0 runs in this process.
+
+    Raises:
+        InputError: a value is out of range.
+    """
+
+    claim: Claim = DEFAULT_CLAIM
+    delta: float = READING_DELTA
+    mechanism: str = "dp_sgd"
+    mechanism_parameters: Mapping[str, Any] = field(default_factory=dict)
+    control: bool = True
+    attacks: tuple[str, ...] = ("loss", "lira", "dirac_canary")
+    attack_parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=_default_attack_parameters)
+    corpus: str = "clinical"
+    corpus_parameters: Mapping[str, Any] = field(default_factory=lambda: {"attributes": "short"})
+    model: str = "tiny_gpt2"
+    model_parameters: Mapping[str, Any] = field(default_factory=lambda: {"max_length": 160})
+    candidates: int = 128
+    steps: int = 120
+    sampling_probability: float = 0.08
+    learning_rate: float = 3e-4
+    control_learning_rate: float | None = 3e-3
+    optimizer: str = "adamw"
+    adapter: str = "full"
+    members: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    confidence: float = 0.95
+    workers: int = 2
+
+    def __post_init__(self) -> None:
+        for name, least in {"candidates": 20, "steps": 1, "workers": 0, "seed": 0}.items():
+            if getattr(self, name) < least:
+                raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not 0.0 < self.sampling_probability <= 1.0:
+            raise InputError(f"sampling_probability must be in (0, 1], got {self.sampling_probability:g}")
+        if not 0.0 <= self.delta < 1.0:
+            raise InputError(f"delta must be in [0, 1), got {self.delta:g}")
+        if not 0.5 < self.confidence < 1.0:
+            raise InputError(f"confidence must be in (0.5, 1), got {self.confidence:g}")
+        if not self.attacks:
+            raise InputError("attacks must name at least one attack")
+        if len(set(self.attacks)) < len(self.attacks):
+            raise InputError(f"attacks must not repeat, got {', '.join(self.attacks)}")
+
+    @property
+    def budget(self) -> Guarantee:
+        """What the mechanism is asked to meet: the claim's guarantee.
+
+        A mechanism that budgets in nats is given nats, also under a claim of (epsilon, delta)-DP: then as
+        many as the claim's epsilon, which is the reading of its number that such a claim makes.
+
+        Raises:
+            UnsupportedError: a mechanism that budgets in nats, and a claim that no number of nats stands for.
+        """
+        secret, guarantee = SECRETS.get(currency_of(self.mechanism)), self.claim.guarantee
+        if secret is None or isinstance(guarantee, MutualInformation):
+            return guarantee
+        if isinstance(guarantee, ApproximateDP):
+            return MutualInformation(nats=guarantee.epsilon, secret=secret)
+        raise UnsupportedError(
+            f"{self.mechanism} budgets in nats; claim nats, or epsilon and delta, got {guarantee.describe()}"
+        )
+
+    def for_members(self) -> AuditSettings:
+        """The settings with which attacks on ordinary members train."""
+        return replace(self, members={}, **self.members)
+
+    def setup(
+        self, mechanism: str, parameters: Mapping[str, Any], attacks: Sequence[str] | None = None
+    ) -> TrainingSetup:
+        """The training setup of one mechanism, under these attacks (None for all)."""
+        chosen = self.attacks if attacks is None else attacks
+        return TrainingSetup(
+            mechanism=mechanism,
+            mechanism_parameters=parameters,
+            corpus=self.corpus,
+            corpus_parameters=self.corpus_parameters,
+            model=self.model,
+            model_parameters=self.model_parameters,
+            budget=self.budget,
+            candidates=self.candidates,
+            steps=self.steps,
+            sampling_probability=self.sampling_probability,
+            learning_rate=self.learning_rate,
+            optimizer=self.optimizer,
+            adapter=self.adapter,
+            attack_parameters={name: dict(self.attack_parameters.get(name, {})) for name in chosen},
+            seed=self.seed,
+        )
+
+
+def default_settings(mechanism: str | None) -> AuditSettings:
+    """The embedded audit of a mechanism: the same for all that budget in epsilon, another for nats.
+
+    Nats are a matter of hundreds of small trainings: a network on the digits, N = 500 of 1,000 candidates,
+    five epochs of Poisson samples with s = 0.05 (FERRET's batch of 50 is 0.005 of its 10,000 records, with
+    which a training takes ten times as long). Ordinary members are attacked as papers do, in a language
+    model: that of the embedded audit, after five epochs too.
+    """
+    if mechanism is None:
+        return AuditSettings()
+    currency = currency_of(mechanism)
+    embedded = AuditSettings(mechanism=mechanism)
+    if currency is Currency.DP:
+        return embedded
+    names = ("corpus", "corpus_parameters", "model", "model_parameters", "candidates")
+    rates = ("learning_rate", "control_learning_rate")
+    return replace(
+        embedded,
+        claim=claim_of(mechanism, DEFAULT_EPSILON[currency], READING_DELTA, source="the embedded default"),
+        corpus="digits",
+        corpus_parameters={},
+        model="digits_mlp",
+        model_parameters={},
+        candidates=1000,
+        steps=100,
+        sampling_probability=0.05,
+        learning_rate=3e-3,
+        control_learning_rate=1e-2,
+        members={name: getattr(embedded, name) for name in (*names, *rates)},
+        attacks=("sign_transcript", "loss", "lira"),
+        attack_parameters={
+            "sign_transcript": {"canary": "opposed,average", "trials": 2000},
+            **embedded.attack_parameters,
+        },
+    )

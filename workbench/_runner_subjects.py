@@ -1,0 +1,196 @@
+"""One audited subject: the jobs that train and attack it, and the report of its judged games."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench import workers
+from workbench._runner_settings import AuditSettings
+from workbench.engine import Job
+from workbench.errors import InconclusiveError, InputError
+from workbench.interfaces import JSON, BoolArray, Claim, Evidence, Family, Game, Released, Trials
+from workbench.judge import combine, judge
+from workbench.shadows import shadow_memberships
+from workbench.store import Store, plain
+from workbench.workers import AttackJob, TrainingJob, TrainingSetup, stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audited:
+    """One subject of an audit: its place in the report and the jobs that make it."""
+
+    name: str
+    role: str
+    setup: TrainingSetup
+    included: BoolArray
+    shadow_included: BoolArray
+
+    def trainings(self) -> list[Job]:
+        """The target first, then the shadows."""
+        rows = [self.included, *self.shadow_included]
+        return [self._training(row, run) for run, row in enumerate(rows)]
+
+    def _training(self, included: BoolArray, run: int) -> Job:
+        setup = self.setup
+        if run > 0:  # A shadow has no gradient canary, so attacks that only insert one leave its key alone.
+            inserting = {n: p for n, p in setup.attack_parameters.items() if _inserts_records(setup, n)}
+            setup = workers.with_attacks(setup, inserting)
+        payload = TrainingJob(setup=setup, included=tuple(included.tolist()), run=run)
+        content = workers.content_digest(self.setup)
+        return Job(identity={"kind": "training", "job": plain(payload), "content": content}, payload=payload)
+
+    def attacks(self, store: Store) -> list[Job]:
+        """One job an attack; the shadows go to those that ask for them."""
+        trainings = self.trainings()
+        folders = [_trained_folder(store, job.key) for job in trainings]
+        jobs = []
+        for name in self.setup.attack_parameters:
+            count = workers.create_attack(self.setup, name).references_needed
+            payload = AttackJob(
+                setup=self.setup,
+                attack=name,
+                target=folders[0],
+                target_included=tuple(self.included.tolist()),
+                shadows=tuple(folders[1 : count + 1]),
+                shadow_included=tuple(tuple(row.tolist()) for row in self.shadow_included[:count]),
+            )
+            used = [job.key for job in trainings[: count + 1]]
+            identity = {"kind": "attack", "setup": plain(self.setup), "attack": name, "subjects": used}
+            jobs.append(Job(identity=identity, payload=payload))
+        return jobs
+
+
+def _inserts_records(setup: TrainingSetup, name: str) -> bool:
+    insertions = workers.create_attack(setup, name).prepare(
+        workers.load_corpus(setup), stream(setup.seed, "insertions")
+    )
+    return bool(insertions.replaced)
+
+
+def _trained_folder(store: Store, key: str) -> Path:
+    folder = store.subject_folder(key)
+    if folder is None:
+        raise InputError(f"store {store.folder} has lost subject {key}")
+    return folder
+
+
+def audited(
+    settings: AuditSettings,
+    name: str,
+    role: str,
+    parameters: Mapping[str, Any],
+    attacks: Sequence[str] | None = None,
+) -> Audited:
+    """A subject of these settings; its coins and its shadows' depend on the seed alone.
+
+    Args:
+        settings: Of the audit.
+        name, parameters: The mechanism, by its registry name.
+        role: In the report.
+        attacks: Those that attack it; None for all of the settings'.
+
+    Raises:
+        InputError: an unknown attack, or a parameter out of range.
+    """
+    chosen = settings.attacks if attacks is None else attacks
+    setup = settings.setup(name, parameters, chosen)
+    coins = stream(settings.seed, "coins").random(settings.candidates) < 0.5
+    needed = max((workers.create_attack(setup, one).references_needed for one in chosen), default=0)
+    generator = stream(settings.seed, "shadows")
+    shadows = shadow_memberships(settings.candidates, needed, generator) if needed else np.zeros((0, 0), bool)
+    return Audited(name=name, role=role, setup=setup, included=coins, shadow_included=shadows)
+
+
+def subject_report(
+    settings: AuditSettings,
+    subject: Audited,
+    trained: Mapping[str, JSON],
+    played: Sequence[Mapping[str, JSON]],
+) -> dict[str, JSON]:
+    """Judge every game of one subject, each at its share of the error, and combine."""
+    games = [evidence_from(game) for record in played for game in record["evidence"]]
+    report = judged_subject(
+        subject.name, subject.role, settings.claim, games, confidence=settings.confidence, seed=settings.seed
+    )
+    report["metrics"] = trained["metrics"]
+    report["losses"] = trained["losses"]
+    report["own_claim"] = trained["claim"]
+    report["parameters"] = plain(subject.setup)
+    report["cost"] = trained["cost"]
+    return report
+
+
+def game_from(form: Mapping[str, JSON]) -> Game:
+    """Read back a game's plain form."""
+    read = dict(form)
+    read.update(
+        trials=Trials(form["trials"]), released=Released(form["released"]), family=Family(form["family"])
+    )
+    return Game(**read)
+
+
+def evidence_from(game: Mapping[str, JSON]) -> Evidence:
+    """Read back what `workers.attack` put in a record."""
+    return Evidence(
+        scores=np.array([float(value) for value in game["scores"]], dtype=np.float64),
+        members=np.array(game["members"], dtype=bool),
+        game=game_from(game["game"]),
+        attack=game["attack"],
+        blind_texts=tuple(game["blind_texts"]),
+        seeds=game["seeds"],
+        cost=game["cost"],
+        details=game["details"],
+    )
+
+
+def judged_subject(
+    name: str, role: str, claim: Claim, games: Sequence[Evidence], *, confidence: float, seed: int
+) -> dict[str, JSON]:
+    """The report of one subject: each game judged at its share of the error, and all combined.
+
+    Raises:
+        InconclusiveError: no game could be played.
+        InputError: unusable scores or labels.
+        UnsupportedError: a game cannot judge the claim's currency.
+    """
+    if not games:
+        raise InconclusiveError(f"no game of {name} could be judged: too few releases or steps")
+    share = 1.0 - (1.0 - confidence) / len(games)
+    verdicts = [
+        judge(claim, game, confidence=share, generator=stream(seed, "judge", index))
+        for index, game in enumerate(games)
+    ]
+    attacks = [
+        {
+            "attack": game.attack,
+            "game": plain(game.game),
+            "verdict": plain(verdict),
+            "scores": plain(game.scores),
+            "members": plain(game.members),
+            "details": plain(game.details),
+            "cost": plain(game.cost),
+            "seeds": plain(game.seeds),
+        }
+        for game, verdict in zip(games, verdicts, strict=True)
+    ]
+    return {
+        "name": name,
+        "role": role,
+        "claim": claim_form(claim),
+        "verdict": plain(combine(verdicts, confidence=confidence)),
+        "metrics": {},
+        "losses": [],
+        "parameters": {},
+        "attacks": attacks,
+    }
+
+
+def claim_form(claim: Claim) -> dict[str, JSON]:
+    """Plain form of a claim, with its one line as `text`."""
+    form: dict[str, JSON] = plain(claim)
+    return {**form, "text": claim.describe()}

@@ -1,0 +1,205 @@
+"""The transcript games of an audit: cut into jobs of some trials each, played in workers, put together again.
+
+Trials are independent, so a game of a thousand trainings is a dozen jobs that two workers share, and a killed
+audit loses the jobs under way only. An attack may be asked for several canaries, separated by commas: each
+is a game of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench import registry, workers
+from workbench._runner_subjects import game_from
+from workbench.engine import Job
+from workbench.errors import InputError, UnsupportedError
+from workbench.estimation.low_fpr import low_fpr_details
+from workbench.interfaces import JSON, Attack, Evidence, Mechanism, References, WatchedMechanism
+from workbench.store import plain
+from workbench.workers import TrainingSetup, stream, stream_seed
+
+MOST_TRIALS = 100
+"""Trials of one job: a matter of seconds, so that workers share a game and its progress shows."""
+
+WORST_OTHERS = {"opposed": "copies"}
+"""The data set beside a canary, where the user names none: that in which an opposed one does most harm."""
+
+_SUMMED = ("certain",)
+"""Details of a part that count trials; all others are means over trials."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranscriptJob:
+    """Some trials of one transcript game.
+
+    Attributes:
+        setup: Of the subject; its mechanism, its records and its plan are the game's.
+        included: Which candidates the plan holds.
+        attack, parameters: Registry name and parameters of the attack, for one canary.
+        trials: Of this part.
+        part: Index from 0.
+    """
+
+    setup: TrainingSetup
+    included: tuple[bool, ...]
+    attack: str
+    parameters: Mapping[str, Any]
+    trials: int
+    part: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranscriptGame:
+    """One game: an attack with one canary.
+
+    Attributes:
+        name: In the report: `sign_transcript (opposed)`.
+        attack, parameters: Registry name and parameters of the attack, for one canary.
+        trials: Number of independent trainings, even.
+    """
+
+    name: str
+    attack: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    trials: int
+
+    def jobs(self, setup: TrainingSetup, included: Sequence[bool]) -> list[Job]:
+        """The game's parts, none above `MOST_TRIALS` trials, each with an even number of them."""
+        pairs = self.trials // 2
+        parts = -(-pairs // (MOST_TRIALS // 2))
+        jobs = []
+        for part in range(parts):
+            own = pairs * (part + 1) // parts - pairs * part // parts
+            payload = TranscriptJob(
+                setup=setup,
+                included=tuple(bool(one) for one in included),
+                attack=self.attack,
+                parameters=self.parameters,
+                trials=2 * own,
+                part=part,
+            )
+            content = workers.content_digest(setup)
+            identity = {"kind": "transcript", "job": plain(payload), "content": content}
+            jobs.append(Job(identity=identity, payload=payload))
+        return jobs
+
+
+def games_of(attack: str, given: Mapping[str, Any]) -> list[TranscriptGame]:
+    """The games that an attack's parameters ask for, one a canary.
+
+    Args:
+        attack: Registry name.
+        given: Parameters of the attack; `canary` may name several, separated by commas.
+
+    Raises:
+        InputError: a parameter is unknown or out of range, or a canary is named twice.
+    """
+    named = [part.strip() for part in str(given["canary"]).split(",")] if "canary" in given else [None]
+    if len(set(named)) < len(named):
+        raise InputError(f"{attack}'s canary must not name one twice, got {given['canary']!r}")
+    games = []
+    for canary in named:
+        own = dict(given)
+        if canary is not None:
+            own["canary"] = canary
+        if "others" not in own and own.get("canary", "opposed") in WORST_OTHERS:
+            own["others"] = WORST_OTHERS[own.get("canary", "opposed")]
+        attacker: Any = registry.create("attack", attack, **own)
+        name = f"{attack} ({attacker.canary})"
+        trials = int(own.pop("trials", attacker.trials))
+        games.append(TranscriptGame(name=name, attack=attack, parameters=own, trials=trials))
+    return games
+
+
+def play(job: TranscriptJob, scratch: Path | None = None) -> dict[str, Any]:
+    """Play some trials of a game; pure in its job.
+
+    Returns:
+        `scores`, `members`, `game`, `details`, `cost`.
+    """
+    from workbench.training.transcript_game import play_transcripts, transcript_game
+
+    started = time.perf_counter()
+    setup = job.setup
+    attacker: Attack = registry.create("attack", job.attack, **dict(job.parameters))
+    asked = {name: getattr(attacker, name) for name in ("canary", "others", "knowledge")}
+    plan = workers.make_plan(setup, np.array(job.included, dtype=bool), 0)
+    own = (job.part + 1, *asked["canary"].encode())
+    played = play_transcripts(
+        workers.create_mechanism(setup),
+        plan,
+        **asked,
+        trials=job.trials,
+        seed=stream_seed(setup.seed, "attack", *own),
+    )
+    generator = stream(setup.seed, "releases", *own)
+    scores = attacker.score(played.subject, played.observations, References(), generator)
+    return {
+        "scores": scores.values,
+        "members": played.included,
+        "game": transcript_game(plan, **asked),
+        "details": dict(scores.details),
+        "cost": workers.cost_since(started),
+    }
+
+
+def check_readable(mechanism: Mechanism, name: str) -> None:
+    """Refuse a mechanism with whose transcripts no game can be played.
+
+    Args:
+        mechanism: With its parameters.
+        name: Of it, for the message.
+
+    Raises:
+        InputError: its public seed is fixed: all trials would share one mask, and a claim is about all masks.
+        UnsupportedError: it releases no masked signs.
+    """
+    if not isinstance(mechanism, WatchedMechanism):
+        raise UnsupportedError(
+            "attack 'sign_transcript' reads released signs, and the mechanism releases none"
+        )
+    seed = getattr(mechanism, "public_seed", None)
+    if seed is not None:
+        raise InputError(f"public_seed must be left open in a transcript game, got {seed}")
+
+
+def pooled(
+    game: TranscriptGame, parts: Sequence[Mapping[str, JSON]], *, seed: int, confidence: float
+) -> Evidence:
+    """All parts of a game as one piece of evidence.
+
+    Args:
+        game: Whose parts they are.
+        parts: What `play` returned, read back from the store.
+        seed: Of the audit, for the report.
+        confidence: Of the intervals among the details.
+    """
+    scores = np.concatenate([np.array([float(x) for x in part["scores"]]) for part in parts])
+    members = np.concatenate([np.array(part["members"], dtype=bool) for part in parts])
+    sizes = np.array([len(part["scores"]) for part in parts], dtype=np.float64)
+    details = {}
+    for name in parts[0]["details"]:
+        values = np.array([float(part["details"][name]) for part in parts])
+        details[name] = float(values.sum() if name in _SUMMED else np.average(values, weights=sizes))
+    return Evidence(
+        scores=scores,
+        members=members,
+        game=game_from(parts[0]["game"]),
+        attack=game.name,
+        seeds={"audit": seed},
+        cost={
+            "seconds": _costs(parts, "seconds", sum),
+            "peak_memory_mb": _costs(parts, "peak_memory_mb", max),
+        },
+        details={**details, **low_fpr_details(scores, members, confidence=confidence)},
+    )
+
+
+def _costs(parts: Iterable[Mapping[str, JSON]], name: str, of: Any) -> float:
+    return float(of(float(part["cost"][name]) for part in parts))

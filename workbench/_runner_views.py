@@ -1,0 +1,328 @@
+"""An audit of a mechanism that budgets in nats: one number, read in three ways, each a claim of its own.
+
+1. The claim under audit. In nats: judged by guesses over independent trainings, whose transcripts the
+   adversary sees; they are held against the highest success that the nats allow.
+2. A reading: the same number as (epsilon, delta)-DP, in the very same games. Nobody need have claimed it; it
+   has no part in the exit code. Where the user claims (epsilon, delta)-DP the places are changed: that claim
+   is under audit, by every game, and the nats are the reading.
+3. Ordinary members of one training, as papers measure leakage: black-box attacks, held against the same
+   (epsilon, delta)-DP. Scores of one training cannot test nats, which bound an average over trainings.
+
+Each of the three is judged at the audit's own confidence, and within each the games share the error: a reader
+who quotes one verdict quotes one claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from workbench import registry, workers
+from workbench._runner_settings import AuditSettings
+from workbench._runner_subjects import Audited, audited, evidence_from, judged_subject
+from workbench._runner_transcripts import TranscriptGame, check_readable, games_of, play, pooled
+from workbench._runner_words import view_forms
+from workbench.accounting import ApproximateDP, MutualInformation
+from workbench.engine import Engine, Progress
+from workbench.errors import UnsupportedError
+from workbench.interfaces import (
+    JSON,
+    AccessLevel,
+    Attack,
+    Claim,
+    Evidence,
+    Secret,
+    Trials,
+)
+from workbench.store import Store, plain
+
+MAIN, MEMBERS, CONTROL = "main", "members", "control"
+"""What an audit trains: for the games of whole trainings, for the attacks on members, and as control."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One way to read the number.
+
+    Attributes:
+        key: `"claim"`, `"reading"` or `"members"`.
+        claim: What is judged.
+        games: By what.
+        decides: Whether its verdict is the audit's.
+    """
+
+    key: str
+    claim: Claim
+    games: tuple[Evidence, ...]
+    decides: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Played:
+    """What was trained and attacked, read back from the store.
+
+    Attributes:
+        games: All that were played with it.
+        facts: What the report says of the training, by field.
+    """
+
+    games: tuple[Evidence, ...] = ()
+    facts: Mapping[str, JSON] = field(default_factory=dict)
+
+
+def audit_views(
+    settings: AuditSettings, *, out: Path, progress: Progress | None = None
+) -> tuple[list[dict[str, JSON]], dict[str, JSON]]:
+    """Train, play and judge a mechanism that budgets in nats, and the control.
+
+    Args:
+        settings: What to audit.
+        out: Folder; the store lies in `out/store`.
+        progress: Told of each finished job.
+
+    Returns:
+        The subjects of the report, one a view, that of the claim under audit first and the control last; and
+        the views in words (`workbench._runner_words.view_forms`).
+
+    Raises:
+        InputError: an unknown name, or an unusable parameter.
+        UnsupportedError: the mechanism cannot meet the claim, or no game of the audit can test it.
+    """
+    attacks = _attacks(settings)
+    work = _work(settings, attacks)
+    own = _checked(settings, work, attacks)
+    store = Store(out / "store")
+    with Engine(store, settings.workers, progress) as engine:
+        played = _run(settings, work, attacks.played, engine)
+    store.sweep()
+    main, members, control = (played.get(name, _Played()) for name in (MAIN, MEMBERS, CONTROL))
+    views = _views(settings, (*main.games, *members.games))
+    subjects = []
+    for view in views:
+        role = "subject" if view.decides else "reading"
+        report = {**_judged(settings, settings.mechanism, role, view), "own_claim": plain(own)}
+        facts = {"claim": main, "members": members}.get(view.key, _Played()).facts
+        subjects.append({**report, **facts})
+    words = view_forms(
+        [view.key for view in views],
+        subjects,
+        mechanism=settings.mechanism,
+        confidence=settings.confidence,
+        has_control=bool(control.games),
+    )
+    if control.games:
+        view = View(key="control", claim=as_dp(settings), games=control.games, decides=False)
+        subjects.append({**_judged(settings, "non_private", "control", view), **control.facts})
+    return subjects, words
+
+
+def _work(settings: AuditSettings, attacks: _Attacks) -> dict[str, Audited]:
+    """What is trained: the game's own plan, the target of the members' attacks, and the control.
+
+    The control releases no signs, so it is trained for the members' attacks alone, and not without them.
+    """
+    parameters = settings.mechanism_parameters
+    whole = attacks.of(AccessLevel.WEIGHTS, AccessLevel.RELEASE)
+    work = {}
+    if attacks.played or whole:
+        work[MAIN] = audited(settings, settings.mechanism, "subject", parameters, whole)
+    membership = attacks.of(AccessLevel.MEMBERSHIP)
+    if membership:
+        own = settings.for_members()
+        work[MEMBERS] = audited(own, own.mechanism, "reading", parameters, membership)
+        if settings.control:
+            rate = own.control_learning_rate or own.learning_rate
+            own = replace(own, learning_rate=rate)
+            work[CONTROL] = audited(own, "non_private", "control", {}, membership)
+    return work
+
+
+def as_nats(settings: AuditSettings) -> Claim:
+    """The claim under audit as nats about one record: itself, or the same number."""
+    claim = settings.claim
+    if isinstance(claim.guarantee, MutualInformation):
+        return claim
+    return replace(
+        claim, guarantee=settings.budget, about=Secret.RECORD, source="the budget that the mechanism is given"
+    )
+
+
+def as_dp(settings: AuditSettings) -> Claim:
+    """The claim under audit as (epsilon, delta)-DP: itself, or the same number, which nobody claims."""
+    claim = settings.claim
+    if not isinstance(claim.guarantee, MutualInformation):
+        return claim
+    return Claim(
+        guarantee=ApproximateDP(epsilon=claim.guarantee.nats, delta=settings.delta),
+        about=workers.GAME_ADJACENCY,
+        released=claim.released,
+        source="a reading of the same number, not the authors' claim",
+    )
+
+
+def _views(settings: AuditSettings, games: Sequence[Evidence]) -> list[View]:
+    """The views that there are games for, the deciding one first."""
+    independent = tuple(game for game in games if game.game.trials is Trials.INDEPENDENT)
+    members = tuple(game for game in games if game.game.trials is Trials.ONE_RUN)
+    nats, dp = as_nats(settings), as_dp(settings)
+    if isinstance(settings.claim.guarantee, MutualInformation):
+        views = [
+            View(key="claim", claim=nats, games=independent, decides=True),
+            View(key="reading", claim=dp, games=independent, decides=False),
+        ]
+    else:
+        views = [View(key="claim", claim=dp, games=tuple(games), decides=True)]
+        if independent:
+            views.append(View(key="reading", claim=nats, games=independent, decides=False))
+    if members:
+        views.append(View(key="members", claim=dp, games=members, decides=False))
+    return views
+
+
+def _judged(settings: AuditSettings, name: str, role: str, view: View) -> dict[str, JSON]:
+    return judged_subject(
+        name, role, view.claim, view.games, confidence=settings.confidence, seed=settings.seed
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attacks:
+    """The attacks of an audit.
+
+    Attributes:
+        made: Each by name; a transcript attack with its first canary.
+        shared: Names of those that attack the trained subject.
+        played: The transcript games, which train for themselves.
+    """
+
+    made: Mapping[str, Attack]
+    shared: tuple[str, ...]
+    played: tuple[TranscriptGame, ...]
+
+    def of(self, *access: AccessLevel) -> tuple[str, ...]:
+        """Names of the attacks that play these games."""
+        return tuple(name for name, attack in self.made.items() if attack.access in access)
+
+
+def _attacks(settings: AuditSettings) -> _Attacks:
+    """Make every attack of the settings.
+
+    Raises:
+        InputError: an unknown name, or a parameter that is unknown or out of range.
+    """
+    known = {name: entry.factory for name, entry in registry.entries("attack").items()}
+    made: dict[str, Attack] = {}
+    shared, played = [], []
+    for name in settings.attacks:
+        given = dict(settings.attack_parameters.get(name, {}))
+        if getattr(known.get(name), "access", None) is AccessLevel.TRANSCRIPT:
+            games = games_of(name, given)
+            made[name] = registry.create("attack", name, **games[0].parameters)
+            played += games
+        else:
+            made[name] = registry.create("attack", name, **given)
+            shared.append(name)
+    return _Attacks(made=made, shared=tuple(shared), played=tuple(played))
+
+
+def _checked(settings: AuditSettings, work: Mapping[str, Audited], attacks: _Attacks) -> Claim:
+    """What the mechanism itself claims; refuses, before anything is written, what the games cannot test.
+
+    Raises:
+        InputError: a plan that cannot be met, such as a budget above the mechanism's ceiling.
+        UnsupportedError: the claim's currency or adjacency is not that of the games.
+    """
+    from workbench.training.fine_tuning import check_plan
+
+    claims = {}
+    for name, subject in work.items():
+        plan = workers.make_plan(subject.setup, subject.included, 0)
+        check_plan(plan)
+        claims[name] = workers.create_mechanism(subject.setup).claim(plan)
+    own = claims.get(MAIN, claims.get(MEMBERS))
+    assert own is not None  # There is at least one attack, and each needs one of the two.
+    claim, name = settings.claim, settings.mechanism
+    if own.about is not Secret.RECORD:
+        raise UnsupportedError(
+            f"the games of an audit test one record's membership; {name} claims {own.describe()}"
+        )
+    if attacks.played:
+        check_readable(workers.create_mechanism(work[MAIN].setup), name)
+    if isinstance(claim.guarantee, MutualInformation):
+        _require_average(claim, attacks)
+    elif claim.about is not workers.GAME_ADJACENCY:
+        raise UnsupportedError(f"claim says adjacency {claim.about}; the games are {workers.GAME_ADJACENCY}")
+    for attack in attacks.of(AccessLevel.RELEASE):
+        raise UnsupportedError(f"attack {attack!r} reads noised sums, and {name} releases none: leave it out")
+    _require_covered(claim, own, name, attacks)
+    return own
+
+
+def _require_average(claim: Claim, attacks: _Attacks) -> None:
+    """Refuse nats that are about another secret than the games', or that no attack tests."""
+    if claim.about is not Secret.RECORD:
+        raise UnsupportedError(
+            f"the games of an audit test one record's membership; a claim about the {claim.about} needs "
+            "--scores of independent trials"
+        )
+    if not attacks.of(AccessLevel.TRANSCRIPT, AccessLevel.WEIGHTS):
+        raise UnsupportedError(
+            f"{claim.guarantee.describe()} bounds an average over independent trainings, which scores of one "
+            f"training ({', '.join(attacks.made)}) cannot test: add --attack sign_transcript"
+        )
+
+
+def _require_covered(claim: Claim, own: Claim, name: str, attacks: _Attacks) -> None:
+    """Refuse attacks that see more than the claim, or the mechanism's own, covers."""
+    for attack, made in attacks.made.items():
+        seen = workers.released_to(made)
+        for whose, covered in (("claim", claim.released), (name, own.released)):
+            if not covered.covers(seen):
+                raise UnsupportedError(
+                    f"{whose} covers {covered}, and attack {attack!r} sees {seen}; name attacks that it "
+                    "covers"
+                )
+    if not own.released.covers(claim.released):
+        raise UnsupportedError(
+            f"claim covers {claim.released}, and {name} promises nothing beyond its {own.released}: "
+            f"claim released={own.released}"
+        )
+
+
+def _run(
+    settings: AuditSettings, work: Mapping[str, Audited], games: Sequence[TranscriptGame], engine: Engine
+) -> dict[str, _Played]:
+    """Do the work that the store lacks: transcript games first, for they are most of it."""
+    parts = [game.jobs(work[MAIN].setup, work[MAIN].included.tolist()) for game in games]
+    flat = [job for jobs in parts for job in jobs]
+    done = engine.run("playing transcripts", flat, play, keeps_folder=False) if flat else []
+    # Without an attack on it the main plan's own training would be seen by nobody.
+    attacked = {name: one for name, one in work.items() if one.setup.attack_parameters}
+    jobs = {name: subject.trainings() for name, subject in attacked.items()}
+    flat = [job for own in jobs.values() for job in own]
+    trained = dict(
+        zip(
+            [job.key for job in flat],
+            engine.run("training", flat, workers.train, keeps_folder=True),
+            strict=True,
+        )
+    )
+    asked = {name: subject.attacks(engine.store) for name, subject in attacked.items()}
+    flat = [job for own in asked.values() for job in own]
+    answers = engine.run("attacking", flat, workers.attack, keeps_folder=False)
+    played: dict[str, _Played] = {}
+    for name, subject in work.items():
+        found, facts = [], {"parameters": plain(subject.setup)}
+        if name == MAIN:
+            for game, own in zip(games, parts, strict=True):
+                taken, done = done[: len(own)], done[len(own) :]
+                found.append(pooled(game, taken, seed=settings.seed, confidence=settings.confidence))
+        for _ in asked.get(name, ()):
+            found += [evidence_from(game) for game in answers.pop(0)["evidence"]]
+        if name in jobs:
+            record = trained[jobs[name][0].key]
+            facts |= {one: record[one] for one in ("metrics", "losses", "cost")}
+            facts["own_claim"] = record["claim"]
+        played[name] = _Played(games=tuple(found), facts=facts)
+    return played
