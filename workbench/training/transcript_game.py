@@ -6,8 +6,10 @@ them. The adversary sees the whole transcript (mask, directions, signs), hence t
 and knows every other record, the plan and the mechanism. What it may further know:
 
 - "batches": which *other* records took part in each step. Only the canary's membership and its own
-  participation are secret. A guarantee about one record given all others has no say in what the adversary
-  knows of those, so this is the game in which it has to hold.
+  participation are secret. No transcript shows that, so this adversary sees more than what is released: a
+  bound that is proven step by step given everybody else's participation (as Eq. 8 can be) has to hold here
+  too, but one that is said of the transcript alone is refuted by this game only where that knowledge is
+  worth nothing. It is worth nothing among copies, whose sum points the same way whoever takes part.
 - "records": not even that. It sums over every batch that there may have been, at most `MOST_UNKNOWN` others.
 
 Canaries, none of which a mechanism without per-record clipping can bound:
@@ -171,7 +173,8 @@ def transcript_game(plan: Plan, *, canary: str, others: str, knowledge: str) -> 
         "average": "an ordinary record, drawn afresh for each trial",
     }[canary]
     rest = {"corpus": "every other record", "copies": "every other record (copies of one)"}[others]
-    batches = " and in which steps those took part" if knowledge == "batches" else ""
+    batches = " and in which steps those took part (which no transcript shows)"
+    batches = batches if knowledge == "batches" else ""
     return Game(
         description=(
             f"half of the independent trainings (own mask, own secret Poisson batches) hold {who}, in random "
