@@ -71,7 +71,6 @@ from workbench.interfaces import (
     Adjacency,
     Claim,
     Currency,
-    FiredStep,
     Guarantee,
     Model,
     Plan,
@@ -81,7 +80,7 @@ from workbench.interfaces import (
     Signals,
 )
 from workbench.mechanisms._ferret_public import GRANULARITIES, grouped
-from workbench.mechanisms._ferret_steps import MaskedSigns
+from workbench.mechanisms._ferret_steps import MaskedSigns, Watch
 from workbench.mechanisms.accountants.ferret import (
     ceiling_nats,
     dithered_renyi_nats,
@@ -175,14 +174,21 @@ class FERRET(GradientMechanism):
             "its own game is that of attack sign_transcript"
         )
 
-    def steps(self, plan: Plan, model: Model) -> MaskedSigns:
-        """The masked signs of one run."""
-        return MaskedSigns(self, plan, model)
+    def steps(self, plan: Plan, model: Model, watch: Watch | None = None) -> MaskedSigns:
+        """The masked signs of one run; `watch` as in `train_watched`.
+
+        Raises:
+            InputError: the model has other tensors than the one that p* was worked out for.
+            UnsupportedError: the plan has a gradient canary that is no record.
+        """
+        if tuple(trainable(model.module)) != _tensor_names(plan):
+            raise InputError(f"model {plan.model!r} has changed its tensors since it was first built")
+        return MaskedSigns(self, plan, model, watch)
 
     def train_watched(
         self,
         plan: Plan,
-        watch: Callable[[FiredStep], None],
+        watch: Watch,
         progress: Callable[[int, int], None] | None = None,
     ) -> TrainedSubject:
         """As `train`, calling `watch` in every step in which a group fired; watching changes no number.
@@ -198,7 +204,7 @@ class FERRET(GradientMechanism):
             )
         settled = self.for_plan(plan)
         return settled.trained(
-            plan, self.claim(plan), progress, lambda p, model: MaskedSigns(settled, p, model, watch)
+            plan, self.claim(plan), progress, lambda own, model: settled.steps(own, model, watch)
         )
 
     def for_plan(self, plan: Plan) -> Self:

@@ -31,7 +31,7 @@ from workbench.interfaces import (
     Secret,
     WatchedMechanism,
 )
-from workbench.mechanisms import _ferret_steps
+from workbench.mechanisms import _ferret_steps, ferret
 from workbench.mechanisms._ferret_public import firing_mask, grouped
 from workbench.mechanisms.accountants.ferret import LN2, dithered_renyi_nats, firing_probability
 from workbench.mechanisms.ferret import FERRET
@@ -341,6 +341,16 @@ def test_a_transcript_without_a_firing_comes_back(tmp_path: Path) -> None:
     subject = mechanism.train(plan)
     subject.save(tmp_path)
     assert signs_of(load_subject(tmp_path, mechanism, plan)).fired.shape == (0, 2)
+
+
+def test_a_model_whose_tensors_have_changed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan()
+    FERRET().claim(plan)
+    monkeypatch.setattr(ferret, "build_model", None)  # Not built again for its names.
+    FERRET().claim(plan)
+    other = build_model(make_plan(model="digits_logistic"))
+    with pytest.raises(InputError, match="model 'digits_mlp' has changed its tensors"):
+        FERRET().for_plan(plan).steps(plan, other)
 
 
 def test_a_mechanism_can_be_sent_to_a_worker() -> None:
