@@ -94,8 +94,14 @@ def printed_column(epsilon: float | None) -> str:
 def settings(measured: Measured) -> list[tuple[str, int]]:
     """Method and epochs of each row: the paper's, and further ones of ours after the paper's of a method."""
     epochs = sorted({*EPOCHS, *measured.epochs()})
-    further = [name for name in measured.variants() if name not in METHODS]
-    return [(variant, count) for variant in (*METHODS, *further) for count in epochs]
+    further = {
+        (one.experiment.variant, one.experiment.epochs)
+        for one in measured.by_group[COMPARISON]
+        if one.experiment.variant not in METHODS
+    }
+    known = [(variant, count) for variant in METHODS for count in epochs]
+    order = measured.variants()
+    return [*known, *sorted(further, key=lambda place: (order.index(place[0]), place[1]))]
 
 
 def no_such_budget(setting: Setting, *, has_budget: bool) -> str:

@@ -142,8 +142,10 @@ def _radar(
     for metric, name in AXES.items():
         column = [values[variant, metric] for variant in METHODS]
         if any(value is not None for value in column):
-            bounds = (0.0, 1.0) if metric in (AUC, ADVANTAGE) else (0.0, math.inf)
-            axes[metric] = fitted_axis(name, column, Better.LOWER, bounds=bounds)
+            share = metric in (AUC, ADVANTAGE)
+            bounds = (0.0, 1.0) if share else (0.0, math.inf)
+            log = False if share else None
+            axes[metric] = fitted_axis(name, column, Better.LOWER, bounds=bounds, log=log)
     if len(axes) < 3:
         return None
     series = [

@@ -19,6 +19,9 @@ COMPARISON, HEAD_ROOM, LIRA, TRANSCRIPT, DITHER = "comparison", "head-room", "li
 GROUPS = (COMPARISON, HEAD_ROOM, LIRA, TRANSCRIPT, DITHER)
 """Groups of the study's experiments."""
 
+BESIDE = ("ceiling", "silent steps")
+"""Groups whose variants get rows of their own in the comparison's tables."""
+
 CANARIES = ("opposed", "outlier", "average")
 """Records of the transcript game, from the worst case to an average one."""
 
@@ -45,6 +48,10 @@ GROUP_COUNT, CEILING, FIRING, FIRED, SILENT = (
     "silent_steps",
 )
 """Names of an outcome's metrics; `advantage` and `gap` (test less train perplexity) are computed here."""
+
+LOW_FPR = 0.01
+TPR_AT_LOW_FPR = "tpr_at_low_fpr"
+"""The observed true-positive rate at this false-positive rate, computed here."""
 
 WORDS = {
     TEST: "test perplexity",

@@ -16,6 +16,7 @@ from workbench.reports import statistics
 from workbench.reports._beside import has_curve
 from workbench.reports._ferret_layout import (
     ADVANTAGE,
+    BESIDE,
     CEILING,
     COMPARISON,
     DITHER,
@@ -23,10 +24,12 @@ from workbench.reports._ferret_layout import (
     GROUPS,
     HEAD_ROOM,
     LIRA,
+    LOW_FPR,
     METHODS,
     MODELS,
     SECONDS,
     TEST,
+    TPR_AT_LOW_FPR,
     TRAIN,
     TRANSCRIPT,
     WORDS,
@@ -51,10 +54,20 @@ def optimistic_advantage(outcome: Outcome) -> float:
     return float(np.max(curve.tpr - curve.fpr))
 
 
+def observed_tpr(outcome: Outcome) -> float:
+    """Observed true-positive rate at a false-positive rate of `LOW_FPR` or less; NaN without scores."""
+    if not has_curve(outcome):
+        return math.nan
+    curve = roc_curve(np.array(outcome.scores), np.array(outcome.included))
+    return float(curve.tpr[curve.fpr <= LOW_FPR].max())
+
+
 def metric_of(outcome: Outcome, metric: str) -> float:
     """A number of a finished outcome; NaN where it has none."""
     if metric == ADVANTAGE:
         return optimistic_advantage(outcome)
+    if metric == TPR_AT_LOW_FPR:
+        return observed_tpr(outcome)
     if metric == SECONDS:
         return float(outcome.cost.get(SECONDS, math.nan))
     if metric == GAP:
@@ -84,9 +97,11 @@ class Measured:
                 f"replication must be {UNIT!r}, the unit over which FERRET's tables average, got "
                 f"{results.study.replication!r}"
             )
-        self.by_group: dict[str, list[Outcome]] = {
-            name: [one for one in results.outcomes if one.experiment.group == name] for name in GROUPS
-        }
+        self.by_group: dict[str, list[Outcome]] = {name: [] for name in GROUPS}
+        for one in results.outcomes:
+            group = COMPARISON if one.experiment.group in BESIDE else one.experiment.group
+            if group in self.by_group:
+                self.by_group[group].append(one)
         self._places: dict[tuple[str, Setting], dict[tuple[str, int], Outcome]] = {}
         for group in TRAINED:
             for outcome in self.by_group[group]:

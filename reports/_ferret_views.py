@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from workbench.accounting import ApproximateDP
 from workbench.estimation.low_fpr import LEVELS, RateAtFpr
 from workbench.interfaces import Interval, VerdictKind
-from workbench.reports._ferret_cells import Context
+from workbench.reports._ferret_cells import Context, budgets, column
 from workbench.reports._ferret_layout import (
     AUC,
     COMPARISON,
@@ -17,6 +17,8 @@ from workbench.reports._ferret_layout import (
     GRANULARITIES,
     HEAD_ROOM,
     LIRA,
+    LOW_FPR,
+    TPR_AT_LOW_FPR,
     Setting,
     plural_epochs,
 )
@@ -60,6 +62,50 @@ def view_tables(context: Context, cells: Sequence[TranscriptCell]) -> list[Table
     if not context.measured.transcripts():
         return []
     return [three_views(context, cells), transcript_table(context, cells)]
+
+
+def attacks_table(context: Context) -> Table | None:
+    """LiRA beside the confidence attack on the same trainings: AUC and TPR at FPR 1 %; None without LiRA."""
+    measured = context.measured
+    variants, counts = measured.variants(LIRA), measured.epochs(LIRA)
+    columns = list(budgets(measured, LIRA))
+    rows = []
+    for variant in variants:
+        for epochs in counts:
+            for attack, group in (("confidence", COMPARISON), ("LiRA", LIRA)):
+                for name, metric in (("AUC", AUC), (f"TPR at FPR {percent(LOW_FPR)}", TPR_AT_LOW_FPR)):
+                    cells = tuple(
+                        _attack_cell(
+                            context, group, Setting(variant=variant, epochs=epochs, epsilon=epsilon), metric
+                        )
+                        for epsilon in columns
+                    )
+                    if any(cell.ours is not None for cell in cells):
+                        rows.append(((variant, str(epochs), attack, name), cells))
+    if not rows:
+        return None
+    return Table(
+        id="attacks",
+        title="LiRA and the confidence attack on ordinary members",
+        row_headers=("method", "epochs", "attack", "measure"),
+        columns=tuple(map(column, columns)),
+        rows=tuple(rows),
+        notes=(
+            "The paper says that it used both attacks and prints one AUC a cell, without saying of which. "
+            f"Both on the {UNIT}s that LiRA was run on: mean ± standard deviation; brackets: "
+            f"{context.interval}. TPR: as observed.",
+        ),
+        decimals=dict.fromkeys(map(column, columns), 3),
+    )
+
+
+def _attack_cell(context: Context, group: str, setting: Setting, metric: str) -> Cell:
+    measured = context.measured
+    shared = [one.experiment.model for one in measured.runs(setting, LIRA)]
+    sample = measured.sample(setting, metric, group=group, models=shared)
+    if sample is None:
+        return Cell(why_blank=measured.missing(setting, metric, group=group))
+    return Cell(ours=over_models(sample, context.confidence).mean)
 
 
 def transcript_table(context: Context, cells: Sequence[TranscriptCell]) -> Table:

@@ -37,7 +37,8 @@ from workbench.reports._ferret_more_tables import (
 )
 from workbench.reports._ferret_samples import Measured, optimistic_advantage
 from workbench.reports._ferret_tables import paper_tables
-from workbench.reports._ferret_views import judged_cells, view_tables
+from workbench.reports._ferret_views import attacks_table, judged_cells, view_tables
+from workbench.reports._numbers import percent
 from workbench.reports.statistics import Sample
 from workbench.reports.study_reports.ferret import ferret
 from workbench.study_report import Cell, Replication, ReplicationFinding, Table
@@ -294,8 +295,9 @@ def test_unreadable_cells_say_so() -> None:
 
 
 def test_tables_without_times_do_not_depend_on_times() -> None:
-    quick = made_up(records=20, trials=20)
-    slow = made_up(changed("seconds", dict.fromkeys(World().seconds, 77.0)), records=20, trials=20)
+    few = {"records": 10, "trials": 20, "epochs": (1,)}
+    quick = made_up(**few)
+    slow = made_up(changed("seconds", dict.fromkeys(World().seconds, 77.0)), **few)
     first, second = (ferret(results=results, published=PAPER) for results in (quick, slow))
     assert [table.id for table in first.tables] == [table.id for table in second.tables]
     for one, other in zip(first.tables, second.tables, strict=True):
@@ -307,7 +309,8 @@ def test_tables_without_times_do_not_depend_on_times() -> None:
 
 
 def test_equal_results_give_equal_reports_that_all_writers_take() -> None:
-    one, other = (ferret(results=made_up(records=20, trials=20), published=PAPER) for _ in range(2))
+    few = {"records": 10, "trials": 20, "epochs": (5,)}
+    one, other = (ferret(results=made_up(**few), published=PAPER) for _ in range(2))
     assert one == other
     for table in one.tables:
         for name in ("table_markdown", "table_latex", "table_csv"):
@@ -515,6 +518,20 @@ def test_silent_steps_keep_the_last_loss() -> None:
     assert math.isnan(final_loss(replace(outcome, training_losses=(nan, nan))))
 
 
+def test_lira_stands_beside_the_confidence_attack() -> None:
+    results = made_up(groups=("comparison", "lira"), records=100, epochs=(5,))
+    table = attacks_table(context_of(results))
+    assert table is not None
+    runs = list(results.done(group="lira", variant="FERRET-2", epsilon=0.5))
+    ours = cell_of(table, ("FERRET-2", "5", "LiRA", "AUC"), "ε = 0.5").ours
+    assert ours is not None
+    assert ours.estimate == pytest.approx(np.mean([one.metrics[AUC] for one in runs]))
+    low = cell_of(table, ("Non-DP", "5", "LiRA", f"TPR at FPR {percent(0.01)}"), "ε = ∞").ours
+    assert low is not None
+    assert 0.0 < low.estimate < 1.0
+    assert attacks_table(context_of(made_up(groups=("comparison",), records=5))) is None
+
+
 def test_figures_show_what_there_is() -> None:
     context = context_of(made_up(records=20, trials=20))
     found = {figure.id: figure for figure in figures(context, judged_cells(context))}
@@ -533,7 +550,7 @@ def test_a_study_with_one_group_alone_is_reported(group: str) -> None:
     made = ferret(results=made_up(groups=(group,), records=10, trials=20), published=PAPER)
     assert len(made.findings) == len(PAPER.claims)
     assert made.inconsistencies
-    assert made.tables or group == "lira"
+    assert made.tables
 
 
 def test_without_published_numbers_ours_stand_alone() -> None:
@@ -622,6 +639,26 @@ def test_other_models_and_methods_get_rows_of_their_own() -> None:
     assert cell_of(tables["table-12"], ("My method", "1", "my_base"), "test PPL, ε = 0.5").ours is not None
     assert cell_of(tables["table-5"], ("My method", "1"), "ε = 0.5").why_blank == "no such cell in the paper"
     assert context.measured.variants()[-1] == "My method"
+
+
+def test_capped_and_forward_runs_stand_in_rows_of_their_own() -> None:
+    results = made_up(groups=("comparison",), records=10)
+    more = [
+        replace(one, experiment=replace(one.experiment, group="ceiling", variant="FERRET-2 (capped)"))
+        for one in results.done(variant="FERRET-2", epochs=1, epsilon=2.0)
+    ]
+    rest = tuple(
+        one
+        for one in results.outcomes
+        if (one.experiment.variant, one.experiment.epochs, one.experiment.epsilon) != ("FERRET-2", 1, 2.0)
+    )
+    context = context_of(StudyResults(study=results.study, outcomes=(*rest, *more)))
+    table = next(one for one in paper_tables(context) if one.id == "table-5")
+    assert [row for row, _ in table.rows if row[0] == "FERRET-2 (capped)"] == [("FERRET-2 (capped)", "1")]
+    assert cell_of(table, ("FERRET-2 (capped)", "1"), "ε = 2").ours is not None
+    blank = cell_of(table, ("FERRET-2", "1"), "ε = 2")
+    assert "above the ceiling" in blank.why_blank
+    assert any("FERRET-2 (capped) at epsilon 2" in note for note in table.notes)
 
 
 def test_paid_advantage_and_missing_runs_are_explained() -> None:
