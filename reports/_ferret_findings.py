@@ -25,6 +25,9 @@ from workbench.reports._ferret_samples import UNIT, Measured
 from workbench.reports.statistics import Sample
 from workbench.study_report import Replication, ReplicationFinding
 
+CAPPED = " (capped)"
+"""Ending of the name under which a study runs a variant at p = 1 where its budget is above the ceiling."""
+
 MOST_SHOWN = 8
 """Conditions of a finding that are printed in full."""
 
@@ -38,6 +41,8 @@ class OurRuns:
     def __init__(self, measured: Measured) -> None:
         """Keep the outcomes."""
         self._measured = measured
+        self.stand_ins: dict[str, None] = {}
+        """Settings above their ceiling for which runs at p = 1 were taken."""
 
     def sample(self, setting: Setting, metric: str, models: Sequence[str] | None) -> Sample | str:
         """A metric by model, or of one model by seed; the reason where a run is lost.
@@ -45,6 +50,7 @@ class OurRuns:
         A setting with a failed or missing run gives none: the mean of the rest is of other models.
         """
         measured = self._measured
+        setting = self._capped(setting)
         group = COMPARISON if measured.runs(setting) else HEAD_ROOM
         if models is None:
             if not measured.complete(setting, metric, group=group):
@@ -57,6 +63,14 @@ class OurRuns:
             return measured.missing(setting, metric, group=group, model=ours[0] if ours else None)
         seeds = tuple(int(str(cell)) for cell in chosen.cells)
         return Sample(chosen.values, seeds, "seed")
+
+    def _capped(self, setting: Setting) -> Setting:
+        """The setting, or that of the runs at p = 1 where its own budget is above the ceiling."""
+        capped = Setting(variant=f"{setting.variant}{CAPPED}", epochs=setting.epochs, epsilon=setting.epsilon)
+        if self._measured.runs(setting) or not self._measured.runs(capped):
+            return setting
+        self.stand_ins[str(setting)] = None
+        return capped
 
 
 def _lost(measured: Measured, setting: Setting, metric: str, group: str) -> str:
@@ -86,8 +100,11 @@ def findings(context: Context, paper: PublishedPaper) -> list[ReplicationFinding
         if claim.test == DITHER_TEST:
             conditions, beside = dither_conditions(context, claim), ""
         else:
+            ours.stand_ins.clear()
             conditions = asked(claim, ours, context.confidence)
             beside = _by_the_paper(claim, printed, context.confidence)
+            if ours.stand_ins:
+                beside = f"Above the ceiling, so its runs at p = 1: {'; '.join(ours.stand_ins)}. {beside}"
         found.append(_finding(context, claim, conditions, beside, contradictions(paper, claim)))
     return found
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from workbench.accounting import ApproximateDP
 from workbench.estimation.low_fpr import LEVELS, RateAtFpr
 from workbench.interfaces import Interval, VerdictKind
-from workbench.reports._ferret_cells import Context, budgets, column
+from workbench.reports._ferret_cells import Context, column
 from workbench.reports._ferret_layout import (
     AUC,
     COMPARISON,
@@ -68,7 +68,7 @@ def attacks_table(context: Context) -> Table | None:
     """LiRA beside the confidence attack on the same trainings: AUC and TPR at FPR 1 %; None without LiRA."""
     measured = context.measured
     variants, counts = measured.variants(LIRA), measured.epochs(LIRA)
-    columns = list(budgets(measured, LIRA))
+    columns: list[float | None] = [*measured.epsilons(LIRA), None]
     rows = []
     for variant in variants:
         for epochs in counts:
@@ -102,6 +102,8 @@ def attacks_table(context: Context) -> Table | None:
 def _attack_cell(context: Context, group: str, setting: Setting, metric: str) -> Cell:
     measured = context.measured
     shared = [one.experiment.model for one in measured.runs(setting, LIRA)]
+    if not shared:
+        return Cell(why_blank="LiRA was not run here")
     sample = measured.sample(setting, metric, group=group, models=shared)
     if sample is None:
         return Cell(why_blank=measured.missing(setting, metric, group=group))

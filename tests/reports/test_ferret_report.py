@@ -659,6 +659,11 @@ def test_capped_and_forward_runs_stand_in_rows_of_their_own() -> None:
     blank = cell_of(table, ("FERRET-2", "1"), "ε = 2")
     assert "above the ceiling" in blank.why_blank
     assert any("FERRET-2 (capped) at epsilon 2" in note for note in table.notes)
+    found = finding_of(StudyResults(study=results.study, outcomes=(*rest, *more)), "faster-than-dpsgd")
+    assert found.outcome is REPLICATED
+    assert "Above the ceiling, so its runs at p = 1: FERRET-2, 1 epoch, epsilon 2" in found.figures
+    without = finding_of(StudyResults(study=results.study, outcomes=rest), "faster-than-dpsgd")
+    assert without.outcome is NOT_TESTABLE
 
 
 def test_paid_advantage_and_missing_runs_are_explained() -> None:
