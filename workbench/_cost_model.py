@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.interfaces import FloatArray
+from workbench.interfaces import Currency, FloatArray
 from workbench.store import canonical, plain
 from workbench.study_jobs import JobKind, StudyJob
 
@@ -78,18 +78,34 @@ def terms(kind: JobKind, experiment: Mapping[str, Any], subjects: int) -> tuple[
         subjects: For a measuring: the target and its shadows; 0 for a game that trains by itself.
 
     Returns:
-        For a training 1, N, E N and T; for a measuring 1 and the records read, or the steps of a game's
-        trial, those in which a group is expected to fire counting `FIRED_STEP` times.
+        For a training 1, N, E N (of a budget in nats about a record: the share of it that lies in steps in
+        which a group fires) and T; for a measuring 1 and the records read, or the steps of a game's trial,
+        those in which a group is expected to fire counting `FIRED_STEP` times.
     """
-    members = experiment["members"]
+    members, batch_size = experiment["members"], experiment["batch_size"]
     if kind is JobKind.MEASURING and subjects:
         return (1.0, 2.0 * members * subjects)
-    steps = experiment["epochs"] * math.ceil(members / experiment["batch_size"])
+    steps = experiment["epochs"] * math.ceil(members / batch_size)
+    nats = float(experiment["epsilon"] or 0.0)
     if kind is JobKind.MEASURING:
-        shares = steps * experiment["batch_size"] / members * math.log(2.0)
-        fired = -math.expm1(-float(experiment["epsilon"] or 0.0) / shares)
-        return (1.0, steps * (1.0 + FIRED_STEP * fired))
-    return (1.0, float(members), float(experiment["epochs"] * members), float(steps))
+        return (1.0, steps * (1.0 + FIRED_STEP * fired_share(nats, batch_size / members, steps)))
+    read = float(experiment["epochs"] * members)
+    if experiment.get("currency") == Currency.RECORD_NATS:
+        read *= fired_share(nats, batch_size / members, steps)
+    return (1.0, float(members), read, float(steps))
+
+
+def fired_share(nats: float, sampling_probability: float, steps: int) -> float:
+    """Share of steps in which a mechanism of masked signs is expected to look at a record.
+
+    Of many groups, each firing of which costs s ln 2 nats; Poisson's share of steps with a firing or more.
+
+    Args:
+        nats: The budget.
+        sampling_probability: s.
+        steps: T.
+    """
+    return -math.expm1(-nats / (sampling_probability * steps * math.log(2.0)))
 
 
 def terms_of(job: StudyJob) -> tuple[float, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench._cost_model import Sample, Samples, fitted, kind_of, terms_of
+from workbench._cost_model import Sample, Samples, fired_share, fitted, kind_of, terms_of
+from workbench.accounting import MutualInformation
 from workbench.errors import InputError
+from workbench.interfaces import Currency, Secret
 from workbench.one_line import error_line
 from workbench.store import canonical, plain
 from workbench.study_jobs import JobKind, Measuring, StudyJob, Training, jobs_of
@@ -149,7 +152,16 @@ def _terms(job: StudyJob, size: tuple[int, int, int]) -> tuple[float, ...]:
         return terms_of(job)
     if job.kind is JobKind.MEASURING:
         return (1.0, 2.0 * members * len(job.needs))
-    return (1.0, float(members), float(steps * batch_size), float(steps))
+    read = float(steps * batch_size)
+    if job.experiment.currency is Currency.RECORD_NATS:
+        read *= fired_share(_tried_nats(size), batch_size / members, steps)
+    return (1.0, float(members), read, float(steps))
+
+
+def _tried_nats(size: tuple[int, int, int]) -> float:
+    """A budget for which one group a step is expected to fire, of whatever number of groups."""
+    members, batch_size, steps = size
+    return steps * batch_size / members * math.log(2.0)
 
 
 def _small(training: Training, size: tuple[int, int, int]) -> Training:
@@ -160,6 +172,9 @@ def _small(training: Training, size: tuple[int, int, int]) -> Training:
         steps=steps,
         sampling_probability=batch_size / members,
     )
+    budget = setup.budget
+    if isinstance(budget, MutualInformation) and budget.secret is Secret.RECORD:
+        setup = replace(setup, budget=replace(budget, nats=_tried_nats(size)))
     return replace(training, setup=setup, content="")
 
 

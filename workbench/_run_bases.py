@@ -15,15 +15,13 @@ from rich.console import Console
 from rich.text import Text
 
 from workbench import terminal
+from workbench._study_fields import STAND_IN
 from workbench.errors import InputError, unknown_name
 from workbench.run_display import plural
 
 if TYPE_CHECKING:
     from workbench.bases import BuildProgress, BuildStep
     from workbench.experiments import Experiment, Study
-
-PATH = "path"
-"""Parameter of a base's model: the folder that stands in for it."""
 
 
 def stand_ins(given: Sequence[str]) -> dict[str, str]:
@@ -73,7 +71,7 @@ def with_stand_ins(study: Study, folders: Mapping[str, str]) -> Study:
     def changed(one: Experiment) -> Experiment:
         if one.model not in folders:
             return one
-        return replace(one, model_parameters={**one.model_parameters, PATH: folders[one.model]})
+        return replace(one, model_parameters={**one.model_parameters, STAND_IN: folders[one.model]})
 
     return replace(study, experiments=tuple(map(changed, study.experiments)))
 
@@ -82,7 +80,7 @@ def missing_bases(study: Study) -> tuple[str, ...]:
     """The bases that experiments of a study start from and that are not built; stand-ins need no building."""
     from workbench import bases
 
-    return bases.missing(one.model for one in study.experiments if not one.model_parameters.get(PATH))
+    return bases.missing(one.model for one in study.experiments if not one.model_parameters.get(STAND_IN))
 
 
 def build_bases(names: Sequence[str], *, workers: int, quiet: bool) -> None:
@@ -128,4 +126,4 @@ def print_to_build(console: Console, names: Sequence[str]) -> None:
     """Say which base models a run would build before anything else; nothing where there is none."""
     if names:
         line = f"{plural(len(names), 'base model')} would be built first, once: {', '.join(names)}"
-        console.print(Text(f"{line} (`workbench models build`); their cost is not counted"), soft_wrap=True)
+        console.print(Text(f"{line} (`workbench models build`); that is not in the cost"), soft_wrap=True)

@@ -150,6 +150,9 @@ def print_cost(console: Console, plan: Plan, *, workers: int | None, is_detailed
         sources += ["by trying a few steps"] if cost.is_probed else []
         words += f" (measured {' and '.join(sources)})"
     console.print(Text(f"Cost: {words}"), soft_wrap=True)
+    borrowed = dict.fromkeys(one.counted_as for one in cost.per_kind if one.counted_as)
+    if borrowed:
+        console.print(Text(f"  counted: {', '.join(borrowed)}"), soft_wrap=True)
     for line in cost.unknown if cost.core_seconds > 0 or is_detailed else ():
         console.print(Text(f"  not counted: {line}"), soft_wrap=True)
 

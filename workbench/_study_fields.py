@@ -28,6 +28,9 @@ NAMED = {"mechanism": "mechanism", "attack": "attack", "corpus": "corpus", "mode
 
 PARAMETERS = tuple(f"{name}_parameters" for name in NAMED)
 
+STAND_IN = "path"
+"""Parameter of a base model: a local folder in its place."""
+
 FIELDS = tuple(one.name for one in fields(Experiment) if one.name not in ("group", "variant"))
 """What a study file can set, in the order of the dataclass (in which experiments are sorted)."""
 

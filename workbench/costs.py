@@ -14,8 +14,9 @@ the scale alone (`workbench._cost_model`).
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from workbench._cost_model import Sample, Samples, fitted, kind_of, kind_text, terms, terms_of
+from workbench._study_fields import STAND_IN
 from workbench.experiments import Status, Study
 from workbench.store import Store
 from workbench.study_jobs import JobKind, StudyJob, jobs_of
@@ -56,6 +58,8 @@ class KindCost:
         core_seconds: Of all of them; None where nothing comparable was ever run.
         measured_from: Number of jobs, earlier or tried, that this comes from.
         is_probed: They were tried for this estimate, and are no records of earlier runs.
+        counted_as: "llama_base as gpt2_base": what it was taken from, where the jobs' own base was not run
+            and could not be tried (it is not built, or time was over); empty for the jobs' own.
     """
 
     name: str
@@ -63,6 +67,7 @@ class KindCost:
     core_seconds: float | None
     measured_from: int
     is_probed: bool = False
+    counted_as: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +110,7 @@ def estimate(study: Study, store: Store, pending: Remaining) -> CostEstimate:
     """
     del study  # The jobs say all that counts.
     jobs = (*pending.trainings, *pending.measurings)
-    return _estimated(jobs, _recorded(store, {kind_of(job) for job in jobs}), {})
+    return _estimated(jobs, _recorded(store), {})
 
 
 def probe(study: Study, store: Store | None = None, pending: Remaining | None = None) -> CostEstimate:
@@ -121,7 +126,7 @@ def probe(study: Study, store: Store | None = None, pending: Remaining | None = 
     from workbench._cost_probe import Probe
 
     jobs = _all_jobs(study) if pending is None else (*pending.trainings, *pending.measurings)
-    known = _recorded(store, {kind_of(job) for job in jobs}) if store is not None else {}
+    known = _recorded(store) if store is not None else {}
     tried, refused = Probe([job for job in jobs if kind_of(job) not in known], PROBE_SECONDS).run()
     return _estimated(jobs, known, tried, refused)
 
@@ -136,12 +141,12 @@ def _all_jobs(study: Study) -> tuple[StudyJob, ...]:
     return tuple(found.values())
 
 
-def _recorded(store: Store, kinds: set[str]) -> Samples:
-    """What jobs of these kinds took, by kind."""
+def _recorded(store: Store) -> Samples:
+    """What jobs took, by kind."""
     found: Samples = {}
     for _, record in islice(store.records(), MOST_RECORDS):
         sample = _sample(record)
-        if sample is not None and sample[0] in kinds:
+        if sample is not None:
             found.setdefault(sample[0], []).append(sample[1])
     return found
 
@@ -174,7 +179,10 @@ def _estimated(
     per_kind = []
     unknown = []
     for kind, of_kind in by_kind.items():
-        samples = known.get(kind) or tried.get(kind) or []
+        counted, counted_as = kind, ""
+        if kind not in known and kind not in tried:
+            counted, counted_as = _of_another_base(kind, (*known, *tried))
+        samples = known.get(counted) or tried.get(counted) or []
         name = _name(of_kind[0])
         total = None
         if samples:
@@ -191,7 +199,8 @@ def _estimated(
                 jobs=len(of_kind),
                 core_seconds=total,
                 measured_from=len(samples),
-                is_probed=bool(samples) and kind not in known,
+                is_probed=bool(samples) and counted not in known,
+                counted_as=counted_as,
             )
         )
     return CostEstimate(
@@ -203,6 +212,24 @@ def _estimated(
         job_seconds=job_seconds,
         longest_chain_seconds=_longest_chain(jobs, job_seconds),
     )
+
+
+def _of_another_base(kind: str, found: Iterable[str]) -> tuple[str, str]:
+    """A kind that is the same on another base model, and the two in words; `(kind, "")` without one.
+
+    The bases are of one size; what stands in for one (a path among its parameters) may be of any.
+    """
+    from workbench import bases
+
+    wanted = json.loads(kind)
+    names = bases.names()
+    if wanted["model"] not in names or STAND_IN in wanted["model_parameters"]:
+        return kind, ""
+    for other in found:
+        form = json.loads(other)
+        if form["model"] in names and {**form, "model": wanted["model"]} == wanted:
+            return other, f"{wanted['model']} as {form['model']}"
+    return kind, ""
 
 
 def _name(job: StudyJob) -> str:

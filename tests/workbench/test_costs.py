@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench import _cost_probe
-from workbench._cost_model import Sample, fitted
+from workbench._cost_model import Sample, fired_share, fitted
 from workbench.costs import CostEstimate, estimate, probe
 from workbench.experiments import Experiment, Study
+from workbench.interfaces import Currency
 from workbench.store import Store, plain
 from workbench.study_jobs import JobKind, Pending, StudyJob, jobs_of, pending
 
@@ -263,3 +264,67 @@ def test_probing_foretells_a_real_training(tmp_path: Path) -> None:
         _study_work.train(job.payload, {}, tmp_path, lambda done, total: None)  # type: ignore[arg-type]
         seconds = time.process_time() - started
     assert seconds / 2 < found.job_seconds[job.key] < 2 * seconds
+
+
+# Budgets in nats, and bases
+
+
+def signs(**given_fields: Any) -> Experiment:
+    """A training of masked signs, whose silent steps look at no record."""
+    fields = {"mechanism": "ferret", "currency": Currency.RECORD_NATS, "epsilon": 0.5, "batch_size": 2}
+    return experiment(members=100, model="digits_mlp", **{**fields, **given_fields})
+
+
+@pytest.mark.parametrize(
+    ("nats", "s", "steps", "groups"), [(0.1, 0.02, 250, 50), (0.5, 0.02, 250, 50), (2.0, 0.05, 60, 200)]
+)
+def test_the_share_of_steps_that_look_at_records_is_that_of_the_mask(
+    nats: float, s: float, steps: int, groups: int
+) -> None:
+    """Against the mask itself: 1 - (1 - p)^G with p of Eq. 8, which many groups come near to."""
+    p = nats / (groups * steps * s * math.log(2.0))
+    assert fired_share(nats, s, steps) == pytest.approx(1.0 - (1.0 - p) ** groups, rel=0.03)
+
+
+def test_a_training_costs_less_the_more_of_its_steps_are_silent(store: Store) -> None:
+    """Two budgets tell a third within a tenth, at a truth of 2 ms a step and 10 ms a record that is read."""
+
+    def seconds(one: Experiment) -> float:
+        read = one.members * one.epochs * fired_share(float(one.epsilon or 0), 0.02, one.steps)
+        return 0.2 + 0.002 * one.steps + 0.01 * read
+
+    for number, (nats, epochs) in enumerate([(0.1, 1), (2.0, 1), (0.1, 5), (2.0, 5)]):
+        one = signs(epsilon=nats, epochs=epochs, seed=number)
+        record(store, training_of(one), seconds(one))
+    wanted = [signs(epsilon=nats, epochs=3, seed=9) for nats in (0.1, 0.5, 1.0, 2.0)]
+    costs = [estimate(study_of(one), store, only([training_of(one)])).core_seconds for one in wanted]
+    assert costs == pytest.approx([seconds(one) for one in wanted], rel=0.1)
+    assert costs == sorted(costs)
+
+
+def test_a_probe_tries_masked_signs_whatever_their_ceiling(store: Store) -> None:
+    """A few steps of two groups bear no 2 nats; what is tried has a budget of its own."""
+    one = signs(epsilon=2.0, epochs=5, mechanism_parameters={"granularity": "2", "measures_quality": False})
+    found = probe(study_of(one), store)
+    assert found.unknown == ()
+    assert found.core_seconds > 0
+
+
+def test_what_a_base_costs_is_taken_from_another_base_where_it_is_not_known(store: Store) -> None:
+    parameters = {"max_length": 16}
+    known = experiment(corpus="clinical", model="gpt2_base", model_parameters=parameters)
+    record(store, training_of(known), 3.0)
+    for model, given_parameters, words in (
+        ("llama_base", parameters, "llama_base as gpt2_base"),
+        ("gpt2_base", parameters, ""),
+        ("llama_base", {**parameters, "path": "own"}, None),
+        ("llama_base", {"max_length": 17}, None),
+        ("tiny_gpt2", parameters, None),
+    ):
+        wanted = experiment(corpus="clinical", model=model, model_parameters=given_parameters, seed=1)
+        found = estimate(study_of(wanted), store, only([training_of(wanted)]))
+        if words is None:
+            assert (found.core_seconds, len(found.unknown)) == (0.0, 1)
+        else:
+            assert found.core_seconds == pytest.approx(3.0, rel=1e-3)
+            assert [one.counted_as for one in found.per_kind] == [words]
