@@ -254,6 +254,7 @@ def test_ferret_answers_alike_with_and_without_the_canary(canary: str) -> None:
         assert reading.others is not None
         assert np.array_equal(reading.canary[at], before.canary[at])
         assert np.array_equal(reading.others[at], before.others[at])
+    assert not np.any(scored(played)[~played.included] >= CERTAIN)
 
 
 # ------------------------------------------------------------------------------------------ what it is worth
