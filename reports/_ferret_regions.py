@@ -18,6 +18,12 @@ from workbench.study_report import Figure, FigureKey
 
 MOST_VARIANTS = len(MARKERS)
 MOST_CANARIES = 3
+_LEFT = -0.27
+"""Room left of zero for points without a false alarm, which would hide each other."""
+
+_FIRST, _SLOT = 6.0, 4.6
+"""Pixels from zero to the first of them, and from one to the next."""
+
 _TICKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -60,7 +66,8 @@ def regions_figure(cells: Sequence[TranscriptCell], *, confidence: float) -> Fig
         caption=(
             "Each point is the rule “member where the log-likelihood ratio is above 0” over independent "
             f"trainings ({_counts(drawn)} trials a point). Crosses: {100.0 * confidence:g} % "
-            "Clopper-Pearson interval of each rate by itself. Line: TPR = FPR + 2 max_success − 1, where "
+            "Clopper-Pearson interval of each rate by itself. Points without a false alarm, whose FPR is 0, "
+            "stand side by side left of zero. Line: TPR = FPR + 2 max_success − 1, where "
             "max_success is the highest chance of a right guess that the claimed nats allow at prior 1/2; "
             "a point above it is more than the claim allows on average. At ln 2 = 0.693 nats and more "
             "every point is allowed. Shaded: what (epsilon, delta)-DP with epsilon = the claimed number "
@@ -98,13 +105,15 @@ def _panel(
         description=f"{about}.",
         height=430.0,
     )
-    x, y = chart.horizontal(-0.03, 1.03), chart.vertical(-0.03, 1.03)
+    sure = any(cell.fpr.estimate == 0.0 for cell in cells)
+    x, y = chart.horizontal(_LEFT if sure else -0.03, 1.03), chart.vertical(-0.03, 1.03)
     labels = [percent(tick) for tick in _TICKS]
     chart.x_axis(x, _TICKS, labels, "False-positive rate")
     chart.y_axis(y, _TICKS, labels, "True-positive rate")
     _allowed(chart, (x, y), cells[0])
     for cell in cells:
-        _cross(chart, (x, y), cell, (variants.index(cell.variant), records.index(cell.canary)))
+        shape, colour = variants.index(cell.variant), records.index(cell.canary)
+        _cross(chart, (x, y), cell, (shape, colour, colour * len(variants) + shape))
     return Panel(svg=chart.svg(), width=chart.width, height=chart.height, heading=f"epsilon {epsilon:g}")
 
 
@@ -123,15 +132,18 @@ def _allowed(chart: SeriesChart, scales: tuple[Scale, Scale], cell: TranscriptCe
     line = np.array([0.0, 1.0 - gain])
     chart.line(x(line), y(line + gain), "trace zero")
     if gain >= 1.0:
-        chart.label(x.at(0.02), y.at(0.03), "the claimed nats allow every point", "row")
+        chart.label(x.at(1.0), y.at(0.02), "the claimed nats allow every point", "row", "end")
 
 
 def _cross(
-    chart: SeriesChart, scales: tuple[Scale, Scale], cell: TranscriptCell, style: tuple[int, int]
+    chart: SeriesChart, scales: tuple[Scale, Scale], cell: TranscriptCell, style: tuple[int, int, int]
 ) -> None:
+    """A marker with its arms; without a false alarm it stands left of zero, in a place of its own."""
     x, y = scales
-    shape, colour = style
-    across, up = x.at(cell.fpr.estimate), y.at(cell.tpr.estimate)
+    shape, colour, slot = style
+    alarms = cell.fpr.estimate > 0.0
+    across = x.at(cell.fpr.estimate) if alarms else x.at(0.0) - _FIRST - _SLOT * slot
+    up = y.at(cell.tpr.estimate)
     chart.whisker((x.at(cell.fpr.lower), up), (x.at(cell.fpr.upper), up), colour)
     chart.whisker((across, y.at(cell.tpr.lower)), (across, y.at(cell.tpr.upper)), colour)
-    chart.put(marker(MARKERS[shape], across, up, series_css(colour), 4.0))
+    chart.put(marker(MARKERS[shape], across, up, series_css(colour), 3.6))

@@ -35,6 +35,9 @@ WORDS = {
 }
 """A verdict as a cell shows it."""
 
+MOST_LOST = 4
+"""Games without scores that a note names."""
+
 VACUOUS = "untestable"
 """A claim of ln 2 nats or more allows every guess about one record to be right."""
 
@@ -144,10 +147,20 @@ def transcript_table(context: Context, cells: Sequence[TranscriptCell]) -> Table
             "signs are impossible without the record”, which is right by logic; at higher rates the "
             "interval pays for the choice of the threshold.",
             RULE,
-            *[f"Not played: {line}." for line in unfinished(context.measured.transcripts())[:6]],
+            *_not_played(context),
         ),
         decimals=dict.fromkeys(columns, 3),
     )
+
+
+def _not_played(context: Context) -> list[str]:
+    """How many games lack scores, and the first few of them."""
+    games = context.measured.transcripts()
+    lost = unfinished(games)
+    if not lost:
+        return []
+    more = "; …" if len(lost) > MOST_LOST else ""
+    return [f"{len(lost)} of {len(games)} games have no scores: {'; '.join(lost[:MOST_LOST])}{more}"]
 
 
 def three_views(context: Context, cells: Sequence[TranscriptCell]) -> Table:

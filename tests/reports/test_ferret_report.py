@@ -35,6 +35,7 @@ from workbench.reports._ferret_more_tables import (
     paid_advantage_table,
     ratio_table,
 )
+from workbench.reports._ferret_regions import regions_figure
 from workbench.reports._ferret_samples import Measured, optimistic_advantage
 from workbench.reports._ferret_tables import paper_tables
 from workbench.reports._ferret_views import attacks_table, judged_cells, view_tables
@@ -434,11 +435,23 @@ class TestTranscript:
         finer = cell_of(table, ("FERRET-HALF", "1"), "view 3: LiRA AUC")
         assert "no run of the base models" in finer.why_blank
 
+    def test_the_picture_holds_a_cross_for_every_game(self) -> None:
+        cells = judged_cells(context_of(made_up(groups=("transcript",), trials=20)))
+        figure = regions_figure(cells, confidence=0.95)
+        assert figure is not None
+        assert figure.svg.count('class="point ') == len(cells) == 60
+        assert figure.svg.count('class="whisker ') == 2 * len(cells)
+        # 1 and 2 nats allow every point, as ln 2 and more do; 0.1 and 0.5 do not.
+        assert figure.svg.count("the claimed nats allow every point") == 2
+        assert regions_figure([], confidence=0.95) is None
+
     def test_failed_games_are_named(self) -> None:
         results = made_up(groups=("transcript",), lost={0: "InputError: above the ceiling"}, trials=20)
         context = context_of(results)
         table = view_tables(context, judged_cells(context))[1]
-        assert any("FERRET-MAX, epsilon 0.1, opposed: failed: InputError" in note for note in table.notes)
+        assert any(
+            "1 of 60 games have no scores: FERRET-MAX, epsilon 0.1, opposed: failed" in n for n in table.notes
+        )
 
 
 class TestConditions:
