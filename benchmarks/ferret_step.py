@@ -103,7 +103,8 @@ def plain_torch(plan: Plan) -> Timed:
 
     def step(batch: Mapping[str, Any]) -> None:
         optimizer.zero_grad()
-        model.losses(batch).mean().backward()
+        loss: Any = model.losses(batch).mean()
+        loss.backward()
         optimizer.step()
 
     return stepping(plan, model, step)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from flint import ctx
 
 from workbench import registry
-from workbench.accounting import MutualInformation
+from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.attacks._claims import BITS, ball
 from workbench.attacks._information import FiniteLaw
 from workbench.attacks.claim_checks.ferret_attack import BATCH, EPOCHS, HIDDEN_LAYERS, RECORDS, small_plan
@@ -111,6 +112,21 @@ def test_a_firing_probability_of_one_leaves_only_the_sampling() -> None:
     found = worst_record(ball(100), 2, steps=10, rate="0.1")
     assert float(found.firing) == 1
     assert float(found.telling) == pytest.approx(1 - 0.9**10)
+
+
+@pytest.mark.parametrize("budget", ["0.1", "0.5", "1", "2"])
+def test_the_page_on_ferret_prints_what_the_checks_compute(budget: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ferret.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if line.startswith(f"| {budget} |"))
+    allowed, success, telling, dp_success, dp_telling = row.split("|")[2:7]
+    found = worst_record(ball(budget), 200)
+    most = MutualInformation(nats=float(budget), secret=Secret.RECORD).max_success(0.5)
+    assert allowed.strip() == ("all" if most == 1 else f"{100 * most:.1f} %")
+    assert success.strip() == f"{100 * float(found.success):.1f} %"
+    assert telling.strip() == f"{100 * float(found.telling):.1f} %"
+    reading = ApproximateDP(epsilon=float(budget), delta=1e-5)
+    assert dp_success.strip() == f"{100 * reading.max_success(0.5):.1f} %"
+    assert dp_telling.strip() == f"{100 * reading.delta:.3f} %"
 
 
 def _zero_signs(rule: str) -> int:
