@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.accounting import guarantee_from_json
+from workbench.estimation.low_fpr import CERTAIN
 from workbench.interfaces import JSON, BoolArray, FloatArray, Trials, VerdictKind
 from workbench.reports._currencies import Allowed, allowed_by, stated_epsilon
 from workbench.reports._numbers import number, percent, real, reals
-from workbench.reports._words import MEANINGS, ROLES, SYMBOLS, TRIALS, metric_name
+from workbench.reports._words import MEANINGS, NO_NUMBER_OF_TRIALS, ROLES, SYMBOLS, TRIALS, metric_name
 from workbench.reports.plots import Lower, Plot, bounds_plot, histogram_plot, roc_plot, training_plot
 
 Pairs = tuple[tuple[str, str], ...]
@@ -114,6 +115,8 @@ def verdict_view(verdict: Mapping[str, JSON]) -> VerdictView:
     kind = VerdictKind(verdict["kind"])
     meaning = MEANINGS[kind]
     needed = verdict.get("trials_needed")
+    if kind is VerdictKind.UNDERPOWERED and needed is None:
+        meaning = NO_NUMBER_OF_TRIALS
     return VerdictView(
         kind=kind.value.lower().replace("_", "-"),
         word=meaning.word,
@@ -226,9 +229,22 @@ def _attack_view(
         rules=tuple(rules),
         details=tuple(details),
         roc=roc_plot(f"{identifier}-roc", label, scores, members, allowed),
-        histogram=histogram_plot(f"{identifier}-scores", label, scores, members),
+        histogram=histogram_plot(f"{identifier}-scores", label, _drawable(scores), members),
         single_release=single,
     )
+
+
+def _drawable(scores: FloatArray) -> FloatArray:
+    """Scores with those that stand for an infinite likelihood ratio put at the ends of the finite ones.
+
+    They would squeeze all others into one bin; a fifth of the range beyond is beyond enough.
+    """
+    finite = scores[np.abs(scores) < CERTAIN]
+    if finite.size in (0, scores.size):
+        return scores
+    low, high = float(finite.min()), float(finite.max())
+    gap = 0.2 * (high - low) or 1.0
+    return np.clip(scores, low - gap, high + gap)
 
 
 def _scores(attack: Mapping[str, JSON]) -> tuple[FloatArray, BoolArray]:

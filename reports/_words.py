@@ -84,6 +84,16 @@ MEANINGS = {
     ),
 }
 
+NO_NUMBER_OF_TRIALS = Meaning(
+    word="Underpowered",
+    means=(
+        "The experiment could not answer: even a perfect attack would have shown no more than the claim "
+        "allows."
+    ),
+    means_not="It says nothing for the claim and nothing against it.",
+)
+"""UNDERPOWERED where no number of trials can be named that would do."""
+
 TRIALS = {
     Trials.INDEPENDENT: "independent: every score comes from its own release",
     Trials.ONE_RUN: "one run: all scores come from one release",
@@ -99,6 +109,7 @@ METRICS = {
 ROLES = {
     "subject": "trained by the workbench",
     "control": "control: does not count",
+    "reading": "a reading: does not count",
     "scores": "scores from a file",
     "user": "trained by the user's code",
 }

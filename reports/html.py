@@ -15,6 +15,7 @@ from workbench.registry import register
 from workbench.reports._numbers import number, percent, real
 from workbench.reports._page import rendered
 from workbench.reports._view import allowed_views, cost_pairs, subject_view, verdict_view
+from workbench.reports._views_view import views_view
 from workbench.reports._words import HARDWARE, SYMBOLS
 
 SCHEMA = 1
@@ -57,7 +58,9 @@ def _context(report: Mapping[str, JSON]) -> dict[str, Any]:
             "assumptions": claim.get("assumptions") or (),
         },
         "allowed": allowed_views(claim),
-        "subjects": [subject for subject in subjects if subject.role != "control"],
+        "views": views_view(report.get("views")),
+        "subjects": [subject for subject in subjects if subject.role not in ("control", "reading")],
+        "readings": [subject for subject in subjects if subject.role == "reading"],
         "controls": [subject for subject in subjects if subject.role == "control"],
         "created": report["created"],
         "command": report["command"],
@@ -98,7 +101,7 @@ def _glance(report: Mapping[str, JSON]) -> list[tuple[str, str, str]]:
                 f"{percent(real(bound['confidence']), 4)} confidence, {bound['name']}",
             )
         )
-    counted = [subject for subject in report["subjects"] if subject["role"] != "control"]
+    counted = [subject for subject in report["subjects"] if subject["role"] not in ("control", "reading")]
     games = [attack for subject in counted for attack in subject["attacks"]]
     names = list(dict.fromkeys(str(game["attack"]) for game in games))
     tiles.append(("Games played", number(len(games)), ", ".join(names)))

@@ -260,8 +260,11 @@ def _members_sentences(guarantee: Guarantee, attacks: Sequence[Form]) -> tuple[s
 
 def _allows_short(guarantee: Guarantee, *, members: bool) -> str:
     most = f"right guesses up to {percent(guarantee.max_success())}"
-    if members or isinstance(guarantee, MutualInformation):
+    if isinstance(guarantee, MutualInformation):
         return most
+    if members:
+        curve = guarantee.max_tpr(np.linspace(0.0, 1.0, 10_001))
+        return f"AUC up to {np.mean((curve[1:] + curve[:-1]) / 2.0):.3f}"
     told = float(guarantee.max_tpr(np.array([0.0]))[0])
     return f"recognised without a false alarm up to {percent(told)}; {most}"
 
