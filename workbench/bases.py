@@ -9,7 +9,7 @@ the room's (`data/bases.py`); here are the processes that build, and what they t
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -306,19 +306,3 @@ def _interrupt_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-__all__: Sequence[str] = [
-    "Base",
-    "BaseCard",
-    "BuildProgress",
-    "BuildStage",
-    "BuildStep",
-    "build",
-    "card",
-    "ensure",
-    "find",
-    "is_built",
-    "missing",
-    "names",
-]
