@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from workbench.accounting import NoGuarantee
-from workbench.interfaces import Adjacency, Claim, Plan, Released, Signals
+from workbench.interfaces import Adjacency, Claim, Model, Plan, Released, Signals
 from workbench.registry import register
 from workbench.training.loop import GradientMechanism
+from workbench.training.steps import PlainSums, Steps
 
 
 @register("mechanism", "non_private")
@@ -21,6 +22,12 @@ class NonPrivate(GradientMechanism):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """The plain sum of the gradients; draws nothing from the generator."""
         return signals.weighted_sum(torch.ones_like(signals.norms()))
+
+    def steps(self, plan: Plan, model: Model) -> Steps:
+        """Plain backward passes; with a gradient canary in the plan, the per-record signals that it joins."""
+        if plan.insertions.gradient_canary is None:
+            return PlainSums(plan, model, self.micro_batch_size)
+        return super().steps(plan, model)
 
     def claim(self, plan: Plan) -> Claim:
         """No guarantee."""

@@ -23,6 +23,7 @@ from workbench.training.fine_tuning import build_model, trainable
 from workbench.training.flat_adamw import FlatAdamW
 from workbench.training.per_record import EmptySignals, one_at_a_time
 from workbench.training.samples import sample_signals
+from workbench.training.steps import PrivatisedSums
 from workbench.training.subject import TrainedSubject
 from workbench.training.sums import SumGradients
 
@@ -282,3 +283,25 @@ def test_one_vector_takes_the_steps_that_torchs_adamw_takes() -> None:
     flat.close()
     assert all(p.grad is None and p.untyped_storage().nbytes() == 4 * p.numel() for p in ours)
     assert not FlatAdamW.fits([ours[0], nn.Parameter(torch.zeros(1, dtype=torch.float64))])
+
+
+@pytest.mark.parametrize("micro_batch_size", [64, 5])
+def test_training_without_privacy_needs_no_per_record_gradients(
+    micro_batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain backward passes reach the weights that sums of per-record gradients reach."""
+    mechanism = NonPrivate(measures_quality=False, micro_batch_size=micro_batch_size)
+    plan = digits_plan(
+        insertions=Insertions(), model="digits_mlp", steps=4, sampling_probability=0.5, learning_rate=0.1
+    )
+    wanted = mechanism.trained(
+        plan, mechanism.claim(plan), None, lambda own, model: PrivatisedSums(mechanism, own, model)
+    )
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a per-record signal was asked for")
+
+    monkeypatch.setattr("workbench.training.steps.sample_signals", refuse)
+    found = mechanism.train(plan)
+    np.testing.assert_allclose(found.transcript.losses, wanted.transcript.losses, rtol=1e-5)
+    np.testing.assert_allclose(found.losses(plan.records), wanted.losses(plan.records), rtol=1e-3, atol=1e-5)

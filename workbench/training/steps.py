@@ -27,6 +27,7 @@ from workbench.training.fine_tuning import (
     trainable,
 )
 from workbench.training.samples import sample_signals
+from workbench.training.sums import SumGradients
 
 if TYPE_CHECKING:
     from workbench.training.loop import GradientMechanism
@@ -151,3 +152,32 @@ class PrivatisedSums(Steps):
             "canary_observations": np.array(self._observations, dtype=np.float64),
             "canary_included": np.array(self._included, dtype=np.bool_),
         }
+
+
+class PlainSums(Steps):
+    """The mean gradient as it is, from one backward pass: no record's gradient is known by itself."""
+
+    def __init__(self, plan: Plan, model: Model, micro_batch_size: int) -> None:
+        """Begin a run.
+
+        Args:
+            plan: A plan without a gradient canary.
+            model: Its model, in evaluation mode; trained in place.
+            micro_batch_size: Most records in one forward pass.
+        """
+        super().__init__(plan, model)
+        self._plan = plan
+        self._sums = SumGradients(model, plan, micro_batch_size)
+        self._done = 0
+
+    def update(self, sample: IntArray) -> float:
+        """Gradient of the summed loss, mean."""
+        self._done += 1
+        plan, parameters = self._plan, self._sums.parameters
+        total, loss = self._sums.gradient([plan.records[i] for i in sample], list(parameters))
+        size = plan.sampling_probability * averaging_size(plan)
+        for parameter, gradient in zip(parameters.values(), total, strict=True):
+            if not bool(torch.isfinite(gradient).all()):
+                raise diverged(self._done, plan)
+            parameter.grad = (gradient / size).to(parameter.dtype)
+        return math.nan if loss is None else loss
