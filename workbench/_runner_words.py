@@ -347,7 +347,7 @@ def _data_notes(by_key: Mapping[str, Form]) -> list[str]:
 
 def _training(setup: Form) -> str:
     return (
-        f"model {setup['model']} on corpus {setup['corpus']}, half of {setup['candidates']} candidates, "
+        f"model {setup['model']} on corpus {setup['corpus']}, about half of {setup['candidates']} candidates, "
         f"{setup['steps']} steps with sampling probability {float(setup['sampling_probability']):g}"
     )
 

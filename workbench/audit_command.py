@@ -7,8 +7,6 @@ deep-learning framework.
 
 from __future__ import annotations
 
-import json
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench import junit, registry, terminal
+from workbench._audit_parameters import as_declared, parameters
 from workbench.accounting import MutualInformation
 from workbench.claims import EXAMPLE, parse_claim
 from workbench.errors import InputError, unknown_name
@@ -28,6 +27,9 @@ from workbench.scores_file import read_scores
 
 if TYPE_CHECKING:
     from workbench.runner import AuditSettings
+
+
+__all__ = ["AuditOptions", "audit", "command_line", "parameters"]
 
 
 class HigherIs(StrEnum):
@@ -375,7 +377,8 @@ def _settings(options: AuditOptions, claim: Claim) -> AuditSettings:
         given["attacks"] = tuple(_known("attack", name) for name in options.attack)
     if any(getattr(options, name) not in (None, []) for name in _OWN_TRAINING):
         given["members"] = {}  # What the user trains is what every attack is for.
-    given["mechanism_parameters"] = parameters("--mechanism-parameter", options.mechanism_parameter or [])
+    own = parameters("--mechanism-parameter", options.mechanism_parameter or [])
+    given["mechanism_parameters"] = as_declared("mechanism", default.mechanism, own)
     given["attack_parameters"] = _attack_parameters(
         options.attack_parameter or [],
         given.get("attacks", default.attacks),
@@ -418,28 +421,6 @@ def _known(kind: str, name: str) -> str:
     if name not in known:
         raise unknown_name(kind, name, known)
     return name
-
-
-def parameters(flag: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """Read `key=value` pairs; a value that is a JSON number or boolean becomes one, else it stays text.
-
-    Raises:
-        InputError: a pair has no key or no equals sign, or a key is given twice.
-    """
-    given: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise InputError(f"{flag} must be key=value, got {pair!r}")
-        if key in given:
-            raise InputError(f"{flag} {key!r} is given twice")
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
-        is_plain = isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value))
-        given[key] = value if is_plain else text
-    return given
 
 
 def _write(options: AuditOptions, report: dict[str, Any]) -> None:

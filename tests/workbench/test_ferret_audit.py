@@ -386,7 +386,7 @@ def test_the_defaults_are_those_of_the_currency_and_all_can_be_overridden(
     )
     assert (own.candidates, own.steps, own.members) == (80, 20, {})
     assert own.for_members().model_parameters == {"hidden": 16}
-    assert own.mechanism_parameters == {"granularity": 2}
+    assert own.mechanism_parameters == {"granularity": "2"}  # A name that looks like a number.
     assert own.attack_parameters["sign_transcript"] == {"canary": "opposed,average", "trials": 60}
     assert own.attack_parameters["lira"] == {"shadows": 6}
     assert own.attack_parameters["loss"] == {}
