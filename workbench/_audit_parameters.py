@@ -42,6 +42,8 @@ def as_declared(kind: str, name: str, given: Mapping[str, Any]) -> dict[str, Any
         name: Registered.
         given: What `parameters` read.
     """
+    if not given:
+        return {}
     declared = inspect.signature(registry.entries(kind)[name].factory).parameters
     texts = {key for key, one in declared.items() if one.annotation in ("str", str)}
     return {key: str(value) if key in texts and type(value) is int else value for key, value in given.items()}
