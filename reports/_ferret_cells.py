@@ -9,6 +9,7 @@ from workbench.experiments import Outcome, Status
 from workbench.published import PublishedPaper, PublishedTable
 from workbench.reports._beside import NOT_IN_PAPER, beside
 from workbench.reports._cells import fixed
+from workbench.reports._ferret_draws import guessing_deviation
 from workbench.reports._ferret_layout import (
     COMPARISON,
     EPOCHS,
@@ -175,6 +176,20 @@ def scale_notes(context: Context, group: str = COMPARISON) -> list[str]:
             "claim is the ceiling."
         )
     return notes
+
+
+def draw_notes(context: Context) -> list[str]:
+    """What an interval of an AUC or advantage over models does not hold; none where nothing was trained."""
+    trained = context.measured.trained
+    if not trained:
+        return []
+    fewest = min(one.experiment.members for one in trained)
+    return [
+        f"AUC and advantage: all {UNIT}s of a seed share one draw of {fewest} members, whose luck intervals "
+        f"over {UNIT}s do not hold. It alone moves the AUC of pure guessing by "
+        f"{guessing_deviation(fewest):.2g} (standard deviation), that of all {UNIT}s together; the tests of "
+        "the conclusions add it."
+    ]
 
 
 def capped_settings(runs: Sequence[Outcome]) -> list[str]:

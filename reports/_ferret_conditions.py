@@ -2,7 +2,8 @@
 
 Every conclusion of FERRET is a list of conditions that are all said to hold. A condition has two p-values:
 of "it does not hold", which is small where it is shown to hold, and of "it holds, by a margin at least",
-which is small where it is shown not to. Perplexities and times are compared by ratios of each unit.
+which is small where it is shown not to. Perplexities and times are compared by ratios of each unit. AUCs of
+all models of a seed share the luck of one draw of members, whose error is added to that over units.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from workbench.interfaces import FloatArray
 from workbench.reports._beside import LEAST_UNITS, too_few
+from workbench.reports._ferret_draws import draw_error
 from workbench.reports._ferret_layout import POSITIVE
 from workbench.reports._numbers import number
 from workbench.reports._stat_sample import spreads
@@ -82,7 +84,8 @@ def lower(where: str, metric: str, pair: tuple[Sample, Sample], confidence: floa
     if logs and min(first.min(), second.min()) <= 0.0:
         return untestable(where, "a value is not positive", first.size)
     differences = np.log(first) - np.log(second) if logs else first - second
-    return below(where, differences, Scale(logs=logs), unit=unit, confidence=confidence)
+    luck = draw_error([(pair[0], 1.0), (pair[1], -1.0)])
+    return below(where, differences, Scale(logs=logs), unit=unit, confidence=confidence, luck=luck)
 
 
 @dataclass(frozen=True)
@@ -103,20 +106,31 @@ class Scale:
         return f"difference {values[0]} [{values[1]}, {values[2]}]"
 
 
-def below(where: str, differences: FloatArray, scale: Scale, *, unit: str, confidence: float) -> Condition:
-    """The mean of differences is below zero; it is shown not to be where it is above minus the margin."""
+def below(
+    where: str, differences: FloatArray, scale: Scale, *, unit: str, confidence: float, luck: float = 0.0
+) -> Condition:
+    """The mean of differences is below zero; it is shown not to be where it is above minus the margin.
+
+    Args:
+        where: In words.
+        differences: Of each unit.
+        scale: Of the differences.
+        unit: Name of a unit.
+        confidence: Of the interval in words.
+        luck: Standard error of the mean from what all units share.
+    """
     if differences.size < LEAST_UNITS:
         return untestable(where, too_few(differences.size, unit), differences.size)
     if not spreads(differences, max(float(np.max(np.abs(differences))), 1.0)):
         return untestable(
             where, f"all {unit}s differ by the same {number(float(differences[0]))}", differences.size
         )
-    mean, ends = _interval(differences, confidence)
+    mean, ends = _interval(differences, confidence, luck)
     return Condition(
         where=where,
         shown=scale.words(mean, ends, unit),
-        hold_p=_below_p(differences),
-        break_p=_below_p(-differences - scale.margin),
+        hold_p=_below_p(differences, luck),
+        break_p=_below_p(-differences - scale.margin, luck),
         n=differences.size,
     )
 
@@ -148,17 +162,20 @@ def trend(
         return untestable(where, f"no {unit} has all values" if not shared else "a value is not positive")
     spots = np.log(np.array(x)) - np.mean(np.log(np.array(x)))
     values = np.log(table) if logs else table
-    changes = values @ spots / float(spots @ spots) * float(np.ptp(spots))
+    weights = spots / float(spots @ spots) * float(np.ptp(spots))
+    changes = values @ weights
+    luck = draw_error(list(zip(samples, map(float, weights), strict=True)))
     found = below(
         where,
         -changes if direction == "rises" else changes,
         Scale(logs=logs),
         unit=unit,
         confidence=confidence,
+        luck=luck,
     )
     if found.why:
         return found
-    mean, ends = _interval(changes, confidence)
+    mean, ends = _interval(changes, confidence, luck)
     return Condition(
         where=where,
         shown=f"change over the range: {Scale(logs=logs).words(mean, ends, unit)}",
@@ -191,10 +208,11 @@ def ratio(
         return sides
     first, second, unit = sides
     low, high = between
+    luck = [draw_error([(pair[0], 1.0), (pair[1], -end)]) for end in between]
     return _inside(
         where,
-        [first - low * second] if low > 0.0 else [],
-        [first - high * second],
+        [(first - low * second, luck[0])] if low > 0.0 else [],
+        [(first - high * second, luck[1])],
         shown=f"ratio of means {number(float(first.mean() / second.mean()), 3)} "
         f"(claimed {_ends(low, high)}; of each {unit} {_range(first / second)})",
         unit=unit,
@@ -207,27 +225,31 @@ def inside(where: str, sample: Sample, between: tuple[float, float], confidence:
     if values.size < LEAST_UNITS:
         return untestable(where, too_few(values.size, sample.unit), values.size)
     low, high = between
-    mean, ends = _interval(values, confidence)
+    luck = draw_error([(sample, 1.0)])
+    mean, ends = _interval(values, confidence, luck)
     found = f"mean {number(mean, 4)} [{number(ends[0], 4)}, {number(ends[1], 4)}]"
     shown = f"{found} (claimed {number(low)} to {number(high)})"
-    return _inside(where, [values - low], [values - high], shown=shown, unit=sample.unit)
+    above, under = [(values - low, luck)], [(values - high, luck)]
+    return _inside(where, above, under, shown=shown, unit=sample.unit)
 
 
-def _inside(
-    where: str, above: Sequence[FloatArray], under: Sequence[FloatArray], *, shown: str, unit: str
-) -> Condition:
+Side = tuple[FloatArray, float]
+"""Values of each unit, and the standard error of their mean from what all units share."""
+
+
+def _inside(where: str, above: Sequence[Side], under: Sequence[Side], *, shown: str, unit: str) -> Condition:
     """Every mean of `above` is positive and every mean of `under` negative."""
-    sides = [*(-values for values in above), *under]
-    size = sides[0].size
+    sides = [*((-values, luck) for values, luck in above), *under]
+    size = sides[0][0].size
     if size < LEAST_UNITS:
         return untestable(where, too_few(size, unit), size)
-    if not all(spreads(values, max(float(np.max(np.abs(values))), 1e-300)) for values in sides):
+    if not all(spreads(values, max(float(np.max(np.abs(values))), 1e-300)) for values, _ in sides):
         return untestable(where, f"all {unit}s gave the same value", size)
     return Condition(
         where=where,
         shown=shown,
-        hold_p=max(_below_p(values) for values in sides),
-        break_p=min(1.0, len(sides) * min(_below_p(-values) for values in sides)),
+        hold_p=max(_below_p(values, luck) for values, luck in sides),
+        break_p=min(1.0, len(sides) * min(_below_p(-values, luck) for values, luck in sides)),
         n=size,
     )
 
@@ -319,22 +341,32 @@ def _paired(where: str, pair: tuple[Sample, Sample]) -> tuple[FloatArray, FloatA
     return first, second, unit
 
 
-def _below_p(values: FloatArray) -> float:
+def _below_p(values: FloatArray, luck: float = 0.0) -> float:
     """p-value of "the mean is at least zero": one-sided t test."""
     from scipy.stats import t
 
-    n = values.size
-    error = float(values.std(ddof=1)) / math.sqrt(n)
-    return float(t.cdf(float(values.mean()) / error, n - 1)) if error > 0.0 else float(values.mean() >= 0.0)
+    error, freedom = _error(values, luck)
+    mean = float(values.mean())
+    return float(t.cdf(mean / error, freedom)) if error > 0.0 else float(mean >= 0.0)
 
 
-def _interval(values: FloatArray, confidence: float) -> tuple[float, tuple[float, float]]:
+def _interval(values: FloatArray, confidence: float, luck: float = 0.0) -> tuple[float, tuple[float, float]]:
     from scipy.stats import t
 
-    half = float(t.ppf(0.5 + confidence / 2.0, values.size - 1)) * float(values.std(ddof=1))
-    half /= math.sqrt(values.size)
+    error, freedom = _error(values, luck)
+    half = float(t.ppf(0.5 + confidence / 2.0, freedom)) * error
     mean = float(values.mean())
     return mean, (mean - half, mean + half)
+
+
+def _error(values: FloatArray, luck: float) -> tuple[float, float]:
+    """Standard error of a mean over units with a shared error added, and its degrees of freedom.
+
+    Those of Satterthwaite; the shared error comes from hundreds of records and counts as known.
+    """
+    units = float(values.var(ddof=1)) / values.size
+    both = units + luck**2
+    return math.sqrt(both), (values.size - 1) * (both / units) ** 2 if units > 0.0 else math.inf
 
 
 def _range(values: FloatArray) -> str:

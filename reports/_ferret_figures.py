@@ -14,7 +14,7 @@ import numpy as np
 from workbench.experiments import Outcome
 from workbench.reports import statistics
 from workbench.reports._beside import has_curve
-from workbench.reports._ferret_cells import Context
+from workbench.reports._ferret_cells import Context, draw_notes
 from workbench.reports._ferret_dither import dither_figure
 from workbench.reports._ferret_layout import (
     ADVANTAGE,
@@ -208,6 +208,7 @@ def _lines(context: Context, metric: str, epochs: int) -> Figure | None:
     if not lines:
         return None
     perplexity = metric in POSITIVE
+    draw = "" if perplexity else "".join(f"{note} " for note in draw_notes(context))
     return line_chart(
         f"{metric.replace('_', '-')}-epsilon",
         f"{'Test perplexity' if perplexity else 'Membership AUC'} over epsilon, {plural_epochs(epochs)}",
@@ -215,8 +216,8 @@ def _lines(context: Context, metric: str, epochs: int) -> Figure | None:
         Scales(x_name="epsilon", y_name=WORDS[metric], log_x=True, log_y=perplexity),
         spread=f"{context.percent} t interval over {UNIT}s",
         note=(
-            f"{'Geometric means' if perplexity else 'Means'} over {UNIT}s. The epsilons of {DPSGD} are of "
-            "(epsilon, delta)-DP, those of FERRET nats of mutual information: the same number on the axis "
+            f"{'Geometric means' if perplexity else 'Means'} over {UNIT}s. {draw}The epsilons of {DPSGD} are "
+            "of (epsilon, delta)-DP, those of FERRET nats of mutual information: the same number on the axis "
             "is not the same promise."
         ),
     )

@@ -17,7 +17,8 @@ from workbench.published import PublishedPaper, QualitativeClaim
 from workbench.reports._ferret_cells import Context
 from workbench.reports._ferret_conditions import MARGIN_AREA, MARGIN_SHARE, Condition
 from workbench.reports._ferret_dither import dither_conditions
-from workbench.reports._ferret_layout import COMPARISON, HEAD_ROOM, MODELS, Setting
+from workbench.reports._ferret_draws import Drawn
+from workbench.reports._ferret_layout import AUC, COMPARISON, HEAD_ROOM, MODELS, Setting
 from workbench.reports._ferret_paper_claims import contradictions
 from workbench.reports._ferret_printed import PrintedRuns
 from workbench.reports._ferret_questions import DITHER_TEST, asked
@@ -30,6 +31,9 @@ CAPPED = " (capped)"
 
 MOST_SHOWN = 8
 """Conditions of a finding that are printed in full."""
+
+NO_SCORES = "a run has no scores, from which the luck of the draw of members is known"
+"""Why an AUC alone decides nothing."""
 
 MOST_REASONS = 3
 """Reasons why others cannot be tested that are printed."""
@@ -56,13 +60,17 @@ class OurRuns:
             if not measured.complete(setting, metric, group=group):
                 return _lost(measured, setting, metric, group)
             found = measured.sample(setting, metric, group=group)
-            return found if found is not None else _lost(measured, setting, metric, group)
+            if found is None:
+                return _lost(measured, setting, metric, group)
+            return NO_SCORES if metric == AUC and not isinstance(found, Drawn) else found
         ours = [name for name, theirs in MODELS.items() if theirs in models]
         chosen = measured.sample(setting, metric, group=group, models=ours)
         if chosen is None:
             return measured.missing(setting, metric, group=group, model=ours[0] if ours else None)
         seeds = tuple(int(str(cell)) for cell in chosen.cells)
-        return Sample(chosen.values, seeds, "seed")
+        if isinstance(chosen, Drawn):
+            return Drawn(chosen.values, seeds, "seed", placements=chosen.placements)
+        return NO_SCORES if metric == AUC else Sample(chosen.values, seeds, "seed")
 
     def _capped(self, setting: Setting) -> Setting:
         """The setting, or that of the runs at p = 1 where its own budget is above the ceiling."""
@@ -168,6 +176,10 @@ def _finding(
         beside,
     ]
     single = claim.parameters.get("models")
+    units = "seeds of one model" if single else "seeds" if claim.test == DITHER_TEST else f"{UNIT}s"
+    metrics = (claim.parameters.get("metric"), *claim.parameters.get("metrics", ()))
+    draw = _DRAW.format(units=units) if AUC in metrics else ""
+    level = f"{1.0 - context.confidence:.2g}"
     return ReplicationFinding(
         id=claim.id,
         place=claim.place,
@@ -175,11 +187,11 @@ def _finding(
         tables=claim.tables,
         outcome=outcome,
         test=WORDS[claim.test].format(
-            units="seeds of one model" if single else "seeds" if claim.test == DITHER_TEST else f"{UNIT}s",
-            level=f"{1.0 - context.confidence:.2g}",
+            units=units,
+            level=level,
             share=f"{100 * MARGIN_SHARE:g} %",
             area=f"{MARGIN_AREA:g}",
-            rest=_REST.format(level=f"{1.0 - context.confidence:.2g}", count=len(conditions)),
+            rest=draw + _REST.format(level=level, count=len(conditions)),
         ),
         figures=". ".join(part for part in parts if part) + ".",
         paper_contradicts=against,
@@ -212,6 +224,10 @@ def _by_the_paper(claim: QualitativeClaim, printed: PrintedRuns, confidence: flo
     )
 
 
+_DRAW = (
+    "ROC AUCs: to the error over {units} is added that of the draw of members, which all models of a seed "
+    "share (DeLong; not known for the paper's own). "
+)
 _REST = (
     "Replicated where each of the {count} conditions is shown at level {level}; not replicated where one "
     "is shown not to hold (Holm over the {count}) and not shown to hold."

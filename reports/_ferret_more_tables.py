@@ -18,6 +18,7 @@ from workbench.reports._ferret_cells import (
     Context,
     budgets,
     column,
+    draw_notes,
     has_budget,
     no_such_budget,
     printed_column,
@@ -179,6 +180,7 @@ def head_room_table(context: Context) -> Table:
         notes=(
             f"G, ceiling and p* are exact numbers of each model: mean (least to largest) over {UNIT}s. AUC: "
             f"mean with {context.interval}.",
+            *draw_notes(context),
             *_scale_of_head_room(context),
         ),
         decimals={"groups": 1, "ceiling": 2, firing: 5, AUC: 3},
@@ -356,6 +358,7 @@ def paid_advantage_table(context: Context) -> Table:
             "Table 10's way (mean of the one-sided two-sample Kolmogorov-Smirnov distance, for large "
             "samples).",
             f"Mean over {UNIT}s; brackets: {context.interval}.",
+            *draw_notes(context),
         ),
         decimals=dict.fromkeys(map(column, columns), 3),
     )

@@ -14,8 +14,10 @@ from workbench.experiments import Experiment, Outcome, Status, StudyResults
 from workbench.interfaces import FloatArray
 from workbench.reports import statistics
 from workbench.reports._beside import has_curve
+from workbench.reports._ferret_draws import Drawn, Placements, placements_of
 from workbench.reports._ferret_layout import (
     ADVANTAGE,
+    AUC,
     BESIDE,
     CEILING,
     COMPARISON,
@@ -107,6 +109,7 @@ class Measured:
             for outcome in self.by_group[group]:
                 self._keep(group, outcome)
         self._advantages: dict[str, float] = {}
+        self._placements: dict[str, Placements] = {}
 
     def _keep(self, group: str, outcome: Outcome) -> None:
         experiment = outcome.experiment
@@ -177,7 +180,7 @@ class Measured:
 
         Returns:
             None where nothing is finished, or where a finished run's value is not finite: leaving that out
-            would flatter the mean.
+            would flatter the mean. AUCs come with what each record adds where all runs have scores.
         """
         done = [
             outcome
@@ -187,12 +190,18 @@ class Measured:
         values = [self.value(outcome, metric) for outcome in done]
         if not values or not all(map(usable, values)):
             return None
-        return Sample(
-            np.array(values),
-            tuple(outcome.experiment.model for outcome in done),
-            UNIT,
-            tuple(outcome.experiment.seed for outcome in done),
-        )
+        units = tuple(outcome.experiment.model for outcome in done)
+        seeds = tuple(outcome.experiment.seed for outcome in done)
+        if metric == AUC and all(map(has_curve, done)):
+            placements = tuple(map(self._placed, done))
+            return Drawn(np.array(values), units, UNIT, seeds, placements=placements)
+        return Sample(np.array(values), units, UNIT, seeds)
+
+    def _placed(self, outcome: Outcome) -> Placements:
+        """`placements_of`, remembered."""
+        if outcome.key not in self._placements:
+            self._placements[outcome.key] = placements_of(outcome)
+        return self._placements[outcome.key]
 
     def complete(self, setting: Setting, metric: str, *, group: str = COMPARISON) -> bool:
         """Whether every run of a setting is finished with a finite value, and there is at least one."""

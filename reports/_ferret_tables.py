@@ -11,6 +11,7 @@ from workbench.reports._ferret_cells import (
     Context,
     budgets,
     column,
+    draw_notes,
     has_budget,
     mean_value,
     no_such_budget,
@@ -112,6 +113,7 @@ def summary_table(context: Context, summary: Summary) -> Table:
     notes = [
         f"{spread}; brackets in ours: {context.interval}, which knows no limits and assumes that models are "
         "draws from one normal distribution.",
+        *(draw_notes(context) if summary.metric in (AUC, ADVANTAGE) else []),
         *([OPTIMISTIC] if summary.metric == ADVANTAGE else []),
         *([WALL_CLOCK] if summary.metric == SECONDS else []),
         *scale_notes(context),
@@ -237,6 +239,7 @@ def model_table(context: Context, table_id: str) -> Table:
             else f"Each of our cells is the mean over {len(seeds)} seeds."
         ),
         f"{MODEL_MEAN}: over the models of the same rows; brackets: {context.interval}.",
+        *(draw_notes(context) if AUC in metrics else []),
         *([OPTIMISTIC] if ADVANTAGE in metrics else []),
         *([WALL_CLOCK] if SECONDS in metrics else []),
         *scale_notes(context)[1:],

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from workbench.accounting import ApproximateDP
 from workbench.estimation.low_fpr import LEVELS, RateAtFpr
 from workbench.interfaces import Interval, VerdictKind
-from workbench.reports._ferret_cells import Context, column
+from workbench.reports._ferret_cells import Context, column, draw_notes
 from workbench.reports._ferret_layout import (
     AUC,
     COMPARISON,
@@ -32,6 +32,7 @@ WORDS = {
     VerdictKind.NOT_REFUTED: "not refuted",
     VerdictKind.UNDERPOWERED: "underpowered",
     VerdictKind.INVALID: "invalid",
+    VerdictKind.UNDECIDED: "beyond the claim",
 }
 """A verdict as a cell shows it."""
 
@@ -97,6 +98,7 @@ def attacks_table(context: Context) -> Table | None:
             "The paper says that it used both attacks and prints one AUC a cell, without saying of which. "
             f"Both on the {UNIT}s that LiRA was run on: mean ± standard deviation; brackets: "
             f"{context.interval}. TPR: as observed.",
+            *draw_notes(context),
         ),
         decimals=dict.fromkeys(map(column, columns), 3),
     )
@@ -195,8 +197,9 @@ def three_views(context: Context, cells: Sequence[TranscriptCell]) -> Table:
             "Views 1 and 2 are of another, smaller model and data set than view 3: the game needs many "
             "trainings. Both claims are about every record of every data set, so one record of one is "
             "enough to refute them; an AUC near 0.5 on ordinary members says nothing about the worst one.",
-            "Worst record: of the records that were tried, the one with the most right guesses (its number "
-            "is not corrected for that choice; the verdicts are, and count every record).",
+            *draw_notes(context),
+            "Worst record: of the records whose game can refute, the one with the most right guesses (its "
+            "number is not corrected for that choice; the verdicts are).",
             *_game_notes(context, cells),
             RULE,
         ),
@@ -205,7 +208,8 @@ def three_views(context: Context, cells: Sequence[TranscriptCell]) -> Table:
 
 
 def _view_row(context: Context, here: Sequence[TranscriptCell]) -> tuple[Cell, ...]:
-    worst = max(here, key=lambda cell: cell.success.estimate)
+    able = [cell for cell in here if not cell.evidence.game.beyond] or here
+    worst = max(able, key=lambda cell: cell.success.estimate)
     average = next((cell for cell in here if cell.canary == "average"), None)
     return (
         _rate_cell(worst.success, worst.trials),
@@ -225,7 +229,7 @@ def _view_row(context: Context, here: Sequence[TranscriptCell]) -> tuple[Cell, .
 def _auc_cell(context: Context, cell: TranscriptCell, groups: Sequence[str]) -> Cell:
     """AUC of the same grouping and epsilon over the base models, of the group's longest training."""
     for group in groups:
-        for epochs in reversed(context.measured.epochs(group)):
+        for epochs in context.measured.epochs(group)[-1:]:
             setting = Setting(variant=cell.variant, epochs=epochs, epsilon=cell.epsilon)
             sample = context.measured.sample(setting, AUC, group=group)
             if sample is not None:
@@ -242,6 +246,7 @@ def _joined(here: Sequence[TranscriptCell], *, own: bool) -> Value:
         VerdictKind.INVALID,
         VerdictKind.NOT_REFUTED,
         VerdictKind.UNDERPOWERED,
+        VerdictKind.UNDECIDED,
     ):
         if kind in kinds:
             return _words(here[kinds.index(kind)], own=own)
@@ -271,7 +276,8 @@ def _game_notes(context: Context, cells: Sequence[TranscriptCell]) -> list[str]:
         return []
     reading: ApproximateDP = cells[0].reading
     level = f"{1.0 - context.confidence:.2g}"
-    words = f"{len(cells)} cells"
+    able = sum(not cell.evidence.game.beyond for cell in cells)
+    words = f"{able} cells that can refute"
     known = [name for name in GRANULARITIES if any(cell.variant == name for cell in cells)]
     return [
         f"Independent trials are the replicates here (not {UNIT}s): each is a training of its own. Verdicts "
@@ -279,5 +285,8 @@ def _game_notes(context: Context, cells: Sequence[TranscriptCell]) -> list[str]:
         f"them is refuted with probability at most {level} ({', '.join(known)}).",
         f"The DP reading has delta = {reading.delta:g}. “{VACUOUS}”: the claimed nats are at least ln 2, at "
         "which every guess about one record may be right; “underpowered”: not even a perfect attack could "
-        "have refuted with so many trials; “not refuted” is not “private”.",
+        "have refuted with so many trials; “not refuted” is not “private”. “"
+        f"{WORDS[VerdictKind.UNDECIDED]}”: the adversary shows more than the number allows, but knows too in "
+        "which steps the other records took part, which no transcript shows and no claim about one grants; "
+        "such games refute nothing. The opposed record among copies needs no such knowledge.",
     ]

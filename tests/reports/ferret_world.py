@@ -1,7 +1,8 @@
 """Made-up results of a FERRET study whose truth is known, for the tests of its report.
 
 A number is a level of its method, epochs and epsilon, times an effect of the model that all methods share,
-times a little noise. `World` says which levels hold.
+times a little noise. `World` says which levels hold. All trainings share one draw of members, and records as
+easy or hard.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -56,6 +58,7 @@ class World:
         perplexity, auc, seconds: Level by method.
         perplexity_effect, auc_effect, seconds_effect: Added to the level (log of perplexities and seconds).
         noise: Relative SD of a perplexity or time; a tenth of it, absolute, of an AUC.
+        luck: What the draw of members adds to every AUC.
         leak: Share of member trials whose transcript is impossible without the canary, by canary.
         dither: Factor of the final loss by sigma.
     """
@@ -97,6 +100,7 @@ class World:
     auc_effect: Effect = leaking
     seconds_effect: Effect = slower
     noise: float = 0.01
+    luck: float = 0.0
     leak: Mapping[str, float] = field(
         default_factory=lambda: {"opposed": 0.8, "outlier": 0.4, "average": 0.02}
     )
@@ -202,7 +206,8 @@ def _trained(
     place = (variant, epochs, epsilon, size)
     drift = world.perplexity_effect(*place) + rng.normal(0.0, world.noise)
     perplexity = world.perplexity[variant] * size * math.exp(drift)
-    auc = world.auc[variant] + world.auc_effect(*place) + rng.normal(0.0, 0.1 * world.noise)
+    level = world.auc[variant] + world.auc_effect(*place) + world.luck
+    auc = level + rng.normal(0.0, 0.1 * world.noise)
     slow = world.seconds_effect(*place) + rng.normal(0.0, world.noise)
     seconds = world.seconds[variant] * epochs * size * math.exp(slow)
     metrics = {
@@ -223,18 +228,24 @@ def _trained(
             "fired": round(p * groups * experiment.steps),
             "silent_steps": 1.0,
         }
-    members = np.arange(2 * records) < records
-    shift = 3.0 * (auc - 0.5)
-    scores = rng.normal(0.0, 1.0, 2 * records) + shift * members
+    scores, members = _scores(round(3.0 * (level - 0.5), 6), records)
     return Outcome(
         experiment=experiment,
         key=str(rng.integers(2**60)),
         status=Status.DONE,
         metrics=metrics,
-        scores=tuple(map(float, scores)),
-        included=tuple(map(bool, members)),
+        scores=scores,
+        included=members,
         cost={"seconds": 1.0, "training_seconds": seconds},
     )
+
+
+@cache
+def _scores(shift: float, records: int) -> tuple[tuple[float, ...], tuple[bool, ...]]:
+    """Scores of the same records by every model, members' higher by a shift; and who is a member."""
+    members = np.arange(2 * records) < records
+    hard = np.random.default_rng(11).normal(0.0, 1.0, 2 * records)
+    return tuple(map(float, hard + shift * members)), tuple(map(bool, members))
 
 
 def _transcripts(world: World, rng: np.random.Generator, trials: int) -> list[Outcome]:
@@ -245,7 +256,8 @@ def _transcripts(world: World, rng: np.random.Generator, trials: int) -> list[Ou
                 experiment = _experiment(
                     "transcript", variant, model="digits_mlp", epochs=1, epsilon=epsilon, seed=0
                 )
-                experiment = _with(experiment, attack="sign_transcript", attack_parameters={"canary": canary})
+                played = {"canary": canary, **({"others": "copies"} if canary == "opposed" else {})}
+                experiment = _with(experiment, attack="sign_transcript", attack_parameters=played)
                 members = rng.permutation(np.arange(trials) < trials // 2)
                 certain = members & (rng.random(trials) < leak * min(1.0, epsilon))
                 scores = np.where(certain, CERTAIN, rng.normal(-0.01, 0.02, trials))

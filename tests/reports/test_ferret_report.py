@@ -150,11 +150,16 @@ WORLDS: dict[str, tuple[Any, Any]] = {
 """For each conclusion a world in which it holds, and one in which it does not."""
 
 
+MANY = {"auc-at-chance": 10_000}
+"""Members that a conclusion about one AUC by itself needs, with the luck of their draw counted."""
+
+
 @pytest.mark.parametrize("claim", sorted(WORLDS))
 def test_a_conclusion_is_replicated_where_it_holds_and_not_where_it_does_not(claim: str) -> None:
     holds, fails = WORLDS[claim]
-    assert finding_of(made_up(holds, groups=MAIN), claim).outcome is REPLICATED
-    found = finding_of(made_up(fails, groups=MAIN), claim)
+    records = MANY.get(claim, 40)
+    assert finding_of(made_up(holds, groups=MAIN, records=records), claim).outcome is REPLICATED
+    found = finding_of(made_up(fails, groups=MAIN, records=records), claim)
     assert found.outcome is NOT_REPLICATED, found.figures
     assert "not" in found.test
     assert "0.05" in found.test
@@ -185,6 +190,26 @@ def test_nothing_is_decided_where_noise_hides_everything() -> None:
     results = made_up(world, groups=MAIN)
     for claim in ("auc-at-chance", "max-protects-like-dpsgd", "beats-dpsgd", "2-leaks-more"):
         assert finding_of(results, claim).outcome is NOT_TESTABLE
+
+
+def test_the_luck_of_a_draw_that_all_models_share_is_no_leak_and_no_privacy() -> None:
+    # Guessing on 200 members and 200 others: an AUC of 0.54 is 1.4 standard deviations (0.029) from 0.5.
+    levels = dict.fromkeys(World().auc, 0.5)
+    for luck in (0.04, 0.005):
+        world = replace(World(), auc=levels, auc_effect=nothing, luck=luck)
+        found = finding_of(made_up(world, groups=("comparison",), records=200), "auc-at-chance")
+        assert found.outcome is NOT_TESTABLE, found.figures
+        assert "draw of members" in found.test
+    alike = finding_of(made_up(world, groups=("comparison",), records=200), "max-protects-like-dpsgd")
+    assert alike.outcome is REPLICATED, "luck that both sides share cancels"
+
+
+def test_an_auc_without_scores_decides_nothing() -> None:
+    results = made_up(groups=("comparison",))
+    bare = tuple(replace(one, scores=(), included=()) for one in results.outcomes)
+    found = finding_of(StudyResults(study=study_of(bare), outcomes=bare), "2-leaks-more")
+    assert found.outcome is NOT_TESTABLE
+    assert "no scores" in found.figures
 
 
 def test_no_difference_is_not_called_similar_and_two_models_decide_nothing() -> None:
@@ -398,6 +423,18 @@ class TestTranscript:
         # Over all seeds at most 5 % of studies refute a true claim in a currency; this one does not.
         assert not any(VerdictKind.REFUTED in (cell.verdict, cell.dp_verdict) for cell in cells)
 
+    def test_a_game_that_grants_more_than_the_transcript_refutes_nothing(self) -> None:
+        world = replace(World(), leak={"average": 20.0})
+        context = context_of(made_up(world, groups=("transcript",), trials=400))
+        cells = judged_cells(context)
+        kinds = {kind for cell in cells for kind in (cell.verdict, cell.dp_verdict)}
+        assert VerdictKind.UNDECIDED in kinds
+        assert VerdictKind.REFUTED not in kinds
+        table = view_tables(context, cells)[1]
+        found = cell_of(table, ("FERRET-2", "0.1", "average"), "verdict, DP reading").ours
+        assert found is not None
+        assert found.text == "beyond the claim"
+
     def test_rates_success_and_limits_are_those_of_the_scores(self) -> None:
         results = made_up(groups=("transcript",), trials=200)
         context = context_of(results)
@@ -419,7 +456,7 @@ class TestTranscript:
         assert cell.claim.max_success(0.5) == pytest.approx(0.9519, abs=1e-4)
         assert cell.max_tpr(0.01) == pytest.approx(math.exp(0.5) * 0.01 + 1e-5)
         tables = {table.id: table for table in view_tables(context, cells)}
-        shown = cell_of(tables["transcript"], ("FERRET-2", "0.5", "opposed"), "success").ours
+        shown = cell_of(tables["transcript"], ("FERRET-2", "0.5", "opposed, copies"), "success").ours
         assert shown is not None
         assert shown.n == 200
         assert set(tables) == {"three-views", "transcript"}
