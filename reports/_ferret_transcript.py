@@ -15,6 +15,7 @@ import numpy as np
 
 from workbench.accounting import ApproximateDP, MutualInformation, NoGuarantee
 from workbench.accounting.guarantees import guarantee_from_json
+from workbench.canaries import beyond_transcript
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
 from workbench.estimation.low_fpr import LEVELS, RateAtFpr, rate_at_fpr
 from workbench.experiments import Outcome, Status
@@ -131,14 +132,20 @@ def holm_verdicts(
 
     Holm's step-down method: all are judged at an equal share of the error; as often as some are refuted, the
     rest is judged again at an equal share among the rest. The judge's random splits are the same each time,
-    so that a larger share refutes no less.
+    so that a larger share refutes no less. Games whose adversary knows more than a claim grants refute
+    nothing, and take no part in the error.
 
     Args:
         claims, evidence: Of equal length.
         confidence: Of the family.
     """
-    found: list[VerdictKind | None] = [None] * len(claims)
-    open_ones = list(range(len(claims)))
+    found: list[VerdictKind | None] = [
+        judge(claim, one, confidence=confidence, generator=np.random.default_rng(index)).kind
+        if one.game.beyond
+        else None
+        for index, (claim, one) in enumerate(zip(claims, evidence, strict=True))
+    ]
+    open_ones = [index for index, one in enumerate(evidence) if not one.game.beyond]
     while open_ones:
         share = (1.0 - confidence) / len(open_ones)
         for index in open_ones:
@@ -175,6 +182,7 @@ def _cell(one: Outcome, delta: float, confidence: float) -> TranscriptCell:
         prior=0.5,
         released=Released.EVERY_UPDATE,
         adjacency=Adjacency.ADD_REMOVE,
+        beyond=beyond_transcript(*(parameters[name] for name in ("canary", "others", "knowledge"))),
     )
     return TranscriptCell(
         variant=experiment.variant,

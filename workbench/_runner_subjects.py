@@ -160,7 +160,9 @@ def judged_subject(
     """
     if not games:
         raise InconclusiveError(f"no game of {name} could be judged: too few releases or steps")
-    share = 1.0 - (1.0 - confidence) / len(games)
+    # A game that can refute nothing takes no part in the error.
+    able = sum(not game.game.beyond for game in games)
+    share = 1.0 - (1.0 - confidence) / max(able, 1)
     verdicts = [
         judge(claim, game, confidence=share, generator=stream(seed, "judge", index))
         for index, game in enumerate(games)

@@ -21,6 +21,7 @@ WORDS = {
     VerdictKind.NOT_REFUTED: "not refuted",
     VerdictKind.UNDERPOWERED: "underpowered",
     VerdictKind.INVALID: "invalid",
+    VerdictKind.UNDECIDED: "undecided",
 }
 
 _FOLLOWS = {
@@ -30,6 +31,8 @@ _FOLLOWS = {
     VerdictKind.UNDERPOWERED: "So this audit cannot tell whether {what} is true: even a perfect attack would "
     "have shown no more than it allows.",
     VerdictKind.INVALID: "The experiment broke its own assumptions, so it says nothing about {what}.",
+    VerdictKind.UNDECIDED: "In every game that shows more the adversary knows more than {what} grants, so "
+    "this audit says nothing about it.",
 }
 
 _CANARIES = {
@@ -180,8 +183,19 @@ def _success_sentence(attack: Form) -> str:
     n = len(attack["scores"])
     return (
         f"Measured in {n:,} trainings, half of them with the record: {_between(*_success(attack))} of the "
-        f"guesses from what training released are right{_where(attack)}."
+        f"guesses from what training released are right{_where(attack)}{_beyond(attack)}."
     )
+
+
+def _beyond(attack: Form) -> str:
+    """What the adversary of a game was given beyond the claim, as the end of a sentence."""
+    known = attack["game"].get("beyond")
+    return f" and the adversary also knows {known}, so that this game refutes nothing" if known else ""
+
+
+def _able(attacks: Sequence[Form]) -> list[Form]:
+    """The games that can refute, or all where none can."""
+    return [attack for attack in attacks if not attack["game"].get("beyond")] or list(attacks)
 
 
 # --- (epsilon, delta)-DP: what may be recognised without a false alarm ---
@@ -208,7 +222,8 @@ def _told_sentence(attack: Form) -> str:
     rates = [float(details[f"{name}_at_fpr_0"]) for name in ("tpr", "tpr_lower", "tpr_upper")]
     return (
         f"Measured: {hits} of {members} trainings with the record, {_between(*rates)}, released signs that "
-        f"are impossible without it, and {alarms} of {rest} without it{_where(attack)}; {bound}."
+        f"are impossible without it, and {alarms} of {rest} without it{_where(attack)}{_beyond(attack)}; "
+        f"{bound}."
     )
 
 
@@ -270,8 +285,8 @@ def _allows_short(guarantee: Guarantee, *, members: bool) -> str:
 
 
 def _measured_short(key: str, in_nats: bool, subject: Form) -> str:
-    """The strongest of a view's games, in the terms of what is allowed."""
-    attacks = list(subject["attacks"])
+    """The strongest of a view's games that can refute, in the terms of what is allowed."""
+    attacks = _able(subject["attacks"])
     if in_nats:
         best = max(attacks, key=lambda attack: _success(attack)[0])
         return f"right guesses {_between(*_success(best))}"
@@ -347,8 +362,9 @@ def _data_notes(by_key: Mapping[str, Form]) -> list[str]:
 
 def _training(setup: Form) -> str:
     return (
-        f"model {setup['model']} on corpus {setup['corpus']}, about half of {setup['candidates']} candidates, "
-        f"{setup['steps']} steps with sampling probability {float(setup['sampling_probability']):g}"
+        f"model {setup['model']} on corpus {setup['corpus']}, about half of {setup['candidates']} "
+        f"candidates, {setup['steps']} steps with sampling probability "
+        f"{float(setup['sampling_probability']):g}"
     )
 
 

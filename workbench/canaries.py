@@ -1,4 +1,7 @@
-"""Secret ids: random strings appended to records, to see whether they are memorised (RLDP, section 2.1)."""
+"""Canaries: secret ids in records, to see whether they are memorised, and what their hunter is granted.
+
+A secret id is a random string that is appended to a record (RLDP, section 2.1).
+"""
 
 from __future__ import annotations
 
@@ -33,3 +36,18 @@ def append_secret(record: Record, secret: str) -> Record:
     if not record.text:
         raise InputError(f"record {record.id!r} has no text to append a secret to")
     return replace(record, text=f"{record.text.rstrip()} {SECRET_MARKER}{secret}.")
+
+
+def beyond_transcript(canary: str, others: str, knowledge: str) -> str:
+    """What an adversary of the transcript game knows that no released transcript shows; empty for nothing.
+
+    A claim about a transcript is about its law over the mechanism's own secret coins, the batches among them.
+    Among copies of one record an opposed canary turns every sum around, whoever else takes part, so that
+    knowing the batches changes no guess there.
+
+    Args:
+        canary, others, knowledge: Of the game; see `workbench.training.transcript_game`.
+    """
+    if knowledge != "batches" or (canary, others) == ("opposed", "copies"):
+        return ""
+    return "in which steps the other records took part"

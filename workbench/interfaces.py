@@ -650,6 +650,9 @@ class Game:
         released: What the adversary saw; a claim that covers less is not tested by this game.
         adjacency: Which pair of data sets the coin decides between; None where the claim's is meant.
         family: What is known of how scores are distributed; `Family.ANY` where nothing is.
+        beyond: What the adversary knows that a claim about the release does not grant, such as coins of the
+            mechanism's own that it keeps secret; empty for nothing. Such a game shows what that knowledge is
+            worth, and refutes no claim.
         steps: Number T of releases of the run that the claim covers, where a trial is one release.
         sampling_probability: Probability q with which a record takes part in each of them.
     """
@@ -661,6 +664,7 @@ class Game:
     adjacency: Adjacency | None = None
     released: Released = Released.FINAL_WEIGHTS
     family: Family = Family.ANY
+    beyond: str = ""
     steps: int = 1
     sampling_probability: float = 1.0
 

@@ -40,6 +40,15 @@ from workbench.interfaces import (
 INVALID_SIGNIFICANCE = 0.001
 """False-alarm rate of each test (coins, inverted scores, blind classifier) that makes evidence INVALID."""
 
+COMBINED = (
+    VerdictKind.REFUTED,
+    VerdictKind.INVALID,
+    VerdictKind.NOT_REFUTED,
+    VerdictKind.UNDERPOWERED,
+    VerdictKind.UNDECIDED,
+)
+"""Of several verdicts on one claim, the first of these kinds that is among them is the whole's."""
+
 LARGEST_PARAMETER = 256.0
 """Where the search for a mu or a Rényi epsilon ends: no number of scores tells such a claim from none."""
 
@@ -54,7 +63,8 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
         generator: For sample splits and the blind classifier's folds.
 
     Returns:
-        REFUTED, NOT_REFUTED, UNDERPOWERED or INVALID.
+        REFUTED, NOT_REFUTED, UNDERPOWERED or INVALID; UNDECIDED where an adversary who knows more than the
+        claim grants (`Game.beyond`) shows more than it allows.
 
     Raises:
         InputError: unusable scores or labels, a confidence out of (0.5, 1), a claim that promises nothing.
@@ -69,6 +79,8 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
         verdict = _judge_curve(claim, claim.guarantee, evidence, confidence)
     else:
         verdict = _judge_epsilon(claim, evidence, confidence, generator)
+    if evidence.game.beyond and verdict.kind is VerdictKind.REFUTED:
+        verdict = _beyond_the_claim(claim, evidence, verdict)
     broken = _broken_assumptions(evidence, generator)
     if broken:
         sentence = f"INVALID: the experiment broke its own assumptions: {'; '.join(broken)}"
@@ -76,6 +88,17 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
             verdict, kind=VerdictKind.INVALID, sentence=sentence, reasons=tuple(broken), bound=None
         )
     return replace(verdict, intervals=_metrics(evidence, confidence))
+
+
+def _beyond_the_claim(claim: Claim, evidence: Evidence, verdict: Verdict) -> Verdict:
+    """What a refutation becomes where the adversary was given more than the claim speaks of."""
+    shown = "" if verdict.bound is None else _shown(verdict.bound)
+    sentence = (
+        f"UNDECIDED: the {evidence.attack} attack shows {shown}, more than {_subject_of(claim)} allows; but "
+        f"its adversary also knows {evidence.game.beyond}, which the claim does not grant. That refutes "
+        "nothing that was claimed."
+    )
+    return replace(verdict, kind=VerdictKind.UNDECIDED, sentence=sentence)
 
 
 def _require_covered(claim: Claim, evidence: Evidence) -> None:
@@ -366,7 +389,8 @@ def combine(verdicts: Sequence[Verdict], *, confidence: float) -> Verdict:
     """One verdict over several attacks on one claim, each judged at its own share of the error.
 
     A claim is refuted if any valid attack refutes it (the shares add up to `1 - confidence`). A broken
-    experiment makes the whole INVALID unless another refutes. All underpowered is UNDERPOWERED.
+    experiment makes the whole INVALID unless another refutes. All underpowered is UNDERPOWERED, and UNDECIDED
+    has no say beside others.
 
     Args:
         verdicts: At least one; each judged at confidence `1 - (1 - confidence) / len(verdicts)` or above.
@@ -378,7 +402,7 @@ def combine(verdicts: Sequence[Verdict], *, confidence: float) -> Verdict:
     if not verdicts:
         raise InputError("verdicts must not be empty")
     by_kind = {kind: [v for v in verdicts if v.kind is kind] for kind in VerdictKind}
-    for kind in (VerdictKind.REFUTED, VerdictKind.INVALID, VerdictKind.NOT_REFUTED, VerdictKind.UNDERPOWERED):
+    for kind in COMBINED:
         if by_kind[kind]:
             best = max(by_kind[kind], key=lambda v: v.bound.lower if v.bound else -math.inf)
             sentence = best.sentence

@@ -8,6 +8,7 @@ verdict of the whole, named `verdict` in class `workbench`.
 | REFUTED | `failure` | passes: nobody claims the reading | passes: the attack has been seen to work |
 | NOT_REFUTED | passes, which is not "private" | passes | `skipped`: the attack was not seen to work |
 | UNDERPOWERED, INVALID | `error`: nothing was tested | `skipped` | `skipped` |
+| UNDECIDED | `skipped`, `error` for the whole: it tests more than was claimed | `skipped` | `skipped` |
 
 A reading is a claim that is not under audit, such as a number of nats taken for an epsilon; what it came to
 stands in the case's output. Its cases lie in class `workbench.subject.reading`.
@@ -31,6 +32,7 @@ _OUTCOMES = {
     VerdictKind.REFUTED: "failure",
     VerdictKind.UNDERPOWERED: "error",
     VerdictKind.INVALID: "error",
+    VerdictKind.UNDECIDED: "skipped",
 }
 
 
@@ -110,7 +112,7 @@ def _cases(report: Mapping[str, Any]) -> Iterator[ElementTree.Element]:
             _judge(case, attack["verdict"], role)
             yield case
     case = junit_case("workbench", "verdict", 0.0)
-    _judge(case, report["verdict"], "subject")
+    _judge(case, report["verdict"], "whole")
     yield case
 
 
@@ -118,10 +120,12 @@ def _judge(case: ElementTree.Element, verdict: Mapping[str, Any], role: str) -> 
     """Add the outcome of a case; one that passes keeps its sentence as output."""
     kind = VerdictKind(verdict["kind"])
     outcome = _OUTCOMES.get(kind)
+    if role == "whole" and kind is VerdictKind.UNDECIDED:
+        outcome = "error"
     if role == "control":
         outcome = None if kind is VerdictKind.REFUTED else "skipped"
     if role == "reading":
-        outcome = "skipped" if outcome == "error" else None
+        outcome = "skipped" if outcome in ("error", "skipped") else None
     sentence = clean(verdict["sentence"])
     if outcome is None:
         ElementTree.SubElement(case, "system-out").text = sentence

@@ -69,6 +69,7 @@ EXIT_CODES = {
     VerdictKind.REFUTED: 1,
     VerdictKind.UNDERPOWERED: 3,
     VerdictKind.INVALID: 3,
+    VerdictKind.UNDECIDED: 3,
 }
 
 

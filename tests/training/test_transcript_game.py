@@ -272,7 +272,7 @@ def test_pure_noise_refutes_nothing(noise: str, zero_gradient: str) -> None:
         plan = replace(plan, records=tuple(replace(r, image=(0.0,) * 4) for r in plan.records))
     refuted = {"blind": 0, "labelled": 0}
     for seed in range(30):
-        played = play(SignsStandIn(zero_gradient=zero_gradient), plan, others="corpus", trials=40, seed=seed)
+        played = play(SignsStandIn(zero_gradient=zero_gradient), plan, others="copies", trials=40, seed=seed)
         blind = np.random.default_rng(seed).permutation(played.included)
         for name, labels in (("blind", blind), ("labelled", played.included)):
             refuted[name] += _refuted(played, plan, labels, seed)
@@ -283,12 +283,28 @@ def test_pure_noise_refutes_nothing(noise: str, zero_gradient: str) -> None:
         assert refuted["labelled"] >= 20
 
 
+@pytest.mark.parametrize(
+    ("canary", "others", "knowledge", "beyond"),
+    [
+        ("opposed", "copies", "batches", False),
+        ("opposed", "corpus", "batches", True),
+        ("average", "copies", "batches", True),
+        ("average", "corpus", "records", False),
+    ],
+)
+def test_a_game_says_what_it_grants_beyond_the_transcript(
+    canary: str, others: str, knowledge: str, beyond: bool
+) -> None:
+    game = transcript_game(small_plan(), canary=canary, others=others, knowledge=knowledge)
+    assert bool(game.beyond) is beyond
+
+
 def _refuted(played: TranscriptTrials, plan: Plan, labels: BoolArray, seed: int) -> bool:
     """Is a claim of next to nothing refuted by these labels?"""
     evidence = Evidence(
         scores=scored(played),
         members=labels,
-        game=transcript_game(plan, canary="opposed", others="corpus", knowledge="batches"),
+        game=transcript_game(plan, canary="opposed", others="copies", knowledge="batches"),
         attack="sign_transcript",
     )
     claim = replace(SignsStandIn().claim(plan), guarantee=MutualInformation(nats=1e-6, secret=Secret.RECORD))

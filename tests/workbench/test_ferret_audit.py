@@ -92,8 +92,8 @@ def test_one_number_is_judged_in_three_views(played: tuple[Path, dict[str, Any]]
     assert "not the authors' claim" in report["subjects"][1]["claim"]["source"]
     assert "not the authors' claim" in by_key["reading"]["label"]
     for subject in report["subjects"]:
-        shares = [attack["verdict"]["significance"] for attack in subject["attacks"]]
-        assert sum(shares) == pytest.approx(1 - SMALL.confidence)
+        able = [attack for attack in subject["attacks"] if not attack["game"]["beyond"]]
+        assert sum(one["verdict"]["significance"] for one in able) == pytest.approx(1 - SMALL.confidence)
     for said in ("own, judged at 95 %", "refuted has a probability of 85 % at least"):
         assert said in report["views"]["notes"][0]
 
@@ -118,6 +118,19 @@ def test_each_view_says_what_is_allowed_and_what_was_measured(played: tuple[Path
     assert ends[0]["tpr_lower"] <= ends[0]["tpr"] <= ends[0]["tpr_upper"]
     assert "scores of one training say nothing" in " ".join(by_key["members"]["says"])
     assert "AUC" in by_key["members"]["row"]["measured"]
+
+
+def test_a_game_that_grants_more_than_the_transcript_refutes_nothing(
+    played: tuple[Path, dict[str, Any]],
+) -> None:
+    """The average record's adversary knows the batches too, which no claim about a transcript grants."""
+    _, report = played
+    for subject in report["subjects"][:2]:
+        opposed, average = subject["attacks"][:2]
+        assert (opposed["game"]["beyond"], average["attack"]) == ("", "sign_transcript (average)")
+        assert average["game"]["beyond"] == "in which steps the other records took part"
+        assert average["verdict"]["kind"] in ("UNDECIDED", "NOT_REFUTED", "UNDERPOWERED")
+    assert "so that this game refutes nothing" in " ".join(views(report)["reading"]["says"])
 
 
 def test_the_parts_of_a_game_are_one_game(played: tuple[Path, dict[str, Any]]) -> None:

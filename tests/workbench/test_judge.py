@@ -253,6 +253,23 @@ def test_a_claim_is_not_tested_by_a_game_that_shows_more_than_it_covers() -> Non
         judged(hidden_state, evidence)
 
 
+@pytest.mark.parametrize(
+    "claim", [EPSILON_ONE, make_claim(MutualInformation(nats=0.1, secret=Secret.RECORD))], ids=["dp", "nats"]
+)
+def test_an_adversary_who_knows_more_than_was_claimed_refutes_nothing(claim: Claim) -> None:
+    evidence = make_evidence(4.0, trials=Trials.INDEPENDENT)
+    assert judged(claim, evidence).kind is VerdictKind.REFUTED
+    knowing = replace(evidence, game=replace(evidence.game, beyond="the order of the batches"))
+    verdict = judged(claim, knowing)
+    assert verdict.kind is VerdictKind.UNDECIDED
+    assert "also knows the order of the batches, which the claim does not grant" in verdict.sentence
+    weak = replace(make_evidence(0.0, trials=Trials.INDEPENDENT), game=knowing.game)
+    kept = judged(claim, weak)
+    assert kept.kind is VerdictKind.NOT_REFUTED
+    assert combine([verdict, kept], confidence=0.95).kind is VerdictKind.NOT_REFUTED
+    assert combine([verdict], confidence=0.95).kind is VerdictKind.UNDECIDED
+
+
 def test_a_claim_is_not_tested_by_other_neighbours() -> None:
     claim = Claim(
         guarantee=EPSILON_ONE.guarantee,

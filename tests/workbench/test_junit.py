@@ -57,6 +57,13 @@ def test_the_outcome_follows_the_verdict_and_the_control_does_not_count(kind: st
     assert suite.get("errors") == ("2" if outcome == "error" else "0")
 
 
+def test_a_game_beyond_the_claim_fails_no_build_where_another_decides() -> None:
+    one = report("NOT_REFUTED")
+    one["subjects"][0]["attacks"][0]["verdict"] = verdict("UNDECIDED")
+    assert outcomes(junit_xml(one)) == ["skipped", "passed", "passed"]
+    assert outcomes(junit_xml(report("UNDECIDED"))) == ["skipped", "passed", "error"]
+
+
 @pytest.mark.parametrize("control", ["NOT_REFUTED", "UNDERPOWERED", "INVALID"])
 def test_a_control_that_was_not_refuted_is_skipped(control: str) -> None:
     assert outcomes(junit_xml(report("NOT_REFUTED", control=control))) == ["passed", "skipped", "passed"]

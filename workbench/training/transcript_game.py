@@ -33,6 +33,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from workbench.canaries import beyond_transcript
 from workbench.errors import InputError, UnsupportedError, unknown_name
 from workbench.interfaces import (
     Adjacency,
@@ -185,6 +186,7 @@ def transcript_game(plan: Plan, *, canary: str, others: str, knowledge: str) -> 
         released=Released.EVERY_UPDATE,
         adjacency=Adjacency.ADD_REMOVE,
         family=Family.ANY,
+        beyond=beyond_transcript(canary, others, knowledge),
     )
 
 
