@@ -145,7 +145,8 @@ class Outcome:
             `perplexity_non_member` (per token; classification models: exponentiated mean loss),
             `roc_auc`, `accuracy`, `precision`, `recall`, `f1` (threshold at the midpoint of the class means,
             chosen on the labels and not paid for: DP-Weights, section 3.3.3).
-        scores: The attack's, shape `(2 N,)` as a list; empty unless done.
+            A transcript game has no perplexities.
+        scores: The attack's, shape `(2 N,)` as a list, one a trial in a transcript game; empty unless done.
         included: True where the candidate was a member, likewise.
         claim: Plain form of what the mechanism's authors claim; None unless done.
         error: For a failure: the kind of error and its one line.
