@@ -165,6 +165,21 @@ def test_what_is_scaled_is_said() -> None:
         assert any(words in note for note in study(profile).notes)
 
 
+@pytest.mark.parametrize(
+    ("profile", "words"), [("quick", "a fifth of the paper's"), ("medium", "half of the paper's")]
+)
+def test_how_many_signs_fire_is_said(profile: str, words: str) -> None:
+    """epsilon / (s ln 2), of which the paper has 1 / 0.005 a record's worth."""
+    one = group(profile, "comparison")[0]
+    share = 0.005 / (one.batch_size / one.members)
+    assert share == pytest.approx({"a fifth of the paper's": 0.2, "half of the paper's": 0.5}[words])
+    (note,) = [note for note in study(profile).notes if "Expected firings, epsilon / (s ln 2)" in note]
+    assert words in note
+    if profile == "quick":
+        ends = [epsilon * one.members / (one.batch_size * math.log(2.0)) for epsilon in (0.1, 2.0)]
+        assert f"{ends[0]:.1f} at epsilon 0.1 and {ends[1]:.0f} at 2" in note
+
+
 # Everything can be run
 
 
