@@ -257,6 +257,36 @@ def test_ferret_answers_alike_with_and_without_the_canary(canary: str) -> None:
     assert not np.any(scored(played)[~played.included] >= CERTAIN)
 
 
+def test_texts_are_read_in_the_mechanisms_own_arithmetic() -> None:
+    """A sign that only the reader's rounding turned would be proof of a canary that is not there."""
+    mechanism = FERRET(granularity="quarter", firing_probability=0.5, measures_quality=False)
+    records = tuple(Record(id=f"t{i}", text=f"the {i}th of some ordinary texts") for i in range(4))
+    expected: list[FloatArray] = []
+
+    class Listening:
+        """Notes what each record's own sum is, to the bit."""
+
+        def claim(self, plan: Plan) -> Any:
+            return mechanism.claim(plan)
+
+        def train(self, plan: Plan, progress: Any = None) -> Any:
+            return mechanism.train(plan)
+
+        def train_watched(self, plan: Plan, watch: Callable[[FiredStep], None], progress: Any = None) -> Any:
+            def both(fired: FiredStep) -> None:
+                expected.append(np.stack([fired.of_sum([record]) for record in records[:3]], axis=1))
+                watch(fired)
+
+            return mechanism.train_watched(plan, both)
+
+    words: dict[str, Any] = {"model": "tiny_gpt2", "model_parameters": {"max_length": 8}}
+    plan = replace(digits_plan(), records=records, held_out=(), steps=2, **words)
+    played = play(Listening(), plan, "outlier", "corpus", knowledge="records", trials=4)
+    found = [trial.others for trial in played.observations.trials if trial.others is not None]
+    assert np.array_equal(np.concatenate(found), np.concatenate(expected))
+    assert len(np.concatenate(expected)) > 10
+
+
 # ------------------------------------------------------------------------------------------ what it is worth
 
 
