@@ -71,10 +71,22 @@ def regions_figure(cells: Sequence[TranscriptCell], *, confidence: float) -> Fig
             "max_success is the highest chance of a right guess that the claimed nats allow at prior 1/2; "
             "a point above it is more than the claim allows on average. At ln 2 = 0.693 nats and more "
             "every point is allowed. Shaded: what (epsilon, delta)-DP with epsilon = the claimed number "
-            f"and delta = {delta:g} allows; a reading, not the authors' claim."
+            f"and delta = {delta:g} allows; a reading, not the authors' claim.{_knows_more(drawn)}"
         ),
     )
     return make_figure(text, panels, legend)
+
+
+def _knows_more(cells: Sequence[TranscriptCell]) -> str:
+    """Which points are of an adversary who knows what no claim about the transcript grants."""
+    found = dict.fromkeys((cell.game_words, cell.evidence.game.beyond) for cell in cells)
+    words = [f"{name} ({beyond})" for name, beyond in found if beyond]
+    if not words:
+        return ""
+    return (
+        " Points whose adversary knows more than the transcript shows, so that they refute nothing wherever "
+        f"they lie: {'; '.join(words)}."
+    )
 
 
 def _known(names: Sequence[str], order: Sequence[str]) -> list[str]:

@@ -481,6 +481,14 @@ class TestTranscript:
         # 1 and 2 nats allow every point, as ln 2 and more do; 0.1 and 0.5 do not.
         assert figure.svg.count("the claimed nats allow every point") == 2
         assert regions_figure([], confidence=0.95) is None
+        assert "refute nothing wherever they lie: outlier (in which steps" in figure.caption
+        plain = [
+            replace(one, evidence=replace(one.evidence, game=replace(one.evidence.game, beyond="")))
+            for one in cells
+        ]
+        free = regions_figure(plain, confidence=0.95)
+        assert free is not None
+        assert "refute nothing" not in free.caption
 
     def test_failed_games_are_named(self) -> None:
         results = made_up(groups=("transcript",), lost={0: "InputError: above the ceiling"}, trials=20)
