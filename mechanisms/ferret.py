@@ -49,9 +49,10 @@ Where the paper is open, or says two things:
   noisy updates are. Its two forms are in the accountant's docstring; Eq. 12 is said of one group in one step,
   and is added over G groups and T steps here.
 
-The public seed is spawned from the plan's where none is given. That keeps the streams independent; but plan
-seeds are small numbers that can be tried out, so a release to a real adversary wants a `public_seed` of its
-own.
+The public seed is spawned from the plan's where none is given, which keeps the streams independent. But plan
+seeds are small numbers, and whoever tries them out against the signs learns the batches too, which are
+spawned from the same one. So a release to a real adversary wants a plan seed too large to be tried out, kept
+secret, and a `public_seed` of its own.
 """
 
 from __future__ import annotations
