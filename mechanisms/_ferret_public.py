@@ -64,8 +64,8 @@ class Direction:
     """A group's direction in a step: uniform on the unit sphere, drawn block by block and never stored whole.
 
     A vector of independent standard normal numbers, divided by its norm. It is drawn on the parameters'
-    device, whose generator is part of what the seed means. On a CPU torch's starts from one of 2^32 states: of
-    F firings some F^2 / 2^33 pairs share their numbers (less than one pair up to some 90,000 firings).
+    device, whose generator is part of what the seed means. On a CPU torch's starts from one of 2^32 states:
+    of F firings some F^2 / 2^33 pairs share their numbers (less than one pair up to some 90,000 firings).
     """
 
     def __init__(
