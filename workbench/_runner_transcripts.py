@@ -143,7 +143,7 @@ def play(job: TranscriptJob, scratch: Path | None = None) -> dict[str, Any]:
     return {
         "scores": scores.values,
         "members": played.included,
-        "game": transcript_game(plan, **asked),
+        "game": transcript_game(plan, **asked, zero_gradient=played.observations.zero_gradient),
         "details": dict(scores.details),
         "cost": workers.cost_since(started),
     }

@@ -148,7 +148,7 @@ def _transcripts(job: AttackJob, attacker: Attack, target: Subject) -> list[dict
             "attack": job.attack,
             "scores": scores.values,
             "members": played.included,
-            "game": transcript_game(target.plan, **cast),
+            "game": transcript_game(target.plan, **cast, zero_gradient=played.observations.zero_gradient),
             "details": {**scores.details, **low_fpr_details(scores.values, played.included)},
             "blind_texts": (),
         }

@@ -74,6 +74,9 @@ SCALE = 1000.0
 AT_ONCE = 1024
 """Images in one forward pass: the game asks for sums over all of them."""
 
+NOBODY = 1e-8
+"""Chance of a training with an empty batch below which no number of trials meets one."""
+
 RARE_WORD = "zyzzyva "
 
 
@@ -157,12 +160,15 @@ def play_transcripts(
     )
 
 
-def transcript_game(plan: Plan, *, canary: str, others: str, knowledge: str) -> Game:
+def transcript_game(
+    plan: Plan, *, canary: str, others: str, knowledge: str, zero_gradient: str = "silent"
+) -> Game:
     """What was played, for the judge.
 
     Args:
         plan: The plan of the game.
         canary, others, knowledge: As `play_transcripts`.
+        zero_gradient: The mechanism's rule; see `SignObservations`.
 
     Raises:
         InputError: an unknown name.
@@ -176,6 +182,11 @@ def transcript_game(plan: Plan, *, canary: str, others: str, knowledge: str) -> 
     rest = {"corpus": "every other record", "copies": "every other record (copies of one)"}[others]
     batches = " and in which steps those took part (which no transcript shows)"
     batches = batches if knowledge == "batches" else ""
+    beyond = beyond_transcript(canary, others, knowledge)
+    if knowledge == "batches" and zero_gradient == "coin" and _chance_of_nobody(plan) > NOBODY:
+        # A coin may turn a sign as the canary does, but in a batch without anybody: to know those is worth
+        # something, even among copies. Where a zero is silent the ratio is the same with and without it.
+        beyond = beyond or "in which steps no other record took part"
     return Game(
         description=(
             f"half of the independent trainings (own mask, own secret Poisson batches) hold {who}, in random "
@@ -186,8 +197,13 @@ def transcript_game(plan: Plan, *, canary: str, others: str, knowledge: str) -> 
         released=Released.EVERY_UPDATE,
         adjacency=Adjacency.ADD_REMOVE,
         family=Family.ANY,
-        beyond=beyond_transcript(canary, others, knowledge),
+        beyond=beyond,
     )
+
+
+def _chance_of_nobody(plan: Plan) -> float:
+    """Most that the chance can be of a training with a step in which no record but the canary takes part."""
+    return plan.steps * (1.0 - plan.sampling_probability) ** (len(plan.records) - 1)
 
 
 def _check_names(canary: str, others: str, knowledge: str) -> None:
