@@ -8,7 +8,7 @@ currency are a family: the error of a false refutation is held over all its cell
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from workbench.accounting.guarantees import guarantee_from_json
 from workbench.canaries import beyond_transcript
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
 from workbench.estimation.low_fpr import LEVELS, RateAtFpr, rate_at_fpr
-from workbench.experiments import Outcome, Status
+from workbench.experiments import Experiment, Outcome, Status
 from workbench.interfaces import (
     Adjacency,
     BoolArray,
@@ -182,7 +182,7 @@ def _cell(one: Outcome, delta: float, confidence: float) -> TranscriptCell:
         prior=0.5,
         released=Released.EVERY_UPDATE,
         adjacency=Adjacency.ADD_REMOVE,
-        beyond=beyond_transcript(*(parameters[name] for name in ("canary", "others", "knowledge"))),
+        beyond=_beyond(experiment, parameters),
     )
     return TranscriptCell(
         variant=experiment.variant,
@@ -199,6 +199,14 @@ def _cell(one: Outcome, delta: float, confidence: float) -> TranscriptCell:
         at=tuple(rate_at_fpr(scores, members, fpr=level, confidence=confidence) for level in LEVELS),
         evidence=Evidence(scores=scores, members=members, game=game, attack=experiment.attack),
     )
+
+
+def _beyond(experiment: Experiment, parameters: Mapping[str, str]) -> str:
+    """What the adversary knows beyond the transcript; with coins for zero gradients also who is in no batch."""
+    others = (
+        parameters["others"] if experiment.mechanism_parameters.get("zero_gradient") != "coin" else "corpus"
+    )
+    return beyond_transcript(parameters["canary"], others, parameters["knowledge"])
 
 
 def _claimed(one: Outcome, epsilon: float) -> MutualInformation:
