@@ -202,10 +202,9 @@ def _cell(one: Outcome, delta: float, confidence: float) -> TranscriptCell:
 
 
 def _beyond(experiment: Experiment, parameters: Mapping[str, str]) -> str:
-    """What the adversary knows beyond the transcript; with coins for zero gradients also who is in no batch."""
-    others = (
-        parameters["others"] if experiment.mechanism_parameters.get("zero_gradient") != "coin" else "corpus"
-    )
+    """What the adversary knows beyond the transcript; where zeros toss coins, which batches are empty too."""
+    tosses = experiment.mechanism_parameters.get("zero_gradient") == "coin"
+    others = "corpus" if tosses else parameters["others"]
     return beyond_transcript(parameters["canary"], others, parameters["knowledge"])
 
 
