@@ -36,6 +36,7 @@ from workbench.reports._ferret_layout import (
     TRANSCRIPT,
     WORDS,
     Setting,
+    plural_epochs,
 )
 from workbench.reports._stat_sample import usable
 from workbench.reports.statistics import Sample
@@ -228,7 +229,7 @@ class Measured:
         if setting.epsilon is not None and setting.epsilon > ceiling and not _done(runs):
             return (
                 f"above the ceiling G T s ln 2 = {ceiling:.4g} nats of {setting.variant} at "
-                f"{setting.epochs} epochs: no firing probability up to 1 spends that budget"
+                f"{plural_epochs(setting.epochs)}: no firing probability up to 1 spends that budget"
             )
         if not runs:
             return "no part of this run"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from workbench.accounting import ApproximateDP
 from workbench.estimation.low_fpr import LEVELS, RateAtFpr
 from workbench.interfaces import Interval, VerdictKind
-from workbench.reports._ferret_cells import Context, column, draw_notes
+from workbench.reports._ferret_cells import Context, column, draw_notes, has_budget, no_such_budget
 from workbench.reports._ferret_layout import (
     AUC,
     COMPARISON,
@@ -107,6 +107,9 @@ def attacks_table(context: Context) -> Table | None:
 def _attack_cell(context: Context, group: str, setting: Setting, metric: str) -> Cell:
     measured = context.measured
     shared = [one.experiment.model for one in measured.runs(setting, LIRA)]
+    none = no_such_budget(setting, has_budget=has_budget(measured, setting.variant))
+    if none:
+        return Cell(why_blank=none)
     if not shared:
         return Cell(why_blank="LiRA was not run here")
     sample = measured.sample(setting, metric, group=group, models=shared)

@@ -204,6 +204,15 @@ def test_the_luck_of_a_draw_that_all_models_share_is_no_leak_and_no_privacy() ->
     assert alike.outcome is REPLICATED, "luck that both sides share cancels"
 
 
+def test_no_verdict_is_held_against_a_conclusion_where_the_paper_prints_a_tie() -> None:
+    # Table 2 at 1 epoch and epsilon 2: 0.507 for FERRET-EIGHTH and for FERRET-2; at 5 epochs 0.529 and 0.546.
+    def grouped(variant: str, epochs: int, epsilon: float | None, size: float) -> float:
+        return 0.045 if variant == "FERRET-2" and epochs == 5 else 0.0
+
+    world = changed("auc", {"FERRET-2": 0.505}, auc_effect=grouped)
+    assert finding_of(made_up(world, groups=("comparison",)), "2-leaks-more").outcome is REPLICATED
+
+
 def test_an_auc_without_scores_decides_nothing() -> None:
     results = made_up(groups=("comparison",))
     bare = tuple(replace(one, scores=(), included=()) for one in results.outcomes)
@@ -254,7 +263,7 @@ def test_a_budget_above_the_ceiling_blanks_its_cell_and_says_why() -> None:
     assert cell.ours is None
     assert cell.paper is not None
     assert cell.paper.printed.startswith("5410.29")
-    assert "above the ceiling G T s ln 2 = 1.386 nats of FERRET-2" in cell.why_blank
+    assert "above the ceiling G T s ln 2 = 1.386 nats of FERRET-2 at 1 epoch: no firing" in cell.why_blank
     capped = next(one for one in paper_tables(context_of(results)) if one.id == "table-5")
     assert any("FERRET-2 at epsilon 2, 1 epoch (ceiling 1.386)" in note for note in capped.notes)
 
@@ -580,6 +589,8 @@ def test_lira_stands_beside_the_confidence_attack() -> None:
     results = made_up(groups=("comparison", "lira"), records=100, epochs=(5,))
     table = attacks_table(context_of(results))
     assert table is not None
+    blanks = {place: cell.why_blank for place, row in table.rows for cell in row[-1:] if place[0] == "DPSGD"}
+    assert set(blanks.values()) == {"DPSGD always has a budget"}
     runs = list(results.done(group="lira", variant="FERRET-2", epsilon=0.5))
     ours = cell_of(table, ("FERRET-2", "5", "LiRA", "AUC"), "ε = 0.5").ours
     assert ours is not None
