@@ -114,6 +114,7 @@ def summary_table(context: Context, summary: Summary) -> Table:
         f"{spread}; brackets in ours: {context.interval}, which knows no limits and assumes that models are "
         "draws from one normal distribution.",
         *(draw_notes(context) if summary.metric in (AUC, ADVANTAGE) else []),
+        *(harm_notes(context) if summary.metric == TEST else []),
         *([OPTIMISTIC] if summary.metric == ADVANTAGE else []),
         *([WALL_CLOCK] if summary.metric == SECONDS else []),
         *scale_notes(context),
@@ -128,6 +129,30 @@ def summary_table(context: Context, summary: Summary) -> Table:
         notes=tuple(notes),
         decimals=dict.fromkeys(map(column, columns), summary.decimals),
     )
+
+
+def harm_notes(context: Context) -> list[str]:
+    """In how many settings training made the base models worse; none where no run states the base's."""
+    measured = context.measured
+    base = {model: _baseline(context, model, BASE_TEST) for model in measured.models}
+    worse, compared = 0, 0
+    for variant, epochs in settings(measured):
+        for epsilon in budgets(measured):
+            setting = Setting(variant=variant, epochs=epochs, epsilon=epsilon)
+            sample = measured.sample(setting, TEST)
+            found = [] if sample is None else [base.get(str(unit)) for unit in sample.units]
+            if epsilon is None or sample is None or not all(found) or sample.values.min() <= 0.0:
+                continue
+            before = np.array([one.estimate for one in found if one is not None])
+            compared += 1
+            worse += bool(np.mean(np.log(sample.values / before)) > 0.0)
+    if not compared:
+        return []
+    return [
+        f"In {worse} of {compared} settings with a budget our test perplexity is above that of the base "
+        f"before training (Table 4; geometric mean ratio over {UNIT}s). There training harmed the {UNIT}s, "
+        "and a lower perplexity than another method's says that it harmed less, not that it taught more."
+    ]
 
 
 def _summary_cell(context: Context, summary: Summary, setting: Setting) -> Cell:

@@ -297,6 +297,14 @@ def test_cells_are_means_over_models_beside_the_printed_ones() -> None:
     assert gap.ours.estimate == pytest.approx(np.mean([one.metrics[TEST] * 0.02 for one in first]))
 
 
+def test_training_that_harms_is_counted() -> None:
+    # The base's test perplexity is 20.1 times the model's effect; DPSGD's 12 and all of FERRET's are below.
+    for levels, worse in (({}, 0), ({"DPSGD": 30.0}, 12)):
+        context = context_of(made_up(changed("perplexity", levels), groups=("comparison",)))
+        table = next(one for one in paper_tables(context) if one.id == "table-5")
+        assert any(note.startswith(f"In {worse} of 48 settings with a budget") for note in table.notes)
+
+
 def test_every_printed_cell_of_the_tables_has_its_place() -> None:
     context = context_of(made_up(groups=MAIN))
     tables = [*paper_tables(context), compression_table(context), head_room_table(context)]
