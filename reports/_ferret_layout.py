@@ -16,7 +16,8 @@ EPOCHS = (1, 3, 5)
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
 
 COMPARISON, HEAD_ROOM, LIRA, TRANSCRIPT, DITHER = "comparison", "head-room", "lira", "transcript", "dither"
-GROUPS = (COMPARISON, HEAD_ROOM, LIRA, TRANSCRIPT, DITHER)
+UNTRAINED, RATES = "untrained", "learning rates"
+GROUPS = (COMPARISON, HEAD_ROOM, LIRA, TRANSCRIPT, DITHER, UNTRAINED, RATES)
 """Groups of the study's experiments."""
 
 BESIDE = ("ceiling", "silent steps")
@@ -38,7 +39,6 @@ MODEL_MEAN = "Mean"
 """The paper's row for the mean over models."""
 
 TEST, TRAIN = "perplexity_non_member", "perplexity_member"
-BASE_TEST, BASE_TRAIN = "test_perplexity_before", "train_perplexity_before"
 AUC, ADVANTAGE, SECONDS, GAP = "roc_auc", "advantage", "training_seconds", "gap"
 GROUP_COUNT, CEILING, FIRING, FIRED, SILENT = (
     "groups",

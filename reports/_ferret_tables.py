@@ -22,8 +22,6 @@ from workbench.reports._ferret_cells import (
 from workbench.reports._ferret_layout import (
     ADVANTAGE,
     AUC,
-    BASE_TEST,
-    BASE_TRAIN,
     COMPARISON,
     GAP,
     MODEL_MEAN,
@@ -31,6 +29,7 @@ from workbench.reports._ferret_layout import (
     SECONDS,
     TEST,
     TRAIN,
+    UNTRAINED,
     Setting,
 )
 from workbench.reports._ferret_samples import UNIT, over_models
@@ -134,7 +133,7 @@ def summary_table(context: Context, summary: Summary) -> Table:
 def harm_notes(context: Context) -> list[str]:
     """In how many settings training made the base models worse; none where no run states the base's."""
     measured = context.measured
-    base = {model: _baseline(context, model, BASE_TEST) for model in measured.models}
+    base = {model: baseline(context, model, TEST) for model in measured.models}
     worse, compared = 0, 0
     for variant, epochs in settings(measured):
         for epsilon in budgets(measured):
@@ -170,9 +169,9 @@ def baseline_table(context: Context) -> Table:
     shown = context.published("table-4")
     names = {TRAIN: "train perplexity", TEST: "test perplexity"}
     found = {
-        (model, metric): _baseline(context, model, name)
+        (model, metric): baseline(context, model, metric)
         for model in context.measured.models
-        for metric, name in ((TRAIN, BASE_TRAIN), (TEST, BASE_TEST))
+        for metric in (TRAIN, TEST)
     }
     rows = []
     for model, stands in _model_rows(context):
@@ -210,16 +209,26 @@ def baseline_table(context: Context) -> Table:
         columns=tuple(names.values()),
         rows=tuple(rows),
         notes=(
-            "One number a model: the base model as it is before any training, on members and on "
-            f"non-members of the first seed. Brackets of the mean: {context.interval}.",
+            "One number a model: the base model as it is before any training, on the members and the "
+            "non-members of the first seed, the records of all other tables. Brackets of the mean: "
+            f"{context.interval}.",
         ),
         decimals=dict.fromkeys(names.values(), 2),
     )
 
 
-def _baseline(context: Context, model: str, name: str) -> Value | None:
-    """A metric of the base model, from the first finished run that states it."""
-    for one in sorted(context.measured.trained, key=lambda one: one.experiment.seed):
+def baseline(context: Context, model: str, name: str) -> Value | None:
+    """Perplexity of the base model as it was, over the records of all other tables.
+
+    Args:
+        context: The study's numbers.
+        model: Of the study.
+        name: `TEST` (non-members) or `TRAIN` (members).
+
+    Returns:
+        None where the group of untrained models has not run.
+    """
+    for one in sorted(context.measured.by_group[UNTRAINED], key=lambda one: one.experiment.seed):
         if one.experiment.model == model and usable(one.metrics.get(name, np.nan)):
             return Value(estimate=float(one.metrics[name]), n=1)
     return None

@@ -2,7 +2,7 @@
 (epsilon, delta)-DP.
 
 A trial is one training, so trials are independent and are the unit of replication here. The verdicts of one
-currency are a family: the error of a false refutation is held over all its cells together by Holm's method.
+currency are a family: the error of a false refutation is held over all its cells together (Bonferroni).
 """
 
 from __future__ import annotations
@@ -117,47 +117,32 @@ def transcript_cells(
     cells.sort(key=_order)
     own = [_claim_of(cell, cell.claim) for cell in cells]
     read = [_claim_of(cell, cell.reading) for cell in cells]
-    verdicts = holm_verdicts(own, [cell.evidence for cell in cells], confidence)
-    readings = holm_verdicts(read, [cell.evidence for cell in cells], confidence)
+    verdicts = family_verdicts(own, [cell.evidence for cell in cells], confidence)
+    readings = family_verdicts(read, [cell.evidence for cell in cells], confidence)
     return [
         replace(cell, verdict=verdict, dp_verdict=reading)
         for cell, verdict, reading in zip(cells, verdicts, readings, strict=True)
     ]
 
 
-def holm_verdicts(
+def family_verdicts(
     claims: Sequence[Claim], evidence: Sequence[Evidence], confidence: float
 ) -> list[VerdictKind]:
     """Verdicts of a family: any true claim among them is refuted with a chance of 1 - confidence at most.
 
-    Holm's step-down method: all are judged at an equal share of the error; as often as some are refuted, the
-    rest is judged again at an equal share among the rest. The judge's random splits are the same each time,
-    so that a larger share refutes no less. Games whose adversary knows more than a claim grants refute
-    nothing, and take no part in the error.
+    Each is judged at an equal share of the error (Bonferroni). A step-down method would need a judge that
+    refutes no less at a larger share; its choice of a threshold hangs on the share. Games whose adversary
+    knows more than a claim grants refute nothing, and take no part in the error.
 
     Args:
         claims, evidence: Of equal length.
         confidence: Of the family.
     """
-    found: list[VerdictKind | None] = [
-        judge(claim, one, confidence=confidence, generator=np.random.default_rng(index)).kind
-        if one.game.beyond
-        else None
+    share = (1.0 - confidence) / max(1, sum(not one.game.beyond for one in evidence))
+    return [
+        judge(claim, one, confidence=1.0 - share, generator=np.random.default_rng(index)).kind
         for index, (claim, one) in enumerate(zip(claims, evidence, strict=True))
     ]
-    open_ones = [index for index, one in enumerate(evidence) if not one.game.beyond]
-    while open_ones:
-        share = (1.0 - confidence) / len(open_ones)
-        for index in open_ones:
-            generator = np.random.default_rng(index)
-            found[index] = judge(
-                claims[index], evidence[index], confidence=1.0 - share, generator=generator
-            ).kind
-        left = [index for index in open_ones if found[index] is not VerdictKind.REFUTED]
-        if len(left) == len(open_ones):
-            break
-        open_ones = left
-    return [kind for kind in found if kind is not None]
 
 
 def _order(cell: TranscriptCell) -> tuple[int, str, float, int, str, str]:

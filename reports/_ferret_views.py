@@ -284,8 +284,9 @@ def _game_notes(context: Context, cells: Sequence[TranscriptCell]) -> list[str]:
     known = [name for name in GRANULARITIES if any(cell.variant == name for cell in cells)]
     return [
         f"Independent trials are the replicates here (not {UNIT}s): each is a training of its own. Verdicts "
-        f"are the judge's. In each currency the {words} are one family: by Holm's method a true claim among "
-        f"them is refuted with probability at most {level} ({', '.join(known)}).",
+        f"are the judge's. In each currency the {words} are one family: each has an equal share of the "
+        f"error, so that a true claim among them is refuted with probability at most {level} "
+        f"({', '.join(known)}).",
         f"The DP reading has delta = {reading.delta:g}. “{VACUOUS}”: the claimed nats are at least ln 2, at "
         "which every guess about one record may be right; “underpowered”: not even a perfect attack could "
         "have refuted with so many trials; “not refuted” is not “private”. “"

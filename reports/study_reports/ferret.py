@@ -23,6 +23,7 @@ from workbench.reports._ferret_more_tables import (
     ratio_table,
 )
 from workbench.reports._ferret_paper import inconsistencies, remarks
+from workbench.reports._ferret_rates import rates_table
 from workbench.reports._ferret_samples import Measured
 from workbench.reports._ferret_tables import paper_tables
 from workbench.reports._ferret_views import attacks_table, judged_cells, view_tables
@@ -73,7 +74,8 @@ def _tables(context: Context) -> list[Table]:
         tables |= {table.id: table for table in (compression_table(context), head_room_table(context))}
     ordered = [tables[name] for name in sorted(tables, key=lambda name: int(name.removeprefix("table-")))]
     ours = [ratio_table(context), paid_advantage_table(context)] if measured.by_group[COMPARISON] else []
-    further = [table for table in (attacks_table(context), dither_table(context)) if table is not None]
+    made = (rates_table(context), attacks_table(context), dither_table(context))
+    further = [table for table in made if table is not None]
     return [*ordered, *ours, *further]
 
 

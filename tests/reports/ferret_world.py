@@ -112,7 +112,7 @@ class World:
 def made_up(
     world: World | None = None,
     *,
-    groups: Sequence[str] = ("comparison", "head-room", "lira", "transcript", "dither"),
+    groups: Sequence[str] = ("comparison", "head-room", "lira", "transcript", "dither", "untrained"),
     models: Sequence[str] = tuple(MODELS),
     seeds: Sequence[int] = (0,),
     lost: Mapping[int, str] | None = None,
@@ -170,6 +170,8 @@ def study_of(outcomes: Sequence[Outcome], **fields: Any) -> Study:
 
 
 def _settings(group: str, epochs: Sequence[int]) -> list[tuple[str, int, float | None]]:
+    if group == "untrained":
+        return [("Base", 1, None)]
     if group == "head-room":
         return [
             (name, max(epochs), 0.5) for name in ("FERRET-MAX", "FERRET-HALF", "FERRET-QUARTER", "FERRET-2")
@@ -203,6 +205,9 @@ def _trained(
     world: World, experiment: Experiment, size: float, rng: np.random.Generator, records: int
 ) -> Outcome:
     variant, epsilon, epochs = experiment.variant, experiment.epsilon, experiment.epochs
+    if variant == "Base":
+        metrics = {"perplexity_non_member": 20.1 * size, "perplexity_member": 20.0 * size}
+        return Outcome(experiment=experiment, key="base", status=Status.DONE, metrics=metrics)
     place = (variant, epochs, epsilon, size)
     drift = world.perplexity_effect(*place) + rng.normal(0.0, world.noise)
     perplexity = world.perplexity[variant] * size * math.exp(drift)
@@ -214,8 +219,6 @@ def _trained(
         "perplexity_non_member": perplexity,
         "perplexity_member": perplexity * 0.98,
         "roc_auc": auc,
-        "train_perplexity_before": 20.0 * size,
-        "test_perplexity_before": 20.1 * size,
     }
     if variant in GROUPS and epsilon is not None:
         groups = GROUPS[variant]

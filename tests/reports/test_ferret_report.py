@@ -35,6 +35,7 @@ from workbench.reports._ferret_more_tables import (
     paid_advantage_table,
     ratio_table,
 )
+from workbench.reports._ferret_rates import rates_table
 from workbench.reports._ferret_regions import regions_figure
 from workbench.reports._ferret_samples import Measured, optimistic_advantage
 from workbench.reports._ferret_tables import paper_tables
@@ -67,7 +68,7 @@ REPLICATED, NOT_REPLICATED, NOT_TESTABLE = (
     Replication.NOT_TESTABLE,
 )
 TIMED = {"table-6", "table-11", "table-12", "table-14", "time-ratios"}
-MAIN = ("comparison", "head-room")
+MAIN = ("comparison", "head-room", "untrained")
 
 
 def context_of(results: StudyResults, *, paper: bool = True) -> Context:
@@ -300,9 +301,31 @@ def test_cells_are_means_over_models_beside_the_printed_ones() -> None:
 def test_training_that_harms_is_counted() -> None:
     # The base's test perplexity is 20.1 times the model's effect; DPSGD's 12 and all of FERRET's are below.
     for levels, worse in (({}, 0), ({"DPSGD": 30.0}, 12)):
-        context = context_of(made_up(changed("perplexity", levels), groups=("comparison",)))
+        context = context_of(made_up(changed("perplexity", levels), groups=("untrained", "comparison")))
         table = next(one for one in paper_tables(context) if one.id == "table-5")
         assert any(note.startswith(f"In {worse} of 48 settings with a budget") for note in table.notes)
+
+
+def test_the_rates_table_holds_each_model_against_its_base() -> None:
+    """Half of the base's perplexity at one rate, twice at another; a cell without all its runs is blank."""
+    base = made_up(groups=("untrained",)).outcomes
+    runs = []
+    for rate, factor in ((1e-4, 0.5), (1e-3, 2.0)):
+        for one in base:
+            experiment = replace(
+                one.experiment, group="learning rates", variant="DPSGD", epsilon=0.5, learning_rate=rate
+            )
+            metrics = {TEST: factor * one.metrics[TEST]}
+            runs.append(replace(one, experiment=experiment, key=f"{rate}{experiment.model}", metrics=metrics))
+    runs[-1] = replace(runs[-1], metrics={})
+    results = StudyResults(study=study_of((*base, *runs)), outcomes=(*base, *runs))
+    table = rates_table(context_of(results))
+    assert table is not None
+    (_, (half, twice)) = table.rows[0]
+    assert half.ours is not None
+    assert (half.ours.estimate, half.ours.n) == (pytest.approx(0.5), 5)
+    assert (twice.ours, twice.why_blank) == (None, "not every run of this cell is finished")
+    assert rates_table(context_of(made_up(groups=MAIN))) is None
 
 
 def test_every_printed_cell_of_the_tables_has_its_place() -> None:
