@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shlex
 import subprocess
 import sys
@@ -14,7 +15,9 @@ import pytest
 import typer
 
 from workbench import registry
+from workbench.claims import parse_claim
 from workbench.cli import EXAMPLES, LISTS, STUDIES, app, main
+from workbench.interfaces import Released
 from workbench.study import study_names
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -140,3 +143,14 @@ def test_a_docstring_without_exit_codes_is_refused(builder: ModuleType) -> None:
     with pytest.raises(ValueError, match="docstring needs"):
         builder._page("do", command)
     assert builder._exit_codes("Exit code: 0 a, b; 2 c.")[:2] == ("0 a, b", "2 c")
+
+
+def test_every_claim_that_a_page_shows_can_be_typed() -> None:
+    shown = [
+        (page.name, found)
+        for page in sorted(DOCS.rglob("*.md"))
+        for found in re.findall(r"--claim \"([^\"]+)\"", page.read_text(encoding="utf-8"))
+    ]
+    assert "ferret.md" in [name for name, _ in shown]
+    for name, text in shown:
+        assert parse_claim(text, released=Released.EVERY_UPDATE).describe(), name
