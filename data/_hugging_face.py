@@ -30,7 +30,7 @@ def load(path: str, *, seed: int, max_length: int) -> LanguageModel:
     folder = Path(path).expanduser()
     is_folder = folder.is_dir()
     if is_folder:
-        _check_folder(folder)
+        check_folder(folder)
     elif folder.exists():
         raise InputError(f"path must be a folder with a model, {path} is a file")
     source = str(folder) if is_folder else path
@@ -63,8 +63,12 @@ def _package_folder(name: str) -> Path | None:
     return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
 
 
-def _check_folder(folder: Path) -> None:
-    """Refuse a folder that `from_pretrained` could only read by unpickling, or not at all."""
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that `from_pretrained` could only read by unpickling, or not at all; reads no weights.
+
+    Raises:
+        InputError: it has no configuration, or no safetensors weights.
+    """
     if not (folder / "config.json").is_file():
         raise InputError(f"path must be a folder with config.json, {folder} has none")
     if any(folder.glob("*.safetensors")):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.bases import BaseCard, BuildProgress
-from workbench.data import _checkpoint, base_models
+from workbench.data import _checkpoint, _hugging_face, base_models
 from workbench.data._base_builds import CachedBase, Recipe
 from workbench.data._parts import checked_count
 from workbench.data._pretraining import VOCABULARY, Pace
@@ -213,8 +213,6 @@ def _load(name: str, max_length: int, path: str | None) -> LanguageModel:
 
 def _stand_in(name: str, max_length: int, path: str) -> LanguageModel:
     """A local Hugging Face folder under the name of a base."""
-    from workbench.data import _hugging_face
-
     if not Path(path).expanduser().is_dir():
         raise InputError(f"path must be a local folder with a model, got {path!r}")
     model = _hugging_face.load(path, seed=0, max_length=max_length)
@@ -306,11 +304,13 @@ def smollm_base(*, seed: int, max_length: int = 256, path: str | None = None) ->
     return _load("smollm_base", max_length, path)
 
 
-def _fingerprinted() -> None:
-    """Give the models what the keys of results hold of their files."""
+def _described() -> None:
+    """Give the models what the keys of results hold of their files, and what refuses a stand-in unread."""
     gpt2_base.fingerprint = _gpt2_fingerprint  # type: ignore[attr-defined]
     for model in (qwen2_base, llama_base, bloom_base, smollm_base):
         model.fingerprint = _fingerprint(model.__name__)  # type: ignore[attr-defined]
+    for model in (gpt2_base, qwen2_base, llama_base, bloom_base, smollm_base):
+        model.check_folder = _hugging_face.check_folder  # type: ignore[attr-defined]
 
 
-_fingerprinted()
+_described()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from workbench import terminal
+from workbench import registry, terminal
 from workbench._study_fields import STAND_IN
 from workbench.errors import InputError, unknown_name
 from workbench.run_display import plural
@@ -31,7 +31,7 @@ def stand_ins(given: Sequence[str]) -> dict[str, str]:
         given: The option's values.
 
     Raises:
-        InputError: no `=`, an unknown base, one given twice, or a folder that is not there.
+        InputError: no `=`, an unknown base, one given twice, or a folder that is not there or no model's.
     """
     from workbench import bases
 
@@ -46,8 +46,19 @@ def stand_ins(given: Sequence[str]) -> dict[str, str]:
             raise InputError(f"--base: {name} is given twice")
         if not Path(folder).is_dir():
             raise InputError(f"--base: {name} must be a folder that exists, got {folder!r}")
+        _check_folder(name, Path(folder))
         found[name] = str(Path(folder).resolve())
     return found
+
+
+def _check_folder(name: str, folder: Path) -> None:
+    """Refuse a folder that is no model's, where the base can tell without reading weights."""
+    check = getattr(registry.entries("model")[name].factory, "check_folder", None)
+    try:
+        if check is not None:
+            check(folder)
+    except InputError as error:
+        raise InputError(f"--base: {name}: {error}") from error
 
 
 def with_stand_ins(study: Study, folders: Mapping[str, str]) -> Study:

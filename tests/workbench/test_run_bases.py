@@ -48,6 +48,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "two.toml").write_text(STUDY, encoding="utf-8")
     for name in ("own", "other"):
         shutil.copytree(TINY_GPT2_FOLDER, tmp_path / name)
+    (tmp_path / "empty").mkdir()
     monkeypatch.setattr(bases, "is_built", lambda name: name == "gpt2_base")
     workers.forget_corpora()
     yield tmp_path
@@ -71,6 +72,10 @@ def command(words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, s
         (["llama_base="], "--base must be NAME=FOLDER, got 'llama_base='"),
         (["llama=own"], "--base: unknown base 'llama'; did you mean 'llama_base'?"),
         (["llama_base=nowhere"], "--base: llama_base must be a folder that exists, got 'nowhere'"),
+        (
+            ["llama_base=empty"],
+            "--base: llama_base: path must be a folder with config.json, empty has none",
+        ),
         (["llama_base=two.toml"], "--base: llama_base must be a folder that exists, got 'two.toml'"),
         (["llama_base=own", "llama_base=other"], "--base: llama_base is given twice"),
         (
