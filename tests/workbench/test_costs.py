@@ -310,6 +310,13 @@ def test_a_probe_tries_masked_signs_whatever_their_ceiling(store: Store) -> None
     assert found.core_seconds > 0
 
 
+def test_a_probe_gives_an_attack_that_compares_models_two_that_differ(store: Store) -> None:
+    """Shadows that are all the target itself would leave every score the same, and the attack refused."""
+    for one in (experiment(attack="lira", attack_parameters={"shadows": 4}), signs(attack="lira")):
+        found = probe(study_of(one), store)
+        assert found.unknown == ()
+
+
 def test_what_a_base_costs_is_taken_from_another_base_where_it_is_not_known(store: Store) -> None:
     parameters = {"max_length": 16}
     known = experiment(corpus="clinical", model="gpt2_base", model_parameters=parameters)
