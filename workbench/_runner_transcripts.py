@@ -20,7 +20,7 @@ from workbench._runner_subjects import game_from
 from workbench.engine import Job
 from workbench.errors import InputError, UnsupportedError
 from workbench.estimation.low_fpr import low_fpr_details
-from workbench.interfaces import JSON, Attack, Evidence, Mechanism, References, WatchedMechanism
+from workbench.interfaces import JSON, Attack, Evidence, Mechanism, Plan, References, WatchedMechanism
 from workbench.store import plain
 from workbench.workers import TrainingSetup, stream, stream_seed
 
@@ -167,6 +167,19 @@ def check_readable(mechanism: Mechanism, name: str) -> None:
     seed = getattr(mechanism, "public_seed", None)
     if seed is not None:
         raise InputError(f"public_seed must be left open in a transcript game, got {seed}")
+
+
+def check_game(game: TranscriptGame, plan: Plan) -> None:
+    """Refuse a plan that a game cannot be played with, before anything is trained.
+
+    Raises:
+        InputError: too few records, or too many for what the adversary is to know.
+        UnsupportedError: the samples are not Poisson.
+    """
+    from workbench.training.transcript_game import check_records
+
+    attacker: Any = registry.create("attack", game.attack, **game.parameters)
+    check_records(plan, attacker.knowledge)
 
 
 def pooled(

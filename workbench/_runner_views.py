@@ -21,7 +21,7 @@ from pathlib import Path
 from workbench import registry, workers
 from workbench._runner_settings import AuditSettings
 from workbench._runner_subjects import Audited, audited, evidence_from, judged_subject
-from workbench._runner_transcripts import TranscriptGame, check_readable, games_of, play, pooled
+from workbench._runner_transcripts import TranscriptGame, check_game, check_readable, games_of, play, pooled
 from workbench._runner_words import view_forms
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.engine import Engine, Progress
@@ -233,22 +233,29 @@ def _checked(settings: AuditSettings, work: Mapping[str, Audited], attacks: _Att
         InputError: a plan that cannot be met, such as a budget above the mechanism's ceiling.
         UnsupportedError: the claim's currency or adjacency is not that of the games.
     """
-    from workbench.training.fine_tuning import check_plan
+    from workbench.training.fine_tuning import build_model, check_plan
+    from workbench.training.loop import require_readable
 
-    claims = {}
+    claims, plans = {}, {}
     for name, subject in work.items():
-        plan = workers.make_plan(subject.setup, subject.included, 0)
+        plan = plans[name] = workers.make_plan(subject.setup, subject.included, 0)
         check_plan(plan)
         claims[name] = workers.create_mechanism(subject.setup).claim(plan)
     own = claims.get(MAIN, claims.get(MEMBERS))
     assert own is not None  # There is at least one attack, and each needs one of the two.
     claim, name = settings.claim, settings.mechanism
     if own.about is not Secret.RECORD:
+        given = ", ".join(f"{key}={value}" for key, value in settings.mechanism_parameters.items())
         raise UnsupportedError(
-            f"the games of an audit test one record's membership; {name} claims {own.describe()}"
+            f"the games of an audit test nats about one record; {name}{given and f' with {given}'} claims "
+            f"{own.describe()}"
         )
+    first = next(iter(plans.values()))  # Plans differ in what is read where nobody chose it alone.
+    require_readable(build_model(first), first)
     if attacks.played:
         check_readable(workers.create_mechanism(work[MAIN].setup), name)
+    for game in attacks.played:
+        check_game(game, plans[MAIN])
     if isinstance(claim.guarantee, MutualInformation):
         _require_average(claim, attacks)
     elif claim.about is not workers.GAME_ADJACENCY:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
@@ -133,5 +133,37 @@ def create(kind: str, name: str, /, **parameters: Any) -> Any:
     except (TypeError, ValueError) as error:
         if isinstance(error, InputError) or not parameters:
             raise
+        _refuse_types(f"{kind} {name!r}", accepted, parameters)
         given = ", ".join(f"{key}={value!r}" for key, value in parameters.items())
         raise InputError(f"{kind} {name!r} refuses its parameters ({given}): {error}") from error
+
+
+_PLAIN_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "text"),
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "true or false"),
+    "None": ((type(None),), "nothing"),
+}
+"""Annotations that values are held against once a factory has refused them: types, and words for a user."""
+
+
+def _refuse_types(what: str, accepted: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> None:
+    """Say in a user's words which parameter is missing or of another type than is declared, if one is.
+
+    Raises:
+        InputError: one is.
+    """
+    for name, parameter in accepted.items():
+        is_named = parameter.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        if name not in given:
+            if is_named and parameter.default is inspect.Parameter.empty:
+                raise InputError(f"{what} needs its parameter {name!r}")
+            continue
+        annotation = parameter.annotation
+        declared = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+        known = [_PLAIN_TYPES.get(part.strip()) for part in declared.split("|")]
+        plain = [one for one in known if one is not None]
+        if len(plain) == len(known) and not any(type(given[name]) in types for types, _ in plain):
+            words = " or ".join(word for _, word in plain if word != "nothing")
+            raise InputError(f"{what}: {name} must be {words}, got {given[name]!r}")

@@ -280,6 +280,15 @@ def test_a_claim_that_is_just_true_is_rarely_refuted(tpr: float, fpr: float) -> 
             {"attack_parameters": {"sign_transcript": {"canary": "opposed,averag"}}},
             "did you mean 'average'",
         ),
+        (
+            {"attack_parameters": {"sign_transcript": {"knowledge": "records"}}},
+            "'records' sums over all batches of at most 16 other records",
+        ),
+        ({"corpus": "clinical", "members": {}}, "'digits_mlp' cannot read texts"),
+        (
+            {"mechanism_parameters": {"dither_standard_deviation": 0.1}},
+            "ferret with dither_standard_deviation=0.1 claims Renyi-DP",
+        ),
     ],
 )
 def test_what_cannot_be_tested_fails_before_anything_is_written(
@@ -336,6 +345,11 @@ def test_the_number_is_in_the_currency_of_the_mechanism() -> None:
         ("--claim mu=1,adjacency=add-remove", "ferret budgets in nats"),
         ("--claim epsilon=1,delta=1e-5,adjacency=replace-one", "the games are add-remove"),
         ("--claim nats=0.1,secret=candidate-subset", "about a record, not"),
+        ("--mechanism-parameter clip_norm=abc", "'ferret': clip_norm must be a number, got 'abc'"),
+        ("--mechanism-parameter granularity=true", "'ferret': granularity must be text, got True"),
+        ("--mechanism-parameter firing_probability=x", "firing_probability must be a number, got 'x'"),
+        ("--attack-parameter sign_transcript.trials=abc", "trials must be a whole number, got 'abc'"),
+        ("--corpus clinical --model huggingface", "model 'huggingface' needs its parameter 'path'"),
     ],
 )
 def test_a_mistake_gets_one_line_and_exit_2(

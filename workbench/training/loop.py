@@ -132,7 +132,7 @@ class GradientMechanism(ABC):
         settled = self.for_plan(plan)
         started = time.perf_counter()
         model = build_model(plan)
-        _require_readable(model, plan)
+        require_readable(model, plan)
         # Evaluation mode throughout: with dropout or batch statistics, a record's gradient would depend on
         # more than the record.
         model.module.eval()
@@ -160,7 +160,7 @@ class GradientMechanism(ABC):
         }
 
 
-def _require_readable(model: Model, plan: Plan) -> None:
+def require_readable(model: Model, plan: Plan) -> None:
     """Refuse a language model for images, and an image model for texts.
 
     Raises:

@@ -129,7 +129,7 @@ def play_transcripts(
     _check_names(canary, others, knowledge)
     if trials < 4 or trials % 2:
         raise InputError(f"trials must be an even number >= 4, got {trials}")
-    _check_records(plan, knowledge)
+    check_records(plan, knowledge)
     watched = _checked(mechanism, is_small=plan.records[0].image is not None)
     order, cast, seeds, own = np.random.SeedSequence(seed).spawn(4)
     included = np.random.default_rng(order).permutation(np.arange(trials) < trials // 2)
@@ -216,8 +216,17 @@ def _check_names(canary: str, others: str, knowledge: str) -> None:
             raise unknown_name(name, value, known)
 
 
-def _check_records(plan: Plan, knowledge: str) -> None:
-    """Refuse a plan that this game cannot be played with."""
+def check_records(plan: Plan, knowledge: str) -> None:
+    """Refuse a plan that this game cannot be played with.
+
+    Args:
+        plan: Of one training, without the canary.
+        knowledge: As in `play_transcripts`.
+
+    Raises:
+        InputError: too few records, or too many for this knowledge.
+        UnsupportedError: the samples are not Poisson.
+    """
     if plan.sampling is not Sampling.POISSON:
         raise UnsupportedError(
             "a transcript game needs Poisson samples: the likelihood of shuffled ones is another"
