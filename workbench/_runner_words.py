@@ -220,10 +220,11 @@ def _told_sentence(attack: Form) -> str:
     hits, members = int(float(details["hits_at_fpr_0"])), int(float(details["trials_in"]))
     alarms, rest = int(float(details["alarms_at_fpr_0"])), int(float(details["trials_out"]))
     rates = [float(details[f"{name}_at_fpr_0"]) for name in ("tpr", "tpr_lower", "tpr_upper")]
+    shown = "" if attack["game"].get("beyond") else f"; {bound}"
     return (
         f"Measured: {hits} of {members} trainings with the record, {_between(*rates)}, released signs that "
-        f"are impossible without it, and {alarms} of {rest} without it{_where(attack)}{_beyond(attack)}; "
-        f"{bound}."
+        f"are impossible without it, and {alarms} of {rest} without it{_where(attack)}{_beyond(attack)}"
+        f"{shown}."
     )
 
 
