@@ -59,7 +59,7 @@ def rates_table(context: Context) -> Table | None:
 
 def _cell(context: Context, runs: Sequence[Outcome]) -> Cell:
     """Geometric mean of a cell over its models; blank where one is not finished."""
-    logs = {}
+    logs: dict[str, list[float]] = {}
     for one in runs:
         base, after = baseline(context, one.experiment.model, TEST), one.metrics.get(TEST, math.nan)
         if base is None or not usable(after):

@@ -330,9 +330,11 @@ def _subject_of(claim: Claim) -> str:
 def _shown(bound: Bound) -> str:
     """A bound in words, with all that belongs to it."""
     at = "" if bound.delta is None else f" at delta = {bound.delta:g}"
+    # A share of right guesses assumes nothing of the mechanism; the family's name would speak of epsilons.
+    family = "" if bound.quantity == "success" else f", family: {bound.family}"
     return (
         f"{bound.quantity} >= {max(bound.lower, 0.0):.4g}{at} with {100 * bound.confidence:.4g} % confidence "
-        f"(estimator {bound.name}, family: {bound.family})"
+        f"(estimator {bound.name}{family})"
     )
 
 
