@@ -579,6 +579,7 @@ def test_the_figures_of_the_paper() -> None:
     assert figures(context_of(made_up(1, variants=("other",))), []) == []
 
 
+@pytest.mark.slow
 def test_the_whole_report() -> None:
     results = made_up(2, epsilons=(1.0, 1000.0), settings={"batch size": (5,), "epochs": (1,)}, lost=(3,))
     report = registry.create("study_report", "dp_weights", results=results, published=PAPER)

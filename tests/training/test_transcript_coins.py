@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from workbench.accounting import ApproximateDP
 from workbench.attacks.sign_transcript import SignTranscript
@@ -25,6 +26,7 @@ sys.modules["signs_stand_in"] = stand_in
 _spec.loader.exec_module(stand_in)
 
 
+@pytest.mark.slow
 def test_a_coin_in_an_empty_batch_refutes_nothing_that_is_true() -> None:
     """Who knows that a batch is not empty knows that no coin turned a sign; no transcript shows that.
 

@@ -14,7 +14,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from workbench.cli import main
-from workbench.interfaces import Record
+from workbench.interfaces import Currency, Record
 from workbench.study import load_study
 from workbench.user_training import UserTraining, as_dicts
 
@@ -92,15 +92,18 @@ def test_the_examples_are_judged_as_documented(words: list[str], kinds: set[str]
     assert report["verdict"]["sentence"] in finished.stdout
 
 
-@pytest.mark.parametrize(("profile", "experiments"), [("quick", 20), ("full", 50)])
+@pytest.mark.parametrize(("profile", "experiments"), [("quick", 28), ("full", 70)])
 def test_the_example_study_is_what_its_comments_say(profile: str, experiments: int) -> None:
-    # 2 pairs x seeds x (2 budgets of DP-SGD and ordinary training without one), less one excluded pair.
+    # 2 pairs x seeds x (2 budgets of DP-SGD and ordinary training without one), less one excluded pair; and
+    # 2 budgets in nats x seeds.
     study = load_study(str(STUDY), profile=profile)
     assert len(study.experiments) == experiments
     kinds = {(e.variant, e.epsilon, e.batch_size, e.learning_rate) for e in study.experiments}
     assert ("DP-SGD", 8, 50, 1.0) not in kinds
     assert ("Not private", None, 50, 1.0) in kinds
-    assert {e.delta for e in study.experiments if e.epsilon} == {study.experiments[0].members ** -2.0}
+    private = [e for e in study.experiments if e.epsilon]
+    assert {e.delta for e in private if e.currency is Currency.DP} == {private[0].members ** -2.0}
+    assert {e.variant for e in private if e.currency is Currency.RECORD_NATS} == {"Signs"}
 
 
 def test_the_example_study_runs_and_is_reported(tmp_path: Path) -> None:
