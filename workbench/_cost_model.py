@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench._study_fields import STAND_IN
 from workbench.interfaces import Currency, FloatArray
 from workbench.store import canonical, plain
 from workbench.study_jobs import JobKind, StudyJob
@@ -62,6 +64,19 @@ def kind_text(kind: JobKind, experiment: Mapping[str, Any]) -> str:
     """
     names = (*KIND_FIELDS, "attack", "attack_parameters") if kind is JobKind.MEASURING else KIND_FIELDS
     return canonical({"kind": str(kind), **{name: experiment[name] for name in names}})
+
+
+def without_base(kind: str) -> str:
+    """A kind without the name of its model, where that is a base: the bases are of one size.
+
+    What stands in for a base (a path among its parameters) may be of any size, and is none.
+    """
+    from workbench import bases
+
+    form = json.loads(kind)
+    if form["model"] not in bases.names() or form["model_parameters"].get(STAND_IN):
+        return kind
+    return canonical({**form, "model": ""})
 
 
 def kind_of(job: StudyJob) -> str:

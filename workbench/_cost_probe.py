@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench._cost_model import Sample, Samples, fired_share, fitted, kind_of, terms_of
+from workbench._cost_model import Sample, Samples, fired_share, fitted, kind_of, terms_of, without_base
 from workbench.accounting import MutualInformation
 from workbench.errors import InputError
 from workbench.interfaces import Currency, Secret
@@ -40,9 +40,12 @@ class Probe:
     """
 
     def __init__(self, jobs: Sequence[StudyJob], seconds: float) -> None:
-        self._jobs: dict[str, StudyJob] = {}
+        kinds: dict[str, StudyJob] = {}
         for job in sorted(jobs, key=lambda one: one.kind is JobKind.MEASURING):
-            self._jobs.setdefault(kind_of(job), job)
+            kinds.setdefault(kind_of(job), job)
+        # Of kinds that differ in the base alone one will do, if the time is over before the others' turn.
+        first = set({without_base(kind): kind for kind in reversed(kinds)}.values())
+        self._jobs = {kind: kinds[kind] for kind in sorted(kinds, key=lambda kind: kind not in first)}
         self._seconds = seconds
         self._trained: dict[str, Path] = {}
         self._tried: Samples = {}

@@ -23,8 +23,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from workbench._cost_model import Sample, Samples, fitted, kind_of, kind_text, terms, terms_of
-from workbench._study_fields import STAND_IN
+from workbench._cost_model import Sample, Samples, fitted, kind_of, kind_text, terms, terms_of, without_base
 from workbench.experiments import Status, Study
 from workbench.store import Store
 from workbench.study_jobs import JobKind, StudyJob, jobs_of
@@ -215,20 +214,11 @@ def _estimated(
 
 
 def _of_another_base(kind: str, found: Iterable[str]) -> tuple[str, str]:
-    """A kind that is the same on another base model, and the two in words; `(kind, "")` without one.
-
-    The bases are of one size; what stands in for one (a path among its parameters) may be of any.
-    """
-    from workbench import bases
-
-    wanted = json.loads(kind)
-    names = bases.names()
-    if wanted["model"] not in names or STAND_IN in wanted["model_parameters"]:
-        return kind, ""
+    """A kind that is the same on another base model, and the two in words; `(kind, "")` without one."""
+    wanted = without_base(kind)
     for other in found:
-        form = json.loads(other)
-        if form["model"] in names and {**form, "model": wanted["model"]} == wanted:
-            return other, f"{wanted['model']} as {form['model']}"
+        if without_base(other) == wanted:
+            return other, f"{json.loads(kind)['model']} as {json.loads(other)['model']}"
     return kind, ""
 
 
