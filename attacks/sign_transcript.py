@@ -63,10 +63,10 @@ class SignTranscript:
     """Exact likelihood ratio over the released signs of FERRET; many independent trainings are scored.
 
     Attributes:
-        canary: `"opposed"`, `"outlier"` or `"average"`. others: `"corpus"`, or `"copies"` of one record.
+        canary: `"opposed"`, `"outlier"` or `"average"`.
+        others: `"corpus"`, or `"copies"` of one record.
         knowledge: `"batches"`: the adversary knows which other records took part in each step; `"records"`:
-        it
-            knows the other records alone, at most 16 of them.
+            the other records alone, at most 16 of them.
         trials: Number of independent trainings that are judged, even.
 
     Raises:

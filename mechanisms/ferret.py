@@ -315,6 +315,11 @@ class FERRET(GradientMechanism):
             + ("" if finite else f" (infinite at order {self.dither_order:g})"),
             assumptions=(
                 "the Gaussian dither is added to fired and silent updates alike, and is ideal",
+                *(
+                    ["Eq. 12 as printed: section 11.6 derives it by p <= p^alpha, which fails for p < 1"]
+                    if self.dither_form == "eq-12"
+                    else []
+                ),
                 "neighbours are data sets with and without one record; the paper leaves that open",
                 "the bound is that of a record which is in every sample: it takes no account of sampling",
             ),

@@ -217,10 +217,10 @@ def _view_row(context: Context, here: Sequence[TranscriptCell]) -> tuple[Cell, .
     return (
         _rate_cell(worst.success, worst.trials),
         Cell(ours=Value(estimate=worst.claim.max_success(0.5))),
-        Cell(ours=_joined(here, own=True)),
+        Cell(ours=_joined(able, own=True)),
         Cell(ours=_at(worst.at[0])),
         Cell(ours=Value(estimate=worst.max_tpr(0.0), text=f"{worst.max_tpr(0.0):.2g}")),
-        Cell(ours=_joined(here, own=False)),
+        Cell(ours=_joined(able, own=False)),
         _auc_cell(context, worst, (COMPARISON, HEAD_ROOM)),
         _auc_cell(context, worst, (LIRA,)),
         Cell(why_blank="this record was not tried")
