@@ -164,6 +164,7 @@ def test_releases_at_one_state_are_gaussian_about_zero_and_about_the_clipping_no
         assert stats.kstest((part - mean) / scale, "norm").pvalue > FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_observations_of_every_step_have_the_same_law() -> None:
     subject = trained(DPSGD(), steps=2000)
     scale = subject.transcript.metrics["noise_multiplier"]

@@ -233,6 +233,7 @@ def test_a_hundredth_of_the_noise_is_refuted_again_and_again(canary: str, statis
     assert refuted_of(trained_audits(honest(0.01), canary, statistic)) >= 15
 
 
+@pytest.mark.slow
 def test_one_training_of_each_kind_tells_honest_noise_from_a_hundredth_of_it() -> None:
     attack = WeightCanary(canary="coordinate", trials=100, references=2)
     kinds = [

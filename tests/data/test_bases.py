@@ -344,6 +344,7 @@ def test_a_length_beyond_the_positions_is_refused(name: str, max_length: int) ->
         registry.create("model", name, seed=0, max_length=max_length)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adapter", ["full", "lora"])
 @pytest.mark.parametrize("name", EVERY)
 def test_book_keeping_gives_every_base_its_per_record_gradients(name: str, adapter: str) -> None:
