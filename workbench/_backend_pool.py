@@ -12,12 +12,11 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context, resource_tracker
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
@@ -41,6 +40,7 @@ from workbench._backend_parts import (
     remove_folder,
 )
 from workbench._backend_queue import TaskQueue
+from workbench.child_processes import interrupt_blocked
 from workbench.errors import InconclusiveError
 from workbench.one_line import one_line
 
@@ -77,17 +77,6 @@ def run(attempt: int, packed: bytes, inputs: Mapping[str, Path], scratch: Path) 
 
 
 # In the parent
-
-
-@contextmanager
-def _interrupt_blocked() -> Iterator[None]:
-    """Processes started within inherit a blocked SIGINT, or a Ctrl-C while they start prints a traceback."""
-    resource_tracker.ensure_running()  # it unblocks SIGINT when it starts, so it must run before
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Context(SpawnContext):
@@ -132,7 +121,7 @@ class _Worker:
         self._executor = ProcessPoolExecutor(
             1, mp_context=self._context, initializer=start, initargs=(writing,)
         )
-        with _interrupt_blocked():
+        with interrupt_blocked():
             future = self._executor.submit(run, attempt, packed, inputs, scratch)
         writing.close()  # the process has its own; so its death is the reader's end of file
         self._reader = threading.Thread(target=self._read, args=(reading,), daemon=True)

@@ -9,8 +9,8 @@ the room's (`data/bases.py`); here are the processes that build, and what they t
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from multiprocessing import get_context
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol, Self, TypeAlias
 
 from workbench import registry
+from workbench.child_processes import interrupt_blocked
 from workbench.errors import InconclusiveError, InputError, WorkbenchError, unknown_name
 
 KIND = "base"
@@ -264,7 +265,7 @@ class _Builders:
         context = get_context("spawn")
         reading, writing = context.Pipe(duplex=False)
         process = context.Process(target=_work, args=(base, writing), name=f"build {name}")
-        with _interrupt_blocked():
+        with interrupt_blocked():
             process.start()
         writing.close()  # the process has its own; so its death is our end of file
         self._running[reading] = (name, process)
@@ -293,16 +294,3 @@ def _death(code: int | None) -> str:
     if code is None or code >= 0:
         return f"exit code {code}"
     return f"killed by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"signal {-code}"
-
-
-@contextmanager
-def _interrupt_blocked() -> Iterator[None]:
-    """Processes started within inherit a blocked SIGINT, or a Ctrl-C while they start prints a traceback."""
-    from multiprocessing import resource_tracker
-
-    resource_tracker.ensure_running()  # it unblocks SIGINT when it starts, so it must run before
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from workbench import registry
+from workbench.child_processes import interrupt_blocked
 from workbench.errors import InconclusiveError, InputError
 from workbench.findings import Finding
 from workbench.interfaces import JSON, VerdictKind
@@ -207,14 +208,8 @@ def _start(claim: PublishedClaim) -> _Worker:
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    # A worker that is still importing must not see Ctrl-C, which a terminal sends to it as well. Blocked, and
-    # not ignored, because only the main thread may say what is ignored.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with _one_thread_in_children():
-            process.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with _one_thread_in_children(), interrupt_blocked():
+        process.start()
     theirs.close()
     ours.send(claim)
     return _Worker(process=process, pipe=ours, claim=claim, started=time.monotonic())
