@@ -41,11 +41,11 @@ def corpus(name: str, size: int, seed: int, given: Given) -> Corpus:
 
 @lru_cache(maxsize=1024)
 def records_digest(name: str, size: int, seed: int, given: Given) -> str:
-    """Hash of a corpus's candidates and held-out records."""
+    """Hash of a corpus's candidates, held-out and public records."""
     found = corpus(name, size, seed, given)
     digest = hashlib.sha256()
-    for record in (*found.records, *found.held_out):
-        digest.update(repr((record.id, record.text, record.image, record.label)).encode())
+    for record in (*found.records, *found.held_out, *found.public):
+        digest.update(repr((record.id, record.text, record.image, record.label, record.answers)).encode())
     return digest.hexdigest()
 
 

@@ -26,7 +26,7 @@ class Experiment:
         variant: What tables call its mechanism ("DP-Weights"); no part of its identity.
         mechanism, mechanism_parameters: Registry name and parameters.
         attack, attack_parameters: The same of the attack whose scores are measured.
-        corpus, corpus_parameters, model, model_parameters, adapter: What is trained on what.
+        corpus, corpus_parameters, model, model_parameters, adapter, lora_rank: What is trained on what.
         members: N, the number of records that are trained on, >= 2.
         epochs: E, passes over the records; steps T = E * ceil(N / B).
         batch_size: B, in [1, N]; with Poisson sampling the expected one, q = B / N.
@@ -59,6 +59,7 @@ class Experiment:
     warmup: float = 0.0
     currency: Currency = Currency.DP
     adapter: str = "full"
+    lora_rank: int = 4
     mechanism_parameters: Mapping[str, Any] = field(default_factory=dict)
     attack_parameters: Mapping[str, Any] = field(default_factory=dict)
     corpus_parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -154,6 +155,7 @@ class Outcome:
             training that it needs (of the target, where there are shadows).
         training_losses: Mean loss of each step's sample in the target's training, nats, NaN where the
             mechanism looked at no record; empty unless done.
+        traces: `Transcript.traces` of the target's training; empty unless done.
     """
 
     experiment: Experiment
@@ -166,6 +168,7 @@ class Outcome:
     error: str = ""
     cost: Mapping[str, float] = field(default_factory=dict)
     training_losses: tuple[float, ...] = ()
+    traces: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -174,12 +174,16 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One person's datum. Text corpora fill `text`, image corpora `image` (a flat float32 vector)."""
+    """One person's datum. Text corpora fill `text`, image corpora `image` (a flat float32 vector).
+
+    A question about a text has its `answers`, spans of the text: the first is trained on, each is right.
+    """
 
     id: str
     text: str = ""
     image: tuple[float, ...] | None = None
     label: int | None = None
+    answers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,6 +246,17 @@ class Model(Protocol):
         """For each record the log-likelihoods, nats, of its predicted tokens (or of its label)."""
 
 
+@runtime_checkable
+class TaskModel(Model, Protocol):
+    """A model of a task that is scored by more than its loss: sentiment by prompt, a question's answer."""
+
+    def task_metrics(self, records: Sequence[Record]) -> dict[str, float]:
+        """What the task is scored by, each in [0, 1]: `accuracy`, or `f1` and `exact_match`.
+
+        Called in evaluation mode without gradients. The first is the one that a checkpoint is chosen by.
+        """
+
+
 class ModelSource(Protocol):
     """What a file of the data room registers under a model name."""
 
@@ -295,6 +310,7 @@ class Plan:
     Attributes:
         records: The records that are trained on (the members), in a fixed order.
         held_out: Records for the test perplexity.
+        dev: Public records by which a mechanism may choose among its checkpoints; never trained on.
         model: Registry name of the model.
         model_parameters: Keyword arguments of its source.
         adapter: `"full"` fine-tuning, or `"lora"`.
@@ -336,6 +352,7 @@ class Plan:
     public_size: int | None = None
     seed: int = 0
     initial_seed: int | None = None
+    dev: tuple[Record, ...] = ()
 
 
 class Signals(Protocol):
@@ -404,6 +421,8 @@ class Transcript:
         metrics: Named scalars: `train_perplexity_before`, `train_perplexity_after`,
             `test_perplexity_before`, `test_perplexity_after`, `noise_multiplier`, `seconds`, ...
         released_signs: What a mechanism of masked signs released; None for other mechanisms.
+        traces: Named series, one number a step, shape `(T,)` each, for plots over steps; NaN where a step has
+            none. They may hold more than was released, and no attack reads them.
     """
 
     losses: FloatArray
@@ -412,6 +431,7 @@ class Transcript:
     canary_included: BoolArray
     metrics: Mapping[str, float]
     released_signs: ReleasedSigns | None = None
+    traces: Mapping[str, FloatArray] = field(default_factory=dict)
 
 
 class Subject(Protocol):
@@ -521,6 +541,58 @@ class WatchedMechanism(Mechanism, Protocol):
         """As `train`, calling `watch` in every step in which a group fired; watching changes no number."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SubsetRelease:
+    """One released bit of a mechanism whose secret is a candidate subset, and all that led to it.
+
+    All but `value` and `bit` is a function of what was released before and of public data.
+
+    Attributes:
+        step: Index from 0.
+        direction: Which of the step's K directions, from 0.
+        differences: Per-record scalars of the universe, as clipped, shape `(N,)`.
+        signs: Sign of each candidate subset's mean, -1 or 1, shape `(M,)`, int8.
+        noise: Standard deviation of what was added to the secret's sign; 0 for nothing (unanimity), infinite
+            for a fair coin in the sign's place.
+        budget_nats: What the ledger charged.
+        value: The secret's sign with its noise; the bit itself where nothing was added, NaN for a coin.
+        bit: What was released, -1 or 1.
+    """
+
+    step: int
+    direction: int
+    differences: FloatArray
+    signs: npt.NDArray[np.int8]
+    noise: float
+    budget_nats: float
+    value: float
+    bit: int
+
+
+@runtime_checkable
+class SubsetMechanism(Mechanism, Protocol):
+    """A mechanism that trains on one of M public candidate subsets, and keeps secret on which.
+
+    The plan's records are the universe.
+    """
+
+    def candidate_subsets(self, plan: Plan) -> BoolArray:
+        """Which records each candidate holds, shape `(M, N)`; public, and the same for every secret."""
+
+    def train_on(
+        self,
+        plan: Plan,
+        *,
+        secret: int | None = None,
+        watch: Callable[[SubsetRelease], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Subject:
+        """As `train`, with this index as the secret, in [0, M); None to draw it as `train` does.
+
+        `watch` is told of each release; watching changes no number.
+        """
+
+
 class AccessLevel(StrEnum):
     """The game that an attack plays."""
 
@@ -532,6 +604,8 @@ class AccessLevel(StrEnum):
     """Given the released weights of independent trainings with or without a canary, score each training."""
     TRANSCRIPT = "transcript"
     """Given the released signs of independent trainings with or without a canary, score each training."""
+    SUBSET = "candidate subset"
+    """Given all of independent trainings but which candidate subset was the secret, score each training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -586,6 +660,32 @@ class SignObservations:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SubsetReading:
+    """What an adversary sees of one training on a secret candidate subset, over its D = T K releases.
+
+    Attributes:
+        signs: Of each candidate in each release, shape `(D, M)`, int8.
+        noise: Noise of each release, shape `(D,)`; 0 unanimous, infinite a coin.
+        bits: What was released, -1 or 1, shape `(D,)`.
+        values: The secret's sign with its noise, shape `(D,)`; NaN for a coin. More than was released.
+        holds_target: Which candidates hold the target record, shape `(M,)`.
+    """
+
+    signs: npt.NDArray[np.int8]
+    noise: FloatArray
+    bits: IntArray
+    values: FloatArray
+    holds_target: BoolArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetObservations:
+    """What the adversary of a candidate-subset game sees, without the secrets: one reading a training."""
+
+    trials: tuple[SubsetReading, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scores:
     """An attack's scores, one a candidate or observation; higher means member.
 
@@ -630,7 +730,7 @@ class Attack(Protocol):
     def score(
         self,
         subject: Subject,
-        candidates: Sequence[Record] | Observations | SignObservations,
+        candidates: Sequence[Record] | Observations | SignObservations | SubsetObservations,
         references: References,
         generator: np.random.Generator,
     ) -> Scores:

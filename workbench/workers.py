@@ -82,6 +82,7 @@ class TrainingSetup:
         candidates: Size of the candidate pool.
         attack_parameters: Parameters of each attack that inserts canaries, by attack name, in order.
         adapter: `"full"` or `"lora"`.
+        lora_rank: See `Plan`.
         steps, sampling_probability, sampling, optimizer, learning_rate, weight_decay, schedule, warmup: See
             `Plan`.
         seed: Of the whole audit.
@@ -101,6 +102,7 @@ class TrainingSetup:
     schedule: Schedule = Schedule.CONSTANT
     warmup: float = 0.0
     adapter: str = "full"
+    lora_rank: int = 4
     mechanism_parameters: Parameters = field(default_factory=dict)
     corpus_parameters: Parameters = field(default_factory=dict)
     model_parameters: Parameters = field(default_factory=dict)
@@ -222,9 +224,11 @@ def make_plan(setup: TrainingSetup, included: BoolArray, run: int) -> Plan:
     return Plan(
         records=tuple(record for record, used in zip(candidates, included, strict=True) if used),
         held_out=load_corpus(setup).held_out,
+        dev=load_corpus(setup).public,
         model=setup.model,
         model_parameters=dict(setup.model_parameters),
         adapter=setup.adapter,
+        lora_rank=setup.lora_rank,
         steps=setup.steps,
         sampling_probability=setup.sampling_probability,
         sampling=setup.sampling,

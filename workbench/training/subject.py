@@ -217,6 +217,7 @@ def _transcript_to_json(transcript: Transcript) -> dict[str, JSON]:
         "canary_included": transcript.canary_included.tolist(),
         "metrics": {name: _number(value) for name, value in transcript.metrics.items()},
         "released_signs": _signs_to_json(transcript.released_signs),
+        "traces": {name: [_number(x) for x in series] for name, series in transcript.traces.items()},
     }
 
 
@@ -264,4 +265,8 @@ def _transcript_from_json(found: dict[str, Any]) -> Transcript:
         canary_included=np.array(found["canary_included"], dtype=np.bool_),
         metrics={name: float(value) for name, value in found["metrics"].items()},
         released_signs=_signs_from_json(found.get("released_signs")),
+        traces={
+            name: np.array([float(x) for x in series], dtype=np.float64)
+            for name, series in found.get("traces", {}).items()
+        },
     )

@@ -1,0 +1,45 @@
+"""MeZO: zeroth-order descent along random directions, without privacy (Malladi et al. 2023).
+
+    g_i = (loss_i(theta + mu z) - loss_i(theta - mu z)) / (2 mu)
+    theta <- theta - eta (mean of g_i) z
+
+The loop is `workbench.training.zeroth_order`. With K directions the update is the mean over them (n-SPSA).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.accounting import NoGuarantee
+from workbench.interfaces import Adjacency, Claim, FloatArray, IntArray, Model, Plan, Released
+from workbench.registry import register
+from workbench.training.fine_tuning import averaging_size
+from workbench.training.zeroth_order import ZerothOrderMechanism, ZerothOrderSteps
+
+
+class _Means(ZerothOrderSteps):
+    """The mean over the sample, by its expected size."""
+
+    def coefficients(self, differences: FloatArray, sample: IntArray) -> FloatArray:
+        """Sum over q N."""
+        sums: FloatArray = differences.sum(axis=0)
+        return sums / (self.plan.sampling_probability * averaging_size(self.plan))
+
+
+@register("mechanism", "mezo")
+@dataclass(frozen=True, kw_only=True)
+class MeZO(ZerothOrderMechanism):
+    """Zeroth-order descent without privacy (Malladi et al. 2023); promises nothing."""
+
+    def steps(self, plan: Plan, model: Model) -> ZerothOrderSteps:
+        """The means of the scalars."""
+        return _Means(self, plan, model)
+
+    def claim(self, plan: Plan) -> Claim:
+        """No guarantee."""
+        return Claim(
+            guarantee=NoGuarantee(),
+            about=Adjacency.ADD_REMOVE,
+            released=Released.EVERY_UPDATE,
+            source="nobody's: training without noise makes no claim",
+        )
