@@ -34,7 +34,7 @@ Sources: Arimoto 1972 and Blahut 1972 (iteration and bounds); Zagardo 2025, sect
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -215,15 +215,17 @@ def claimed_nats(sampling_probability: Fraction, firings: int | Fraction) -> Any
 class OpposedTranscript:
     """The whole transcript as a channel from the membership of an opposed canary among copies.
 
-    In each step with at least one firing the canary, taking part with probability s, turns every sign;
-    without it no sign can turn. So K such steps are a Z-channel that shows a member with probability 1 - (1
-    - s)^K, and K, which is public, is Binomial(T, 1 - (1 - p)^G). Batches without any record are left out
-    of account.
+    All other records have one gradient g in every step; the canary's is a multiple of -g that outweighs any
+    batch of them (FERRET clips no record). In each step with at least one firing the canary, taking part with
+    probability s, turns every sign; without it no sign can turn. So K such steps are a Z-channel that shows a
+    member with probability 1 - (1 - s)^K, and K, which is public, is Binomial(T, 1 - (1 - p)^G). No batch
+    need be known for it; batches without any record are left out of account.
 
     Attributes:
         groups, steps: G and T.
-        firing_probability: p, of a group in a step.
-        sampling_probability: s, of a record in a step.
+        firing_probability: p, of a group in a step: a float, which counts as the rational that it is, a
+            fraction or a ball.
+        sampling_probability: s, of a record in a step, likewise.
 
     Raises:
         InputError: a number is out of range.
@@ -231,37 +233,31 @@ class OpposedTranscript:
 
     groups: int
     steps: int
-    firing_probability: float
-    sampling_probability: float
+    firing_probability: Any
+    sampling_probability: Any
 
     def __post_init__(self) -> None:
         if self.groups < 1 or self.steps < 1:
             raise InputError(f"groups and steps must be >= 1, got {self.groups} and {self.steps}")
         for name in ("firing_probability", "sampling_probability"):
-            if not 0.0 < getattr(self, name) <= 1.0:
+            if not 0 < getattr(self, name) <= 1:
                 raise InputError(f"{name} must be in (0, 1], got {getattr(self, name)!r}")
 
-    @property
-    def fires(self) -> float:
-        """Probability that at least one group fires in a step."""
-        return (
-            -math.expm1(self.groups * math.log1p(-self.firing_probability))
-            if (self.firing_probability < 1.0)
-            else 1.0
-        )
+    def fires(self) -> Any:
+        """Probability that at least one group fires in a step: a ball."""
+        return self._precisely(lambda p, s: 1 - (1 - p) ** self.groups)
 
-    def claimed(self) -> float:
-        """Eq. 8: G T s p ln 2, nats."""
-        product = self.groups * self.steps * self.sampling_probability * self.firing_probability
-        return product * math.log(2.0)
+    def claimed(self) -> Any:
+        """Eq. 8: G T s p ln 2, nats: a ball."""
+        return self._precisely(lambda p, s: self.groups * self.steps * s * p * ball(2).log())
 
-    def tpr_without_alarms(self) -> float:
-        """True-positive rate at false-positive rate 0: 1 - E[(1 - s)^K]."""
-        return 1.0 - (1.0 - self.sampling_probability * self.fires) ** self.steps
+    def tpr_without_alarms(self) -> Any:
+        """True-positive rate at false-positive rate 0, 1 - E[(1 - s)^K]: a ball."""
+        return self._precisely(lambda p, s: 1 - (1 - s * (1 - (1 - p) ** self.groups)) ** self.steps)
 
-    def success(self) -> float:
-        """Largest probability of guessing a fair membership right."""
-        return 0.5 + 0.5 * self.tpr_without_alarms()
+    def success(self) -> Any:
+        """Largest probability of guessing a fair membership right: a ball."""
+        return self._precisely(lambda p, s: (1 + self.tpr_without_alarms()) / 2)
 
     def tpr(self, fpr: float) -> float:
         """Largest true-positive rate at a false-positive rate, by the Neyman-Pearson test, ties by coin.
@@ -271,37 +267,46 @@ class OpposedTranscript:
         """
         if not 0.0 <= fpr <= 1.0:
             raise InputError(f"fpr must be in [0, 1], got {fpr!r}")
-        left, found = fpr, self.tpr_without_alarms()
+        left, found = fpr, float(self.tpr_without_alarms())
         for fired, mass in enumerate(self._fired_steps()):
             taken = min(left, mass)
-            found += taken * (1.0 - self.sampling_probability) ** fired
+            found += taken * (1.0 - float(self.sampling_probability)) ** fired
             left -= taken
         return min(1.0, found)
 
     def information(self, prior: float = 0.5) -> Any:
         """Mutual information of membership and transcript at a prior of "in", nats: a ball.
 
-        The mean over K of a Z-channel's h(prior q) - prior h(q), q = 1 - (1 - s)^K; floats count as the
-        rationals that they are.
+        The mean over K of a Z-channel's h(prior q) - prior h(q), q = 1 - (1 - s)^K.
         """
-        from flint import ctx
-
         if not 0.0 < prior < 1.0:
             raise InputError(f"prior must be in (0, 1), got {prior!r}")
-        with ctx.workprec(BITS):
-            s, one = ball(self.sampling_probability), ball(1)
-            silent = (one - ball(self.firing_probability)) ** self.groups
-            fires, total = one - silent, ball(0)
+
+        def mean(p: Any, s: Any) -> Any:
+            silent = (1 - p) ** self.groups
+            fires, own, total, ways = 1 - silent, ball(prior), ball(0), 1
             for k in range(1, self.steps + 1):
-                mass = ball(math.comb(self.steps, k)) * fires**k * silent ** (self.steps - k)
-                shown, own = one - (one - s) ** k, ball(prior)
+                ways = ways * (self.steps - k + 1) // k
+                mass = ball(ways) * fires**k * silent ** (self.steps - k)
+                shown = 1 - (1 - s) ** k
                 inner = own * binary_entropy(shown) if shown != 1 else ball(0)
                 total += mass * (binary_entropy(own * shown) - inner)
             return total
+
+        return self._precisely(mean)
+
+    def _precisely(self, law: Callable[[Any, Any], Any]) -> Any:
+        """The law of p and s, as balls, at the working precision."""
+        from flint import arb, ctx
+
+        with ctx.workprec(BITS):
+            given = (self.firing_probability, self.sampling_probability)
+            p, s = (value if isinstance(value, arb) else ball(value) for value in given)
+            return law(p, s)
 
     def _fired_steps(self) -> list[float]:
         """Probability of each K = 0, 1, ..., T."""
         from scipy.stats import binom
 
-        masses: list[float] = binom.pmf(np.arange(self.steps + 1), self.steps, self.fires).tolist()
+        masses: list[float] = binom.pmf(np.arange(self.steps + 1), self.steps, float(self.fires())).tolist()
         return masses

@@ -1,23 +1,20 @@
 """FERRET's transcript in the game of in or out: exact nats, success, and trade-off of the worst record.
 
-The worst record: all other records have one gradient g in every step; its own is a multiple of -g that
-outweighs any batch of them (FERRET clips no record). For every public direction its presence in the batch
-turns the signs of all groups that fire, so a turned sign is impossible without it. K, the number of steps in
-which some group fires, is public, and Binomial(T, 1 - (1-p)^G). Given K the transcript is a Z-channel: it
-never tells of an absent record, and says nothing of a present one with probability (1-s)^K. No batch need be
-known for it.
+The worst record opposes all others, which are copies of one, and outweighs any batch of them: its presence in
+a batch turns the signs of all groups that fire, so a turned sign is impossible without it
+(`_sign_channel.OpposedTranscript`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from workbench.attacks._claims import Counterexample, ball, binary_entropy, in_balls, setting, settle, show
+from workbench.attacks._claims import Counterexample, ball, in_balls, setting, settle, show
 from workbench.attacks._information import certify, information, quantity
+from workbench.attacks._sign_channel import OpposedTranscript
 from workbench.attacks.claim_checks.paczero_numerics import nats_at
 from workbench.findings import Finding
 from workbench.interfaces import VerdictKind
@@ -37,56 +34,23 @@ IN_OUT = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorstRecord:
-    """The exact game against the worst record of one run.
-
-    Attributes:
-        firing: p.
-        telling: Probability that the transcript of a run with the record shows a turned sign: TPR at FPR 0.
-        nats: Mutual information between membership and the transcript.
-    """
-
-    firing: Any
-    telling: Any
-    nats: Any
-
-    @property
-    def success(self) -> Any:
-        """The best probability of guessing membership."""
-        return (1 + self.telling) / 2
-
-
-def worst_record(nats: Any, groups: int, *, steps: int = STEPS, rate: str = RATE) -> WorstRecord:
-    """The game against a run of this budget; p* is cut at 1.
+def worst_record(nats: Any, groups: int, *, steps: int = STEPS, rate: str = RATE) -> OpposedTranscript:
+    """The exact game against the worst record of a run of this budget; p* is cut at 1.
 
     Args:
         nats: The budget, a ball.
         groups: G.
         steps: T.
-        rate: s, in (0, 1), as a decimal.
+        rate: s, in (0, 1], as a decimal.
     """
     sampled = ball(rate)
     firing = nats / (groups * steps * sampled * ball(2).log())
-    if not firing < 1:
-        firing = ball(1)
-    busy = 1 - (1 - firing) ** groups
-    told = 1 - (1 - sampled * busy) ** steps
-    if not busy < 1:
-        return WorstRecord(firing=firing, telling=told, nats=_z_channel((1 - sampled) ** steps))
-    weight, total = (1 - busy) ** steps, ball(0)
-    odds, silent = busy / (1 - busy), ball(1)
-    for fired in range(steps + 1):
-        if fired:
-            total += weight * _z_channel(silent)
-        weight *= odds * (steps - fired) / (fired + 1)
-        silent *= 1 - sampled
-    return WorstRecord(firing=firing, telling=told, nats=total)
-
-
-def _z_channel(silent: Any) -> Any:
-    """Nats about a fair bit where 1 goes unnoticed with this probability and 0 always does."""
-    return binary_entropy((1 - silent) / 2) - binary_entropy(silent) / 2
+    return OpposedTranscript(
+        groups=groups,
+        steps=steps,
+        firing_probability=firing if firing < 1 else ball(1),
+        sampling_probability=sampled,
+    )
 
 
 @register("claim_check", "ferret_membership_nats")
@@ -119,20 +83,21 @@ def membership_nats(*, scale: float = 1.0, budgets: Sequence[str] = BUDGETS) -> 
         claimed = ball(scale) * ball(budget)
         for name, groups in VARIANTS:
             found = worst_record(ball(budget), groups)
+            leak, success = found.information(), found.success()
             lines.append(
-                f"{budget} nats, {name} (G = {groups}, p* = {show(found.firing, 3)}): the worst record's "
-                f"membership leaks {show(found.nats, 5)} nats, guessed with probability "
-                f"{show(found.success, 5)}; the claim allows {_success_text(claimed)}"
+                f"{budget} nats, {name} (G = {groups}, p* = {show(found.firing_probability, 3)}): the worst "
+                f"record's membership leaks {show(leak, 5)} nats, guessed with probability "
+                f"{show(success, 5)}; the claim allows {_success_text(claimed)}"
             )
             # By Fano's form of the bound, success above it would be too many nats as well.
-            if (found.nats > claimed or nats_at(found.success) > claimed) and wrong is None:
+            if (leak > claimed or nats_at(success) > claimed) and wrong is None:
                 wrong = Counterexample(
                     sentence=(
-                        f"A run of FERRET-{name} with a budget of {budget} nats leaks {show(found.nats)} "
+                        f"A run of FERRET-{name} with a budget of {budget} nats leaks {show(leak)} "
                         f"nats about the worst record's membership, where {show(claimed)} are claimed."
                     ),
-                    values={"budget_nats": budget, "groups": groups, "leak_nats": show(found.nats)}
-                    | {"success": show(found.success), "claimed_nats": show(claimed)},
+                    values={"budget_nats": budget, "groups": groups, "leak_nats": show(leak)}
+                    | {"success": show(success), "claimed_nats": show(claimed)},
                 )
     return settle(
         proof="A run leaks at most G T s p ln 2 nats about membership, so no guess beats their success"
@@ -188,21 +153,22 @@ def transcript_region(
         enough = enough and bool((2 * nats).sqrt() <= allowed)
         for name, groups in VARIANTS:
             found = worst_record(nats, groups, steps=steps)
-            average = 1 - (1 - ball(RATE) * (1 - (1 - found.firing * _overturned()) ** groups)) ** steps
+            told, firing = found.tpr_without_alarms(), found.firing_probability
+            average = 1 - (1 - ball(RATE) * (1 - (1 - firing * _overturned()) ** groups)) ** steps
             lines.append(
-                f"epsilon = {budget}, {name}: TPR at FPR 0 is {show(found.telling, 5)} where ({budget}, "
+                f"epsilon = {budget}, {name}: TPR at FPR 0 is {show(told, 5)} where ({budget}, "
                 f"{delta})-DP allows {delta}; an average record (a model, see above): {show(average, 3)}"
             )
-            if found.telling > allowed and wrong is None:
+            if told > allowed and wrong is None:
                 wrong = Counterexample(
                     sentence=(
                         f"At epsilon = {budget} FERRET-{name}'s transcript proves the worst record's "
-                        f"presence with probability {show(found.telling, 4)}; ({budget}, {delta})-DP allows "
+                        f"presence with probability {show(told, 4)}; ({budget}, {delta})-DP allows "
                         f"{delta}. No finite epsilon would do at a delta below that probability."
                     ),
                     values={"epsilon": budget, "delta": delta, "groups": groups, "steps": steps}
-                    | {"sampling_probability": RATE, "firing_probability": show(found.firing)}
-                    | {"tpr_at_fpr_0": show(found.telling)},
+                    | {"sampling_probability": RATE, "firing_probability": show(firing)}
+                    | {"tpr_at_fpr_0": show(told)},
                 )
     return settle(
         proof="So few nats allow no test that (0, delta)-DP does not allow" if enough else None,
@@ -235,7 +201,7 @@ def head_room(*, reverse: bool = False, budgets: Sequence[str] = BUDGETS) -> Fin
     """
     lines, wrong, certain = [], None, True
     for budget in budgets:
-        leaks = [(name, worst_record(ball(budget), groups).nats) for name, groups in VARIANTS]
+        leaks = [(name, worst_record(ball(budget), groups).information()) for name, groups in VARIANTS]
         shares = [f"{name} {show(leak / ball(budget), 5)}" for name, leak in leaks]
         lines.append(f"{budget} nats, leaked share of the bound: {', '.join(shares)}")
         for (finer, less), (coarser, more) in pairwise(leaks):

@@ -18,7 +18,7 @@ from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.attacks._claims import BITS, ball
 from workbench.attacks._information import FiniteLaw
 from workbench.attacks.claim_checks.ferret_attack import BATCH, EPOCHS, HIDDEN_LAYERS, RECORDS, small_plan
-from workbench.attacks.claim_checks.ferret_transcript import WorstRecord, worst_record
+from workbench.attacks.claim_checks.ferret_transcript import worst_record
 from workbench.errors import InputError, UnsupportedError
 from workbench.findings import Finding
 from workbench.interfaces import Secret, VerdictKind
@@ -72,7 +72,7 @@ def test_the_closed_form_is_the_information_of_the_enumerated_transcript() -> No
     # Three steps of two groups, every mask and sample; a step tells where it fired with the record in it.
     nats, rate, groups, steps = Fraction(1, 4), Fraction(1, 10), 2, 3
     found = worst_record(ball(nats), groups, steps=steps, rate="0.1")
-    p = Fraction(str(found.firing.mid().str(30, radius=False)))
+    p = Fraction(str(found.firing_probability.mid().str(30, radius=False)))
     busy = 1 - (1 - p) ** groups
     law: dict[tuple[Any, ...], Fraction] = {}
     for member in (0, 1):
@@ -83,8 +83,8 @@ def test_the_closed_form_is_the_information_of_the_enumerated_transcript() -> No
             runs = {(*seen, o): q * w for seen, q in runs.items() for o, w in outcomes.items()}
         law |= {(member, seen): weight for seen, weight in runs.items()}
     exact = FiniteLaw("BY", law)
-    assert float(found.nats) == pytest.approx(float(exact.information("Y", "B")), rel=1e-12)
-    assert float(found.success) == pytest.approx(float(exact.success("B", "Y")), rel=1e-12)
+    assert float(found.information()) == pytest.approx(float(exact.information("Y", "B")), rel=1e-12)
+    assert float(found.success()) == pytest.approx(float(exact.success("B", "Y")), rel=1e-12)
 
 
 @pytest.mark.parametrize("groups", [200, 2])
@@ -93,25 +93,25 @@ def test_success_by_simulated_runs(groups: int) -> None:
     generator, runs = np.random.default_rng(7), 400
     present = generator.random(runs) < 0.5
     sampled = (generator.random((runs, 1000)) < 0.005) & present[:, None]
-    fired = generator.random((runs, 1000)) > (1 - float(found.firing)) ** groups
+    fired = generator.random((runs, 1000)) > (1 - float(found.firing_probability)) ** groups
     right = np.mean((sampled & fired).any(axis=1) == present)
-    stated = float(found.success)
+    stated = float(found.success())
     # Five standard errors: fewer than one false alarm in 10^5 changes of the seed.
     assert right == pytest.approx(stated, abs=5 * np.sqrt(stated * (1 - stated) / runs))
 
 
 @pytest.mark.parametrize("budget", ["0.1", "0.5", "1", "2"])
 def test_the_worst_record_stays_within_the_claimed_nats_and_their_success(budget: str) -> None:
-    found: WorstRecord = worst_record(ball(budget), 200)
+    found = worst_record(ball(budget), 200)
     claimed = MutualInformation(nats=float(budget), secret=Secret.RECORD)
-    assert float(found.nats) < claimed.nats
-    assert 0.5 < float(found.success) <= claimed.max_success(0.5)
+    assert float(found.information()) < claimed.nats
+    assert 0.5 < float(found.success()) <= claimed.max_success(0.5)
 
 
 def test_a_firing_probability_of_one_leaves_only_the_sampling() -> None:
     found = worst_record(ball(100), 2, steps=10, rate="0.1")
-    assert float(found.firing) == 1
-    assert float(found.telling) == pytest.approx(1 - 0.9**10)
+    assert float(found.firing_probability) == 1
+    assert float(found.tpr_without_alarms()) == pytest.approx(1 - 0.9**10)
 
 
 @pytest.mark.parametrize("budget", ["0.1", "0.5", "1", "2"])
@@ -122,8 +122,8 @@ def test_the_page_on_ferret_prints_what_the_checks_compute(budget: str) -> None:
     found = worst_record(ball(budget), 200)
     most = MutualInformation(nats=float(budget), secret=Secret.RECORD).max_success(0.5)
     assert allowed.strip() == ("all" if most == 1 else f"{100 * most:.1f} %")
-    assert success.strip() == f"{100 * float(found.success):.1f} %"
-    assert telling.strip() == f"{100 * float(found.telling):.1f} %"
+    assert success.strip() == f"{100 * float(found.success()):.1f} %"
+    assert telling.strip() == f"{100 * float(found.tpr_without_alarms()):.1f} %"
     reading = ApproximateDP(epsilon=float(budget), delta=1e-5)
     assert dp_success.strip() == f"{100 * reading.max_success(0.5):.1f} %"
     assert dp_telling.strip() == f"{100 * reading.delta:.3f} %"
@@ -192,7 +192,9 @@ def test_the_attack_refutes_what_is_claimed_too_low_and_nothing_else(
 def test_real_trainings_tell_as_often_as_the_closed_form_says() -> None:
     found = registry.create("claim_check", "ferret_transcript_attacked", reading="dp")
     steps, rate = EPOCHS * RECORDS // BATCH, str(BATCH / RECORDS)
-    stated = float(worst_record(ball("0.5"), 2 * (HIDDEN_LAYERS + 1), steps=steps, rate=rate).telling)
+    stated = float(
+        worst_record(ball("0.5"), 2 * (HIDDEN_LAYERS + 1), steps=steps, rate=rate).tpr_without_alarms()
+    )
     assert found.counterexample["certain_without"] == 0
     # Five standard errors of 100 trainings.
     share = float(found.counterexample["certain_with"]) / 100

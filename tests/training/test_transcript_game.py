@@ -354,12 +354,12 @@ def test_power_where_the_truth_is_known() -> None:
     truth = OpposedTranscript(groups=2, steps=8, firing_probability=0.3, sampling_probability=0.25)
     certain = rate_at_fpr(values, played.included, fpr=0.0, confidence=0.999)
     assert certain.alarms == 0
-    assert certain.tpr.lower <= truth.tpr_without_alarms() <= certain.tpr.upper
+    assert certain.tpr.lower <= float(truth.tpr_without_alarms()) <= certain.tpr.upper
     success = success_of_sign(values, played.included, confidence=0.999)
-    assert success.lower <= truth.success() <= success.upper
+    assert success.lower <= float(truth.success()) <= success.upper
     weaker = replace(truth, firing_probability=0.15)
-    assert weaker.tpr_without_alarms() < certain.tpr.lower
-    assert weaker.success() < success.lower
+    assert float(weaker.tpr_without_alarms()) < certain.tpr.lower
+    assert float(weaker.success()) < success.lower
 
 
 GRANULARITIES = ("max", "half", "quarter", "eighth", "2")
@@ -385,7 +385,7 @@ def test_ferret_where_the_truth_is_known(granularity: str, nats: float) -> None:
     values = scored(played)
     certain = rate_at_fpr(values, played.included, fpr=0.0, confidence=0.9999)
     assert certain.alarms == 0
-    assert certain.tpr.lower <= truth.tpr_without_alarms() <= certain.tpr.upper
+    assert certain.tpr.lower <= float(truth.tpr_without_alarms()) <= certain.tpr.upper
     allowed = played.subject.claim.guarantee.max_success(0.5)
     assert success_of_sign(values, played.included, confidence=0.998).lower <= allowed
 
