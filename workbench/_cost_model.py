@@ -94,8 +94,9 @@ def terms(kind: JobKind, experiment: Mapping[str, Any], subjects: int) -> tuple[
 
     Returns:
         For a training 1, N, E N (of a budget in nats about a record: the share of it that lies in steps in
-        which a group fires) and T; for a measuring 1 and the records read, or the steps of a game's trial,
-        those in which a group is expected to fire counting `FIRED_STEP` times.
+        which a group fires) and T, the last two for each of a step's K directions; for a measuring 1 and the
+        records read, or the steps of a game's trial, those in which a group is expected to fire counting
+        `FIRED_STEP` times.
     """
     members, batch_size = experiment["members"], experiment["batch_size"]
     if kind is JobKind.MEASURING and subjects:
@@ -107,7 +108,8 @@ def terms(kind: JobKind, experiment: Mapping[str, Any], subjects: int) -> tuple[
     read = float(experiment["epochs"] * members)
     if experiment.get("currency") == Currency.RECORD_NATS:
         read *= fired_share(nats, batch_size / members, steps)
-    return (1.0, float(members), read, float(steps))
+    directions = float(experiment["mechanism_parameters"].get("directions", 1))
+    return (1.0, float(members), directions * read, directions * steps)
 
 
 def fired_share(nats: float, sampling_probability: float, steps: int) -> float:

@@ -157,7 +157,7 @@ def _game_seconds(payload: Measuring, scratch: Path) -> float:
 
 def _terms(job: StudyJob, size: tuple[int, int, int]) -> tuple[float, ...]:
     """As `workbench._cost_model.terms`, of a size that is no experiment's; a game has its own."""
-    members, batch_size, steps = size
+    members, batch_size, steps = _sized(size, whole=job.experiment.batch_size == job.experiment.members)
     if job.kind is JobKind.MEASURING and not job.needs:
         return terms_of(job)
     if job.kind is JobKind.MEASURING:
@@ -165,7 +165,14 @@ def _terms(job: StudyJob, size: tuple[int, int, int]) -> tuple[float, ...]:
     read = float(steps * batch_size)
     if job.experiment.currency is Currency.RECORD_NATS:
         read *= fired_share(_tried_nats(size), batch_size / members, steps)
-    return (1.0, float(members), read, float(steps))
+    directions = float(job.experiment.mechanism_parameters.get("directions", 1))
+    return (1.0, float(members), directions * read, directions * steps)
+
+
+def _sized(size: tuple[int, int, int], *, whole: bool) -> tuple[int, int, int]:
+    """The size, with all members in every step where the job has them: some mechanisms know nothing else."""
+    members, batch_size, steps = size
+    return members, members if whole else batch_size, steps
 
 
 def _tried_nats(size: tuple[int, int, int]) -> float:
@@ -175,7 +182,8 @@ def _tried_nats(size: tuple[int, int, int]) -> float:
 
 
 def _small(training: Training, size: tuple[int, int, int]) -> Training:
-    members, batch_size, steps = size
+    whole = training.setup.sampling_probability == 1.0
+    members, batch_size, steps = size = _sized(size, whole=whole)
     setup = replace(
         training.setup,
         candidates=2 * members,

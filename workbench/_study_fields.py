@@ -181,6 +181,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "epochs": _whole(1),
     "batch_size": _whole(1),
     "seed": _whole(0, LARGEST_SEED),
+    "lora_rank": _whole(1),
     "learning_rate": _positive,
     "epsilon": _positive,
     "delta": _delta,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from workbench._job_records import error_of, read_record
 from workbench.experiments import Experiment, Outcome, Status, Study, StudyResults
@@ -74,31 +74,43 @@ class _Trainings:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._read: dict[str, tuple[tuple[float, ...], dict[str, float]]] = {}
+        self._read: dict[str, _Parts] = {}
 
     def added_to(self, outcome: Outcome, measuring: StudyJob) -> Outcome:
-        """The outcome with the losses and the seconds of its target's training, where it has one.
+        """The outcome with the losses, traces and seconds of its target's training, where it has one.
 
         A training's record may be gone while its measuring's is there: then they stay empty.
         """
         if outcome.status is not Status.DONE or not measuring.needs:
             return outcome
-        losses, cost = self._of(measuring.needs[0])
-        return replace(outcome, training_losses=losses, cost={**outcome.cost, **cost})
+        found = self._of(measuring.needs[0])
+        cost = {**outcome.cost, **found.cost}
+        return replace(outcome, training_losses=found.losses, traces=found.traces, cost=cost)
 
-    def _of(self, key: str) -> tuple[tuple[float, ...], dict[str, float]]:
+    def _of(self, key: str) -> _Parts:
         if key not in self._read:
             record = read_record(self._store, key)
-            self._read[key] = ((), {}) if record is None else _training_parts(record)
+            self._read[key] = _Parts() if record is None else _training_parts(record)
         return self._read[key]
 
 
-def _training_parts(record: Mapping[str, JSON]) -> tuple[tuple[float, ...], dict[str, float]]:
-    """Losses, and `training_seconds`, of a training's record; empty where it has none that are numbers."""
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """What is read of a training's record."""
+
+    losses: tuple[float, ...] = ()
+    traces: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    cost: Mapping[str, float] = field(default_factory=dict)
+
+
+def _training_parts(record: Mapping[str, JSON]) -> _Parts:
+    """Losses, traces and `training_seconds` of a training's record; empty where they are no numbers."""
     try:
         losses = tuple(map(float, record["losses"]))
+        # Records of earlier versions have no traces.
+        traces = {name: tuple(map(float, series)) for name, series in record.get("traces", {}).items()}
         cost = record["cost"]
         seconds = {name: float(cost[name]) for name in ("training_seconds",) if name in cost}
-    except (KeyError, TypeError, ValueError):  # A store is a folder, and folders are edited by hand.
-        return (), {}
-    return losses, seconds
+    except (AttributeError, KeyError, TypeError, ValueError):  # A folder can be edited by hand.
+        return _Parts()
+    return _Parts(losses=losses, traces=traces, cost=seconds)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -22,12 +22,15 @@ from workbench.errors import ContentError, InconclusiveError
 from workbench.estimation import midpoint_threshold_metrics
 from workbench.estimation.low_fpr import low_fpr_details
 from workbench.interfaces import (
+    AccessLevel,
     BoolArray,
     Claim,
     FloatArray,
+    Plan,
     PostHocMechanism,
     Record,
     References,
+    Scores,
     Subject,
     Transcript,
 )
@@ -36,6 +39,19 @@ from workbench.study_jobs import Measuring, Training, membership
 from workbench.workers import TrainingSetup, stream
 
 StepProgress = Callable[[int, int], None]
+
+
+class _Played(Protocol):
+    """What a game that trains by itself leaves."""
+
+    @property
+    def subject(self) -> Subject:
+        """One of its trainings, for the claim and the metrics."""
+
+    @property
+    def included(self) -> BoolArray:
+        """The labels of its trials."""
+
 
 SUBJECTS_KEPT = 2
 """Trained subjects that a worker keeps at hand, because the next budget's release starts from the same."""
@@ -51,9 +67,9 @@ def train(
     """Train one subject and save it to the scratch folder.
 
     Returns:
-        `claim`, `losses` (of each step, nats; NaN where no record was looked at), `metrics`, `cost` (with
-        `training_seconds`, of the steps alone, where the mechanism tells them), and `versions` and `hardware`
-        of where this runs.
+        `claim`, `losses` (of each step, nats; NaN where no record was looked at), `traces` (of each step, by
+        name), `metrics`, `cost` (with `training_seconds`, of the steps alone, where the mechanism tells
+        them), and `versions` and `hardware` of where this runs.
 
     Raises:
         ContentError: a corpus or a model's files are not what the experiment's key says.
@@ -74,6 +90,7 @@ def train(
     return {
         "claim": _claim_form(subject.claim),
         "losses": plain(subject.transcript.losses),
+        "traces": plain(subject.transcript.traces),
         "metrics": metrics,
         "cost": {**workers.cost_since(started), **_step_times(subject.transcript.metrics)},
         **_here(),
@@ -148,7 +165,7 @@ def _play(payload: Measuring, progress: StepProgress) -> dict[str, Any]:
     target = Training(setup=payload.setup, run=0, shadows=0, unreleased=False)
     with workers.one_thread():
         plan = workers.make_plan(payload.setup, membership(target), 0)
-        played, scores = workers.transcripts(payload.setup, payload.attack, plan, progress)
+        played, scores = _played(payload, plan, progress)
     metrics = _without_times(played.subject.transcript.metrics)
     metrics |= {f"attack_{name}": float(value) for name, value in scores.details.items()}
     metrics |= low_fpr_details(scores.values, played.included)
@@ -162,6 +179,21 @@ def _play(payload: Measuring, progress: StepProgress) -> dict[str, Any]:
         "cost": workers.cost_since(started),
         **_here(),
     }
+
+
+def _played(payload: Measuring, plan: Plan, progress: StepProgress) -> tuple[_Played, Scores]:
+    """Play the game of an attack that trains by itself, and score it."""
+    setup, name = payload.setup, payload.attack
+    attacker = workers.create_attack(setup, name)
+    if attacker.access is AccessLevel.TRANSCRIPT:
+        return workers.transcripts(setup, name, plan, progress)
+    from workbench.training.subset_game import play_subsets
+
+    trials: int = getattr(attacker, "trials")  # noqa: B009 - an attribute of this game's attacks alone.
+    seed = workers.stream_seed(setup.seed, "attack")
+    played = play_subsets(workers.create_mechanism(setup), plan, trials=trials, seed=seed, progress=progress)
+    scored = stream(setup.seed, "attack")
+    return played, attacker.score(played.subject, played.observations, References(), scored)
 
 
 def _require_content(setup: TrainingSetup, digest: str) -> None:

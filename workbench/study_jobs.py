@@ -29,6 +29,9 @@ from workbench.shadows import shadow_memberships
 from workbench.store import Store, canonical, key_of, plain
 from workbench.workers import TrainingSetup, stream
 
+GAMES = (AccessLevel.TRANSCRIPT, AccessLevel.SUBSET)
+"""Games that train by themselves."""
+
 
 class JobKind(StrEnum):
     """The two kinds of work of a study."""
@@ -149,6 +152,7 @@ def setup_of(experiment: Experiment) -> TrainingSetup:
         schedule=experiment.schedule,
         warmup=experiment.warmup,
         adapter=experiment.adapter,
+        lora_rank=experiment.lora_rank,
         attack_parameters={experiment.attack: experiment.attack_parameters},
         seed=experiment.seed,
     )
@@ -175,7 +179,7 @@ def jobs_of(experiment: Experiment) -> ExperimentJobs:
     """The jobs of an experiment; never raises for what is wrong with it."""
     setup = setup_of(experiment)
     try:
-        if workers.create_attack(setup, experiment.attack).access is AccessLevel.TRANSCRIPT:
+        if workers.create_attack(setup, experiment.attack).access in GAMES:
             return ExperimentJobs(measuring=_game(experiment, setup), trainings=())
         trainings = _trainings(experiment, setup)
     except (Exception, SystemExit) as error:
@@ -209,8 +213,8 @@ def _trainings(experiment: Experiment, setup: TrainingSetup) -> tuple[StudyJob, 
     attack = workers.create_attack(setup, experiment.attack)
     if attack.access is not AccessLevel.MEMBERSHIP:
         raise UnsupportedError(
-            f"attack {experiment.attack!r} plays a {attack.access} game; a study measures membership and "
-            "transcript attacks, and `workbench audit` plays release and weights games"
+            f"attack {experiment.attack!r} plays a {attack.access} game; a study measures membership, "
+            "transcript and candidate-subset attacks, and `workbench audit` plays release and weights games"
         )
     mechanism = workers.create_mechanism(setup)
     unreleased = isinstance(mechanism, PostHocMechanism)
