@@ -41,6 +41,13 @@ ANSWERS: list[tuple[str, Mapping[str, Any], VerdictKind]] = [
     ("ferret_transcript_region", {"delta": "0.99"}, UNDECIDED),
     ("ferret_head_room", {}, PROVEN),
     ("ferret_head_room", {"reverse": True}, REFUTED),
+    ("ferret_step_capacity", {}, HOLDS_UNDER),
+    ("ferret_step_capacity", {"zero_gradient": "coin", "firings": (1, 2)}, PROVEN),
+    ("ferret_step_capacity", {"scale": 0.5, "firings": (1,)}, REFUTED),
+    ("ferret_step_capacity", {"scale": 0.9, "zero_gradient": "coin", "firings": (1,)}, UNDECIDED),
+    # Two firings stay below 1.55 s k ln 2 even with silence; more need not, for ln 3 / ln 2 is 1.585.
+    ("ferret_step_capacity", {"scale": 1.55, "firings": (1, 2)}, HOLDS_UNDER),
+    ("ferret_step_capacity", {"scale": 1.6, "firings": (1, 2)}, PROVEN),
     ("ferret_updates_of_any_length", {}, HOLDS_UNDER),
     ("ferret_updates_of_any_length", {"budgets": ("0.1", "0.5", "1")}, PROVEN),
 ]
@@ -66,6 +73,20 @@ def test_each_check_is_in_the_ledger_and_can_give_another_verdict() -> None:
     for name in {name for name, _, _ in ANSWERS}:
         assert name in asked
         assert len({verdict for other, _, verdict in ANSWERS if other == name}) > 1
+
+
+def test_the_capacity_of_a_step_is_a_z_channels_without_silence_and_above_the_claim_with_it() -> None:
+    found = registry.create("claim_check", "ferret_step_capacity", firings=(1,))
+    s, claimed = 0.005, 0.005 * np.log(2)
+    # A Z-channel that shows a one with probability s: ln(1 + exp(-h(s) / s)) (Cover and Thomas, 7.8).
+    entropy = -s * np.log(s) - (1 - s) * np.log1p(-s)
+    (line,) = (line for line in found.evidence if line.startswith("k = 1:"))
+    signs = np.log1p(np.exp(-entropy / s))
+    assert f"membership {signs:.6g} ({signs / claimed:.4g} of it, within)" in line
+    # Three equally likely records, two of which show when sampled: above the claim, below the capacity.
+    shown = 2 * s / 3
+    even = -2 * (s / 3) * np.log(s / 3) - (1 - shown) * np.log1p(-shown) - 2 / 3 * entropy
+    assert claimed < even <= float(found.counterexample["leak_nats"])
 
 
 def test_the_closed_form_is_the_information_of_the_enumerated_transcript() -> None:
