@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from workbench.errors import InputError
-from workbench.interfaces import Claim, Currency, Family, Model, Plan, Released, Signals, Transcript
+from workbench.interfaces import Claim, Currency, Family, Model, Plan, Record, Released, Signals, Transcript
 from workbench.training.fine_tuning import (
     Seeds,
     build_model,
@@ -28,7 +28,7 @@ from workbench.training.fine_tuning import (
     learning_rate,
     quality,
 )
-from workbench.training.samples import step_samples
+from workbench.training.samples import sample_signals, step_samples
 from workbench.training.steps import PrivatisedSums, Steps
 from workbench.training.subject import TrainedSubject
 
@@ -86,6 +86,18 @@ class GradientMechanism(ABC):
             Shape `(..., d)`: that of `signals.weighted_sum`. With leading trial axes each row is a release
             of its own, with its own noise. Not divided by the sample size.
         """
+
+    def sample_signals(self, model: Model, plan: Plan, records: Sequence[Record], *, step: int) -> Signals:
+        """What `privatise` is asked of in a step: a vector of each record, here its gradient.
+
+        Args:
+            model: At its present state, which is left as it was, and must not change while the signals are
+                in use.
+            plan: The run's plan.
+            records: The step's sample; may be empty.
+            step: Index of the step from 0; T for one more after the last.
+        """
+        return sample_signals(model, records, self.micro_batch_size)
 
     def for_plan(self, plan: Plan) -> Self:
         """This mechanism with what the plan decides settled, for instance its noise calibrated."""

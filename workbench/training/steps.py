@@ -12,13 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from workbench.errors import InconclusiveError
-from workbench.interfaces import IntArray, Model, Plan, Record, Signals
-from workbench.training.canary import SignalsWithCanary, SignalsWithCanaryRecord
+from workbench.interfaces import IntArray, Model, Plan, Record
+from workbench.training.canary import WatchedReleases
 from workbench.training.fine_tuning import (
     Seeds,
     averaging_size,
@@ -93,26 +92,23 @@ class PrivatisedSums(Steps):
             model: Its model, in evaluation mode; trained in place.
         """
         super().__init__(plan, model)
-        seeds = Seeds.of(plan)
         self._mechanism, self._plan, self._model = mechanism, plan, model
         self._parameters = trainable(model.module)
-        self._coins = np.random.default_rng(seeds.canary_coins)
-        self._noise = torch_generator(seeds.noise, next(iter(self._parameters.values())).device)
-        canary = plan.insertions.gradient_canary
-        self._canary_record = None if canary is None else canary.record
+        noise = torch_generator(Seeds.of(plan).noise, next(iter(self._parameters.values())).device)
+        self._releases = WatchedReleases(mechanism.privatise, plan, noise)
         self._done = 0
-        self._observations: list[float] = []
-        self._included: list[bool] = []
 
     def update(self, sample: IntArray) -> float:
         """Per-record signal, privatise, mean."""
         self._done += 1
         plan = self._plan
         everybody = [plan.records[i] for i in sample]
-        records = [record for record in everybody if record.id != self._canary_record]
+        records = [record for record in everybody if record.id != self._releases.record]
         signals = sample_signals(self._model, records, self._mechanism.micro_batch_size)
         loss = float(signals.losses.double().mean()) if signals.n else math.nan
-        released = self._release(signals, with_record=len(records) < len(everybody))
+        released = self._releases.release(
+            signals, with_record=len(records) < len(everybody), others=self._sum_of_others
+        )
         if not bool(torch.isfinite(released).all()):
             raise diverged(self._done, plan)
         mean = released / (plan.sampling_probability * averaging_size(plan))
@@ -121,37 +117,15 @@ class PrivatisedSums(Steps):
             parameter.grad = mean[place].view(shape).to(parameter.dtype)
         return loss
 
-    def _release(self, signals: Signals, *, with_record: bool) -> Tensor:
-        """The privatise step; with a gradient canary in the plan, with the canary by the toss of a coin.
-
-        A canary that is a record of the plan takes part where the sample holds that record.
-        """
-        canary = self._plan.insertions.gradient_canary
-        if canary is not None and with_record:
-            opposed = self._sum_of_others() if canary.opposed else None
-            with_canary = SignalsWithCanaryRecord(signals, canary, opposed)
-            return self._mechanism.privatise(with_canary, self._noise)
-        if canary is None or canary.record is not None:
-            return self._mechanism.privatise(signals, self._noise)
-        included = bool(self._coins.random() < 0.5)
-        watched = SignalsWithCanary(signals, canary, included)
-        released = self._mechanism.privatise(watched, self._noise)
-        self._observations.append(float(released[watched.coordinate]) - watched.known_share)
-        self._included.append(included)
-        return released
-
     def _sum_of_others(self) -> Tensor:
         """The sum of the gradients of all of the plan's records but the canary, shape `(d,)`."""
-        others: list[Record] = [r for r in self._plan.records if r.id != self._canary_record]
+        others: list[Record] = [r for r in self._plan.records if r.id != self._releases.record]
         signals = sample_signals(self._model, others, self._mechanism.micro_batch_size)
         return signals.weighted_sum(torch.ones_like(signals.norms()))
 
     def released(self) -> Mapping[str, Any]:
         """The canary's released values, and the auditor's coins."""
-        return {
-            "canary_observations": np.array(self._observations, dtype=np.float64),
-            "canary_included": np.array(self._included, dtype=np.bool_),
-        }
+        return self._releases.released()
 
 
 class PlainSums(Steps):

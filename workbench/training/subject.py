@@ -38,7 +38,7 @@ from workbench.interfaces import (
 )
 from workbench.training.canary import FixedSignals, SignalsWithCanary
 from workbench.training.fine_tuning import build_model, record_log_likelihoods, record_losses, trainable
-from workbench.training.samples import poisson_sample, sample_signals
+from workbench.training.samples import poisson_sample
 
 if TYPE_CHECKING:
     from workbench.training.loop import GradientMechanism
@@ -96,7 +96,8 @@ class TrainedSubject:
         """Independent releases at the trained state, each through the mechanism's own privatise step.
 
         One Poisson sample of the training records stands beside the canary in every trial. Each trial draws
-        noise for all d coordinates and differs from a training step in nothing but that no update is applied.
+        noise for all d coordinates (of parameters, or of what else the mechanism privatises) and differs from
+        a training step in nothing but that no update is applied.
         Trials with and without the canary are privatised apart, as samples of their own.
 
         Args:
@@ -122,9 +123,8 @@ class TrainedSubject:
             )
         chosen = poisson_sample(len(plan.records), plan.sampling_probability, generator)
         sample = [plan.records[i] for i in chosen]
-        signals = FixedSignals(sample_signals(self.model, sample, self.mechanism.micro_batch_size))
-        device = next(iter(trainable(self.model.module).values())).device
-        noise = torch.Generator(device).manual_seed(int(generator.integers(2**63 - 1)))
+        signals = FixedSignals(self.mechanism.sample_signals(self.model, plan, sample, step=plan.steps))
+        noise = torch.Generator(signals.norms().device).manual_seed(int(generator.integers(2**63 - 1)))
         at_once = max(1, _RELEASED_NUMBERS // signals.dimension)
         values = np.zeros(len(included), dtype=np.float64)
         for coin in (True, False):

@@ -1,0 +1,152 @@
+"""What mechanisms share that release a clipped sum of per-record vectors with Gaussian noise.
+
+Clip and noise, the noise multiplier that meets a budget, what a given one guarantees, and the claim. A record
+adds at most the clipping norm C to a step's sum, the noise has standard deviation sigma C, and samples are
+Poisson: T releases of the subsampled Gaussian mechanism, accounted by `workbench.accounting.certified` under
+add-remove adjacency, whatever the vectors are.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from workbench.accounting import ApproximateDP, GaussianDP
+from workbench.accounting.dp_sgd import calibrate_noise_multiplier, epsilon
+from workbench.errors import InputError, UnsupportedError
+from workbench.interfaces import Adjacency, Claim, Guarantee, Plan, Released, Sampling, Signals
+from workbench.training.loop import gaussian_noise
+
+ACCOUNTANT = "accounted by workbench.accounting.certified (upper end)"
+
+
+def require_positive(**values: float | None) -> None:
+    """Refuse a parameter that is not finite and positive; None passes.
+
+    Raises:
+        InputError: naming the parameter.
+    """
+    for name, value in values.items():
+        if value is not None and not 0 < value < math.inf:
+            raise InputError(f"{name} must be finite and > 0, got {value!r}")
+
+
+def flat_factors(norms: Tensor, l2_clip_norm: float) -> Tensor:
+    """What flat clipping multiplies each record's vector by, shape `(n,)`: min(1, C / norm)."""
+    return (l2_clip_norm / norms).clamp(max=1.0)
+
+
+def noisy_sum(
+    signals: Signals, factors: Tensor, standard_deviation: float | None, generator: torch.Generator
+) -> Tensor:
+    """The sum of the records' vectors times their factors, plus Gaussian noise; shape of the weighted sum.
+
+    Args:
+        signals: The sample's.
+        factors: One a record, shape `(n,)`.
+        standard_deviation: Of the noise in each coordinate; None where it is not settled.
+        generator: Source of the noise.
+
+    Raises:
+        InputError: the noise is not settled.
+    """
+    if standard_deviation is None:
+        raise InputError("noise_multiplier is not settled yet: call for_plan first")
+    clipped_sum = signals.weighted_sum(factors)
+    return gaussian_noise(clipped_sum, standard_deviation, generator).add_(clipped_sum)
+
+
+def calibrated(plan: Plan, mechanism: str) -> float:
+    """The smallest noise multiplier that meets the plan's budget.
+
+    Args:
+        plan: Its budget, sampling probability and number of steps.
+        mechanism: Registry name, for messages.
+
+    Raises:
+        InputError: there is no budget, or it is zero.
+        UnsupportedError: the budget is in a currency that the noise is not calibrated to.
+    """
+    budget, q, steps = plan.budget, plan.sampling_probability, plan.steps
+    if isinstance(budget, ApproximateDP):
+        return calibrate_noise_multiplier(
+            target_epsilon=budget.epsilon,
+            target_delta=budget.delta,
+            sampling_probability=q,
+            steps=steps,
+        )
+    if isinstance(budget, GaussianDP) and q == 1:
+        if budget.mu == 0:
+            raise InputError("mu must be > 0 for a run that releases anything, got 0")
+        return math.sqrt(steps) / budget.mu
+    if budget is None:
+        raise InputError(f"{mechanism} needs a budget or a noise_multiplier, got neither")
+    raise UnsupportedError(
+        f"{mechanism} is calibrated to (epsilon, delta)-DP, and at q = 1 to mu-GDP, "
+        f"not to {budget.describe()} at q = {q:g}"
+    )
+
+
+def accounted(noise_multiplier: float, plan: Plan, mechanism: str) -> Guarantee:
+    """What a given noise multiplier guarantees: (epsilon, the budget's delta)-DP, or mu-GDP at q = 1.
+
+    Raises:
+        InputError: there is no budget to read delta from.
+    """
+    q, steps, budget = plan.sampling_probability, plan.steps, plan.budget
+    if isinstance(budget, ApproximateDP):
+        found = epsilon(
+            noise_multiplier=noise_multiplier, sampling_probability=q, steps=steps, delta=budget.delta
+        )
+        return ApproximateDP(epsilon=found, delta=budget.delta)
+    if q == 1:
+        return GaussianDP(mu=math.sqrt(steps) / noise_multiplier)
+    raise InputError(f"{mechanism} needs a budget of (epsilon, delta)-DP to read delta from, where q < 1")
+
+
+def noisy_sum_claim(
+    plan: Plan, noise_multiplier: float | None, *, mechanism: str, source: str, releases: str
+) -> Claim:
+    """The plan's budget; with a noise multiplier of the user's, what the accountant finds for it.
+
+    Args:
+        plan: The plan.
+        noise_multiplier: The user's; None where it is calibrated to the budget.
+        mechanism: Registry name, for messages.
+        source: Whose algorithm it is.
+        releases: What each step releases, for the assumptions: "releases, each of ...".
+
+    Raises:
+        InputError: there is no budget to read delta from.
+        UnsupportedError: the budget is in a currency that the noise is not calibrated to, or the samples are
+            not Poisson.
+    """
+    if plan.sampling is not Sampling.POISSON:
+        raise UnsupportedError(
+            f"{mechanism} is accounted for Poisson samples only, got sampling {str(plan.sampling)!r}"
+        )
+    if noise_multiplier is None:
+        calibrated(plan, mechanism)  # refuses a budget that the noise cannot be calibrated to
+        guarantee: Guarantee | None = plan.budget
+    else:
+        guarantee = accounted(noise_multiplier, plan, mechanism)
+    if guarantee is None:
+        raise InputError("budget must be given, got None")
+    return Claim(
+        guarantee=guarantee,
+        about=Adjacency.ADD_REMOVE,
+        released=Released.EVERY_UPDATE,
+        source=f"{source}, {ACCOUNTANT}",
+        assumptions=(
+            f"each step's sample is Poisson with q = {plan.sampling_probability:g} and stays secret",
+            f"T = {plan.steps} {releases}",
+            "the noise is an ideal Gaussian: floating-point effects are not covered",
+            (
+                "the number that the sum is divided by is public"
+                if plan.public_size is not None
+                else "the number of records, by which the sum is divided, is public"
+            ),
+        ),
+    )
