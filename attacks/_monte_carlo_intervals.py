@@ -8,20 +8,15 @@ verdict ever rests on it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtri, rel_entr
 
 from workbench.errors import InputError
+from workbench.estimation.bounded_mean import betting_lower
 from workbench.interfaces import FloatArray
-
-_BLOCK = 1 << 20
-_BET_CAP = 0.75
-"""Share of the capital that one bet may stake: below 1, so that no value bankrupts the gambler."""
 
 
 class IntervalMethod(StrEnum):
@@ -132,69 +127,9 @@ def _chernoff_lower(mean: float, radius: float, *, mirrored: float | None = None
     return math.exp(float(brentq(excess, low, high, xtol=1e-14)) - 1e-12)
 
 
-def predictable_bets(values: FloatArray, log_odds: float) -> FloatArray:
-    """Stake of each round, from the values before it only (Waudby-Smith and Ramdas 2024, eq. 26).
-
-    Args:
-        values: Shape `(n,)`, in [0, 1].
-        log_odds: Logarithm of the capital at which a mean is rejected.
-
-    Returns:
-        Shape `(n,)`, positive; round i does not depend on values i, i + 1, ...
-    """
-    n = len(values)
-    rounds = np.arange(1, n + 1)
-    means = (0.5 + np.cumsum(values)) / (rounds + 1)
-    variances = (0.25 + np.cumsum((values - means) ** 2)) / (rounds + 1)
-    before = np.concatenate(([0.25], variances[:-1]))
-    bets: FloatArray = np.sqrt(2 * log_odds / (n * before))
-    return bets
-
-
 def _betting(values: FloatArray, log_odds: float) -> tuple[float, float]:
     """Means that neither of two gamblers refutes, one staking on "larger", one on "smaller".
 
-    The first one's capital against m is the product of 1 + bet * (value - m). Where m is the mean, it is a
-    non-negative martingale that starts at 1, and it reaches 1 / a with probability at most a (Ville 1939) at
-    any time at all: so the interval holds at every stopping rule. The bets are cut at 0.75 / m, and at
-    0.75 / (1 - m) for the other; each capital is monotone in m, hence the set of surviving means an interval.
+    See `workbench.estimation.bounded_mean`.
     """
-    bets = predictable_bets(values, log_odds)
-
-    def excess_below(m: float) -> float:
-        return _log_capital(values, bets, m) - log_odds
-
-    mirrored = 1 - values
-
-    def excess_above(m: float) -> float:
-        return _log_capital(mirrored, bets, m) - log_odds
-
-    mean = float(values.mean())
-    return _last_refuted(excess_below, mean), 1 - _last_refuted(excess_above, 1 - mean)
-
-
-def _log_capital(values: FloatArray, bets: FloatArray, m: float) -> float:
-    """Logarithm of the capital of the gambler who stakes on a mean above m; falls in m."""
-    cap = _BET_CAP / m
-    total = 0.0
-    for start in range(0, len(values), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        total += float(np.log1p(np.minimum(bets[block], cap) * (values[block] - m)).sum())
-    return total
-
-
-def _last_refuted(excess: Callable[[float], float], mean: float) -> float:
-    """Largest m that the falling function `excess` refutes (has >= 0), rounded down; 0 if there is none."""
-    low, high = 1e-15, max(mean, 1e-14)
-    if excess(low) < 0:
-        return 0.0
-    if excess(high) >= 0:  # only where the values hardly vary
-        high = 1.0
-        if excess(high) >= 0:
-            return high
-    root = float(brentq(excess, low, high, xtol=1e-16, rtol=1e-7))
-    step = 1e-7
-    while root > low and excess(root) < 0:
-        root -= step * root
-        step *= 2
-    return max(root, low)
+    return betting_lower(values, log_odds), 1 - betting_lower(1 - values, log_odds)

@@ -22,7 +22,6 @@ from workbench.accounting.events import (
     ShuffledBatches,
     SubsampledGaussian,
 )
-from workbench.attacks._monte_carlo_intervals import predictable_bets
 from workbench.attacks._monte_carlo_pairs import Tilt
 from workbench.attacks.accountant_monte_carlo import (
     DiscretePair,
@@ -37,6 +36,7 @@ from workbench.attacks.accountant_monte_carlo import (
     random_direction,
 )
 from workbench.errors import InputError, UnsupportedError
+from workbench.estimation.bounded_mean import predictable_bets
 from workbench.interfaces import Adjacency, FloatArray
 
 RIGOROUS = [method for method in IntervalMethod if method is not IntervalMethod.ASYMPTOTIC]
