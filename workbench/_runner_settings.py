@@ -41,6 +41,12 @@ def currency_of(mechanism: str) -> Currency:
     return Currency(getattr(entry.factory if entry else None, "budget_currency", Currency.DP))
 
 
+def optimizer_of(mechanism: str) -> str:
+    """The optimizer that a registered mechanism asks for; AdamW where it does not say."""
+    entry = registry.entries("mechanism").get(mechanism)
+    return str(getattr(entry.factory if entry else None, "optimizer", "adamw"))
+
+
 def claim_of(mechanism: str, epsilon: float, delta: float, *, source: str = "the user") -> Claim:
     """The claim that a bare number makes: in the mechanism's own currency, about what that is about.
 
@@ -188,7 +194,7 @@ def default_settings(mechanism: str | None) -> AuditSettings:
     if mechanism is None:
         return AuditSettings()
     currency = currency_of(mechanism)
-    embedded = AuditSettings(mechanism=mechanism)
+    embedded = AuditSettings(mechanism=mechanism, optimizer=optimizer_of(mechanism))
     if currency is Currency.DP:
         return embedded
     names = ("corpus", "corpus_parameters", "model", "model_parameters", "candidates")

@@ -21,7 +21,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -213,6 +213,9 @@ class ZerothOrderMechanism(GradientMechanism):
     Raises:
         InputError: a parameter is out of range.
     """
+
+    optimizer: ClassVar[str] = "sgd"
+    """The only one that plans may name; audits take it where the user says none."""
 
     scale: float = 1e-3
     directions: int = 1
