@@ -25,9 +25,7 @@ from torch.nn import functional
 
 from workbench.errors import InputError
 from workbench.interfaces import FloatArray, Record
-
-_IGNORED = -100
-"""Target of the positions that predict nothing; `cross_entropy` gives them loss zero."""
+from workbench.training._logits import IGNORED, target_losses
 
 _DROPOUT_WORDS = ("dropout", "layerdrop", "drop_prob", "drop_path", "pdrop")
 
@@ -139,19 +137,11 @@ class LanguageModel:
     def _token_losses(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Losses, zero where nothing is predicted, and the mask of what is: both `(n, length)`."""
         ids, mask = batch["input_ids"], batch["attention_mask"]
-        output = self.module(input_ids=ids, attention_mask=mask)
-        logits: Tensor = getattr(output, "logits", output)
         predicted = torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], dim=1).bool()
         # The targets are shifted, not the logits: a slice of the logits would be copied whole.
         shifted = torch.cat([ids[:, 1:], ids[:, :1]], dim=1)
-        targets = torch.where(predicted, shifted, _IGNORED)
-        flat = functional.cross_entropy(
-            logits.reshape(-1, logits.shape[-1]).float(),
-            targets.reshape(-1),
-            reduction="none",
-            ignore_index=_IGNORED,
-        )
-        return flat.view(ids.shape), predicted
+        targets = torch.where(predicted, shifted, IGNORED)
+        return target_losses(self.module, batch, targets), predicted
 
     def _token_ids(self, record: Record) -> list[int]:
         ids = [int(token) for token in self.tokenizer(record.text, verbose=False)["input_ids"]]

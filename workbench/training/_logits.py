@@ -1,0 +1,155 @@
+"""Logits of a causal language model only where something is predicted.
+
+A vocabulary of 50,000 tokens makes the output layer the largest of a small model, and its output many times
+larger than all else that a forward pass holds. Where no gradient is recorded, the output layer is therefore
+applied to the hidden states of the positions that are asked for, so many at a time; row i still depends on
+the tokens of row i alone, up to the order of floating-point sums. With gradients, and for modules that are
+not known to be a backbone with an output layer on top, the logits are taken whole.
+
+    >>> module = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7))
+    >>> class Bare(nn.Module):
+    ...     def forward(self, input_ids, attention_mask):
+    ...         return module(input_ids)
+    >>> ids = torch.tensor([[1, 2, 3]])
+    >>> targets = torch.tensor([[2, 3, IGNORED]])
+    >>> target_losses(Bare(), {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, targets).shape
+    torch.Size([1, 3])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+IGNORED = -100
+"""Target of a position that predicts nothing; its loss is zero."""
+
+AT_ONCE = 1 << 24
+"""Logits that are held at once: 64 MiB of them."""
+
+_PROBE = 4
+"""Tokens on which a backbone is tried."""
+
+Inputs = Mapping[str, Tensor]
+"""`input_ids` and `attention_mask`, both `(n, length)`; what else there is, is left out."""
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A causal language model in two: tokens to hidden states, and these to logits."""
+
+    hidden: Callable[[Tensor, Tensor], Tensor]
+    output: nn.Module
+    vocabulary: int
+
+
+_known: WeakKeyDictionary[nn.Module, _Parts | None] = WeakKeyDictionary()
+
+
+def target_losses(module: nn.Module, inputs: Inputs, targets: Tensor) -> Tensor:
+    """Negative log-likelihood of each position's target.
+
+    Args:
+        module: Called with `input_ids` and `attention_mask`; returns logits `(n, length, vocabulary)`, bare
+            or as `.logits`.
+        inputs: The batch.
+        targets: The token that each position predicts, or `IGNORED`; int64, shape `(n, length)`.
+
+    Returns:
+        Shape `(n, length)`, float32, nats; zero where the target is ignored. Differentiable where gradients
+        are on.
+    """
+    parts = None if torch.is_grad_enabled() else _parts(module, inputs)
+    if parts is None:
+        logits = _whole(module, inputs)
+        flat = functional.cross_entropy(
+            logits.reshape(-1, logits.shape[-1]).float(),
+            targets.reshape(-1),
+            reduction="none",
+            ignore_index=IGNORED,
+        )
+        return flat.view(targets.shape)
+    chosen = targets != IGNORED
+    hidden = parts.hidden(inputs["input_ids"], inputs["attention_mask"])[chosen]
+    wanted = targets[chosen]
+    found = torch.empty(len(wanted), dtype=torch.float32, device=wanted.device)
+    rows = max(1, AT_ONCE // parts.vocabulary)
+    for start in range(0, len(wanted), rows):
+        part = slice(start, start + rows)
+        logits = parts.output(hidden[part]).float()
+        found[part] = functional.cross_entropy(logits, wanted[part], reduction="none")
+    losses = torch.zeros(targets.shape, dtype=torch.float32, device=targets.device)
+    losses[chosen] = found
+    return losses
+
+
+def logits_at(module: nn.Module, inputs: Inputs, chosen: Tensor) -> Tensor:
+    """Logits at some positions only.
+
+    Args:
+        module: As in `target_losses`.
+        inputs: The batch.
+        chosen: Which positions, bool, shape `(n, length)`.
+
+    Returns:
+        Shape `(number chosen, vocabulary)`, row by row, float32.
+    """
+    parts = None if torch.is_grad_enabled() else _parts(module, inputs)
+    if parts is None:
+        return _whole(module, inputs)[chosen].float()
+    hidden = parts.hidden(inputs["input_ids"], inputs["attention_mask"])
+    logits: Tensor = parts.output(hidden[chosen])
+    return logits.float()
+
+
+def _whole(module: nn.Module, inputs: Inputs) -> Tensor:
+    output = module(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
+    logits: Tensor = getattr(output, "logits", output)
+    return logits
+
+
+def _parts(module: nn.Module, inputs: Inputs) -> _Parts | None:
+    """The module in two, if it is so made; tried once, on a few tokens, and remembered."""
+    if module not in _known and inputs["input_ids"].numel():
+        _known[module] = _tried(module, inputs)
+    return _known.get(module)
+
+
+def _tried(module: nn.Module, inputs: Inputs) -> _Parts | None:
+    """The two parts, if they give the logits of the whole on the first tokens of the batch."""
+    found = _split(module)
+    if found is None:
+        return None
+    backbone, output = found
+
+    def hidden(ids: Tensor, mask: Tensor) -> Tensor:
+        states: Tensor = backbone(input_ids=ids, attention_mask=mask, use_cache=False)[0]
+        return states
+
+    few = {name: inputs[name][:1, :_PROBE] for name in ("input_ids", "attention_mask")}
+    whole = _whole(module, few)
+    parts = _Parts(hidden, output, whole.shape[-1])
+    ours = output(hidden(few["input_ids"], few["attention_mask"]))
+    same = ours.shape == whole.shape and torch.allclose(ours, whole, rtol=1e-3, atol=1e-3)
+    return parts if same else None
+
+
+def _split(module: nn.Module) -> tuple[nn.Module, nn.Module] | None:
+    """Backbone and output layer of a transformers model, bare or in a peft one that only adapts layers."""
+    core: Any = module
+    if hasattr(core, "peft_config"):
+        if any(config.is_prompt_learning for config in core.peft_config.values()):
+            return None
+        core = core.get_base_model()
+    if not hasattr(core, "get_output_embeddings") or not getattr(core, "base_model_prefix", ""):
+        return None
+    backbone, output = getattr(core, core.base_model_prefix, None), core.get_output_embeddings()
+    if not isinstance(backbone, nn.Module) or not isinstance(output, nn.Module):
+        return None
+    return backbone, output
