@@ -1,0 +1,147 @@
+"""What independent trainings on secret candidate subsets show: guesses at records, and nats about the index.
+
+In each trial a candidate j of M is the secret, drawn uniformly, and an adversary who saw everything else ends
+with a probability q(m) for each candidate. Two means over trials bound what a claim of B nats allows:
+
+- guesses: the share of records whose membership is guessed right from q, over those records that exactly half
+  of the candidates hold. For each of them a blind guess is right half of the time, so by PACZero's Eq. 2 the
+  share is at most `max_success` of B at prior 1/2 in expectation, and so is its mean over records.
+- nats: ln(M q'(j)) for q' = (1 - FLOOR) q + FLOOR / M. Its expectation is I(j; what was seen) less the
+  relative entropy of the true posterior from q' (Barber and Agakov 2003): whatever the adversary believes, it
+  never exceeds the information, so that a mean above B refutes the claim. It lies in [ln FLOOR, ln M].
+
+Neither trusts the mechanism: a q that comes from a wrong law makes both smaller, never too large.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from workbench.errors import InputError
+from workbench.estimation.bounded_mean import mean_lower
+from workbench.interfaces import BoolArray, Bound, Evidence, Family, FloatArray, Trials
+
+FLOOR = 0.01
+"""Share of a uniform guess in q', so that no secret is thought impossible; costs 0.01 nats at most."""
+
+TIE = 1e-9
+"""Distance of a probability from one half within which a guess is a coin's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetBelief:
+    """What an adversary makes of one training.
+
+    Attributes:
+        posterior: Probability of each candidate under the law that the mechanism states, shape `(M,)`.
+        entropies: Entropy of that posterior after each release, nats, shape `(D,)`.
+        guess: The probabilities that it guesses by, shape `(M,)`: the posterior itself, or a more suspicious
+            one.
+    """
+
+    posterior: FloatArray
+    entropies: FloatArray
+    guess: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetEvidence(Evidence):
+    """Evidence of a candidate-subset game, with what each trial shows beyond its one target record.
+
+    Attributes:
+        candidates: M.
+        record_success: Share of the records that are guessed right in each trial, in [0, 1], shape `(n,)`.
+        log_scores: ln(M q'(secret)) of each trial, nats, shape `(n,)`.
+    """
+
+    candidates: int = 2
+    record_success: FloatArray = field(default_factory=lambda: np.zeros(0))
+    log_scores: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+
+def record_success(guess: FloatArray, candidates: BoolArray, secret: int) -> float:
+    """Share of right guesses over the records that exactly half of the candidates hold; a tie counts half.
+
+    Args:
+        guess: Probability of each candidate, shape `(M,)`.
+        candidates: Which records each holds, shape `(M, N)`.
+        secret: Index of the one that was trained on.
+
+    Raises:
+        InputError: no record is held by exactly half of the candidates.
+    """
+    even = balanced(candidates)
+    if not even.any():
+        raise InputError("candidates must hold some record exactly half of the time, got none")
+    chances = guess @ candidates[:, even]
+    inside = candidates[secret, even]
+    right = np.where(np.abs(chances - 0.5) <= TIE, 0.5, (chances > 0.5) == inside)
+    return float(right.mean())
+
+
+def balanced(candidates: BoolArray) -> BoolArray:
+    """The records that exactly half of the candidates hold, shape `(N,)`."""
+    even: BoolArray = 2 * candidates.sum(axis=0) == candidates.shape[0]
+    return even
+
+
+def log_score(guess: FloatArray, secret: int) -> float:
+    """ln(M q'(secret)), nats, in [ln FLOOR, ln M].
+
+    Args:
+        guess: Probability of each candidate, shape `(M,)`.
+        secret: Index of the true one.
+    """
+    return math.log((1.0 - FLOOR) * guess.size * float(guess[secret]) + FLOOR)
+
+
+def index_success(guess: FloatArray, secret: int) -> float:
+    """Chance that the likeliest candidate, one of them where several tie, is the secret."""
+    best = guess >= guess.max() - TIE / guess.size
+    return float(best[secret]) / float(best.sum())
+
+
+def success_bound(evidence: SubsetEvidence, values: FloatArray, confidence: float) -> Bound:
+    """Lower bound of the expected share of right guesses.
+
+    Args:
+        evidence: Whose trials they are.
+        values: In [0, 1], one a trial: `record_success`, or what a perfect attack would have.
+        confidence: One-sided.
+    """
+    return Bound(
+        name="records_guessed",
+        quantity="success",
+        lower=mean_lower(values, confidence=confidence),
+        estimate=float(values.mean()),
+        confidence=confidence,
+        family=Family.ANY,
+        trials=Trials.INDEPENDENT,
+        assumption="trials are independent; in each the share of right guesses over all records",
+        n=evidence.scores.size,
+    )
+
+
+def nats_bound(evidence: SubsetEvidence, values: FloatArray, confidence: float) -> Bound:
+    """Lower bound of the information about the secret index, nats.
+
+    Args:
+        evidence: Whose trials they are.
+        values: `log_scores`, or what a perfect attack would have.
+        confidence: One-sided.
+    """
+    low, high = math.log(FLOOR), math.log(evidence.candidates)
+    return Bound(
+        name="log_score",
+        quantity="nats",
+        lower=mean_lower(values, confidence=confidence, low=low, high=high),
+        estimate=float(values.mean()),
+        confidence=confidence,
+        family=Family.ANY,
+        trials=Trials.INDEPENDENT,
+        assumption="trials are independent, and the secret of each is uniform over the candidates",
+        n=evidence.scores.size,
+    )
