@@ -32,7 +32,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from workbench.attacks._monte_carlo_intervals import IntervalMethod, mean_interval
 from workbench.attacks._subset_likelihoods import (
     STATED,
     SUSPICIONS,
@@ -43,6 +42,7 @@ from workbench.attacks._subset_likelihoods import (
     posteriors,
 )
 from workbench.errors import InputError, unknown_name
+from workbench.estimation.bounded_mean import mean_bounds
 from workbench.estimation.subset_trials import SubsetBelief
 from workbench.interfaces import (
     AccessLevel,
@@ -162,17 +162,16 @@ def _details(trials: Sequence[SubsetReading], beliefs: Sequence[SubsetBelief]) -
     most = math.log(trials[0].holds_target.size)
     final = np.array([float(belief.entropies[-1]) if belief.entropies.size else most for belief in beliefs])
     bits = np.array([_information_of_bits(reading) for reading in trials])
-    gained: FloatArray = np.clip((most - final) / most, 0.0, 1.0)
+    gained: FloatArray = np.clip(most - final, 0.0, most)
     found = {
         "mean_entropy": float(final.mean()),
-        "information": float(most - final.mean()),
+        "information": float(gained.mean()),
         "information_bits": float(bits.mean()),
         "unanimity_rate": float(np.mean([np.mean(reading.noise == 0.0) for reading in trials])),
     }
     if gained.size >= 2:
-        interval = mean_interval(gained, confidence=CONFIDENCE, method=IntervalMethod.BETTING)
-        found["information_lower"] = most * interval.lower
-        found["information_upper"] = most * interval.upper
+        lower, upper = mean_bounds(gained, confidence=CONFIDENCE, high=most)
+        found |= {"information_lower": lower, "information_upper": upper}
     return found
 
 

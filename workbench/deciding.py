@@ -13,11 +13,12 @@ import numpy as np
 from scipy.stats import binomtest
 
 from workbench import estimation
-from workbench.accounting import ApproximateDP, GaussianDP, NoGuarantee, RenyiDP
+from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, NoGuarantee, RenyiDP
 from workbench.accounting import dp_sgd as accountant
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.estimation import ESTIMATORS
+from workbench.estimation.subset_trials import SubsetEvidence, nats_bound, perfect_log_score, success_bound
 from workbench.interfaces import BoolArray, Bound, Evidence, Family, FloatArray, Guarantee, Trials
 
 LARGEST_MU = 50.0
@@ -31,6 +32,9 @@ GAUSSIAN_SHARE = 0.8
 
 PRIOR_ERROR = 0.002
 """Probability that the range of an unknown prior misses it, taken from the error of the verdict."""
+
+MOST_TRIALS_SOUGHT = 1 << 20
+"""Where the search for a number of trials ends."""
 
 LEAST_GAUSSIAN = 8
 """Observations in each class below which no normal distribution can be told from another."""
@@ -273,3 +277,78 @@ def trials_needed(stated: ApproximateDP, evidence: Evidence, confidence: float) 
         return estimation.trials_needed(epsilon, min(stated.delta / q, 0.5), confidence, name)
     except InconclusiveError:
         return None  # More than any experiment could hold; the verdict then names no number.
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanTest:
+    """One deciding bound of a candidate-subset game: a mean over trials that the claim bounds.
+
+    Attributes:
+        bound: From what was measured.
+        allowed, allowed_text: What the claim allows, and in words.
+        perfect: Lower bound that a perfect attack would have had from so many trials.
+        trials: Number of trials.
+    """
+
+    bound: Bound
+    allowed: float
+    allowed_text: str
+    perfect: Callable[[int], float]
+    trials: int
+
+    def reachable(self) -> float:
+        """What a perfect attack would have shown."""
+        return self.perfect(self.trials)
+
+    def needed(self) -> int | None:
+        """With how many trials a perfect attack would show more than is allowed; None above a million."""
+        low, high = 2, max(4, self.trials)
+        while self.perfect(high) <= self.allowed:
+            low, high = high, 2 * high
+            if high > MOST_TRIALS_SOUGHT:
+                return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.perfect(middle) > self.allowed else (middle, high)
+        return high
+
+
+def mean_tests(claimed: MutualInformation, evidence: SubsetEvidence, confidence: float) -> list[MeanTest]:
+    """The bounds that decide a claim of nats about a candidate subset, with the error split between them.
+
+    Right guesses about records decide where the claim allows less than all of them, and nats about the index
+    where it allows less than all there are; see `workbench.estimation.subset_trials`.
+
+    Args:
+        claimed: The guarantee.
+        evidence: Of a game whose blind guesses are right half of the time.
+        confidence: Of all tests together, one-sided.
+    """
+    success, nats = claimed.max_success(), claimed.nats
+    best = perfect_log_score(evidence.candidates)
+    chosen = [name for name, able in (("success", success < 1.0), ("nats", nats < best)) if able]
+    share = 1.0 - (1.0 - confidence) / max(len(chosen), 1)
+
+    def of_success(values: FloatArray) -> Bound:
+        return success_bound(evidence, values, share)
+
+    def of_nats(values: FloatArray) -> Bound:
+        return nats_bound(evidence, values, share)
+
+    tests = {
+        "success": MeanTest(
+            bound=of_success(evidence.record_success),
+            allowed=success,
+            allowed_text=f"a membership success of {success:.4f} at prior 0.5",
+            perfect=lambda n: of_success(np.ones(n)).lower,
+            trials=evidence.record_success.size,
+        ),
+        "nats": MeanTest(
+            bound=of_nats(evidence.log_scores),
+            allowed=nats,
+            allowed_text=f"{nats:g} nats about the index",
+            perfect=lambda n: of_nats(np.full(n, best)).lower,
+            trials=evidence.log_scores.size,
+        ),
+    }
+    return [tests[name] for name in chosen]

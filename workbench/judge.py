@@ -18,9 +18,10 @@ from scipy.stats import binomtest, mannwhitneyu
 
 from workbench import estimation
 from workbench.accounting import GaussianDP, MutualInformation, RenyiDP
-from workbench.deciding import deciding_tests, implied_epsilon, informative_bounds, trials_needed
+from workbench.deciding import deciding_tests, implied_epsilon, informative_bounds, mean_tests, trials_needed
 from workbench.errors import InputError, UnsupportedError
 from workbench.estimation.blind import blind_p_value
+from workbench.estimation.subset_trials import SubsetEvidence, nats_bound
 from workbench.interfaces import (
     Adjacency,
     BoolArray,
@@ -73,7 +74,9 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
     if not 0.5 < confidence < 1.0:
         raise InputError(f"confidence must be in (0.5, 1), got {confidence:g}")
     _require_covered(claim, evidence)
-    if isinstance(claim.guarantee, MutualInformation):
+    if isinstance(claim.guarantee, MutualInformation) and isinstance(evidence, SubsetEvidence):
+        verdict = _judge_means(claim, claim.guarantee, evidence, confidence)
+    elif isinstance(claim.guarantee, MutualInformation):
         verdict = _judge_success(claim, evidence, confidence, generator)
     elif isinstance(claim.guarantee, GaussianDP | RenyiDP) and _is_whole_and_independent(evidence):
         verdict = _judge_curve(claim, claim.guarantee, evidence, confidence)
@@ -219,6 +222,33 @@ def _vacuous(claim: Claim, evidence: Evidence, bound: Bound, confidence: float) 
     )
 
 
+def _judge_means(
+    claim: Claim, guarantee: MutualInformation, evidence: SubsetEvidence, confidence: float
+) -> Verdict:
+    """Judge nats about a candidate subset by means over trials; each test at its share of the error."""
+    tests = mean_tests(guarantee, evidence, confidence)
+    if not tests:
+        return _vacuous(claim, evidence, nats_bound(evidence, evidence.log_scores, confidence), confidence)
+    verdicts = []
+    for test in tests:
+        reachable = test.reachable()
+        verdict = _decide(
+            claim,
+            evidence,
+            allowed=test.allowed,
+            allowed_text=test.allowed_text,
+            bounds=(test.bound,),
+            extra=(),
+            reachable=reachable,
+            needed=test.needed() if reachable <= test.allowed else None,
+            confidence=test.bound.confidence,
+        )
+        verdicts.append(verdict)
+    found = min(verdicts, key=lambda verdict: COMBINED.index(verdict.kind))
+    others = tuple(test.bound for test in tests if test.bound is not found.bound)
+    return replace(found, significance=1.0 - confidence, bounds=(*found.bounds, *others))
+
+
 def _is_whole_and_independent(evidence: Evidence) -> bool:
     return evidence.game.trials is Trials.INDEPENDENT and not evidence.game.is_single_release
 
@@ -330,8 +360,8 @@ def _subject_of(claim: Claim) -> str:
 def _shown(bound: Bound) -> str:
     """A bound in words, with all that belongs to it."""
     at = "" if bound.delta is None else f" at delta = {bound.delta:g}"
-    # A share of right guesses assumes nothing of the mechanism; the family's name would speak of epsilons.
-    family = "" if bound.quantity == "success" else f", family: {bound.family}"
+    # Guesses and nats assume nothing of the mechanism; the family's name would speak of epsilons.
+    family = "" if bound.quantity in ("success", "nats") else f", family: {bound.family}"
     return (
         f"{bound.quantity} >= {max(bound.lower, 0.0):.4g}{at} with {100 * bound.confidence:.4g} % confidence "
         f"(estimator {bound.name}{family})"

@@ -48,6 +48,24 @@ def mean_lower(values: FloatArray, *, confidence: float, low: float = 0.0, high:
     return low + (high - low) * betting_lower(scaled, -math.log(1.0 - confidence))
 
 
+def mean_bounds(
+    values: FloatArray, *, confidence: float, low: float = 0.0, high: float = 1.0
+) -> tuple[float, float]:
+    """Two-sided interval of the mean of independent values in `[low, high]`; each end has half of the error.
+
+    Args:
+        values, low, high: As in `mean_lower`.
+        confidence: Two-sided.
+
+    Raises:
+        InputError: as `mean_lower`.
+    """
+    each = (1.0 + confidence) / 2.0
+    lower = mean_lower(values, confidence=each, low=low, high=high)
+    upper = -mean_lower(-values, confidence=each, low=-high, high=-low)
+    return min(lower, float(values.mean())), max(upper, float(values.mean()))
+
+
 def betting_lower(values: FloatArray, log_odds: float) -> float:
     """The largest mean that a gambler who stakes on "larger" refutes; 0 if there is none.
 

@@ -98,6 +98,15 @@ def log_score(guess: FloatArray, secret: int) -> float:
     return math.log((1.0 - FLOOR) * guess.size * float(guess[secret]) + FLOOR)
 
 
+def perfect_log_score(count: int) -> float:
+    """`log_score` of an adversary who is sure, and right: ln(M) less what the floor costs.
+
+    Args:
+        count: M.
+    """
+    return math.log((1.0 - FLOOR) * count + FLOOR)
+
+
 def index_success(guess: FloatArray, secret: int) -> float:
     """Chance that the likeliest candidate, one of them where several tie, is the secret."""
     best = guess >= guess.max() - TIE / guess.size

@@ -64,7 +64,7 @@ class SubsetTrials:
         included: Whether the secret subset of each trial held the target, shape `(n,)`; the attack never sees
             it.
         secrets: Index of each trial's secret subset, shape `(n,)`; the attack never sees it.
-        charged: Nats that the mechanism's ledger charged in each trial, shape `(n,)`.
+        budgets: Nats that the mechanism's ledger charged for each release, shape `(n, D)`.
         subject: One more training, of the adversary's own.
         packed: Which records the candidates of each trial hold, as bits; see `candidates`.
         shape: M and N.
@@ -73,7 +73,7 @@ class SubsetTrials:
     observations: SubsetObservations
     included: BoolArray
     secrets: IntArray
-    charged: FloatArray
+    budgets: FloatArray
     subject: Subject
     packed: tuple[npt.NDArray[np.uint8], ...]
     shape: tuple[int, int]
@@ -118,7 +118,7 @@ def play_subsets(
     packed: list[npt.NDArray[np.uint8]] = []
     secrets = np.zeros(trials, dtype=np.int64)
     included = np.zeros(trials, dtype=np.bool_)
-    charged = np.zeros(trials)
+    budgets: list[list[float]] = []
     shape = (0, 0)
     for index in range(trials):
         world, held = _world(secretive, base, seeds)
@@ -129,7 +129,7 @@ def play_subsets(
         secretive.train_on(world, secret=int(secrets[index]), watch=reader)
         readings.append(reader.reading(held[:, target]))
         included[index] = held[secrets[index], target]
-        charged[index] = reader.charged
+        budgets.append(reader.budgets)
         packed.append(np.packbits(held))
         if progress is not None:
             progress(index + 1, trials)
@@ -137,7 +137,7 @@ def play_subsets(
         observations=SubsetObservations(trials=tuple(readings)),
         included=included,
         secrets=secrets,
-        charged=charged,
+        budgets=np.array(budgets, dtype=np.float64),
         subject=subject,
         packed=tuple(packed),
         shape=shape,
@@ -235,7 +235,7 @@ class _Reader:
     """Watches one training, and keeps all but what betrays the secret by itself."""
 
     count: int
-    charged: float = 0.0
+    budgets: list[float] = field(default_factory=list)
     _signs: list[npt.NDArray[np.int8]] = field(default_factory=list)
     _noise: list[float] = field(default_factory=list)
     _bits: list[int] = field(default_factory=list)
@@ -247,7 +247,7 @@ class _Reader:
         self._noise.append(float(release.noise))
         self._bits.append(int(release.bit))
         self._values.append(float(release.value))
-        self.charged += float(release.budget_nats)
+        self.budgets.append(float(release.budget_nats))
 
     def reading(self, holds_target: BoolArray) -> SubsetReading:
         """What was read of the whole training."""
