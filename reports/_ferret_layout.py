@@ -16,8 +16,8 @@ EPOCHS = (1, 3, 5)
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
 
 COMPARISON, HEAD_ROOM, LIRA, TRANSCRIPT, DITHER = "comparison", "head-room", "lira", "transcript", "dither"
-UNTRAINED, RATES = "untrained", "learning rates"
-GROUPS = (COMPARISON, HEAD_ROOM, LIRA, TRANSCRIPT, DITHER, UNTRAINED, RATES)
+UNKNOWN_BATCHES, UNTRAINED, RATES = "unknown batches", "untrained", "learning rates"
+GROUPS = (COMPARISON, HEAD_ROOM, LIRA, TRANSCRIPT, UNKNOWN_BATCHES, DITHER, UNTRAINED, RATES)
 """Groups of the study's experiments."""
 
 BESIDE = ("ceiling", "silent steps")

@@ -17,9 +17,9 @@ from workbench.reports._svg import Scale
 from workbench.study_report import Figure, FigureKey
 
 MOST_VARIANTS = len(MARKERS)
-MOST_CANARIES = 3
-_LEFT = -0.27
-"""Room left of zero for points without a false alarm, which would hide each other."""
+MOST_RECORDS = 4
+_ROOM = 0.09
+"""Room left of zero for one record's points without a false alarm, which would hide each other."""
 
 _FIRST, _SLOT = 6.0, 4.6
 """Pixels from zero to the first of them, and from one to the next."""
@@ -35,8 +35,9 @@ def regions_figure(cells: Sequence[TranscriptCell], *, confidence: float) -> Fig
         confidence: Of each arm of a cross.
     """
     variants = _known([cell.variant for cell in cells], GRANULARITIES)[:MOST_VARIANTS]
-    records = _known([cell.canary for cell in cells], CANARIES)[:MOST_CANARIES]
-    drawn = [cell for cell in cells if cell.variant in variants and cell.canary in records]
+    usual = [f"{name} record" for name in CANARIES]
+    records = _known([cell.record for cell in cells], usual)[:MOST_RECORDS]
+    drawn = [cell for cell in cells if cell.variant in variants and cell.record in records]
     if not drawn:
         return None
     epsilons = sorted({cell.epsilon for cell in drawn})
@@ -49,10 +50,7 @@ def regions_figure(cells: Sequence[TranscriptCell], *, confidence: float) -> Fig
             FigureKey(css="series-6", label=name, shape=f"only {MARKERS[i]}")
             for i, name in enumerate(variants)
         ),
-        *(
-            FigureKey(css=series_css(i), label=f"{name} record", shape="whisker")
-            for i, name in enumerate(records)
-        ),
+        *(FigureKey(css=series_css(i), label=name, shape="whisker") for i, name in enumerate(records)),
         FigureKey(
             css="margin", label="allowed by (epsilon, delta)-DP of the same number", shape="plain area"
         ),
@@ -118,13 +116,13 @@ def _panel(
         height=430.0,
     )
     sure = any(cell.fpr.estimate == 0.0 for cell in cells)
-    x, y = chart.horizontal(_LEFT if sure else -0.03, 1.03), chart.vertical(-0.03, 1.03)
+    x, y = chart.horizontal(-_ROOM * len(records) if sure else -0.03, 1.03), chart.vertical(-0.03, 1.03)
     labels = [percent(tick) for tick in _TICKS]
     chart.x_axis(x, _TICKS, labels, "False-positive rate")
     chart.y_axis(y, _TICKS, labels, "True-positive rate")
     _allowed(chart, (x, y), cells[0])
     for cell in cells:
-        shape, colour = variants.index(cell.variant), records.index(cell.canary)
+        shape, colour = variants.index(cell.variant), records.index(cell.record)
         _cross(chart, (x, y), cell, (shape, colour, colour * len(variants) + shape))
     return Panel(svg=chart.svg(), width=chart.width, height=chart.height, heading=f"epsilon {epsilon:g}")
 

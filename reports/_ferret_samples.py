@@ -34,6 +34,7 @@ from workbench.reports._ferret_layout import (
     TPR_AT_LOW_FPR,
     TRAIN,
     TRANSCRIPT,
+    UNKNOWN_BATCHES,
     WORDS,
     Setting,
     plural_epochs,
@@ -251,8 +252,8 @@ class Measured:
         return dict(sorted(found.items()))
 
     def transcripts(self) -> list[Outcome]:
-        """All outcomes of the transcript game, in the study's order."""
-        return self.by_group[TRANSCRIPT]
+        """All outcomes of the transcript game, whatever its adversary knows, each group in its order."""
+        return [*self.by_group[TRANSCRIPT], *self.by_group[UNKNOWN_BATCHES]]
 
 
 def _done(runs: Iterable[Outcome]) -> list[Outcome]:

@@ -42,6 +42,12 @@ DELTA = 1e-5
 DEFAULTS = {"canary": "opposed", "others": "corpus", "knowledge": "batches"}
 """Parameters of the game, as the attack has them where the study names none."""
 
+KNOWS_NO_BATCH = "records"
+"""The knowledge of an adversary who has the other records alone."""
+
+FURTHER = {KNOWS_NO_BATCH: "batches unknown"}
+"""Values of the game's parameters in words, where their own name says too little."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
@@ -86,17 +92,33 @@ class TranscriptCell:
 
     @property
     def game_words(self) -> str:
-        """The game where it is another than the study's usual one: `"opposed, copies"`."""
-        further = [
-            value
-            for name, value in (("others", self.others), ("knowledge", self.knowledge))
-            if value != DEFAULTS[name]
-        ]
-        return ", ".join([self.canary, *further])
+        """The record, and its game where that is another than usual: `"opposed, copies"`."""
+        return game_words({"canary": self.canary, "others": self.others, "knowledge": self.knowledge})
+
+    @property
+    def record(self) -> str:
+        """The record and its adversary: `"average record"`, `"average record, batches unknown"`."""
+        further = "" if self.knowledge == DEFAULTS["knowledge"] else f", {_in_words(self.knowledge)}"
+        return f"{self.canary} record{further}"
 
     def max_tpr(self, fpr: float) -> float:
         """What the reading allows at a false-positive rate."""
         return float(self.reading.max_tpr(np.array([fpr]))[0])
+
+
+def game_words(parameters: Mapping[str, str]) -> str:
+    """A game by its record, and by what is not as usual: `"opposed, copies"`, `"average, batches unknown"`.
+
+    Args:
+        parameters: All of `DEFAULTS`.
+    """
+    names = ("others", "knowledge")
+    further = [_in_words(parameters[name]) for name in names if parameters[name] != DEFAULTS[name]]
+    return ", ".join([parameters["canary"], *further])
+
+
+def _in_words(value: str) -> str:
+    return FURTHER.get(value, value)
 
 
 def transcript_cells(
@@ -155,7 +177,7 @@ def _cell(one: Outcome, delta: float, confidence: float) -> TranscriptCell:
     experiment = one.experiment
     scores = np.array(one.scores, dtype=np.float64)
     members = np.array(one.included, dtype=bool)
-    parameters = {**DEFAULTS, **{str(k): str(v) for k, v in experiment.attack_parameters.items()}}
+    parameters = _parameters(experiment)
     epsilon = float(experiment.epsilon or 0.0)
     claimed = _claimed(one, epsilon)
     game = Game(
@@ -184,6 +206,10 @@ def _cell(one: Outcome, delta: float, confidence: float) -> TranscriptCell:
         at=tuple(rate_at_fpr(scores, members, fpr=level, confidence=confidence) for level in LEVELS),
         evidence=Evidence(scores=scores, members=members, game=game, attack=experiment.attack),
     )
+
+
+def _parameters(experiment: Experiment) -> dict[str, str]:
+    return {**DEFAULTS, **{str(name): str(value) for name, value in experiment.attack_parameters.items()}}
 
 
 def _beyond(experiment: Experiment, parameters: Mapping[str, str]) -> str:
@@ -225,10 +251,10 @@ def unfinished(outcomes: Sequence[Outcome]) -> list[str]:
     for one in outcomes:
         if has_curve(one):
             continue
-        canary = str(one.experiment.attack_parameters.get("canary", DEFAULTS["canary"]))
+        game = game_words(_parameters(one.experiment))
         epsilon = math.nan if one.experiment.epsilon is None else one.experiment.epsilon
         why = f"failed: {one.error}" if one.status is Status.FAILED else "not run yet"
         if one.status is Status.DONE:
             why = "no scores of both classes"
-        found.append(f"{one.experiment.variant}, epsilon {epsilon:g}, {canary}: {why}")
+        found.append(f"{one.experiment.variant}, epsilon {epsilon:g}, {game}: {why}")
     return found

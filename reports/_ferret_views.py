@@ -23,7 +23,14 @@ from workbench.reports._ferret_layout import (
     plural_epochs,
 )
 from workbench.reports._ferret_samples import UNIT, over_models
-from workbench.reports._ferret_transcript import Rate, TranscriptCell, transcript_cells, unfinished
+from workbench.reports._ferret_transcript import (
+    FURTHER,
+    KNOWS_NO_BATCH,
+    Rate,
+    TranscriptCell,
+    transcript_cells,
+    unfinished,
+)
 from workbench.reports._numbers import percent
 from workbench.study_report import Cell, Table, Value
 
@@ -179,6 +186,7 @@ def three_views(context: Context, cells: Sequence[TranscriptCell]) -> Table:
         "view 2: DP reading",
         "view 3: confidence AUC",
         "view 3: LiRA AUC",
+        "average record, batches known, success",
         "average record, success",
     )
     rows = []
@@ -202,7 +210,9 @@ def three_views(context: Context, cells: Sequence[TranscriptCell]) -> Table:
             "enough to refute them; an AUC near 0.5 on ordinary members says nothing about the worst one.",
             *draw_notes(context),
             "Worst record: of the records whose game can refute, the one with the most right guesses (its "
-            "number is not corrected for that choice; the verdicts are).",
+            "number is not corrected for that choice; the verdicts are). Average record: guessed by the "
+            "paper's own adversary, who has the other records and the transcript, and beside it by one who "
+            "knows too in which steps the others took part.",
             *_game_notes(context, cells),
             RULE,
         ),
@@ -213,7 +223,7 @@ def three_views(context: Context, cells: Sequence[TranscriptCell]) -> Table:
 def _view_row(context: Context, here: Sequence[TranscriptCell]) -> tuple[Cell, ...]:
     able = [cell for cell in here if not cell.evidence.game.beyond] or here
     worst = max(able, key=lambda cell: cell.success.estimate)
-    average = next((cell for cell in here if cell.canary == "average"), None)
+    average = [cell for cell in here if cell.canary == "average"]
     return (
         _rate_cell(worst.success, worst.trials),
         Cell(ours=Value(estimate=worst.claim.max_success(0.5))),
@@ -223,10 +233,16 @@ def _view_row(context: Context, here: Sequence[TranscriptCell]) -> tuple[Cell, .
         Cell(ours=_joined(able, own=False)),
         _auc_cell(context, worst, (COMPARISON, HEAD_ROOM)),
         _auc_cell(context, worst, (LIRA,)),
-        Cell(why_blank="this record was not tried")
-        if average is None
-        else _rate_cell(average.success, average.trials),
+        *(_average_cell(average, knows_batches=knows) for knows in (True, False)),
     )
+
+
+def _average_cell(cells: Sequence[TranscriptCell], *, knows_batches: bool) -> Cell:
+    """Success against the average record, by an adversary who knows the batches or not."""
+    found = [cell for cell in cells if (cell.knowledge != KNOWS_NO_BATCH) == knows_batches]
+    if not found:
+        return Cell(why_blank="this game was not played")
+    return _rate_cell(found[0].success, found[0].trials)
 
 
 def _auc_cell(context: Context, cell: TranscriptCell, groups: Sequence[str]) -> Cell:
@@ -292,5 +308,6 @@ def _game_notes(context: Context, cells: Sequence[TranscriptCell]) -> list[str]:
         "have refuted with so many trials; “not refuted” is not “private”. “"
         f"{WORDS[VerdictKind.UNDECIDED]}”: the adversary shows more than the number allows, but knows too in "
         "which steps the other records took part, which no transcript shows and no claim about one grants; "
-        "such games refute nothing. The opposed record among copies needs no such knowledge.",
+        "such games refute nothing. The opposed record among copies needs no such knowledge; “"
+        f"{FURTHER[KNOWS_NO_BATCH]}”: the likelihood is summed over every batch that there may have been.",
     ]

@@ -37,8 +37,8 @@ def ferret(
     """Tables, figures and conclusions of FERRET over models, and its claim judged in both currencies.
 
     Args:
-        results: Of a study with any of the groups "comparison", "head-room", "lira", "transcript" and
-            "dither", and the unit of replication "model".
+        results: Of a study with any of the groups "comparison", "head-room", "lira", "transcript",
+            "unknown batches" and "dither", and the unit of replication "model".
         published: `published("ferret")`; None for our numbers alone, without conclusions.
         confidence: Of all intervals, in (0.5, 1); tests are at level 1 - confidence.
 

@@ -59,7 +59,7 @@ class World:
         perplexity_effect, auc_effect, seconds_effect: Added to the level (log of perplexities and seconds).
         noise: Relative SD of a perplexity or time; a tenth of it, absolute, of an AUC.
         luck: What the draw of members adds to every AUC.
-        leak: Share of member trials whose transcript is impossible without the canary, by canary.
+        leak: Share of member trials whose transcript is impossible without the canary, by game.
         dither: Factor of the final loss by sigma.
     """
 
@@ -102,7 +102,12 @@ class World:
     noise: float = 0.01
     luck: float = 0.0
     leak: Mapping[str, float] = field(
-        default_factory=lambda: {"opposed": 0.8, "outlier": 0.4, "average": 0.02}
+        default_factory=lambda: {
+            "opposed": 0.8,
+            "outlier": 0.4,
+            "average": 0.02,
+            "average, batches unknown": 0.0,
+        }
     )
     dither: Mapping[float, float] = field(
         default_factory=lambda: {0.0: 1.0, 1e-4: 1.0, 1e-3: 1.0, 1e-2: 0.7, 0.1: 3.0, 1.0: 30.0}
@@ -255,11 +260,14 @@ def _transcripts(world: World, rng: np.random.Generator, trials: int) -> list[Ou
     found = []
     for variant in GROUPS:
         for epsilon in EPSILONS:
-            for canary, leak in world.leak.items():
+            for game, leak in world.leak.items():
+                canary, _, is_unknown = game.partition(", ")
+                group = "unknown batches" if is_unknown else "transcript"
                 experiment = _experiment(
-                    "transcript", variant, model="digits_mlp", epochs=1, epsilon=epsilon, seed=0
+                    group, variant, model="digits_mlp", epochs=1, epsilon=epsilon, seed=0
                 )
                 played = {"canary": canary, **({"others": "copies"} if canary == "opposed" else {})}
+                played |= {"knowledge": "records"} if is_unknown else {}
                 experiment = _with(experiment, attack="sign_transcript", attack_parameters=played)
                 members = rng.permutation(np.arange(trials) < trials // 2)
                 certain = members & (rng.random(trials) < leak * min(1.0, epsilon))

@@ -459,7 +459,7 @@ class TestTranscript:
     def test_no_leak_refutes_nothing(self) -> None:
         world = replace(World(), leak=dict.fromkeys(World().leak, 0.0))
         cells = judged_cells(context_of(made_up(world, groups=("transcript",), trials=100)))
-        assert len(cells) == 60
+        assert len(cells) == 80
         # Over all seeds at most 5 % of studies refute a true claim in a currency; this one does not.
         assert not any(VerdictKind.REFUTED in (cell.verdict, cell.dp_verdict) for cell in cells)
 
@@ -512,11 +512,36 @@ class TestTranscript:
         finer = cell_of(table, ("FERRET-HALF", "1"), "view 3: LiRA AUC")
         assert "no run of the base models" in finer.why_blank
 
+    def test_the_papers_own_adversary_stands_beside_the_one_who_knows_the_batches(self) -> None:
+        context = context_of(made_up(groups=("transcript",), trials=100))
+        cells = judged_cells(context)
+        games = {cell.game_words: cell for cell in cells if (cell.variant, cell.epsilon) == ("FERRET-2", 0.5)}
+        assert list(games) == ["opposed, copies", "outlier", "average", "average, batches unknown"]
+        assert [name for name, cell in games.items() if cell.evidence.game.beyond] == ["outlier", "average"]
+        views, full = view_tables(context, cells)
+        for column, name in (
+            ("average record, batches known, success", "average"),
+            ("average record, success", "average, batches unknown"),
+        ):
+            shown = cell_of(views, ("FERRET-2", "0.5"), column).ours
+            assert shown is not None
+            assert shown.estimate == games[name].success.estimate
+            assert cell_of(full, ("FERRET-2", "0.5", name), "success").ours == shown
+        assert games["average"].success.estimate != games["average, batches unknown"].success.estimate
+        usual = [cell for cell in cells if cell.knowledge == "batches"]
+        blank = cell_of(view_tables(context, usual)[0], ("FERRET-2", "0.5"), "average record, success")
+        assert blank.why_blank == "this game was not played"
+        figure = regions_figure(cells, confidence=0.95)
+        assert figure is not None
+        labels = [key.label for key in figure.legend]
+        assert "average record" in labels
+        assert "average record, batches unknown" in labels
+
     def test_the_picture_holds_a_cross_for_every_game(self) -> None:
         cells = judged_cells(context_of(made_up(groups=("transcript",), trials=20)))
         figure = regions_figure(cells, confidence=0.95)
         assert figure is not None
-        assert figure.svg.count('class="point ') == len(cells) == 60
+        assert figure.svg.count('class="point ') == len(cells) == 80
         assert figure.svg.count('class="whisker ') == 2 * len(cells)
         # 1 and 2 nats allow every point, as ln 2 and more do; 0.1 and 0.5 do not.
         assert figure.svg.count("the claimed nats allow every point") == 2
@@ -535,7 +560,8 @@ class TestTranscript:
         context = context_of(results)
         table = view_tables(context, judged_cells(context))[1]
         assert any(
-            "1 of 60 games have no scores: FERRET-MAX, epsilon 0.1, opposed: failed" in n for n in table.notes
+            "1 of 80 games have no scores: FERRET-MAX, epsilon 0.1, opposed, copies: failed" in n
+            for n in table.notes
         )
 
 

@@ -27,6 +27,7 @@ from workbench.study import load_study, profiles, select
 from workbench.study_jobs import Training, jobs_of, membership, setup_of
 from workbench.study_run import RunOptions, read_results, run_study
 from workbench.training.models import LanguageModel
+from workbench.training.transcript_game import MOST_UNKNOWN
 
 PROFILES = ("quick", "medium", "full")
 BASES = ("gpt2_base", "qwen2_base", "llama_base", "bloom_base", "smollm_base")
@@ -35,6 +36,7 @@ EPSILONS = (0.1, 0.5, 1.0, 2.0)
 SMALLER = ("lira", "learning rates")
 """Groups with fewer models in the smaller profiles."""
 
+GAMES = ("transcript", "unknown batches")
 SIGMAS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 
@@ -94,6 +96,9 @@ def test_each_profile_runs_what_the_tables_need(profile: str, lira_models: int) 
     expected |= {("head-room", f"FERRET-{name}"): 5 for name in ("MAX", "HALF", "QUARTER", "2")}
     expected |= {("lira", name): lira_models for name in COMPARED}
     expected |= {("transcript", f"FERRET-{name}"): 12 for name in ("MAX", "HALF", "QUARTER", "EIGHTH", "2")}
+    expected |= {
+        ("unknown batches", f"FERRET-{name}"): 4 for name in ("MAX", "HALF", "QUARTER", "EIGHTH", "2")
+    }
     expected |= {("ceiling", "FERRET-2 (capped)"): 5, ("silent steps", "FERRET-MAX (forward)"): 10}
     rate_models = 2 if profile == "quick" else 5
     expected |= {("learning rates", name): 3 * rate_models for name in COMPARED if name != "Non-DP"}
@@ -121,6 +126,16 @@ def test_the_games_and_the_dither_are_those_of_the_task(profile: str) -> None:
         (one.variant, one.epsilon, one.attack_parameters["canary"]) for one in group(profile, "transcript")
     }
     assert len(games) == 5 * 4 * 3
+    unknown = group(profile, "unknown batches")
+    assert {(one.variant, one.epsilon) for one in unknown} == {game[:2] for game in games}
+    for one in unknown:
+        played = {name: one.attack_parameters[name] for name in ("canary", "knowledge")}
+        assert played == {"canary": "average", "knowledge": "records"}
+        known = next(other for other in group(profile, "transcript") if other.variant == one.variant)
+        # p* hangs on T s; the likelihood sums over 2^(N - 1) batches, which limits N.
+        assert (one.steps, one.batch_size / one.members) == (known.steps, known.batch_size / known.members)
+        assert one.members - 1 <= MOST_UNKNOWN
+        assert one.attack_parameters["trials"] == known.attack_parameters["trials"]
     dither = group(profile, "dither")
     sigmas = Counter(one.mechanism_parameters.get("dither_standard_deviation", 0.0) for one in dither)
     assert sigmas == dict.fromkeys(SIGMAS, 10)
@@ -254,6 +269,7 @@ def test_one_cell_of_each_kind_runs_and_leaves_what_the_report_reads(tmp_path: P
         "ceiling": ["model=gpt2_base"],
         "silent steps": ["model=gpt2_base", "epsilon=0.1"],
         "transcript": ["variant=FERRET-2", "epsilon=0.5"],
+        "unknown batches": ["variant=FERRET-2", "epsilon=0.5"],
         "dither": ["seed=0"],
     }.items():
         cells += list(select(found, only=[f"group={name}", *only]).experiments)
@@ -261,7 +277,7 @@ def test_one_cell_of_each_kind_runs_and_leaves_what_the_report_reads(tmp_path: P
         replace(one, members=20)
         if one.model == "gpt2_base"
         else replace(one, attack_parameters={**one.attack_parameters, "trials": 20})
-        if one.group == "transcript"
+        if one.group in GAMES
         else replace(one, epochs=5)
         for one in cells
     ]
@@ -270,7 +286,7 @@ def test_one_cell_of_each_kind_runs_and_leaves_what_the_report_reads(tmp_path: P
     assert [outcome.error for outcome in outcomes] == [""] * len(small)
     for outcome in outcomes:
         one = outcome.experiment
-        if one.group == "transcript":
+        if one.group in GAMES:
             assert len(outcome.scores) == 20
             continue
         assert outcome.cost["training_seconds"] > 0
