@@ -18,14 +18,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 import numpy as np
 from scipy import optimize, special
 
+from workbench.accounting import binary_channel
 from workbench.accounting.events import Event
 from workbench.accounting.guarantees import binary_kl_nats
-from workbench.errors import InputError, UnsupportedError
+from workbench.errors import InputError, UnsupportedError, unknown_name
 from workbench.interfaces import Adjacency, FloatArray
 from workbench.registry import register
 
@@ -35,6 +37,13 @@ CAP = 0.999
 """Share of the binary entropy that a step's budget is capped at (appendix C)."""
 TOLERANCE = 1e-12
 """Distance of q+ from 0 or 1 that counts as unanimity (appendix C)."""
+
+CHOICES = {
+    "within_step": ("sequential", "joint"),
+    "conditioned_on": ("values", "bits"),
+    "quadrature": ("gauss-hermite", "certified"),
+}
+"""Names of the ledger's options."""
 
 
 def _require(name: str, value: float, good: bool, wanted: str) -> None:
@@ -49,7 +58,11 @@ def binary_entropy_nats(probability: float) -> float:
         InputError: the probability is not in [0, 1].
     """
     _require("probability", probability, 0 <= probability <= 1, "in [0, 1]")
-    return float(special.entr(probability) + special.entr(1 - probability))
+    return (
+        float(special.entr(probability)) - (1 - probability) * float(special.log1p(-probability))
+        if probability < 1
+        else 0.0
+    )
 
 
 def binary_mi_nats(*, agreement: float, noise: float, nodes: int = QUADRATURE_NODES) -> float:
@@ -173,11 +186,54 @@ class Charge:
     noise: float
 
 
-class PacZeroLedger:
-    """The per-step ledger of Algorithm 1: posterior, budget, noise.
+@dataclass(frozen=True, kw_only=True)
+class LedgerOptions:
+    """What the paper leaves open, or to its appendices.
 
-    In each step call `charge(signs)`, and, if it is not unanimous and the variant is `"mi"`,
-    `observe(signs, noisy_value)` with the noisy value (before its sign is taken).
+    Attributes:
+        directions: K, releases a step (appendix M): each has a K-th of the step's budget.
+        within_step: Whether the posterior follows each of a step's releases (`"sequential"`), or is brought
+            up to date after the last of them (`"joint"`), the K releases being calibrated by the same one.
+            Both hold: given the secret the releases are independent, so that their nats add up to no more
+            than the shares.
+        conditioned_on: What the posterior is conditioned on: the noisy `"values"`, as printed, or the
+            `"bits"` that are released. The charge is that of the value in both cases; a bit tells no more.
+        mi_steps: Steps that the budget is for; those after them have none (section 6, the hybrid). None for
+            all.
+        quadrature: `"gauss-hermite"`, as printed, or `"certified"`: noise whose information is proven to be
+            at most the budget.
+
+    Raises:
+        InputError: a field is out of range.
+    """
+
+    directions: int = 1
+    within_step: str = "sequential"
+    conditioned_on: str = "values"
+    mi_steps: int | None = None
+    quadrature: str = "gauss-hermite"
+
+    def __post_init__(self) -> None:
+        """Refuse what is out of range."""
+        _require("directions", self.directions, self.directions >= 1, ">= 1")
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise unknown_name(name, getattr(self, name), known)
+        if self.mi_steps is not None:
+            _require("mi_steps", self.mi_steps, self.mi_steps >= 1, ">= 1")
+
+
+PRINTED = LedgerOptions()
+"""One release a step, and all as section 3.1 and appendix C have it."""
+
+
+class PacZeroLedger:
+    """The ledger of Algorithm 1: posterior, budget, noise.
+
+    For each release call `charge(signs)`, and, if it is not unanimous and its noise is finite,
+    `observe(signs, noisy_value)` with the noisy value (before its sign is taken). A step has K releases.
+
+    The charges are summed without rounding, and never exceed the total, to the last bit.
     """
 
     def __init__(
@@ -190,6 +246,7 @@ class PacZeroLedger:
         allocation: Literal["adaptive", "uniform"] = "adaptive",
         capped: bool = True,
         tolerance: float = 0.0,
+        options: LedgerOptions = PRINTED,
     ) -> None:
         """Start a run.
 
@@ -201,6 +258,7 @@ class PacZeroLedger:
             allocation: Eq. 6, or MI_tot / T in every step, which section 3.1 compares with.
             capped: Whether the budget is capped at 0.999 h(q+) (appendix C).
             tolerance: Distance from unanimity that counts as such; 0 as in Algorithm 1, 1e-12 in appendix C.
+            options: What the paper leaves open.
 
         Raises:
             InputError: a parameter is out of range.
@@ -208,19 +266,42 @@ class PacZeroLedger:
         _require("total_nats", total_nats, 0 <= total_nats < math.inf, "finite and >= 0")
         _require("steps", steps, steps >= 1, ">= 1")
         _require("candidates", candidates, candidates >= 2, ">= 2")
+        _require("tolerance", tolerance, 0 <= tolerance <= 0.5, "in [0, 1/2]")
         self.total_nats = total_nats if variant == "mi" else 0.0
         self.steps = steps
         self.variant = variant
         self.allocation = allocation
         self.capped = capped
         self.tolerance = tolerance
-        self.posterior: FloatArray = np.full(candidates, 1.0 / candidates)
-        self.used_nats = 0.0
+        self.options = options
         self.step = 0
+        self._releases = 0
+        self._share = 0.0
+        self._left = Fraction(self.total_nats)
+        # Logarithms of the posterior up to a common constant; -inf of a candidate that is out, and stays out.
+        self._logs: FloatArray = np.zeros(candidates)
+        self._pending: FloatArray = np.zeros(candidates)
         self._last: Charge | None = None
 
+    @property
+    def posterior(self) -> FloatArray:
+        """Probability of each candidate, shape `(M,)`."""
+        weights = self._weights()
+        found: FloatArray = weights / weights.sum()
+        return found
+
+    @property
+    def entropy_nats(self) -> float:
+        """Entropy of the posterior; ln M while nothing is known."""
+        return float(special.entr(self.posterior).sum())
+
+    @property
+    def used_nats(self) -> float:
+        """The charges so far; at most the total."""
+        return float(Fraction(self.total_nats) - self._left)
+
     def charge(self, signs: FloatArray) -> Charge:
-        """Charge the next step.
+        """Charge the next release.
 
         Args:
             signs: Every candidate's sign, +1 or -1, shape `(M,)`.
@@ -228,27 +309,43 @@ class PacZeroLedger:
         Raises:
             InputError: all steps are charged, or signs are malformed, or (uncapped) the budget has no noise.
         """
-        _require("step", self.step + 1, self.step < self.steps, f"at most {self.steps}")
+        begins = self._releases % self.options.directions == 0
+        _require("step", self.step + 1, not begins or self.step < self.steps, f"at most {self.steps}")
         signs = self._checked(signs)
-        self.step += 1
-        agreement = float(self.posterior[signs > 0].sum())
-        possible = signs[self.posterior > 0]
+        self._settle()
+        if begins:
+            self.step += 1
+            self._share = self._budget() / self.options.directions
+        self._releases += 1
+        weights = self._weights()
+        plus, minus = float(weights[signs > 0].sum()), float(weights[signs < 0].sum())
+        agreement, fewer = plus / (plus + minus), min(plus, minus) / (plus + minus)
+        possible = signs[self._logs > -math.inf]
         exact = bool(np.all(possible > 0) or np.all(possible < 0))
-        if exact or min(agreement, 1 - agreement) <= self.tolerance:
+        if exact or (self.tolerance > 0 and fewer <= self.tolerance):
             self._last = Charge(agreement=agreement, unanimous=True, budget_nats=0.0, noise=0.0)
-        elif self.variant == "zpl":
-            self._last = Charge(agreement=agreement, unanimous=False, budget_nats=0.0, noise=math.inf)
         else:
-            budget = self._budget()
-            if self.capped:
-                budget = min(budget, CAP * binary_entropy_nats(min(agreement, 1.0)))
-            noise = noise_for(agreement=agreement, budget_nats=budget)
-            self._last = Charge(agreement=agreement, unanimous=False, budget_nats=budget, noise=noise)
-        self.used_nats += self._last.budget_nats
+            self._last = self._noised(agreement, fewer)
+        self._left -= Fraction(self._last.budget_nats)
         return self._last
 
+    def _noised(self, agreement: float, fewer: float) -> Charge:
+        """A release on disagreement; `fewer` is the smaller side's weight."""
+        budget = self._share
+        if Fraction(budget) > self._left:
+            budget = float(self._left)
+            if Fraction(budget) > self._left:
+                budget = math.nextafter(budget, 0.0)
+        if self.capped:
+            budget = min(budget, CAP * binary_entropy_nats(fewer))
+        if self.options.quadrature == "certified":
+            noise = binary_channel.noise_for(fewer, budget)
+        else:
+            noise = noise_for(agreement=fewer, budget_nats=budget)
+        return Charge(agreement=agreement, unanimous=False, budget_nats=budget, noise=noise)
+
     def observe(self, signs: FloatArray, noisy_value: float) -> None:
-        """Algorithm 1, line 14: update the posterior by the noisy value of the step just charged.
+        """Algorithm 1, line 14: update the posterior by the noisy value of the release just charged.
 
         Raises:
             InputError: no step was charged, or signs are malformed.
@@ -259,21 +356,42 @@ class PacZeroLedger:
         noise = self._last.noise
         if self._last.unanimous or math.isinf(noise):
             return
-        logs = np.log(self.posterior, where=self.posterior > 0, out=np.full(signs.shape, -np.inf))
-        logs = logs - (noisy_value - signs) ** 2 / (2 * noise**2)
-        self.posterior = np.exp(logs - special.logsumexp(logs))
+        if self.options.conditioned_on == "bits":
+            bit = 1.0 if noisy_value >= 0 else -1.0
+            self._pending += special.log_ndtr(bit * signs / noise)
+        else:
+            # -(value - sign)^2 / (2 noise^2), without what all candidates have in common.
+            self._pending += signs * (noisy_value / noise / noise)
+        if self.options.within_step == "sequential":
+            self._settle(force=True)
+
+    def _settle(self, *, force: bool = False) -> None:
+        """Bring the posterior up to date, once all releases of the step are known."""
+        if (force or self._releases % self.options.directions == 0) and self._pending.any():
+            logs = self._logs + self._pending
+            self._logs = logs - logs.max()
+            self._pending = np.zeros(logs.shape)
+
+    def _weights(self) -> FloatArray:
+        """The posterior up to a factor; the likeliest candidate has 1."""
+        found: FloatArray = np.exp(self._logs)
+        return found
 
     def _budget(self) -> float:
+        """What the step that begins may use."""
+        steps = self.steps if self.options.mi_steps is None else self.options.mi_steps
+        if self.step > steps:
+            return 0.0
         if self.allocation == "uniform":
-            return self.total_nats / self.steps
+            return self.total_nats / steps
         return step_budget_nats(
-            total_nats=self.total_nats, used_nats=self.used_nats, step=self.step, steps=self.steps
+            total_nats=self.total_nats, used_nats=self.used_nats, step=self.step, steps=steps
         )
 
     def _checked(self, signs: FloatArray) -> FloatArray:
         found = np.asarray(signs, dtype=np.float64)
-        if found.shape != self.posterior.shape or not np.all(np.abs(found) == 1):
-            raise InputError(f"signs must be +1 or -1, one for each of {self.posterior.size} candidates")
+        if found.shape != self._logs.shape or not np.all(np.abs(found) == 1):
+            raise InputError(f"signs must be +1 or -1, one for each of {self._logs.size} candidates")
         return found
 
 
