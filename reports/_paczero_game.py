@@ -1,0 +1,236 @@
+"""What PACZero's claim is about, and what it is not: one table with both, at a stated accuracy.
+
+Inside the claim: trainings on secret candidate subsets, and the exact posterior of an adversary who knows all
+but which subset it was. Outside: records of the universe against fresh records of the same distribution, by
+attacks on the trained model. Every record of the universe shapes the released bits, whichever subset is
+secret; a bound on the information about the index says nothing of whether a record was in the universe.
+Differential privacy's claim is about a record among the trained ones, so there this game is inside the claim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from workbench.accounting import NoGuarantee, guarantee_from_json
+from workbench.estimation.metrics import roc_curve
+from workbench.experiments import Outcome, Status
+from workbench.interfaces import Guarantee
+from workbench.reports import statistics
+from workbench.reports._beside import has_curve
+from workbench.reports._paczero_cells import Context, scale_notes
+from workbench.reports._paczero_layout import (
+    INSIDE,
+    MI,
+    OUTSIDE,
+    SCORE,
+    UNIT,
+    ZPL,
+    Setting,
+)
+from workbench.reports.statistics import Sample
+from workbench.study_report import Cell, Table, Value
+
+COLUMNS = (
+    "test %",
+    "allowed",
+    "inside the claim",
+    "outside the claim",
+    "loss AUC",
+    "LiRA AUC",
+    "TPR at FPR 1 %",
+)
+LOW_FPR = 0.01
+LIRA, LOSS = "lira", "loss"
+ABOUT_SUBSETS = (MI, ZPL)
+
+
+def game_table(context: Context) -> Table | None:
+    """Success inside and outside the claim, with what the claim allows; None without such runs."""
+    settings = _settings(context)
+    if not settings:
+        return None
+    rows = [((_name(one),), tuple(_row(context, one))) for one in settings]
+    runs = context.measured.by_group[INSIDE]
+    trials = sorted({len(one.scores) for one in runs if one.status is Status.DONE})
+    games = sorted(
+        {f"{one.experiment.model}, N = {one.experiment.members}, T = {one.experiment.steps}" for one in runs}
+    )
+    return Table(
+        id="inside-and-outside",
+        title="Inside the claim and outside: membership guessed right",
+        row_headers=("method",),
+        columns=COLUMNS,
+        rows=tuple(rows),
+        notes=(
+            "Inside the claim: percent of records of the universe of which the exact posterior, given all "
+            "but the secret index, tells rightly whether the secret subset holds them (guessing: 50); "
+            f"brackets are a {context.percent} interval over independent trainings"
+            f"{f' ({_listed(trials)} a cell)' if trials else ''}, which are of {'; '.join(games) or 'none'}.",
+            "Allowed: percent of right guesses at even odds that the claim allows about what it is about: of "
+            "the secret subset for PACZero, of a record among the trained ones for differential privacy.",
+            "Outside the claim: percent of right guesses whether a record is of the universe or a fresh one, "
+            "by the stronger of our attacks in its mean, its threshold chosen on one half of the records "
+            f"and counted on the other; brackets are the {context.interval}. PACZero says nothing of this "
+            "game, so no number in it contradicts its claim. For differential privacy this game is its "
+            "claim's own, and stands inside it; for a method that claims nothing every game is outside.",
+            "The two columns answer different questions, and a number below the other's means nothing.",
+            *scale_notes(context, (OUTSIDE,)),
+        ),
+        decimals={
+            "test %": 1,
+            "allowed": 1,
+            "inside the claim": 1,
+            "outside the claim": 1,
+            "loss AUC": 3,
+            "LiRA AUC": 3,
+            "TPR at FPR 1 %": 3,
+        },
+    )
+
+
+def _settings(context: Context) -> list[Setting]:
+    """Variant and budget of each row, in the study's order."""
+    found: dict[Setting, None] = {}
+    for group in (INSIDE, OUTSIDE):
+        for one in context.measured.settings(group):
+            found[Setting(variant=one.variant, epsilon=one.epsilon)] = None
+    return list(found)
+
+
+def _name(setting: Setting) -> str:
+    if setting.epsilon is None:
+        return f"{setting.variant}"
+    unit = "nats" if setting.variant in ABOUT_SUBSETS else "epsilon"
+    return f"{setting.variant}, {setting.epsilon:g} {unit}"
+
+
+def _row(context: Context, setting: Setting) -> list[Cell]:
+    measured = context.measured
+    games = [one for one in measured.runs(INSIDE, setting) if one.status is Status.DONE]
+    attacked = [one for one in measured.runs(OUTSIDE, setting) if one.status is Status.DONE]
+    about_subsets = setting.variant in ABOUT_SUBSETS
+    guarantee = _guarantee([*games, *attacked])
+    inside = _success_of_games(games) if about_subsets else _best_success(context, attacked)
+    why_inside = measured.missing(INSIDE if about_subsets else OUTSIDE, setting)
+    outside = _best_success(context, attacked) if about_subsets else None
+    why_outside = measured.missing(OUTSIDE, setting)
+    return [
+        _cell(context.value(OUTSIDE, setting, SCORE), measured.missing(OUTSIDE, setting)),
+        _cell(_allowed(guarantee), "claims nothing, so allows every guess"),
+        _cell(inside if guarantee is not None else None, why_inside if about_subsets else "claims nothing"),
+        _cell(
+            outside if guarantee is not None else _best_success(context, attacked),
+            why_outside if about_subsets else "records against fresh ones are what its claim is about",
+        ),
+        _cell(_over_seeds(context, attacked, LOSS, _auc), why_outside),
+        _cell(_over_seeds(context, attacked, LIRA, _auc), "LiRA is not run on it"),
+        _cell(_over_seeds(context, attacked, LIRA, _low_fpr), "LiRA is not run on it"),
+    ]
+
+
+def _cell(value: Value | None, why: str) -> Cell:
+    return Cell(why_blank=f"ours: {why}") if value is None else Cell(ours=value)
+
+
+def _guarantee(runs: Sequence[Outcome]) -> Guarantee | None:
+    """What is claimed; None for nothing."""
+    for one in runs:
+        form = None if one.claim is None else one.claim.get("guarantee")
+        if isinstance(form, dict):
+            found = guarantee_from_json(form)
+            return None if isinstance(found, NoGuarantee) else found
+    return None
+
+
+def _allowed(guarantee: Guarantee | None) -> Value | None:
+    return None if guarantee is None else Value(estimate=100.0 * guarantee.max_success(0.5))
+
+
+def _success_of_games(games: Sequence[Outcome]) -> Value | None:
+    """Share of right guesses over the trials of all games, percent, with its interval."""
+    known = [one for one in games if "record_success" in one.metrics]
+    if not known:
+        return None
+    if len(known) == 1:
+        metrics = known[0].metrics
+        lower, upper = metrics.get("record_success_lower"), metrics.get("record_success_upper")
+        return Value(
+            estimate=100.0 * metrics["record_success"],
+            lower=None if lower is None else 100.0 * lower,
+            upper=None if upper is None else 100.0 * upper,
+            n=len(known[0].scores),
+        )
+    sample = Sample(
+        np.array([100.0 * one.metrics["record_success"] for one in known]),
+        tuple(one.experiment.seed for one in known),
+        UNIT,
+    )
+    return statistics.value_of(statistics.mean_interval(sample))
+
+
+def _over_seeds(
+    context: Context, runs: Sequence[Outcome], attack: str, measure: Callable[[Outcome], float]
+) -> Value | None:
+    """Mean over seeds of a number of an attack's curve."""
+    values = {
+        one.experiment.seed: measure(one)
+        for one in runs
+        if one.experiment.attack == attack and has_curve(one)
+    }
+    if not values:
+        return None
+    sample = Sample(np.array(list(values.values())), tuple(values), UNIT)
+    return statistics.value_of(statistics.mean_interval(sample, confidence=context.confidence))
+
+
+def _best_success(context: Context, runs: Sequence[Outcome]) -> Value | None:
+    """Of the attack with the larger mean success, percent."""
+    found = [
+        value
+        for attack in (LOSS, LIRA)
+        for value in (_over_seeds(context, runs, attack, crossed_success),)
+        if value is not None
+    ]
+    return max(found, key=lambda value: value.estimate, default=None)
+
+
+def crossed_success(outcome: Outcome) -> float:
+    """Percent of right guesses at even odds, by the threshold that is best on the other half of the records.
+
+    Halves are the odd and the even records, whose order the membership does not depend on.
+    """
+    scores, members = np.array(outcome.scores), np.array(outcome.included, dtype=bool)
+    rates = []
+    for half in (0, 1):
+        chosen, counted = slice(half, None, 2), slice(1 - half, None, 2)
+        threshold = _best_threshold(scores[chosen], members[chosen])
+        inside = scores[counted] >= threshold
+        own = members[counted]
+        if own.all() or not own.any():
+            return math.nan
+        rates.append(0.5 * (float(inside[own].mean()) + float((~inside[~own]).mean())))
+    return 100.0 * float(np.mean(rates))
+
+
+def _best_threshold(scores: np.ndarray, members: np.ndarray) -> float:
+    """The score from which on calling a record a member has the largest TPR less FPR."""
+    order = np.unique(scores)
+    inside = np.array([float((scores[members] >= value).mean()) for value in order])
+    outside = np.array([float((scores[~members] >= value).mean()) for value in order])
+    return float(order[int(np.argmax(inside - outside))])
+
+
+def _auc(outcome: Outcome) -> float:
+    return float(outcome.metrics.get("roc_auc", math.nan))
+
+
+def _low_fpr(outcome: Outcome) -> float:
+    curve = roc_curve(np.array(outcome.scores), np.array(outcome.included))
+    return float(curve.tpr[curve.fpr <= LOW_FPR].max())
+
+
+def _listed(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values))
