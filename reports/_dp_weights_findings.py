@@ -10,7 +10,8 @@ An outcome is computed from tests with a known error rate:
   comparisons) without showing the claimed one even uncorrected: what the correction alone hides, more seeds
   may show;
 - anything else, any comparison with a lost or non-finite run, any with fewer than three seeds, and any that
-  lacks a setting or the range of epsilon that the conclusion is about, is not testable at our scale.
+  lacks a setting or the range of epsilon that the conclusion is about, is not testable at our scale; where a
+  lost run is one that is not made yet, it is not run.
 """
 
 from __future__ import annotations
@@ -107,15 +108,15 @@ def _finding(
 ) -> ReplicationFinding:
     judge, words = _JUDGES[claim.test]
     outcome, why = judge(comparisons, claim.parameters.get("direction", ""))
-    lost = len(frozenset().union(*(one.lost for one in comparisons)))
+    lost = frozenset().union(*(one.lost for one in comparisons))
     replicates = min(one.difference.n_units for one in comparisons)
     gaps = dict.fromkeys(gap for gap in (_gap(context, one.place) for one in comparisons) if gap)
     if gaps:
         outcome, why = Replication.NOT_TESTABLE, "; ".join(gaps)
     elif lost:
         outcome, why = (
-            Replication.NOT_TESTABLE,
-            f"runs behind it that failed, are missing or have no finite value: {lost}",
+            context.measured.undecided(lost),
+            f"runs behind it that failed, are missing or have no finite value: {len(lost)}",
         )
     elif replicates < LEAST_UNITS:
         outcome, why = Replication.NOT_TESTABLE, too_few(replicates, context.unit)

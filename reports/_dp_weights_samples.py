@@ -7,7 +7,7 @@ further replicates: the unit of every sample is the study's unit of replication.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from workbench.experiments import Experiment, Outcome, Status, StudyResults
 from workbench.reports._dp_weights_layout import FINE_TUNED, GRIDS, SECURITY_METRICS
 from workbench.reports._stat_sample import usable
 from workbench.reports.statistics import Sample
+from workbench.study_report import Replication
 
 MARGIN_SHARE = 0.1
 """Perplexities count as alike within this share of the fine-tuned model's: about 0.1 nats a token."""
@@ -50,6 +51,7 @@ class Measured:
             )
         self.variants = list(dict.fromkeys(one.experiment.variant for one in results.outcomes))
         self._metrics: dict[tuple[str, str], dict[Place, Mapping[str, float] | None]] = {}
+        self._not_run: set[tuple[str, str, Place]] = set()
         self._epsilons: dict[str, list[float]] = {}
         self._values: dict[str, list[int]] = {}
         self.outcomes: dict[str, list[Outcome]] = {group: [] for group in GRIDS}
@@ -74,6 +76,8 @@ class Measured:
                 f"group {group!r} must have one experiment a place, got two of {_name(experiment, self.unit)}"
             )
         found[place] = outcome.metrics if outcome.status is Status.DONE else None
+        if outcome.status is Status.MISSING:
+            self._not_run.add((group, experiment.variant, place))
 
     def values(self, group: str) -> list[int]:
         """Settings of the varied field, ascending."""
@@ -146,6 +150,11 @@ class Measured:
             if (values is None or place[0] in values)
             and not (metrics is not None and usable(metrics.get(metric, math.nan)))
         }
+
+    def undecided(self, unusable: Iterable[tuple[str, str, Place]]) -> Replication:
+        """What a conclusion is that hangs on unusable runs: not run where one of them is not made yet."""
+        waits = not self._not_run.isdisjoint(unusable)
+        return Replication.NOT_RUN if waits else Replication.NOT_TESTABLE
 
     def margin(self, group: str, metric: str, values: Sequence[int] | None = None) -> float | None:
         """Within what two variants count as alike; None where the fine-tuned model's value is missing."""

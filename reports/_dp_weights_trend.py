@@ -32,7 +32,7 @@ def trend_finding(context: Context, claim: QualitativeClaim) -> ReplicationFindi
         for metric in parameters["metrics"]
     ]
     answers = statistics.adjust([_test(context, *place) for place in places])
-    lost = len({run for place in places for run in context.measured.unusable(*place)})
+    lost = {run for place in places for run in context.measured.unusable(*place)}
     wanted = str(parameters["direction"])
     signs = [_sign(answer) for answer in answers]
     short = min((answer.n_units for answer in answers), default=0)
@@ -41,8 +41,8 @@ def trend_finding(context: Context, claim: QualitativeClaim) -> ReplicationFindi
         outcome, why = Replication.NOT_TESTABLE, "; ".join(gaps)
     elif lost:
         outcome, why = (
-            Replication.NOT_TESTABLE,
-            f"runs behind it that failed, are missing or have no finite value: {lost}",
+            context.measured.undecided(lost),
+            f"runs behind it that failed, are missing or have no finite value: {len(lost)}",
         )
     elif short < LEAST_UNITS:
         outcome, why = Replication.NOT_TESTABLE, too_few(short, context.unit)

@@ -17,7 +17,7 @@ import numpy as np
 from workbench.interfaces import FloatArray
 from workbench.reports._beside import LEAST_UNITS, too_few
 from workbench.reports._ferret_draws import draw_error
-from workbench.reports._ferret_layout import POSITIVE
+from workbench.reports._ferret_layout import POSITIVE, SECONDS
 from workbench.reports._numbers import number
 from workbench.reports._stat_sample import spreads
 from workbench.reports.statistics import Sample, matched
@@ -31,6 +31,9 @@ MARGIN_AREA = 0.01
 LEAST_FOR_SPREAD = 4
 """Fewer units say nothing of two variances."""
 
+FAR_SIDES = {SECONDS: ("faster than claimed", "slower than claimed")}
+"""How a metric lies below and above what is claimed, where it has words of its own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
@@ -43,6 +46,8 @@ class Condition:
         break_p: p-value of "it holds (by the margin at least)"; 1 where it cannot be tested.
         n: Units behind it.
         why: Why it cannot be tested; empty where it can.
+        otherwise: On which side of what is claimed it lies where it does not hold, in words; empty where the
+            condition itself has but one other side.
     """
 
     where: str
@@ -51,6 +56,7 @@ class Condition:
     break_p: float = 1.0
     n: int = 0
     why: str = ""
+    otherwise: str = ""
 
     def describe(self) -> str:
         """One clause."""
@@ -190,7 +196,12 @@ def _of(sample: Sample, name: str | int) -> float:
 
 
 def ratio(
-    where: str, pair: tuple[Sample, Sample], between: tuple[float, float], confidence: float
+    where: str,
+    pair: tuple[Sample, Sample],
+    between: tuple[float, float],
+    confidence: float,
+    *,
+    metric: str = "",
 ) -> Condition:
     """The ratio of the means over units, first over second, lies in an interval (Fieller's method).
 
@@ -202,6 +213,7 @@ def ratio(
         pair: Both sides, positive.
         between: Ends of the interval; a lower end of zero or less is no condition.
         confidence: Unused in the tests; kept for words.
+        metric: Of the samples, for words.
     """
     sides = _paired(where, pair)
     if isinstance(sides, Condition):
@@ -216,10 +228,13 @@ def ratio(
         shown=f"ratio of means {number(float(first.mean() / second.mean()), 3)} "
         f"(claimed {_ends(low, high)}; of each {unit} {_range(first / second)})",
         unit=unit,
+        far=_far_sides(metric),
     )
 
 
-def inside(where: str, sample: Sample, between: tuple[float, float], confidence: float) -> Condition:
+def inside(
+    where: str, sample: Sample, between: tuple[float, float], confidence: float, *, metric: str = ""
+) -> Condition:
     """The mean over units lies in an interval: equivalence, by two one-sided t tests."""
     values = sample.by_unit().values
     if values.size < LEAST_UNITS:
@@ -230,27 +245,41 @@ def inside(where: str, sample: Sample, between: tuple[float, float], confidence:
     found = f"mean {number(mean, 4)} [{number(ends[0], 4)}, {number(ends[1], 4)}]"
     shown = f"{found} (claimed {number(low)} to {number(high)})"
     above, under = [(values - low, luck)], [(values - high, luck)]
-    return _inside(where, above, under, shown=shown, unit=sample.unit)
+    return _inside(where, above, under, shown=shown, unit=sample.unit, far=_far_sides(metric))
 
 
 Side = tuple[FloatArray, float]
 """Values of each unit, and the standard error of their mean from what all units share."""
 
 
-def _inside(where: str, above: Sequence[Side], under: Sequence[Side], *, shown: str, unit: str) -> Condition:
-    """Every mean of `above` is positive and every mean of `under` negative."""
+def _far_sides(metric: str) -> tuple[str, str]:
+    return FAR_SIDES.get(metric, ("below what is claimed", "above what is claimed"))
+
+
+def _inside(
+    where: str,
+    above: Sequence[Side],
+    under: Sequence[Side],
+    *,
+    shown: str,
+    unit: str,
+    far: tuple[str, str],
+) -> Condition:
+    """Every mean of `above` is positive and every mean of `under` negative; `far`: words where one is not."""
     sides = [*((-values, luck) for values, luck in above), *under]
     size = sides[0][0].size
     if size < LEAST_UNITS:
         return untestable(where, too_few(size, unit), size)
     if not all(spreads(values, max(float(np.max(np.abs(values))), 1e-300)) for values, _ in sides):
         return untestable(where, f"all {unit}s gave the same value", size)
+    broken = [_below_p(-values, luck) for values, luck in sides]
     return Condition(
         where=where,
         shown=shown,
         hold_p=max(_below_p(values, luck) for values, luck in sides),
-        break_p=min(1.0, len(sides) * min(_below_p(-values, luck) for values, luck in sides)),
+        break_p=min(1.0, len(sides) * min(broken)),
         n=size,
+        otherwise=far[0] if broken.index(min(broken)) < len(above) else far[1],
     )
 
 

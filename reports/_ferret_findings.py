@@ -2,23 +2,25 @@
 
 A conclusion is a list of conditions that it says to hold, all of them. It is replicated where every one is
 shown (each by a one-sided test at the level; an intersection needs no correction), not replicated where one
-is shown not to hold (Holm's correction over all of its conditions) without being shown to hold, and else not
-testable at our scale. "At chance" and "matching" are shown by equivalence alone, never by a test that found
-no difference.
+is shown not to hold (Holm's correction over all of its conditions) without being shown to hold. Else it is
+not run where runs that it asks for are missing, and not testable at our scale where none is. "At chance" and
+"matching" are shown by equivalence alone, never by a test that found no difference.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from workbench.errors import unknown_name
-from workbench.experiments import Status
+from workbench.experiments import Outcome, Status
 from workbench.published import PublishedPaper, QualitativeClaim
 from workbench.reports._ferret_cells import Context
 from workbench.reports._ferret_conditions import MARGIN_AREA, MARGIN_SHARE, Condition
 from workbench.reports._ferret_dither import dither_conditions
 from workbench.reports._ferret_draws import Drawn
-from workbench.reports._ferret_layout import AUC, COMPARISON, HEAD_ROOM, MODELS, Setting
+from workbench.reports._ferret_layout import AUC, COMPARISON, DITHER, HEAD_ROOM, MODELS, Setting
 from workbench.reports._ferret_paper_claims import contradictions
 from workbench.reports._ferret_printed import PrintedRuns
 from workbench.reports._ferret_questions import DITHER_TEST, asked
@@ -47,6 +49,8 @@ class OurRuns:
         self._measured = measured
         self.stand_ins: dict[str, None] = {}
         """Settings above their ceiling for which runs at p = 1 were taken."""
+        self.not_run: dict[str, None] = {}
+        """Settings that were asked for and some of whose runs are not made yet."""
 
     def sample(self, setting: Setting, metric: str, models: Sequence[str] | None) -> Sample | str:
         """A metric by model, or of one model by seed; the reason where a run is lost.
@@ -56,6 +60,9 @@ class OurRuns:
         measured = self._measured
         setting = self._capped(setting)
         group = COMPARISON if measured.runs(setting) else HEAD_ROOM
+        ours = [name for name, theirs in MODELS.items() if theirs in (models or ())]
+        if _not_run(measured.runs(setting, group), None if models is None else ours):
+            self.not_run[str(setting)] = None
         if models is None:
             if not measured.complete(setting, metric, group=group):
                 return _lost(measured, setting, metric, group)
@@ -63,7 +70,6 @@ class OurRuns:
             if found is None:
                 return _lost(measured, setting, metric, group)
             return NO_SCORES if metric == AUC and not isinstance(found, Drawn) else found
-        ours = [name for name, theirs in MODELS.items() if theirs in models]
         chosen = measured.sample(setting, metric, group=group, models=ours)
         if chosen is None:
             return measured.missing(setting, metric, group=group, model=ours[0] if ours else None)
@@ -79,6 +85,12 @@ class OurRuns:
             return setting
         self.stand_ins[str(setting)] = None
         return capped
+
+
+def _not_run(runs: Sequence[Outcome], models: Sequence[str] | None = None) -> bool:
+    """Whether a run (of one of these models) is not made yet."""
+    wanted = [one for one in runs if models is None or one.experiment.model in models]
+    return any(one.status is Status.MISSING for one in wanted)
 
 
 def _lost(measured: Measured, setting: Setting, metric: str, group: str) -> str:
@@ -107,13 +119,19 @@ def findings(context: Context, paper: PublishedPaper) -> list[ReplicationFinding
             raise unknown_name(f"test of claim {claim.id!r}:", claim.test, WORDS)
         if claim.test == DITHER_TEST:
             conditions, beside = dither_conditions(context, claim), ""
+            not_run = _not_run(context.measured.by_group[DITHER])
         else:
             ours.stand_ins.clear()
+            ours.not_run.clear()
             conditions = asked(claim, ours, context.confidence)
+            not_run = bool(ours.not_run)
             beside = _by_the_paper(claim, printed, context.confidence)
             if ours.stand_ins:
                 beside = f"Above the ceiling, so its runs at p = 1: {'; '.join(ours.stand_ins)}. {beside}"
-        found.append(_finding(context, claim, conditions, beside, contradictions(paper, claim)))
+        made = _finding(context, claim, conditions, beside, contradictions(paper, claim))
+        if not_run and made.outcome is Replication.NOT_TESTABLE:
+            made = replace(made, outcome=Replication.NOT_RUN)
+        found.append(made)
     return found
 
 
@@ -135,7 +153,8 @@ def decided(conditions: Sequence[Condition], confidence: float) -> tuple[Replica
         if not holds and not one.why and p_value <= level
     ]
     if broken:
-        return Replication.NOT_REPLICATED, _counted(len(broken), total, "shown not to hold")
+        words = _counted(len(broken), total, "shown not to hold")
+        return Replication.NOT_REPLICATED, words + _sides([one.otherwise for one in broken])
     if all(shown):
         return Replication.REPLICATED, "every condition is shown" if total > 1 else "it is shown"
     lost = sum(bool(one.why) for one in conditions)
@@ -152,6 +171,14 @@ def _counted(count: int, total: int, what: str) -> str:
     if total == 1:
         return f"it is {what}"
     return f"{count} of {total} conditions {'is' if count == 1 else 'are'} {what}"
+
+
+def _sides(found: Sequence[str]) -> str:
+    """On which side of what is claimed conditions lie: `": faster than claimed"`, or how many on each."""
+    counts = Counter(side for side in found if side)
+    if len(counts) == 1 and counts.total() == len(found):
+        return f": {'all ' if len(found) > 1 else ''}{next(iter(counts))}"
+    return f": {', '.join(f'{count} {side}' for side, count in counts.items())}" if counts else ""
 
 
 def _holm(p_values: Sequence[float]) -> list[float]:

@@ -161,10 +161,10 @@ def _lower(question: _Question) -> list[Condition]:
 
 
 def _ratio(question: _Question) -> list[Condition]:
-    between = question.between()
+    metric, between = str(question.get("metric")), question.between()
     return question.compare(
-        str(question.get("metric")),
-        lambda where, pair: conditions.ratio(where, pair, between, question.confidence),
+        metric,
+        lambda where, pair: conditions.ratio(where, pair, between, question.confidence, metric=metric),
     )
 
 
@@ -180,7 +180,8 @@ def _trade_off(question: _Question) -> list[Condition]:
     between = question.between()
     return [
         *question.compare(
-            first, lambda where, pair: conditions.ratio(where, pair, between, question.confidence)
+            first,
+            lambda where, pair: conditions.ratio(where, pair, between, question.confidence, metric=first),
         ),
         *question.compare(
             second, lambda where, pair: conditions.lower(where, second, pair, question.confidence)
@@ -200,7 +201,7 @@ def _between(question: _Question) -> list[Condition]:
                 found.append(
                     untestable(where, sample)
                     if isinstance(sample, str)
-                    else conditions.inside(where, sample, ends, question.confidence)
+                    else conditions.inside(where, sample, ends, question.confidence, metric=metric)
                 )
     return found
 

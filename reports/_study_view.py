@@ -27,6 +27,10 @@ OUTCOMES = {
         "not-testable",
         "Our experiment is too small, or too unlike the paper's, to say either.",
     ),
+    Replication.NOT_RUN: (
+        "not-run",
+        "Runs that it asks for are missing, and what is there does not decide it.",
+    ),
 }
 """Class name of each outcome, and what it says."""
 
@@ -117,7 +121,8 @@ def study_view(report: StudyReport, context: Mapping[str, JSON]) -> dict[str, An
         "report": report,
         "findings": findings,
         "outcomes": [
-            (css, outcome.value, meaning, counts[outcome]) for outcome, (css, meaning) in OUTCOMES.items()
+            (css, outcome.value, meaning, counts[outcome])
+            for outcome, (css, meaning) in _shown(counts).items()
         ],
         "tables": [_table_view(table, anchors[table.id], findings) for table in report.tables],
         "figures": [_figure_view(figure, place) for place, figure in enumerate(report.figures)],
@@ -180,6 +185,11 @@ def _figure_view(figure: Figure, place: int) -> FigureView:
     )
 
 
+def _shown(counts: Mapping[Replication, int]) -> dict[Replication, tuple[str, str]]:
+    """The outcomes that a page names: all, but "not run" only where something waits for runs."""
+    return {name: words for name, words in OUTCOMES.items() if counts[name] or name != Replication.NOT_RUN}
+
+
 def _tiles(
     report: StudyReport, counts: Mapping[Replication, int], context: Mapping[str, JSON]
 ) -> list[tuple[str, str, str, str]]:
@@ -189,7 +199,7 @@ def _tiles(
         total = len(report.findings)
         tiles = [
             (css, outcome.value.capitalize(), str(counts[outcome]), f"of {total} conclusions")
-            for outcome, (css, _) in OUTCOMES.items()
+            for outcome, (css, _) in _shown(counts).items()
         ]
     experiments = _experiments(context)
     if experiments:

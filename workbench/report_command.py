@@ -75,6 +75,7 @@ _STYLES = {
     Replication.REPLICATED: "bold green",
     Replication.NOT_REPLICATED: "bold red",
     Replication.NOT_TESTABLE: "bold yellow",
+    Replication.NOT_RUN: "bold",
 }
 
 _NARROW = 100

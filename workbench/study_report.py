@@ -112,6 +112,8 @@ class Replication(StrEnum):
     REPLICATED = "replicated"
     NOT_REPLICATED = "not replicated"
     NOT_TESTABLE = "not testable at our scale"
+    NOT_RUN = "not run"
+    """Runs that it asks for are missing, and what is there does not decide it."""
 
 
 @dataclass(frozen=True, kw_only=True)

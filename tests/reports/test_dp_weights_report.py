@@ -238,6 +238,10 @@ def test_lost_runs_and_infinite_values_make_a_claim_untestable() -> None:
         "Runs behind it that failed, are missing or have no finite value: 1"
     )
     assert found["epochs-accuracy"].outcome is REPLICATED, "the other grid lost nothing"
+    waiting = replace(lost, outcomes=(replace(lost.outcomes[0], status=Status.MISSING), *lost.outcomes[1:]))
+    found = findings_of(waiting, "batch-size-accuracy", "epochs-accuracy")
+    assert found["batch-size-accuracy"].outcome is Replication.NOT_RUN
+    assert found["epochs-accuracy"].outcome is REPLICATED
     one = lost.outcomes[1]
     endless = replace(one, metrics={**one.metrics, "perplexity_member": math.inf})
     results = made_up()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -249,6 +249,44 @@ def test_a_lost_run_leaves_a_conclusion_open_unless_another_setting_refutes_it()
     assert "1 of 5 runs are lost (InconclusiveError: diverged)" in open_one.figures
     fails = finding_of(made_up(changed("perplexity", {"DPSGD": 3.0}), groups=MAIN, lost=lost), "beats-dpsgd")
     assert fails.outcome is NOT_REPLICATED
+
+
+def waiting(results: StudyResults, places: Collection[int]) -> StudyResults:
+    """The results with some outcomes not made yet."""
+    outcomes = tuple(
+        Outcome(experiment=one.experiment, key=one.key, status=Status.MISSING) if place in places else one
+        for place, one in enumerate(results.outcomes)
+    )
+    return replace(results, outcomes=outcomes)
+
+
+def test_what_was_not_run_is_not_called_too_small() -> None:
+    results = made_up(groups=(*MAIN, "dither"))
+    none = waiting(results, range(len(results.outcomes)))
+    for claim in ("beats-dpsgd", "auc-at-chance", "dither-harmless", "gpt2-two-groups-beat-dpsgd"):
+        assert finding_of(none, claim).outcome is Replication.NOT_RUN, claim
+    first = waiting(results, (0,))
+    assert finding_of(first, "beats-dpsgd").outcome is Replication.NOT_RUN
+    # What hangs on other runs, and what a failed run leaves open, is as before.
+    assert finding_of(first, "dither-harmless").outcome is REPLICATED
+    assert finding_of(first, "gpt2-two-groups-beat-dpsgd").outcome is NOT_TESTABLE
+    failed = made_up(groups=MAIN, lost={0: "InputError: x"})
+    assert finding_of(failed, "beats-dpsgd").outcome is NOT_TESTABLE
+    # What is there may decide it all the same.
+    fails = made_up(changed("perplexity", {"DPSGD": 3.0}), groups=MAIN)
+    assert finding_of(waiting(fails, (0,)), "beats-dpsgd").outcome is NOT_REPLICATED
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.5, "faster than claimed"), (8.0, "slower than claimed")])
+def test_a_share_of_time_that_is_not_replicated_says_its_direction(seconds: float, words: str) -> None:
+    world = changed("seconds", dict.fromkeys(("FERRET-MAX", "FERRET-EIGHTH", "FERRET-2"), seconds))
+    found = finding_of(made_up(world, groups=MAIN), "time-share-of-dpsgd")
+    assert found.outcome is NOT_REPLICATED
+    ours, _, theirs = found.figures.partition("The same test on the paper's own models")
+    assert ours.split(". ")[0].endswith(f"shown not to hold: all {words}")
+    other = {"faster than claimed", "slower than claimed"} - {words}
+    assert not any(word in ours for word in other)
+    assert theirs
 
 
 def test_a_budget_above_the_ceiling_blanks_its_cell_and_says_why() -> None:
@@ -577,6 +615,11 @@ class TestConditions:
         above = ttest_1samp(first - 1.9 * second, 0.0, alternative="greater").pvalue
         under = ttest_1samp(first - 2.2 * second, 0.0, alternative="less").pvalue
         assert found.hold_p == pytest.approx(max(above, under))
+        assert conditions.ratio("w", pair, (3.0, 4.0), 0.95).otherwise == "below what is claimed"
+        assert conditions.ratio("w", pair, (0.0, 1.0), 0.95).otherwise == "above what is claimed"
+        assert (
+            conditions.ratio("w", pair, (3.0, 4.0), 0.95, metric=SECONDS).otherwise == "faster than claimed"
+        )
         assert found.break_p == pytest.approx(min(1.0, 2.0 * min(1.0 - above, 1.0 - under)))
 
     def test_shown_and_broken_exclude_each_other_unless_the_difference_is_below_the_margin(self) -> None:
