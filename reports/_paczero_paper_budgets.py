@@ -154,14 +154,16 @@ def spans_check(paper: PublishedPaper) -> Check:
         for column in COLUMNS:
             least, most = min(values[column]), max(values[column])
             ends = said(paper, place, f"{column} over the budgets, {track}")
-            quantities = [("range", (ends.lower, ends.upper), (least, most), ends.decimals)]
+            quantities: list[tuple[str, tuple[float, ...], tuple[float, ...], int]] = [
+                ("range", (float(ends.lower or 0.0), float(ends.upper or 0.0)), (least, most), ends.decimals)
+            ]
             if column != "unanimity":
                 span = said(paper, place, f"span of {column} over the budgets, {track}")
                 quantities.append(("span", (span.value,), (most - least,), span.decimals))
             for word, shown, ours, decimals in quantities:
                 checked += 1
                 half = 0.5 * 10.0**-decimals + 1e-9
-                if any(abs(float(a or 0.0) - b) > half for a, b in zip(shown, ours, strict=True)):
+                if any(abs(a - b) > half for a, b in zip(shown, ours, strict=True)):
                     failed.append(
                         f"{short(paper.table(table))}, {word} of {column}: {shown} printed, {ours} found"
                     )

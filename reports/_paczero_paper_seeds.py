@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -49,7 +49,7 @@ def pools(paper: PublishedPaper) -> list[Pool]:
             found.append(_pool(values, cell(paper, name, row, "mean")))
     for row in (("SQuAD", FT, "1.3B"), ("SST-2", LORA, "6.7B")):
         ones = [one for one in paper.table("appendix-e").cells if one.row[:3] == row and one.column == "test"]
-        found.append(_pool(list(ones[:-1]), ones[-1]))
+        found.append(_pool(ones[:-1], ones[-1]))
     row = (FT, "1.3B", "infinite")
     canonical = [cell(paper, "table-13", row, column) for column in ("1st", "2nd", "3rd")]
     found.append(_pool(canonical, cell(paper, "table-13", row, "test")))
@@ -59,7 +59,7 @@ def pools(paper: PublishedPaper) -> list[Pool]:
     for together in ("0, 1, 2", "1, 2"):
         for column in ("dev", "test"):
             ones = [cell(paper, "table-17", (seed,), column) for seed in together.split(", ")]
-            found.append(_pool(list(ones), cell(paper, "table-17", (together,), column)))
+            found.append(_pool(ones, cell(paper, "table-17", (together,), column)))
     return found
 
 
@@ -195,7 +195,7 @@ def recomputed_table(paper: PublishedPaper, confidence: float) -> Table:
     )
 
 
-def _pool(values: list[PublishedCell | None], printed: PublishedCell) -> Pool:
+def _pool(values: Sequence[PublishedCell | None], printed: PublishedCell) -> Pool:
     return Pool(tuple(one for one in values if one is not None), printed)
 
 
@@ -208,17 +208,17 @@ def _seeds(paper: PublishedPaper, track: str, model: str, nats: str) -> list[Pub
 def _differences(paper: PublishedPaper) -> Iterator[tuple[PublishedCell, PublishedCell, PublishedCell]]:
     """A value, its baseline, and their printed difference."""
     for steps in ("1000", "2000", "3000", "4000", "5000"):
-        yield tuple_of(paper, "table-14", (steps,), ("1000",), ("test", "test less that at T = 1000"))
+        yield _beside_base(paper, "table-14", (steps,), ("1000",), ("test", "test less that at T = 1000"))
     for steps in ("500", "1000", "1500"):
-        yield tuple_of(paper, "table-15", (steps,), ("500",), ("mean", "mean less the peak"))
+        yield _beside_base(paper, "table-15", (steps,), ("500",), ("mean", "mean less the peak"))
     for table in ("table-18", "table-19"):
         for track in (FT, LORA):
             for k in ("1", "4", "16"):
                 columns = ("test", "test less that at K = 1")
-                yield tuple_of(paper, table, (track, k), (track, "1"), columns)
+                yield _beside_base(paper, table, (track, k), (track, "1"), columns)
 
 
-def tuple_of(
+def _beside_base(
     paper: PublishedPaper, table: str, row: tuple[str, ...], base: tuple[str, ...], columns: tuple[str, str]
 ) -> tuple[PublishedCell, PublishedCell, PublishedCell]:
     """Value, baseline and printed difference of a row."""
@@ -240,8 +240,8 @@ def _copies(paper: PublishedPaper) -> Iterator[tuple[PublishedCell, PublishedCel
         if one.column == "mean":
             track, model = one.row
             yield one, cell(paper, "table-1", (track, "0 nats", "PACZero-ZPL"), f"SST-2 {model}")
-    for one, other in _COPIES:
-        yield cell(paper, *one), cell(paper, *other)
+    for place, twin in _COPIES:
+        yield cell(paper, *place), cell(paper, *twin)
 
 
 _Place = tuple[str, tuple[str, ...], str]

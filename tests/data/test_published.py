@@ -1,6 +1,6 @@
-"""The printed numbers of DP-Weights and FERRET: transcribed cell by cell, and what contradicts DP-Weights.
+"""The printed numbers of three papers, cell by cell, and what contradicts DP-Weights.
 
-Golden cells are read from the papers (Zagardo 2024 and 2025); the places are named beside them.
+Golden cells are read from the papers (Zagardo 2024 and 2025, Ertan et al. 2026); the places stand beside.
 """
 
 from __future__ import annotations
@@ -92,6 +92,37 @@ FERRET_GOLDEN = [
     ("statements", ("section 6.3", "AUC of FERRET-2"), "value", "[0.541, 0.549]"),
 ]
 
+PACZERO = published("paczero")
+
+PACZERO_GOLDEN = [
+    ("table-1", ("FT", "0 nats", "PACZero-ZPL"), "SST-2 1.3B", "88.99 ± 0.91"),
+    ("table-1", ("LoRA", "0.68 nats", "PACZero-MI"), "SQuAD 1.3B", "48.32"),
+    ("table-1", ("FT", "epsilon 6", "DP-AggZO K=16"), "SST-2 6.7B", "94.6"),
+    ("table-2", ("3e-4",), "test", "87.96"),
+    ("table-2", ("0.68",), "unanimity", "40.7"),
+    ("table-3", ("DP-AggZO K=64", "1000"), "0.5", "65.94"),
+    ("table-4", ("FT", "6.7B", "0.33"), "4th", "92.43"),
+    ("table-5", ("LoRA", "1.3B"), "mean", "88.69 ± 1.00"),
+    ("appendix-e", ("SST-2", "LoRA", "6.7B", "22"), "test", "86.35"),
+    ("table-6", ("LoRA", "6.7B", "0 nats"), "SQuAD", "08.1"),
+    ("table-7", ("SST-2", "PACZero-MI", "LoRA 6.7B"), "T", "2000"),
+    ("table-8", ("FT", "1000", "5e-4"), "test", "51.95"),
+    ("table-9", ("10", "0.68"), "unanimity", "48.5"),
+    ("table-10", ("16",), "best evaluation loss", "0.2993"),
+    ("table-11", ("0.33",), "unanimity", "47.5"),
+    ("table-12", ("quant_full", "2000"), "test", "90.94"),
+    ("table-13", ("FT", "1.3B", "infinite"), "3rd", "87.39"),
+    ("table-14", ("5000",), "test less that at T = 1000", "-14.67"),
+    ("table-15", ("1500",), "seed 2, dev", "86.80"),
+    ("table-16", ("500",), "test", "90.37"),
+    ("table-17", ("1, 2",), "test", "90.54 ± 0.41"),
+    ("table-18", ("LoRA", "16"), "test less that at K = 1", "+0.97"),
+    ("table-19", ("FT", "4"), "dev", "89.0"),
+    ("table-20", ("SQuAD", "PACZero-ZPL 1.3B FT"), "GPU-hours", "113.6"),
+    ("table-21", ("Tables 18 and 19", "6.7B LoRA, K = 16"), "GPU-hours", "34.7"),
+    ("statements", ("appendix H", "nats spent at 0.33 nats, clip 25"), "value", "0.3289"),
+]
+
 
 def with_cell(table: str, row: tuple[str, ...], column: str, printed: str) -> PublishedPaper:
     """The paper with one cell printed otherwise."""
@@ -121,6 +152,56 @@ def test_golden_cells_of_ferret(table: str, row: tuple[str, ...], column: str, p
     cell = FERRET.table(table).cell(row, column)
     assert cell is not None
     assert cell.printed == printed
+
+
+@pytest.mark.parametrize(("table", "row", "column", "printed"), PACZERO_GOLDEN)
+def test_golden_cells_of_paczero(table: str, row: tuple[str, ...], column: str, printed: str) -> None:
+    cell = PACZERO.table(table).cell(row, column)
+    assert cell is not None
+    assert cell.printed == printed
+
+
+def test_every_table_of_paczero_is_whole() -> None:
+    # 10 rows of 4 cells, of which 6 rows have a number of seeds each; 15 budgets of 3 cells; and so on.
+    counts = {table.id: len(table.cells) for table in PACZERO.tables}
+    assert counts.pop("statements") > 70
+    assert counts == {
+        "table-1": 10 * 4 + 6 * 4,
+        "table-2": 15 * 3,
+        "table-3": 2 * 5,
+        "table-4": 8 * 6 - 3,
+        "table-5": 4 * 5,
+        "appendix-e": 8 + 1,
+        "table-6": 12 * 2,
+        "table-7": 14 * 4,
+        "table-8": 10 * 3 - 1,
+        "table-9": 4 * 4 - 1,
+        "table-10": 3 * 4,
+        "table-11": 15 * 3,
+        "table-12": 10 * 2 + 2,
+        "table-13": 3 * 4 + 3,
+        "table-14": 5 * 3,
+        "table-15": 3 * 8,
+        "table-16": 3 * 3,
+        "table-17": 3 * 4 + 4 + 5,
+        "table-18": 2 * (3 + 4 + 4) - 2 + 1,
+        "table-19": 2 * (4 + 4 + 4),
+        "table-20": 29 * 4 + 1,
+        "table-21": 15 * 4 + 3 + 2,
+    }
+
+
+def test_claims_of_paczero_name_printed_cells() -> None:
+    assert len(PACZERO.claims) == 34
+    for claim in PACZERO.claims:
+        settings = list(claim.parameters.get("settings", []))
+        settings += [setting for pair in claim.parameters.get("pairs", []) for setting in pair]
+        assert len(settings) >= 1
+        assert claim.parameters["metric"]
+        for setting in settings:
+            table, *row, column = setting["cell"].split(" | ")
+            assert table in claim.tables
+            assert PACZERO.table(table).cell(tuple(row), column) is not None
 
 
 def test_every_table_of_ferret_is_whole() -> None:
