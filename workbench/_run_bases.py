@@ -1,4 +1,6 @@
-"""The base models of a study: folders that stand in for them, and building those that are missing.
+"""What a study starts from: base models, folders that stand in for them, corpora that are fetched.
+
+Bases that are missing are built, and corpora that are not shipped are fetched, before anything else.
 
 `--base NAME=FOLDER` puts a local Hugging Face folder in the place of a base in every experiment that starts
 from it, so that one study file serves the bench's small bases and somebody's own large models.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +18,6 @@ from rich.console import Console
 from rich.text import Text
 
 from workbench import registry, terminal
-from workbench._study_fields import STAND_IN
 from workbench.errors import InputError, unknown_name
 from workbench.run_display import plural
 
@@ -71,7 +73,7 @@ def with_stand_ins(study: Study, folders: Mapping[str, str]) -> Study:
     Raises:
         InputError: no experiment of the study starts from a base that is given.
     """
-    used = list(dict.fromkeys(one.model for one in study.experiments))
+    used = bases_of(study)
     for name in folders:
         if name not in used:
             raise InputError(
@@ -80,9 +82,10 @@ def with_stand_ins(study: Study, folders: Mapping[str, str]) -> Study:
             )
 
     def changed(one: Experiment) -> Experiment:
-        if one.model not in folders:
+        name, parameter = _starts_from(one)
+        if name not in folders:
             return one
-        return replace(one, model_parameters={**one.model_parameters, STAND_IN: folders[one.model]})
+        return replace(one, model_parameters={**one.model_parameters, parameter: folders[name]})
 
     return replace(study, experiments=tuple(map(changed, study.experiments)))
 
@@ -91,7 +94,42 @@ def missing_bases(study: Study) -> tuple[str, ...]:
     """The bases that experiments of a study start from and that are not built; stand-ins need no building."""
     from workbench import bases
 
-    return bases.missing(one.model for one in study.experiments if not one.model_parameters.get(STAND_IN))
+    wanted = ((one, *_starts_from(one)) for one in study.experiments)
+    return bases.missing(name for one, name, parameter in wanted if not one.model_parameters.get(parameter))
+
+
+def bases_of(study: Study) -> list[str]:
+    """The models whose weights experiments of a study start from, each once."""
+    return list(dict.fromkeys(_starts_from(one)[0] for one in study.experiments))
+
+
+def _starts_from(one: Experiment) -> tuple[str, str]:
+    """Whose weights an experiment starts from, and which parameter names a folder in their place."""
+    from workbench import bases
+
+    return bases.starts_from(one.model, one.model_parameters)
+
+
+def fetch_corpora(study: Study, *, quiet: bool) -> None:
+    """Fetch the corpora of a study that are not shipped, where they are not there yet; tells of each.
+
+    Args:
+        study: The study.
+        quiet: Tell of nothing.
+
+    Raises:
+        InputError: one cannot be had.
+    """
+    known = registry.entries("corpus")
+    console = terminal.error_console()
+    for name in dict.fromkeys(one.corpus for one in study.experiments):
+        fetch = getattr(known[name].factory, "fetch", None) if name in known else None
+        if fetch is not None:
+            fetch(None if quiet else partial(_say, console, name))
+
+
+def _say(console: Console, corpus: str, line: str) -> None:
+    console.print(Text(f"corpus {corpus}: {line}"), soft_wrap=True)
 
 
 def build_bases(names: Sequence[str], *, workers: int, quiet: bool) -> None:

@@ -9,7 +9,7 @@ the room's (`data/bases.py`); here are the processes that build, and what they t
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -17,13 +17,15 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from workbench import registry
 from workbench.child_processes import interrupt_blocked
 from workbench.errors import InconclusiveError, InputError, WorkbenchError, unknown_name
 
 KIND = "base"
+FOLDER = "path"
+"""The parameter of a base that names a folder in its place."""
 
 _PATIENCE_SECONDS = 10.0
 """A process that is told to stop ends its step and keeps its state; after so long it is killed."""
@@ -137,6 +139,26 @@ def is_built(name: str) -> bool:
         InputError: there is none of this name.
     """
     return find(name).is_built()
+
+
+def starts_from(model: str, parameters: Mapping[str, Any]) -> tuple[str, str]:
+    """Whose weights a model has before training, and which parameter names a folder in their place.
+
+    A model that puts something around another (a task, for instance) says by its factory's `stands_on` which
+    two of its parameters hold the other's name and folder.
+
+    Args:
+        model: Name in the registry's kind `"model"`.
+        parameters: What it is given.
+
+    Returns:
+        The model's own name and `"path"`; or the other's name, and that of the parameter for its folder.
+    """
+    known = registry.entries("model").get(model)
+    names: tuple[str, str] | None = getattr(known.factory, "stands_on", None) if known else None
+    if names is None:
+        return model, FOLDER
+    return str(parameters.get(names[0], model)), names[1]
 
 
 def missing(models: Iterable[str]) -> tuple[str, ...]:

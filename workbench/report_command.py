@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench import registry, terminal
-from workbench._run_bases import missing_bases, stand_ins, with_stand_ins
+from workbench._run_bases import bases_of, missing_bases, stand_ins, with_stand_ins
 from workbench.errors import InputError
 from workbench.interfaces import JSON
 from workbench.one_line import one_line
@@ -214,7 +214,7 @@ def _chosen(options: ReportOptions) -> tuple[Study, Path]:
         raise InputError(f"--only: {error}") from error
     if options.base:
         return with_stand_ins(study, stand_ins(options.base)), out
-    used = {one.model for one in study.experiments}
+    used = bases_of(study)
     folders = {name: str(folder) for name, folder in ran.get("bases", {}).items() if name in used}
     return with_stand_ins(study, folders), out
 

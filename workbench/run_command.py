@@ -24,7 +24,14 @@ from rich.console import Console
 from rich.text import Text
 
 from workbench import terminal
-from workbench._run_bases import build_bases, missing_bases, print_to_build, stand_ins, with_stand_ins
+from workbench._run_bases import (
+    build_bases,
+    fetch_corpora,
+    missing_bases,
+    print_to_build,
+    stand_ins,
+    with_stand_ins,
+)
 from workbench._run_plan import Plan, expected_jobs, make_plan, print_cost, print_plan
 from workbench.errors import InputError, WorkbenchError
 from workbench.interfaces import JSON
@@ -128,7 +135,7 @@ def run(options: RunCommandOptions) -> int:
     Shows first what will run, by group and variant, and what it will cost; then the workers at work. Whatever
     ends a run, what is done is kept, and the same command goes on with the rest. An experiment that raises or
     diverges is recorded as failed, and the others go on. Base models that the study needs and that are not
-    built are built first, once.
+    built are built first, once; corpora that are not shipped are fetched (also for `--dry-run`).
 
     Exit code: 0 every chosen experiment is done, 1 some failed, 2 bad input, or the store cannot be written,
     3 the workers or their scheduler are gone, 130 interrupted.
@@ -146,6 +153,7 @@ def run(options: RunCommandOptions) -> int:
     _check_places(options, out)
     if not options.dry_run:
         _require_scheduler(options)
+    fetch_corpora(study, quiet=options.quiet)
     lacking = missing_bases(study)
     if not options.dry_run:
         _build(options, lacking)

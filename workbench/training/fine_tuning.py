@@ -14,7 +14,7 @@ from torch import nn
 
 from workbench import registry
 from workbench.errors import InputError, UnsupportedError, unknown_name
-from workbench.interfaces import FloatArray, Model, Plan, Record, Sampling, Schedule
+from workbench.interfaces import FloatArray, Model, Plan, Record, Sampling, Schedule, TaskModel
 
 ADAPTERS = ("full", "lora")
 OPTIMIZERS = ("adamw", "sgd")
@@ -248,10 +248,10 @@ def record_log_likelihoods(model: Model, records: Sequence[Record]) -> list[Floa
 
 
 def quality(model: Model, records: Sequence[Record]) -> dict[str, float]:
-    """Perplexity of some records, and the accuracy of a classifier; empty without records.
+    """Perplexity of some records, and what a classifier or a task is scored by; empty without records.
 
     `perplexity` is the exponential of the mean negative log-likelihood over all predicted tokens (for a
-    classifier over all labels), so long records weigh more.
+    classifier over all labels, for a task over its answers' tokens), so long records weigh more.
     """
     if not records:
         return {}
@@ -260,6 +260,9 @@ def quality(model: Model, records: Sequence[Record]) -> dict[str, float]:
     found = {"perplexity": math.exp(mean) if mean < 700 else math.inf}
     if model.kind == "classification":
         found["accuracy"] = accuracy(model, records)
+    if isinstance(model, TaskModel):
+        with evaluating(model):
+            found.update(model.task_metrics(records))
     return found
 
 

@@ -1,0 +1,388 @@
+"""Language models that do a task by prompt: sentiment as the choice of a word, questions by writing on.
+
+A `PromptedModel` is a language model with a task around it. What it learns from a record is the right option
+or the answer alone, never the text of the prompt, and logits are computed only where they are needed. Prompts
+and scores are those of `workbench.tasks`.
+
+Row i depends on record i alone: rows are padded on the right, where a causal model never looks. A record that
+is too long loses words on the left of its text or context, never of the question, the prompt or the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from workbench.errors import InputError, unknown_name
+from workbench.interfaces import FloatArray, Record
+from workbench.tasks import (
+    SENTIMENT_OPTIONS,
+    SENTIMENT_PROMPT,
+    exact_match,
+    f1_score,
+    question_parts,
+)
+from workbench.training._logits import IGNORED, logits_at, target_losses
+from workbench.training.models import LanguageModel
+
+TASKS = ("sentiment", "question")
+LOSSES = ("options", "tokens")
+
+ANSWER_TOKENS = 16
+"""Tokens of an answer at most, its newline included, in training and in generation."""
+
+BATCH = 64
+"""Records in one forward pass of `task_metrics`."""
+
+RECORDS_KEPT = 1 << 15
+"""Records whose tokens are remembered: zeroth-order training asks for the same ones in every step."""
+
+Row = tuple[list[int], list[list[int]]]
+"""Tokens of a prompt, and of each of its options; of an answer, the only option."""
+
+
+class PromptedModel:
+    """A language model with a task; implements `workbench.interfaces.TaskModel`.
+
+    Attributes:
+        kind: `"language"`.
+        name: Registry name.
+        base: The language model whose weights are trained.
+        task: `"sentiment"` (records with label 0 or 1) or `"question"` (records with answers, their text as
+            `workbench.tasks.question_text` makes it).
+        loss: Of sentiment: `"options"` is the cross entropy over the options' summed log-likelihoods,
+            `"tokens"` the mean negative log-likelihood of the right option's tokens, over the whole
+            vocabulary. Of questions it is `"tokens"`, of the first answer.
+    """
+
+    kind = "language"
+
+    def __init__(self, base: LanguageModel, *, task: str, loss: str | None = None) -> None:
+        """Put a task around a language model.
+
+        Args:
+            base: The model; its `max_length` is that of prompt and answer together.
+            task: One of `TASKS`.
+            loss: One of `LOSSES`; None for `"options"` of sentiment and `"tokens"` of questions.
+
+        Raises:
+            InputError: the task or the loss is unknown, or the loss is none of the task.
+        """
+        if task not in TASKS:
+            raise unknown_name("task", task, TASKS)
+        chosen = ("tokens" if task == "question" else "options") if loss is None else loss
+        if chosen not in LOSSES:
+            raise unknown_name("loss", chosen, LOSSES)
+        if task == "question" and chosen != "tokens":
+            raise InputError(f"loss must be 'tokens' for task 'question', which has no options, got {loss!r}")
+        self.base, self.task, self.loss = base, task, chosen
+        self.name = "prompted"
+        self._rows: dict[tuple[object, ...], Row] = {}
+        self._option_ids: tuple[int, ...] | None = None
+
+    @property
+    def module(self) -> nn.Module:
+        """The base's module."""
+        return self.base.module
+
+    @module.setter
+    def module(self, module: nn.Module) -> None:
+        self.base.module = module
+
+    @property
+    def tokenizer(self) -> Any:
+        """The base's tokenizer."""
+        return self.base.tokenizer
+
+    @property
+    def max_length(self) -> int:
+        """Longest prompt with its answer, in tokens."""
+        return self.base.max_length
+
+    def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
+        """Tokens of the records' prompts and answers, padded on the right; all share their first dimension.
+
+        Args:
+            records: Of the model's task; may be empty.
+
+        Returns:
+            `input_ids` and `attention_mask`, int64, shape `(n, length)`. Where each option is one token and
+            the loss is over options, `positions` and `labels`, shape `(n,)`: where the option is predicted,
+            and which is right. Otherwise `targets`, shape `(n, length)`: what each position is to predict,
+            or -100; where options have several tokens all are then of shape `(n, options, length)`, with
+            `labels`.
+
+        Raises:
+            InputError: a record has no label (or no answer), is not of the task's form, or leaves no room
+                for its text.
+        """
+        rows = [self._row(record) for record in records]
+        if self.loss == "tokens":
+            labels = [self._label(record) if self.task == "sentiment" else 0 for record in records]
+            return self._padded(
+                [(prompt, options[label]) for (prompt, options), label in zip(rows, labels, strict=True)]
+            )
+        labels = [self._label(record) for record in records]
+        if self._single_tokens() is not None:
+            batch = self._padded([(prompt, []) for prompt, _ in rows])
+            del batch["targets"]
+            ends = [len(prompt) - 1 for prompt, _ in rows]
+            batch["positions"] = torch.tensor(ends, dtype=torch.int64, device=batch["input_ids"].device)
+        else:
+            flat = self._padded([(prompt, option) for prompt, options in rows for option in options])
+            count = len(SENTIMENT_OPTIONS)
+            batch = {key: rows.reshape(len(records), count, -1) for key, rows in flat.items()}
+        batch["labels"] = torch.tensor(labels, dtype=torch.int64, device=batch["input_ids"].device)
+        return batch
+
+    def losses(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Loss of each record's option or answer.
+
+        Args:
+            batch: As returned by `encode`.
+
+        Returns:
+            Shape `(n,)`, nats; differentiable.
+        """
+        if self.loss == "options":
+            return functional.cross_entropy(self._option_scores(batch), batch["labels"], reduction="none")
+        losses = target_losses(self.module, batch, batch["targets"])
+        return losses.sum(1) / (batch["targets"] != IGNORED).sum(1)
+
+    def token_log_likelihoods(self, batch: Mapping[str, Tensor]) -> list[FloatArray]:
+        """Log-likelihoods of what each record is trained on; no gradient is recorded.
+
+        Returns:
+            One float64 array a record, nats; its mean is minus the record's loss. The log-probability of the
+            right option among the options, shape `(1,)`, or those of the right option's or answer's tokens.
+        """
+        with torch.no_grad():
+            if self.loss == "options":
+                values = (-self.losses(batch)).double().cpu().numpy()
+                return [np.asarray([value], dtype=np.float64) for value in values]
+            losses = target_losses(self.module, batch, batch["targets"])
+        found = (-losses).double().cpu().numpy()
+        chosen = (batch["targets"] != IGNORED).cpu().numpy()
+        return [np.asarray(row[keep], dtype=np.float64) for row, keep in zip(found, chosen, strict=True)]
+
+    def task_metrics(self, records: Sequence[Record]) -> dict[str, float]:
+        """`accuracy` of sentiment; of questions `f1` and `exact_match` of greedily generated answers.
+
+        Each in [0, 1], a mean over the records; see `workbench.tasks`. Empty without records.
+        """
+        if not records:
+            return {}
+        with torch.no_grad():
+            if self.task == "sentiment":
+                scores = self.option_scores(records)
+                labels = np.array([self._label(record) for record in records])
+                return {"accuracy": float(np.mean(scores.argmax(axis=1) == labels))}
+            said = self.generate(records)
+        return {
+            name: float(np.mean([score(text, one.answers) for text, one in zip(said, records, strict=True)]))
+            for name, score in _QUESTION_SCORES.items()
+        }
+
+    def option_scores(self, records: Sequence[Record]) -> FloatArray:
+        """Log-likelihood of each option after a record's text, up to a constant of the record.
+
+        Args:
+            records: Of task sentiment, with labels (which do not matter).
+
+        Returns:
+            Shape `(n, 2)`, nats: terrible, great.
+
+        Raises:
+            InputError: the task is another.
+        """
+        if self.task != "sentiment":
+            raise InputError(f"task must be 'sentiment' for the scores of options, got {self.task!r}")
+        asking = self if self.loss == "options" else PromptedModel(self.base, task=self.task)
+        parts = [np.zeros((0, len(SENTIMENT_OPTIONS)))]
+        with torch.no_grad():
+            for start in range(0, len(records), BATCH):
+                batch = asking.encode(records[start : start + BATCH])
+                parts.append(asking._option_scores(batch).double().cpu().numpy())
+        return np.concatenate(parts)
+
+    def generate(self, records: Sequence[Record]) -> list[str]:
+        """The most likely next tokens after each record's prompt, one by one, up to a newline.
+
+        Args:
+            records: Of any task, with their answers or labels (which do not matter).
+
+        Returns:
+            One line a record, without the white space at its ends; from at most `ANSWER_TOKENS` tokens.
+        """
+        prompts = [self._row(record)[0] for record in records]
+        said: list[list[int]] = [[] for _ in records]
+        order = sorted(range(len(records)), key=lambda i: len(prompts[i]))
+        with torch.no_grad():
+            for start in range(0, len(order), BATCH):
+                self._continue(order[start : start + BATCH], prompts, said)
+        return [self._decoded(tokens) for tokens in said]
+
+    def _continue(self, chosen: list[int], prompts: list[list[int]], said: list[list[int]]) -> None:
+        """Append tokens to what is said of some records, until each has said a line."""
+        for _ in range(ANSWER_TOKENS):
+            if not chosen:
+                return
+            batch = self._padded([(prompts[i] + said[i], []) for i in chosen])
+            last = batch["attention_mask"].sum(1) - 1
+            place = torch.arange(batch["input_ids"].shape[1], device=last.device) == last[:, None]
+            following = logits_at(self.module, batch, place).argmax(1).tolist()
+            left = []
+            for i, token in zip(chosen, following, strict=True):
+                said[i].append(token)
+                if token != self.tokenizer.eos_token_id and "\n" not in self.tokenizer.decode([token]):
+                    left.append(i)
+            chosen = left
+
+    def _decoded(self, tokens: list[int]) -> str:
+        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return text.strip(" ").split("\n", maxsplit=1)[0].strip()
+
+    def _option_scores(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Summed log-likelihood of each option, up to a constant of the record; shape `(n, options)`."""
+        single = self._single_tokens()
+        if single is None:
+            flat = {name: rows.flatten(0, 1) for name, rows in batch.items() if name != "labels"}
+            losses = target_losses(self.module, flat, flat["targets"]).sum(1)
+            return -losses.view(-1, len(SENTIMENT_OPTIONS))
+        positions = batch["positions"]
+        if torch.is_grad_enabled():
+            output = self.module(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+            logits: Tensor = getattr(output, "logits", output)
+            found = torch.take_along_dim(logits, positions.view(-1, 1, 1), dim=1)[:, 0].float()
+        else:
+            place = torch.arange(batch["input_ids"].shape[1], device=positions.device) == positions[:, None]
+            found = logits_at(self.module, batch, place)
+        return found[:, list(single)]
+
+    def _single_tokens(self) -> tuple[int, ...] | None:
+        """The options' tokens where each is one, after any text; None where one is longer."""
+        if self._option_ids is None:
+            options = self._split("It was", lambda text: text, SENTIMENT_OPTIONS)[1]
+            self._option_ids = tuple(one[0] for one in options) if all(len(o) == 1 for o in options) else ()
+        return self._option_ids or None
+
+    def _row(self, record: Record) -> Row:
+        """Tokens of a record's prompt and options; remembered."""
+        key = (record.text, record.answers[:1])
+        found = self._rows.get(key)
+        if found is None:
+            if len(self._rows) >= RECORDS_KEPT:
+                self._rows.clear()
+            found = self._rows[key] = self._new_row(record)
+        return found
+
+    def _new_row(self, record: Record) -> Row:
+        if not record.text.strip():
+            raise InputError(f"record {record.id!r} has no text")
+        if self.task == "sentiment":
+            text = record.text.strip()
+            room = self.max_length - max(len(self._ids(option)) for option in SENTIMENT_OPTIONS)
+            return self._fitting(
+                record, text, lambda kept: (kept + SENTIMENT_PROMPT).lstrip(), SENTIMENT_OPTIONS, room
+            )
+        parts = question_parts(record.text)
+        if parts is None:
+            raise InputError(
+                f"record {record.id!r} is no question: its text needs lines Title, Context, Question, Answer"
+            )
+        if not record.answers:
+            raise InputError(f"record {record.id!r} has no answer")
+        before, context, after = parts
+        options = (f" {record.answers[0].strip()}\n",)
+        room = self.max_length - ANSWER_TOKENS
+        prompt, answers = self._fitting(record, context, lambda kept: before + kept + after, options, room)
+        return prompt, [answer[:ANSWER_TOKENS] for answer in answers]
+
+    def _fitting(
+        self,
+        record: Record,
+        text: str,
+        prompt: Callable[[str], str],
+        options: Sequence[str],
+        room: int,
+    ) -> Row:
+        """The row with as many of the text's last words as fit into `room` tokens with the prompt.
+
+        Raises:
+            InputError: not even the prompt alone fits.
+        """
+        row = self._split(text, prompt, options)
+        if len(row[0]) <= room:
+            return row
+        words = text.split(" ")
+        fewest, most = 0, len(words)  # words that fit, words that do not
+        while most - fewest > 1:
+            middle = (fewest + most) // 2
+            if len(self._ids(prompt(" ".join(words[-middle:])))) <= room:
+                fewest = middle
+            else:
+                most = middle
+        row = self._split(" ".join(words[-fewest:]) if fewest else "", prompt, options)
+        if len(row[0]) > room:
+            raise InputError(
+                f"max_length must leave room for the prompt of record {record.id!r}, which takes "
+                f"{len(row[0])} tokens besides its text or context, got {self.max_length}"
+            )
+        return row
+
+    def _split(self, text: str, prompt: Callable[[str], str], options: Sequence[str]) -> Row:
+        """Tokens of the prompt, and what each option adds to them; where they merge, both are cut shorter."""
+        asked = self._ids(prompt(text))
+        whole = [self._ids(prompt(text) + option) for option in options]
+        shared = len(asked)
+        for ids in whole:
+            shared = min(shared, _common(asked, ids))
+        return asked[:shared], [ids[shared:] for ids in whole]
+
+    def _ids(self, text: str) -> list[int]:
+        """Tokens of a text, without an end-of-text token after it."""
+        ids = [int(token) for token in self.tokenizer(text, verbose=False)["input_ids"]]
+        end = self.tokenizer.eos_token_id
+        return ids[:-1] if len(ids) > 1 and end is not None and ids[-1] == end else ids
+
+    def _label(self, record: Record) -> int:
+        if record.label not in (0, 1):
+            raise InputError(f"record {record.id!r} needs label 0 or 1 for sentiment, got {record.label!r}")
+        return record.label
+
+    def _padded(self, rows: Sequence[tuple[list[int], list[int]]]) -> dict[str, Tensor]:
+        """Ids, mask and targets of prompts with what is to be said after them; the last token is not read."""
+        length = max((len(prompt) + max(0, len(said) - 1) for prompt, said in rows), default=1)
+        ids = np.full((len(rows), length), self.base._padding_id(), dtype=np.int64)
+        mask = np.zeros((len(rows), length), dtype=np.int64)
+        targets = np.full((len(rows), length), IGNORED, dtype=np.int64)
+        for i, (prompt, said) in enumerate(rows):
+            read = [*prompt, *said[:-1]]
+            ids[i, : len(read)] = read
+            mask[i, : len(read)] = 1
+            if said:
+                targets[i, len(prompt) - 1 : len(read)] = said
+        device = next(self.module.parameters()).device
+        named = {"input_ids": ids, "attention_mask": mask, "targets": targets}
+        return {name: torch.from_numpy(array).to(device) for name, array in named.items()}
+
+
+_QUESTION_SCORES: Mapping[str, Callable[[str, Sequence[str]], float]] = {
+    "f1": f1_score,
+    "exact_match": exact_match,
+}
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """Length of the longest common beginning."""
+    length = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        length += 1
+    return length
