@@ -4,7 +4,7 @@ Of a release with signs s_m of the candidates, noise sigma and secret j:
 
 | noise | stated law of what is seen |
 |---|---|
-| 0 | the bit is s_j |
+| 0 | the bit is s_j, or, of a mechanism that then releases the sign of the majority, public |
 | sigma | the value is normal around s_j with standard deviation sigma; its sign is released |
 | infinite | the bit is a fair coin |
 
@@ -33,14 +33,19 @@ class Law:
         share: The noise as a share of what is stated.
         coin_noise: What is said to be a coin is the sign of the secret's sign in noise of this standard
             deviation; negative for minus the sign, infinite for a coin.
+        agreed: What is released without noise: the `"secret"`'s sign, or the `"majority"`'s, which is public.
     """
 
     weight: float
     share: float = 1.0
     coin_noise: float = math.inf
+    agreed: str = "secret"
 
 
-STATED = Law(weight=1.0)
+IMPOSSIBLE = (
+    "a transcript must be possible for some candidate, got one that is for none; of a mechanism that "
+    "releases the majority's sign where it adds no noise, say agreed='majority'"
+)
 
 SUSPICIONS = (
     Law(weight=1 / 3, share=0.5, coin_noise=8.0),
@@ -50,7 +55,7 @@ SUSPICIONS = (
 """Laws of a mechanism that does not do what it says, by how much they leak; weights add up to one."""
 
 
-def log_likelihoods(reading: SubsetReading, view: str, law: Law = STATED) -> FloatArray:
+def log_likelihoods(reading: SubsetReading, view: str, law: Law) -> FloatArray:
     """Logarithm of each release's likelihood for each candidate, shape `(D, M)`; minus infinity for none.
 
     Args:
@@ -68,7 +73,8 @@ def log_likelihoods(reading: SubsetReading, view: str, law: Law = STATED) -> Flo
     noised = ~plain & ~coin
     if np.isnan(noise).any() or (noise < 0.0).any():
         raise InputError("a reading's noise must be >= 0, got one that is not")
-    found[plain] = np.where(signs[plain] == bits[plain, None], 0.0, -np.inf)
+    if law.agreed == "secret":
+        found[plain] = np.where(signs[plain] == bits[plain, None], 0.0, -np.inf)
     found[coin] = log_ndtr(bits[coin, None] * signs[coin] / law.coin_noise)
     scale = law.share * noise[noised, None]
     if view == "bits":
@@ -91,7 +97,7 @@ def posteriors(likelihoods: FloatArray) -> FloatArray:
     joint = np.concatenate([start, start + np.cumsum(likelihoods, axis=0)])
     total = logsumexp(joint, axis=1, keepdims=True)
     if np.isneginf(total).any():
-        raise InputError("a transcript must be possible for some candidate, got one that is for none")
+        raise InputError(IMPOSSIBLE)
     found: FloatArray = joint - total
     return found
 
@@ -118,6 +124,6 @@ def mixed(reading: SubsetReading, view: str, laws: Sequence[Law]) -> FloatArray:
     logs = logsumexp(joint, axis=0)
     total = float(logsumexp(logs))
     if math.isinf(total):
-        raise InputError("a transcript must be possible for some candidate, got one that is for none")
+        raise InputError(IMPOSSIBLE)
     found: FloatArray = np.exp(logs - total)
     return found

@@ -33,7 +33,6 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.attacks._subset_likelihoods import (
-    STATED,
     SUSPICIONS,
     Law,
     entropies,
@@ -61,6 +60,7 @@ from workbench.interfaces import (
 from workbench.registry import register
 
 VIEWS = ("values", "bits")
+AGREED = ("secret", "majority")
 
 LEAST_GAP = 1e-9
 """Scores that are equal are told apart by less than this, at random."""
@@ -76,6 +76,8 @@ class SubsetPosterior:
     Attributes:
         view: `"values"` or `"bits"`.
         doubt: Prior probability that the mechanism leaks more than it says, in [0, 1).
+        agreed: What the mechanism says that it releases without noise: the `"secret"`'s sign, or that of the
+            `"majority"`.
         trials: Number of independent trainings that are judged.
 
     Raises:
@@ -85,16 +87,20 @@ class SubsetPosterior:
     access = AccessLevel.SUBSET
     references_needed = 0
 
-    def __init__(self, *, view: str = "values", doubt: float = 0.5, trials: int = 1000) -> None:
+    def __init__(
+        self, *, view: str = "values", doubt: float = 0.5, agreed: str = "secret", trials: int = 1000
+    ) -> None:
         """Keep the parameters."""
-        if view not in VIEWS:
-            raise unknown_name("view", view, VIEWS)
+        for name, value, known in (("view", view, VIEWS), ("agreed", agreed, AGREED)):
+            if value not in known:
+                raise unknown_name(name, value, known)
         if not 0.0 <= doubt < 1.0:
             raise InputError(f"doubt must be in [0, 1), got {doubt!r}")
         if trials != int(trials) or trials < 20:
             raise InputError(f"trials must be a whole number >= 20, got {trials}")
         self.view = view
         self.doubt = float(doubt)
+        self.agreed = agreed
         self.trials = int(trials)
 
     def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
@@ -144,38 +150,33 @@ class SubsetPosterior:
         )
         rounded = np.round(chances, 12)  # Sums of equal probabilities differ in their last bits.
         values = rounded + LEAST_GAP * generator.random(rounded.size)
-        return Scores(values=values, details=_details(candidates.trials, beliefs))
+        return Scores(values=values, details=self._details(candidates.trials, beliefs))
 
     def _belief(self, reading: SubsetReading) -> SubsetBelief:
-        logs = posteriors(log_likelihoods(reading, self.view))
+        stated = Law(weight=1.0 - self.doubt, agreed=self.agreed)
+        logs = posteriors(log_likelihoods(reading, self.view, stated))
         posterior = np.exp(logs[-1])
         guess = posterior
         if self.doubt > 0.0:
-            laws: list[Law] = [replace(STATED, weight=1.0 - self.doubt)]
+            laws = [stated]
             laws += [replace(law, weight=self.doubt * law.weight) for law in SUSPICIONS]
             guess = mixed(reading, self.view, laws)
         return SubsetBelief(posterior=posterior, entropies=entropies(logs)[1:], guess=guess)
 
-
-def _details(trials: Sequence[SubsetReading], beliefs: Sequence[SubsetBelief]) -> dict[str, float]:
-    """Means over trials, by the exact posterior under the stated law."""
-    most = math.log(trials[0].holds_target.size)
-    final = np.array([float(belief.entropies[-1]) if belief.entropies.size else most for belief in beliefs])
-    bits = np.array([_information_of_bits(reading) for reading in trials])
-    gained: FloatArray = np.clip(most - final, 0.0, most)
-    found = {
-        "mean_entropy": float(final.mean()),
-        "information": float(gained.mean()),
-        "information_bits": float(bits.mean()),
-        "unanimity_rate": float(np.mean([np.mean(reading.noise == 0.0) for reading in trials])),
-    }
-    if gained.size >= 2:
-        lower, upper = mean_bounds(gained, confidence=CONFIDENCE, high=most)
-        found |= {"information_lower": lower, "information_upper": upper}
-    return found
-
-
-def _information_of_bits(reading: SubsetReading) -> float:
-    """ln M less the entropy of the posterior from the bits, nats."""
-    logs = posteriors(log_likelihoods(reading, "bits"))
-    return math.log(logs.shape[1]) - float(entropies(logs)[-1])
+    def _details(self, trials: Sequence[SubsetReading], beliefs: Sequence[SubsetBelief]) -> dict[str, float]:
+        """Means over trials, by the exact posterior under the stated law."""
+        most = math.log(trials[0].holds_target.size)
+        final = np.array([float(b.entropies[-1]) if b.entropies.size else most for b in beliefs])
+        gained: FloatArray = np.clip(most - final, 0.0, most)
+        law = Law(weight=1.0, agreed=self.agreed)
+        bits = [posteriors(log_likelihoods(reading, "bits", law))[-1] for reading in trials]
+        found = {
+            "mean_entropy": float(final.mean()),
+            "information": float(gained.mean()),
+            "information_bits": most - float(entropies(np.stack(bits)).mean()),
+            "unanimity_rate": float(np.mean([np.mean(reading.noise == 0.0) for reading in trials])),
+        }
+        if gained.size >= 2:
+            lower, upper = mean_bounds(gained, confidence=CONFIDENCE, high=most)
+            found |= {"information_lower": lower, "information_upper": upper}
+        return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from workbench import registry, workers
@@ -17,8 +18,11 @@ from workbench.workers import TrainingSetup
 READING_DELTA = 1e-5
 """Delta at which a number of nats is read as (epsilon, delta)-DP, where the user says none."""
 
-DEFAULT_EPSILON = {Currency.DP: 1.0, Currency.RECORD_NATS: 0.5, Currency.SUBSET_NATS: 0.5}
-"""The claimed number where the user says none. One nat would promise nothing about one bit of ln 2 nats."""
+DEFAULT_EPSILON = {Currency.DP: 1.0, Currency.RECORD_NATS: 0.5, Currency.SUBSET_NATS: 0.33}
+"""The claimed number where the user says none. One nat would promise nothing about one bit of ln 2 nats.
+
+PACZero's 0.33 nats allow as many right guesses as epsilon = 2 (its section 2).
+"""
 
 SECRETS = {Currency.RECORD_NATS: Secret.RECORD, Currency.SUBSET_NATS: Secret.SUBSET}
 
@@ -47,6 +51,16 @@ def optimizer_of(mechanism: str) -> str:
     return str(getattr(entry.factory if entry else None, "optimizer", "adamw"))
 
 
+def claims_nothing_spent(mechanism: str, parameters: Mapping[str, Any]) -> bool:
+    """Whether a mechanism with these parameters claims 0 nats, whatever it is given: PACZero's `zpl`.
+
+    Args:
+        mechanism: Registry name.
+        parameters: Of it, as far as they are given.
+    """
+    return currency_of(mechanism) is Currency.SUBSET_NATS and parameters.get("variant") == "zpl"
+
+
 def claim_of(mechanism: str, epsilon: float, delta: float, *, source: str = "the user") -> Claim:
     """The claim that a bare number makes: in the mechanism's own currency, about what that is about.
 
@@ -59,9 +73,9 @@ def claim_of(mechanism: str, epsilon: float, delta: float, *, source: str = "the
     Raises:
         InputError: a number is out of range.
     """
-    if not 0.0 < epsilon < math.inf:
-        raise InputError(f"epsilon must be finite and > 0, got {epsilon:g}")
     secret = SECRETS.get(currency_of(mechanism))
+    if not (0.0 < epsilon < math.inf or (epsilon == 0.0 and secret is Secret.SUBSET)):
+        raise InputError(f"epsilon must be finite and > 0, got {epsilon:g}")
     entry = registry.entries("mechanism").get(mechanism)
     released = Released(getattr(entry.factory if entry else None, "released", Released.EVERY_UPDATE))
     guarantee: Guarantee = ApproximateDP(epsilon=epsilon, delta=delta)
@@ -183,13 +197,22 @@ class AuditSettings:
         )
 
 
-def default_settings(mechanism: str | None) -> AuditSettings:
-    """The embedded audit of a mechanism: the same for all that budget in epsilon, another for nats.
+def default_settings(
+    mechanism: str | None, parameters: Mapping[str, Any] = MappingProxyType({})
+) -> AuditSettings:
+    """The embedded audit of a mechanism: the same for all that budget in epsilon, others for nats.
 
-    Nats are a matter of hundreds of small trainings: a network on the digits, N = 500 of 1,000 candidates,
-    five epochs of Poisson samples with s = 0.05 (FERRET's batch of 50 is 0.005 of its 10,000 records, with
-    which a training takes ten times as long). Ordinary members are attacked as papers do, in a language
-    model: that of the embedded audit, after five epochs too.
+    Args:
+        mechanism: Registry name; None for the embedded one.
+        parameters: Of it, as far as they decide what it claims.
+
+    Nats about a record are a matter of thousands of small trainings: a network on the digits, N = 500 of
+    1,000 candidates, five epochs of Poisson samples with s = 0.05 (FERRET's batch of 50 is 0.005 of its
+    10,000 records, with which a training takes ten times as long). Ordinary members are attacked as papers
+    do, in a language model: that of the embedded audit, after five epochs too.
+
+    Nats about a candidate subset: hundreds of trainings of the same network on a universe of about 64
+    digits, each step over all of it. Outside the claim one longer training on about 128 of 256.
     """
     if mechanism is None:
         return AuditSettings()
@@ -197,15 +220,20 @@ def default_settings(mechanism: str | None) -> AuditSettings:
     embedded = AuditSettings(mechanism=mechanism, optimizer=optimizer_of(mechanism))
     if currency is Currency.DP:
         return embedded
+    nats = 0.0 if claims_nothing_spent(mechanism, parameters) else DEFAULT_EPSILON[currency]
+    claim = claim_of(mechanism, nats, READING_DELTA, source="the embedded default")
+    digits = replace(
+        embedded, claim=claim, corpus="digits", corpus_parameters={}, model="digits_mlp", model_parameters={}
+    )
+    return _record_nats(digits, embedded) if currency is Currency.RECORD_NATS else _subset_nats(digits)
+
+
+def _record_nats(digits: AuditSettings, embedded: AuditSettings) -> AuditSettings:
+    """The audit of nats about one record."""
     names = ("corpus", "corpus_parameters", "model", "model_parameters", "candidates")
     rates = ("learning_rate", "control_learning_rate")
     return replace(
-        embedded,
-        claim=claim_of(mechanism, DEFAULT_EPSILON[currency], READING_DELTA, source="the embedded default"),
-        corpus="digits",
-        corpus_parameters={},
-        model="digits_mlp",
-        model_parameters={},
+        digits,
         candidates=1000,
         steps=100,
         sampling_probability=0.05,
@@ -217,4 +245,19 @@ def default_settings(mechanism: str | None) -> AuditSettings:
             "sign_transcript": {"canary": "opposed,average", "trials": 2000},
             **embedded.attack_parameters,
         },
+    )
+
+
+def _subset_nats(digits: AuditSettings) -> AuditSettings:
+    """The audit of nats about a candidate subset."""
+    return replace(
+        digits,
+        candidates=128,
+        steps=100,
+        sampling_probability=1.0,
+        learning_rate=3e-3,
+        control_learning_rate=1e-2,
+        members={"candidates": 256, "steps": 4000},
+        attacks=("subset_posterior", "loss"),
+        attack_parameters={"subset_posterior": {"trials": 600}, "lira": {"shadows": 4}},
     )

@@ -1,8 +1,8 @@
-"""The transcript games of an audit: cut into jobs of some trials each, played in workers, put together again.
+"""An audit's games of whole trainings: cut into jobs of some trials each, played in workers, put together.
 
 Trials are independent, so a game of a thousand trainings is a dozen jobs that two workers share, and a killed
-audit loses the jobs under way only. An attack may be asked for several canaries, separated by commas: each
-is a game of its own.
+audit loses the jobs under way only. There are transcript games, about one record of signs (an attack may be
+asked for several canaries, separated by commas: each is a game of its own), and candidate-subset games.
 """
 
 from __future__ import annotations
@@ -17,15 +17,31 @@ import numpy as np
 
 from workbench import registry, workers
 from workbench._runner_subjects import game_from
+from workbench._runner_subsets import believing, check_subsets, play_part, pooled_subsets
 from workbench.engine import Job
 from workbench.errors import InputError, UnsupportedError
 from workbench.estimation.low_fpr import low_fpr_details
-from workbench.interfaces import JSON, Attack, Evidence, Mechanism, Plan, References, WatchedMechanism
+from workbench.interfaces import (
+    JSON,
+    AccessLevel,
+    Attack,
+    Evidence,
+    Mechanism,
+    Plan,
+    References,
+    WatchedMechanism,
+)
 from workbench.store import plain
 from workbench.workers import TrainingSetup, stream, stream_seed
 
 MOST_TRIALS = 100
 """Trials of one job: a matter of seconds, so that workers share a game and its progress shows."""
+
+MOST_SUBSET_TRIALS = 20
+"""The same of a candidate-subset game, whose trials are whole trainings of a few hundred milliseconds."""
+
+PLAYED = (AccessLevel.TRANSCRIPT, AccessLevel.SUBSET)
+"""Access levels of the attacks whose games train for themselves, many times."""
 
 WORST_OTHERS = {"opposed": "copies"}
 """The data set beside a canary, where the user names none: that in which an opposed one does most harm."""
@@ -36,12 +52,12 @@ _SUMMED = ("certain",)
 
 @dataclass(frozen=True, kw_only=True)
 class TranscriptJob:
-    """Some trials of one transcript game.
+    """Some trials of one game.
 
     Attributes:
         setup: Of the subject; its mechanism, its records and its plan are the game's.
         included: Which candidates the plan holds.
-        attack, parameters: Registry name and parameters of the attack, for one canary.
+        attack, parameters: Registry name and parameters of the attack, for one canary if it has canaries.
         trials: Of this part.
         part: Index from 0.
     """
@@ -56,23 +72,26 @@ class TranscriptJob:
 
 @dataclass(frozen=True, kw_only=True)
 class TranscriptGame:
-    """One game: an attack with one canary.
+    """One game: an attack, with one canary if it has canaries.
 
     Attributes:
-        name: In the report: `sign_transcript (opposed)`.
+        name: In the report: `sign_transcript (opposed)`, `subset_posterior (values)`.
         attack, parameters: Registry name and parameters of the attack, for one canary.
-        trials: Number of independent trainings, even.
+        trials: Number of independent trainings; even in a transcript game.
+        access: `AccessLevel.TRANSCRIPT` or `AccessLevel.SUBSET`.
     """
 
     name: str
     attack: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     trials: int
+    access: AccessLevel = AccessLevel.TRANSCRIPT
 
     def jobs(self, setup: TrainingSetup, included: Sequence[bool]) -> list[Job]:
-        """The game's parts, none above `MOST_TRIALS` trials, each with an even number of them."""
+        """The game's parts, none of more trials than a job holds, each with an even number of them."""
         pairs = self.trials // 2
-        parts = -(-pairs // (MOST_TRIALS // 2))
+        most = MOST_TRIALS if self.access is AccessLevel.TRANSCRIPT else MOST_SUBSET_TRIALS
+        parts = -(-pairs // (most // 2))
         jobs = []
         for part in range(parts):
             own = pairs * (part + 1) // parts - pairs * part // parts
@@ -85,21 +104,24 @@ class TranscriptGame:
                 part=part,
             )
             content = workers.content_digest(setup)
-            identity = {"kind": "transcript", "job": plain(payload), "content": content}
+            kind = "transcript" if self.access is AccessLevel.TRANSCRIPT else "subset"
+            identity = {"kind": kind, "job": plain(payload), "content": content}
             jobs.append(Job(identity=identity, payload=payload))
         return jobs
 
 
 def games_of(attack: str, given: Mapping[str, Any]) -> list[TranscriptGame]:
-    """The games that an attack's parameters ask for, one a canary.
+    """The games that an attack's parameters ask for, one a canary if it has canaries.
 
     Args:
-        attack: Registry name.
+        attack: Registry name, of an attack whose game trains for itself.
         given: Parameters of the attack; `canary` may name several, separated by commas.
 
     Raises:
         InputError: a parameter is unknown or out of range, or a canary is named twice.
     """
+    if registry.entries("attack")[attack].factory.access is AccessLevel.SUBSET:
+        return [_subset_game(attack, given)]
     named = [part.strip() for part in str(given["canary"]).split(",")] if "canary" in given else [None]
     if len(set(named)) < len(named):
         raise InputError(f"{attack}'s canary must not name one twice, got {given['canary']!r}")
@@ -117,19 +139,32 @@ def games_of(attack: str, given: Mapping[str, Any]) -> list[TranscriptGame]:
     return games
 
 
+def _subset_game(attack: str, given: Mapping[str, Any]) -> TranscriptGame:
+    """The one game of an attack on candidate subsets."""
+    own = dict(given)
+    attacker: Any = registry.create("attack", attack, **own)
+    trials = int(own.pop("trials", attacker.trials))
+    name = f"{attack} ({attacker.view})"
+    return TranscriptGame(name=name, attack=attack, parameters=own, trials=trials, access=AccessLevel.SUBSET)
+
+
 def play(job: TranscriptJob, scratch: Path | None = None) -> dict[str, Any]:
     """Play some trials of a game; pure in its job.
 
     Returns:
-        `scores`, `members`, `game`, `details`, `cost`.
+        `scores`, `members`, `game`, `details`, `cost`; of a candidate-subset game also `series`, `curves` and
+        `candidates`.
     """
     from workbench.training.transcript_game import play_transcripts, transcript_game
 
     started = time.perf_counter()
     setup = job.setup
     attacker: Attack = registry.create("attack", job.attack, **dict(job.parameters))
-    asked = {name: getattr(attacker, name) for name in ("canary", "others", "knowledge")}
     plan = workers.make_plan(setup, np.array(job.included, dtype=bool), 0)
+    if attacker.access is AccessLevel.SUBSET:
+        stream_of = (job.part + 1, *job.attack.encode())
+        return play_part(setup, plan, believing(attacker), trials=job.trials, own=stream_of)
+    asked = {name: getattr(attacker, name) for name in ("canary", "others", "knowledge")}
     own = (job.part + 1, *asked["canary"].encode())
     played = play_transcripts(
         workers.create_mechanism(setup),
@@ -149,12 +184,11 @@ def play(job: TranscriptJob, scratch: Path | None = None) -> dict[str, Any]:
     }
 
 
-def check_readable(mechanism: Mechanism, name: str) -> None:
+def check_readable(mechanism: Mechanism) -> None:
     """Refuse a mechanism with whose transcripts no game can be played.
 
     Args:
         mechanism: With its parameters.
-        name: Of it, for the message.
 
     Raises:
         InputError: its public seed is fixed: all trials would share one mask, and a claim is about all masks.
@@ -169,15 +203,19 @@ def check_readable(mechanism: Mechanism, name: str) -> None:
         raise InputError(f"public_seed must be left open in a transcript game, got {seed}")
 
 
-def check_game(game: TranscriptGame, plan: Plan) -> None:
-    """Refuse a plan that a game cannot be played with, before anything is trained.
+def check_game(game: TranscriptGame, mechanism: Mechanism, plan: Plan) -> None:
+    """Refuse a mechanism or a plan that a game cannot be played with, before anything is trained.
 
     Raises:
-        InputError: too few records, or too many for what the adversary is to know.
-        UnsupportedError: the samples are not Poisson.
+        InputError: a fixed public seed, too few records, or too many for what the adversary is to know.
+        UnsupportedError: the mechanism releases nothing that the game is about, or samples are not Poisson.
     """
     from workbench.training.transcript_game import check_records
 
+    if game.access is AccessLevel.SUBSET:
+        check_subsets(mechanism, plan)
+        return
+    check_readable(mechanism)
     attacker: Any = registry.create("attack", game.attack, **game.parameters)
     check_records(plan, attacker.knowledge)
 
@@ -193,6 +231,12 @@ def pooled(
         seed: Of the audit, for the report.
         confidence: Of the intervals among the details.
     """
+    cost = {
+        "seconds": _costs(parts, "seconds", sum),
+        "peak_memory_mb": _costs(parts, "peak_memory_mb", max),
+    }
+    if game.access is AccessLevel.SUBSET:
+        return pooled_subsets(game.name, parts, seed=seed, confidence=confidence, cost=cost)
     scores = np.concatenate([np.array([float(x) for x in part["scores"]]) for part in parts])
     members = np.concatenate([np.array(part["members"], dtype=bool) for part in parts])
     sizes = np.array([len(part["scores"]) for part in parts], dtype=np.float64)
@@ -206,10 +250,7 @@ def pooled(
         game=game_from(parts[0]["game"]),
         attack=game.name,
         seeds={"audit": seed},
-        cost={
-            "seconds": _costs(parts, "seconds", sum),
-            "peak_memory_mb": _costs(parts, "peak_memory_mb", max),
-        },
+        cost=cost,
         details={**details, **low_fpr_details(scores, members, confidence=confidence)},
     )
 

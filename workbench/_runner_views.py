@@ -10,6 +10,10 @@
 
 Each of the three is judged at the audit's own confidence, and within each the games share the error: a reader
 who quotes one verdict quotes one claim.
+
+Nats about a candidate subset have two views instead: the claim, by many trainings whose secret the adversary
+asks for; and, outside the claim, records of the universe against fresh ones, held against the epsilon that
+PACZero's paper prints beside its nats as comparable. Nobody claims that.
 """
 
 from __future__ import annotations
@@ -19,9 +23,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from workbench import registry, workers
-from workbench._runner_settings import AuditSettings
+from workbench._runner_settings import SECRETS, AuditSettings, currency_of
 from workbench._runner_subjects import Audited, audited, evidence_from, judged_subject
-from workbench._runner_transcripts import TranscriptGame, check_game, check_readable, games_of, play, pooled
+from workbench._runner_subset_words import subset_view_forms
+from workbench._runner_subsets import comparable_epsilon, pooled_curves
+from workbench._runner_transcripts import PLAYED, TranscriptGame, check_game, games_of, play, pooled
 from workbench._runner_words import view_forms
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.engine import Engine, Progress
@@ -40,13 +46,19 @@ from workbench.store import Store, plain
 MAIN, MEMBERS, CONTROL = "main", "members", "control"
 """What an audit trains: for the games of whole trainings, for the attacks on members, and as control."""
 
+LARGEST_READING = 20.0
+"""An epsilon that allows all but one in a billion guesses to be right; it stands for none."""
+
+CONTROLS = {Secret.RECORD: "non_private", Secret.SUBSET: "mezo"}
+"""The mechanism without privacy that a control is trained by: as near to the subject as there is one."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class View:
     """One way to read the number.
 
     Attributes:
-        key: `"claim"`, `"reading"` or `"members"`.
+        key: `"claim"`, `"reading"`, `"members"` or `"outside"`.
         claim: What is judged.
         games: By what.
         decides: Whether its verdict is the audit's.
@@ -98,23 +110,30 @@ def audit_views(
     store.sweep()
     main, members, control = (played.get(name, _Played()) for name in (MAIN, MEMBERS, CONTROL))
     views = _views(settings, (*main.games, *members.games))
+    secret = secret_of(settings)
     subjects = []
     for view in views:
         role = "subject" if view.decides else "reading"
         report = {**_judged(settings, settings.mechanism, role, view), "own_claim": plain(own)}
-        facts = {"claim": main, "members": members}.get(view.key, _Played()).facts
+        facts = {"claim": main, "members": members, "outside": members}.get(view.key, _Played()).facts
         subjects.append({**report, **facts})
-    words = view_forms(
-        [view.key for view in views],
-        subjects,
-        mechanism=settings.mechanism,
-        confidence=settings.confidence,
-        has_control=bool(control.games),
-    )
+    judged_control: dict[str, JSON] | None = None
     if control.games:
-        view = View(key="control", claim=as_dp(settings), games=control.games, decides=False)
-        subjects.append({**_judged(settings, "non_private", "control", view), **control.facts})
-    return subjects, words
+        view = View(key="control", claim=views[-1].claim, games=control.games, decides=False)
+        judged_control = {**_judged(settings, CONTROLS[secret], "control", view), **control.facts}
+    shown = {"mechanism": settings.mechanism, "confidence": settings.confidence}
+    keys = [view.key for view in views]
+    if secret is Secret.SUBSET:
+        curves = main.facts.get("curves", {})
+        words = subset_view_forms(keys, subjects, control=judged_control, curves=curves, **shown)
+    else:
+        words = view_forms(keys, subjects, has_control=judged_control is not None, **shown)
+    return [*subjects, *([judged_control] if judged_control else [])], words
+
+
+def secret_of(settings: AuditSettings) -> Secret:
+    """What the mechanism's nats are about."""
+    return SECRETS[currency_of(settings.mechanism)]
 
 
 def _work(settings: AuditSettings, attacks: _Attacks) -> dict[str, Audited]:
@@ -134,7 +153,7 @@ def _work(settings: AuditSettings, attacks: _Attacks) -> dict[str, Audited]:
         if settings.control:
             rate = own.control_learning_rate or own.learning_rate
             own = replace(own, learning_rate=rate)
-            work[CONTROL] = audited(own, "non_private", "control", {}, membership)
+            work[CONTROL] = audited(own, CONTROLS[secret_of(settings)], "control", {}, membership)
     return work
 
 
@@ -161,10 +180,32 @@ def as_dp(settings: AuditSettings) -> Claim:
     )
 
 
+def outside(settings: AuditSettings) -> Claim:
+    """What the records of the universe are held against: the epsilon that is said to be comparable.
+
+    From ln 2 nats on no epsilon is; then the largest one that is ever held against scores stands for none.
+    """
+    guarantee = settings.claim.guarantee
+    assert isinstance(guarantee, MutualInformation)  # `_checked` refuses others.
+    return Claim(
+        guarantee=ApproximateDP(
+            epsilon=min(comparable_epsilon(guarantee.nats), LARGEST_READING), delta=settings.delta
+        ),
+        about=workers.GAME_ADJACENCY,
+        released=settings.claim.released,
+        source="the comparable epsilon (PACZero, section 2): a reference point, nobody's claim",
+    )
+
+
 def _views(settings: AuditSettings, games: Sequence[Evidence]) -> list[View]:
     """The views that there are games for, the deciding one first."""
     independent = tuple(game for game in games if game.game.trials is Trials.INDEPENDENT)
     members = tuple(game for game in games if game.game.trials is Trials.ONE_RUN)
+    if secret_of(settings) is Secret.SUBSET:
+        views = [View(key="claim", claim=settings.claim, games=independent, decides=True)]
+        if members:
+            views.append(View(key="outside", claim=outside(settings), games=members, decides=False))
+        return views
     nats, dp = as_nats(settings), as_dp(settings)
     if isinstance(settings.claim.guarantee, MutualInformation):
         views = [
@@ -193,7 +234,7 @@ class _Attacks:
     Attributes:
         made: Each by name; a transcript attack with its first canary.
         shared: Names of those that attack the trained subject.
-        played: The transcript games, which train for themselves.
+        played: The games that train for themselves.
     """
 
     made: Mapping[str, Attack]
@@ -216,7 +257,7 @@ def _attacks(settings: AuditSettings) -> _Attacks:
     shared, played = [], []
     for name in settings.attacks:
         given = dict(settings.attack_parameters.get(name, {}))
-        if getattr(known.get(name), "access", None) is AccessLevel.TRANSCRIPT:
+        if getattr(known.get(name), "access", None) in PLAYED:
             games = games_of(name, given)
             made[name] = registry.create("attack", name, **games[0].parameters)
             played += games
@@ -236,28 +277,29 @@ def _checked(settings: AuditSettings, work: Mapping[str, Audited], attacks: _Att
     from workbench.training.fine_tuning import build_model, check_plan
     from workbench.training.loop import require_readable
 
+    claim, name, secret = settings.claim, settings.mechanism, secret_of(settings)
+    if secret is Secret.SUBSET:
+        _require_average(claim, attacks, secret)
     claims, plans = {}, {}
-    for name, subject in work.items():
-        plan = plans[name] = workers.make_plan(subject.setup, subject.included, 0)
+    for part, subject in work.items():
+        plan = plans[part] = workers.make_plan(subject.setup, subject.included, 0)
         check_plan(plan)
-        claims[name] = workers.create_mechanism(subject.setup).claim(plan)
+        claims[part] = workers.create_mechanism(subject.setup).claim(plan)
     own = claims.get(MAIN, claims.get(MEMBERS))
     assert own is not None  # There is at least one attack, and each needs one of the two.
-    claim, name = settings.claim, settings.mechanism
-    if own.about is not Secret.RECORD:
+    if own.about is not secret:
         given = ", ".join(f"{key}={value}" for key, value in settings.mechanism_parameters.items())
         raise UnsupportedError(
-            f"the games of an audit test nats about one record; {name}{given and f' with {given}'} claims "
+            f"the games of an audit test nats about {_ABOUT[secret]}; {name}{given and f' with {given}'} "
+            "claims "
             f"{own.describe()}"
         )
     first = next(iter(plans.values()))  # Plans differ in what is read where nobody chose it alone.
     require_readable(build_model(first), first)
-    if attacks.played:
-        check_readable(workers.create_mechanism(work[MAIN].setup), name)
     for game in attacks.played:
-        check_game(game, plans[MAIN])
+        check_game(game, workers.create_mechanism(work[MAIN].setup), plans[MAIN])
     if isinstance(claim.guarantee, MutualInformation):
-        _require_average(claim, attacks)
+        _require_average(claim, attacks, secret)
     elif claim.about is not workers.GAME_ADJACENCY:
         raise UnsupportedError(f"claim says adjacency {claim.about}; the games are {workers.GAME_ADJACENCY}")
     for attack in attacks.of(AccessLevel.RELEASE):
@@ -266,17 +308,40 @@ def _checked(settings: AuditSettings, work: Mapping[str, Audited], attacks: _Att
     return own
 
 
-def _require_average(claim: Claim, attacks: _Attacks) -> None:
-    """Refuse nats that are about another secret than the games', or that no attack tests."""
-    if claim.about is not Secret.RECORD:
+_ABOUT = {Secret.RECORD: "one record", Secret.SUBSET: "the candidate subset"}
+_ASKED = {
+    Secret.RECORD: "test one record's membership",
+    Secret.SUBSET: "ask which candidate subset was the secret",
+}
+_TESTS = {
+    Secret.RECORD: ("sign_transcript", (AccessLevel.TRANSCRIPT, AccessLevel.WEIGHTS)),
+    Secret.SUBSET: ("subset_posterior", (AccessLevel.SUBSET,)),
+}
+"""The attack that tests nats about a secret, and the access levels of all that do."""
+
+
+def _require_average(claim: Claim, attacks: _Attacks, secret: Secret) -> None:
+    """Refuse a claim that is about another secret than the games', or that no attack tests."""
+    if not isinstance(claim.guarantee, MutualInformation):
         raise UnsupportedError(
-            f"the games of an audit test one record's membership; a claim about the {claim.about} needs "
-            "--scores of independent trials"
+            f"nats about {_ABOUT[secret]} are no promise about a single record: claim "
+            f"nats=...,secret={secret}, "
+            f"got {claim.guarantee.describe()}"
         )
-    if not attacks.of(AccessLevel.TRANSCRIPT, AccessLevel.WEIGHTS):
+    if claim.about is not secret:
+        raise UnsupportedError(
+            f"the games of an audit {_ASKED[secret]}; a claim about the {claim.about} needs --scores of "
+            "independent trials"
+        )
+    best, able = _TESTS[secret]
+    if not attacks.of(*able):
         raise UnsupportedError(
             f"{claim.guarantee.describe()} bounds an average over independent trainings, which scores of one "
-            f"training ({', '.join(attacks.made)}) cannot test: add --attack sign_transcript"
+            f"training ({', '.join(attacks.made)}) cannot test: add --attack {best}"
+        )
+    for name in attacks.of(AccessLevel.WEIGHTS) if secret is Secret.SUBSET else ():
+        raise UnsupportedError(
+            f"attack {name!r} adds a record or removes it, which a claim about the {secret} says nothing of"
         )
 
 
@@ -300,10 +365,12 @@ def _require_covered(claim: Claim, own: Claim, name: str, attacks: _Attacks) -> 
 def _run(
     settings: AuditSettings, work: Mapping[str, Audited], games: Sequence[TranscriptGame], engine: Engine
 ) -> dict[str, _Played]:
-    """Do the work that the store lacks: transcript games first, for they are most of it."""
+    """Do the work that the store lacks: games of whole trainings first, for they are most of it."""
     parts = [game.jobs(work[MAIN].setup, work[MAIN].included.tolist()) for game in games]
     flat = [job for jobs in parts for job in jobs]
-    done = engine.run("playing transcripts", flat, play, keeps_folder=False) if flat else []
+    kinds = {game.access for game in games}
+    stage = "playing candidate subsets" if AccessLevel.SUBSET in kinds else "playing transcripts"
+    done = engine.run(stage, flat, play, keeps_folder=False) if flat else []
     # Without an attack on it the main plan's own training would be seen by nobody.
     attacked = {name: one for name, one in work.items() if one.setup.attack_parameters}
     jobs = {name: subject.trainings() for name, subject in attacked.items()}
@@ -325,6 +392,8 @@ def _run(
             for game, own in zip(games, parts, strict=True):
                 taken, done = done[: len(own)], done[len(own) :]
                 found.append(pooled(game, taken, seed=settings.seed, confidence=settings.confidence))
+                if game.access is AccessLevel.SUBSET:
+                    facts["curves"] = pooled_curves(taken)
         for _ in asked.get(name, ()):
             found += [evidence_from(game) for game in answers.pop(0)["evidence"]]
         if name in jobs:

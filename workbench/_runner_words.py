@@ -24,8 +24,8 @@ WORDS = {
     VerdictKind.UNDECIDED: "undecided",
 }
 
-_FOLLOWS = {
-    # `what` is the claim or a reading of it.
+FOLLOWS = {
+    # What a verdict means; `what` is the claim or a reading of it.
     VerdictKind.REFUTED: "So {what} is false, with an error of at most {error}.",
     VerdictKind.NOT_REFUTED: "This is compatible with {what}; it does not show that it is true.",
     VerdictKind.UNDERPOWERED: "So this audit cannot tell whether {what} is true: even a perfect attack would "
@@ -93,7 +93,7 @@ def _view(key: str, subject: Form, *, mechanism: str, error: str) -> dict[str, J
         allows, measured = _members_sentences(guarantee, subject["attacks"])
     else:
         allows, measured = _dp_sentences(guarantee, subject["attacks"])
-    follows = _FOLLOWS[kind].format(what=what, error=error)
+    follows = FOLLOWS[kind].format(what=what, error=error)
     if in_nats and guarantee.max_success() == 1.0 and kind is VerdictKind.UNDERPOWERED:
         follows = "A promise of nothing cannot be broken: no experiment of this kind can test it."
     title, label = _heading(key, in_nats, mechanism)
@@ -106,7 +106,7 @@ def _view(key: str, subject: Form, *, mechanism: str, error: str) -> dict[str, J
         "row": {
             "view": title,
             "currency": "nats about one record" if in_nats else "(epsilon, delta)-DP",
-            "claimed": _claimed(guarantee),
+            "claimed": claimed_words(guarantee),
             "allows": _allows_short(guarantee, members=key == "members"),
             "measured": _measured_short(key, in_nats, subject),
             "verdict": subject["verdict"]["kind"],
@@ -131,7 +131,8 @@ def _heading(key: str, in_nats: bool, mechanism: str) -> tuple[str, str]:
     return "The same number read as DP", "a reading, not the authors' claim; not for the exit code"
 
 
-def _claimed(guarantee: Guarantee) -> str:
+def claimed_words(guarantee: Guarantee) -> str:
+    """The number of a guarantee."""
     if isinstance(guarantee, MutualInformation):
         return f"{guarantee.nats:g} nats"
     if isinstance(guarantee, ApproximateDP):
@@ -160,15 +161,17 @@ def _success(attack: Form) -> tuple[float, float, float]:
     details = attack["details"]
     if "success" in details:
         return tuple(float(details[name]) for name in ("success", "success_lower", "success_upper"))  # type: ignore[return-value]
-    return _interval(attack, "accuracy")
+    return interval(attack, "accuracy")
 
 
-def _interval(attack: Form, name: str) -> tuple[float, float, float]:
+def interval(attack: Form, name: str) -> tuple[float, float, float]:
+    """A metric of a judged game by its name: estimate, and both ends."""
     one = next(one for one in attack["verdict"]["intervals"] if one["name"] == name)
     return float(one["estimate"]), float(one["lower"]), float(one["upper"])
 
 
-def _between(estimate: float, lower: float, upper: float) -> str:
+def between(estimate: float, lower: float, upper: float) -> str:
+    """A share with its interval."""
     return f"{percent(estimate)} [{percent(lower)} to {percent(upper)}]"
 
 
@@ -182,7 +185,7 @@ def _where(attack: Form) -> str:
 def _success_sentence(attack: Form) -> str:
     n = len(attack["scores"])
     return (
-        f"Measured in {n:,} trainings, half of them with the record: {_between(*_success(attack))} of the "
+        f"Measured in {n:,} trainings, half of them with the record: {between(*_success(attack))} of the "
         f"guesses from what training released are right{_where(attack)}{_beyond(attack)}."
     )
 
@@ -213,22 +216,23 @@ def _dp_sentences(guarantee: Guarantee, attacks: Sequence[Form]) -> tuple[str, l
 
 def _told_sentence(attack: Form) -> str:
     details = attack["details"]
-    bound = _bound(attack)
+    bound = bound_words(attack)
     if "hits_at_fpr_0" not in details:
-        auc = "AUC {:.3f} [{:.3f} to {:.3f}]".format(*_interval(attack, "auc"))
+        auc = "AUC {:.3f} [{:.3f} to {:.3f}]".format(*interval(attack, "auc"))
         return f"Measured by {attack['attack']}: {auc}; {bound}."
     hits, members = int(float(details["hits_at_fpr_0"])), int(float(details["trials_in"]))
     alarms, rest = int(float(details["alarms_at_fpr_0"])), int(float(details["trials_out"]))
     rates = [float(details[f"{name}_at_fpr_0"]) for name in ("tpr", "tpr_lower", "tpr_upper")]
     shown = "" if attack["game"].get("beyond") else f"; {bound}"
     return (
-        f"Measured: {hits} of {members} trainings with the record, {_between(*rates)}, released signs that "
+        f"Measured: {hits} of {members} trainings with the record, {between(*rates)}, released signs that "
         f"are impossible without it, and {alarms} of {rest} without it{_where(attack)}{_beyond(attack)}"
         f"{shown}."
     )
 
 
-def _bound(attack: Form) -> str:
+def bound_words(attack: Form) -> str:
+    """What a judged game shows."""
     bound = attack["verdict"]["bound"] or next(iter(attack["verdict"]["bounds"]), None)
     if bound is None:
         return "no bound"
@@ -263,10 +267,10 @@ def _members_sentences(guarantee: Guarantee, attacks: Sequence[Form]) -> tuple[s
     )
     measured = []
     for attack in attacks:
-        area = "{:.3f} [{:.3f} to {:.3f}]".format(*_interval(attack, "auc"))
+        area = "{:.3f} [{:.3f} to {:.3f}]".format(*interval(attack, "auc"))
         measured.append(
             f"Measured by {attack['attack']} on {len(attack['scores']):,} candidates: AUC {area}, where 0.5 "
-            f"is blind guessing; {_bound(attack)}."
+            f"is blind guessing; {bound_words(attack)}."
         )
     return allows, measured
 
@@ -290,17 +294,17 @@ def _measured_short(key: str, in_nats: bool, subject: Form) -> str:
     attacks = _able(subject["attacks"])
     if in_nats:
         best = max(attacks, key=lambda attack: _success(attack)[0])
-        return f"right guesses {_between(*_success(best))}"
+        return f"right guesses {between(*_success(best))}"
     told = [attack for attack in attacks if "hits_at_fpr_0" in attack["details"]]
     if key == "members" or not told:
-        best = max(attacks, key=lambda attack: _interval(attack, "auc")[0])
-        return f"AUC {'{:.3f} [{:.3f} to {:.3f}]'.format(*_interval(best, 'auc'))} ({best['attack']})"
+        best = max(attacks, key=lambda attack: interval(attack, "auc")[0])
+        return f"AUC {'{:.3f} [{:.3f} to {:.3f}]'.format(*interval(best, 'auc'))} ({best['attack']})"
     best = max(told, key=lambda attack: float(attack["details"]["tpr_at_fpr_0"]))
     rates = [float(best["details"][f"{name}_at_fpr_0"]) for name in ("tpr", "tpr_lower", "tpr_upper")]
     lower = max(
         (float(a["verdict"]["bound"]["lower"]) for a in attacks if a["verdict"]["bound"]), default=0.0
     )
-    return f"recognised without a false alarm {_between(*rates)}; epsilon >= {max(lower, 0.0):.3g}"
+    return f"recognised without a false alarm {between(*rates)}; epsilon >= {max(lower, 0.0):.3g}"
 
 
 def _in_short(forms: Sequence[Form], by_key: Mapping[str, Form]) -> str:
@@ -355,13 +359,14 @@ def _data_notes(by_key: Mapping[str, Form]) -> list[str]:
     notes = []
     main, members = (by_key.get(key, {}).get("parameters", {}) for key in ("claim", "members"))
     if main:
-        notes.append(f"The games of whole trainings: {_training(main)}.")
+        notes.append(f"The games of whole trainings: {training_words(main)}.")
     if members:
-        notes.append(f"Ordinary members: {_training(members)}, trained once.")
+        notes.append(f"Ordinary members: {training_words(members)}, trained once.")
     return notes
 
 
-def _training(setup: Form) -> str:
+def training_words(setup: Form) -> str:
+    """What was trained on what, from the plain form of a setup."""
     return (
         f"model {setup['model']} on corpus {setup['corpus']}, about half of {setup['candidates']} "
         f"candidates, {setup['steps']} steps with sampling probability "

@@ -8,7 +8,7 @@ deep-learning framework.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench import junit, registry, terminal
-from workbench._audit_parameters import as_declared, parameters
+from workbench._audit_parameters import as_declared, attack_parameters, known, parameters, with_variant
 from workbench.accounting import MutualInformation
 from workbench.claims import EXAMPLE, parse_claim
-from workbench.errors import InputError, unknown_name
+from workbench.errors import InputError
 from workbench.interfaces import Claim, Released, Trials
 from workbench.outputs import require_distinct, require_file_place, require_reachable
 from workbench.scores_file import read_scores
@@ -73,7 +73,14 @@ class AuditOptions:
         float | None,
         typer.Option(
             help="Instead of --claim: the number that the mechanism claims, in its own currency.",
-            show_default="1; 0.5 for one that claims nats",
+            show_default="1; see --nats",
+        ),
+    ] = None
+    nats: Annotated[
+        float | None,
+        typer.Option(
+            help="The same of a mechanism that claims nats, in nats.",
+            show_default="0.5 about a record; 0.33 about a candidate subset",
         ),
     ] = None
     delta: Annotated[
@@ -83,11 +90,15 @@ class AuditOptions:
         ),
     ] = None
     mechanism: Annotated[str | None, typer.Option(help="The subject.", show_default="dp_sgd")] = None
+    variant: Annotated[
+        str | None, typer.Option(help="Of the mechanism: short for --mechanism-parameter variant=...")
+    ] = None
     attack: Annotated[
         list[str] | None,
         typer.Option(
             help="An attack; may be repeated.",
-            show_default="loss, lira and dirac_canary; with nats sign_transcript, loss and lira",
+            show_default="loss, lira and dirac_canary; with nats sign_transcript or subset_posterior, and "
+            "attacks on members",
         ),
     ] = None
     corpus: Annotated[str | None, typer.Option(help="The data.", show_default="clinical")] = None
@@ -165,7 +176,7 @@ _MODES: Mapping[str, tuple[str, ...]] = {
     "--scores": ("trials", "prior", "higher_is"),
     "--train": ("runs", *_TRAINING),
     "an audit of a mechanism": (
-        *("epsilon", "delta", "mechanism", "mechanism_parameter"),
+        *("epsilon", "nats", "delta", "mechanism", "variant", "mechanism_parameter"),
         *("attack", "attack_parameter", "control"),
         *("model", "model_parameter", *_PLAN),
         *_TRAINING,
@@ -180,8 +191,10 @@ def audit(options: AuditOptions) -> int:
     Without options: DP-SGD on clinical narratives under a claim of epsilon = 1, attacked in three ways,
     with a run without privacy as the control.
 
-    A mechanism that claims nats is judged in three views: its claim, by the signs of many trainings; the
-    same number read as (epsilon, delta)-DP; and ordinary members. The claim decides the exit code.
+    A mechanism that claims nats about a record is judged in three views: its claim, by the signs of many
+    trainings; the same number read as (epsilon, delta)-DP; and ordinary members. One that claims nats about a
+    candidate subset in two: its claim, by many trainings on secret subsets, and outside it records of the
+    universe. The claim decides the exit code.
 
     Exit code: 0 not refuted, 1 refuted, 2 bad input, 3 underpowered or invalid.
     """
@@ -238,8 +251,9 @@ def _check(options: AuditOptions, mode: str) -> None:
         raise InputError(f"--prior must be in (0, 1), got {options.prior:g}")
     if options.runs is not None and options.runs < 1:
         raise InputError(f"--runs must be at least 1, got {options.runs}")
-    if options.claim is not None and options.epsilon is not None:
-        raise InputError("--epsilon and --claim exclude each other: both say what is claimed")
+    numbers = [name for name in ("epsilon", "nats", "claim") if getattr(options, name) is not None]
+    if len(numbers) > 1:
+        raise InputError(f"--{numbers[0]} and --{numbers[1]} exclude each other: both say what is claimed")
     _claimed(options)
     _check_outputs(options)
 
@@ -330,26 +344,46 @@ def _mechanism_claim(options: AuditOptions) -> Claim:
     from workbench import runner
 
     released = _released_by(options.mechanism)
-    default = runner.default_settings(options.mechanism and _known("mechanism", options.mechanism))
+    default = _default_settings(options)
     in_nats = isinstance(default.claim.guarantee, MutualInformation)
     if options.claim is not None:
         claim = _claimed(options, released)
         if options.delta is not None and not (in_nats and isinstance(claim.guarantee, MutualInformation)):
             raise InputError("--delta goes with --epsilon, or with a claim in nats; write it into --claim")
         return claim
-    if options.epsilon is not None:
+    if options.nats is not None and not in_nats:
+        raise InputError(f"--nats goes with a mechanism that claims nats, not with {default.mechanism}")
+    number = options.epsilon if options.nats is None else options.nats
+    if number is not None:
         delta = default.delta if options.delta is None else options.delta
-        return runner.claim_of(default.mechanism, options.epsilon, delta)
+        return runner.claim_of(default.mechanism, number, delta)
     if options.delta is not None and not in_nats:
         raise InputError("--delta goes with --epsilon, which is missing")
     return default.claim if in_nats else _claimed(options, released)
+
+
+def _default_settings(options: AuditOptions) -> AuditSettings:
+    """The embedded audit of the mechanism that is named, with its parameters."""
+    from workbench.runner import default_settings
+
+    name = options.mechanism and known("mechanism", options.mechanism)
+    return default_settings(name, _own_parameters(options))
+
+
+def _own_parameters(options: AuditOptions) -> dict[str, Any]:
+    """The mechanism's parameters, `--variant` among them."""
+    name = options.mechanism or "dp_sgd"
+    given = with_variant(
+        name, parameters("--mechanism-parameter", options.mechanism_parameter or []), options.variant
+    )
+    return as_declared("mechanism", name, given)
 
 
 def _released_by(mechanism: str | None) -> Released:
     """What the claim covers where the user does not say: what the mechanism gives away."""
     if mechanism is None:
         return Released.EVERY_UPDATE
-    factory = registry.entries("mechanism")[_known("mechanism", mechanism)].factory
+    factory = registry.entries("mechanism")[known("mechanism", mechanism)].factory
     return Released(getattr(factory, "released", Released.EVERY_UPDATE))
 
 
@@ -362,24 +396,23 @@ def _settings(options: AuditOptions, claim: Claim) -> AuditSettings:
     from workbench.runner import default_settings
 
     embedded = default_settings(None).corpus
-    default = default_settings(options.mechanism and _known("mechanism", options.mechanism))
+    default = _default_settings(options)
     given: dict[str, Any] = {"claim": claim, "seed": options.seed, "confidence": options.confidence}
     if options.delta is not None:
         given["delta"] = options.delta
     if options.learning_rate is not None:
         given["control_learning_rate"] = options.learning_rate
     for kind in ("corpus", "model"):
-        name = _known(kind, getattr(options, kind) or getattr(default, kind))
+        name = known(kind, getattr(options, kind) or getattr(default, kind))
         kept = getattr(default, f"{kind}_parameters") if name == getattr(default, kind) else {}
         own = parameters(f"--{kind}-parameter", getattr(options, f"{kind}_parameter") or [])
         given.update({kind: name, f"{kind}_parameters": {**kept, **own}})
     if options.attack:
-        given["attacks"] = tuple(_known("attack", name) for name in options.attack)
+        given["attacks"] = tuple(known("attack", name) for name in options.attack)
     if any(getattr(options, name) not in (None, []) for name in _OWN_TRAINING):
         given["members"] = {}  # What the user trains is what every attack is for.
-    own = parameters("--mechanism-parameter", options.mechanism_parameter or [])
-    given["mechanism_parameters"] = as_declared("mechanism", default.mechanism, own)
-    given["attack_parameters"] = _attack_parameters(
+    given["mechanism_parameters"] = _own_parameters(options)
+    given["attack_parameters"] = attack_parameters(
         options.attack_parameter or [],
         given.get("attacks", default.attacks),
         # The embedded attacks score the secret that is put into the embedded corpus.
@@ -391,36 +424,6 @@ def _settings(options: AuditOptions, claim: Claim) -> AuditSettings:
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
     return replace(default, **given)
-
-
-def _attack_parameters(
-    pairs: Sequence[str], attacks: Sequence[str], default: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    """Parameters by attack from `attack.key=value` pairs, laid over the defaults.
-
-    Raises:
-        InputError: a pair names no attack of this audit, or is no pair.
-    """
-    by_attack: dict[str, list[str]] = {name: [] for name in attacks}
-    for pair in pairs:
-        attack, dot, rest = pair.partition(".")
-        if not dot:
-            raise InputError(f"--attack-parameter must be attack.key=value, got {pair!r}")
-        if attack not in by_attack:
-            raise unknown_name("attack of this audit", attack, by_attack)
-        by_attack[attack].append(rest)
-    return {
-        name: {**default.get(name, {}), **parameters("--attack-parameter", own)}
-        for name, own in by_attack.items()
-    }
-
-
-def _known(kind: str, name: str) -> str:
-    """The name, if it is registered."""
-    known = registry.entries(kind)
-    if name not in known:
-        raise unknown_name(kind, name, known)
-    return name
 
 
 def _write(options: AuditOptions, report: dict[str, Any]) -> None:

@@ -78,7 +78,7 @@ def audit_mechanisms(
 ) -> dict[str, JSON]:
     """Train, attack and judge a registered mechanism (and the non-private control).
 
-    A mechanism that budgets in nats is judged in three views, each a claim of its own
+    A mechanism that budgets in nats is judged in two or three views, each a claim of its own
     (`workbench._runner_views`); the report then has `views`.
 
     Args:
@@ -148,6 +148,10 @@ def _require_testable(settings: AuditSettings, setup: TrainingSetup, own: Claim)
         if attack.access is AccessLevel.TRANSCRIPT:
             raise UnsupportedError(
                 f"attack {name!r} reads released signs, and {setup.mechanism} releases none"
+            )
+        if attack.access is AccessLevel.SUBSET:
+            raise UnsupportedError(
+                f"attack {name!r} asks which candidate subset was the secret, and {setup.mechanism} has none"
             )
         seen = workers.released_to(attack)
         for whose, covered in (("claim", claim.released), (setup.mechanism, own.released)):

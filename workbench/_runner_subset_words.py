@@ -1,0 +1,248 @@
+"""The views of an audit of nats about a candidate subset, in plain words: inside the claim, and outside it.
+
+Everything is computed from the judged subjects of the report: no verdict is written here, each is repeated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from workbench._runner_words import (
+    FOLLOWS,
+    WORDS,
+    Form,
+    between,
+    bound_words,
+    claimed_words,
+    interval,
+    percent,
+    training_words,
+)
+from workbench.accounting import ApproximateDP, MutualInformation, guarantee_from_json
+from workbench.interfaces import JSON, VerdictKind
+
+HEADING = "Inside the claim, and outside it"
+
+OUTSIDE = "outside the claim: nobody claims this; not for the exit code"
+
+
+def subset_view_forms(
+    keys: Sequence[str],
+    subjects: Sequence[Form],
+    *,
+    mechanism: str,
+    confidence: float,
+    control: Form | None,
+    curves: Mapping[str, JSON],
+) -> dict[str, JSON]:
+    """The views in words.
+
+    Args:
+        keys: `"claim"`, and `"outside"` where there are attacks on records of the universe.
+        subjects: The judged subject of each, as it stands in the report.
+        mechanism: Name of the subject.
+        confidence: Of each view's verdict.
+        control: The judged control, where there is one.
+        curves: Of the claim's game; see `workbench._runner_subsets.pooled_curves`.
+
+    Returns:
+        As `workbench._runner_words.view_forms`, with a `heading` of the comparison and `curves`.
+    """
+    by_key = dict(zip(keys, subjects, strict=True))
+    error = percent(1.0 - confidence)
+    forms = [_claim_view(by_key["claim"], error)]
+    if "outside" in by_key:
+        forms.append(_outside_view(by_key["outside"], error))
+    return {
+        "heading": HEADING,
+        "in_short": _in_short(forms, by_key, control),
+        "notes": _notes(by_key, mechanism, confidence, control),
+        "of": forms,
+        "curves": dict(curves),
+    }
+
+
+# --- inside the claim ---
+
+
+def _claim_view(subject: Form, error: str) -> dict[str, JSON]:
+    guarantee = guarantee_from_json(subject["claim"]["guarantee"])
+    assert isinstance(guarantee, MutualInformation)  # What is refused before, is no view.
+    kind, most = VerdictKind(subject["verdict"]["kind"]), guarantee.max_success()
+    says = [_allows(guarantee, subject["attacks"])]
+    for attack in subject["attacks"]:
+        says += _measured(attack)
+    says.append(FOLLOWS[kind].format(what="the claim", error=error))
+    best = max(subject["attacks"], key=lambda attack: float(attack["details"]["success"]))
+    return {
+        "key": "claim",
+        "title": "Inside the claim: which candidate subset was the secret",
+        "label": "decides the exit code",
+        "verdict": subject["verdict"]["kind"],
+        "says": says,
+        "row": {
+            "view": "Inside: which subset",
+            "currency": "nats about the candidate subset",
+            "claimed": claimed_words(guarantee),
+            "allows": f"right guesses about a record up to {percent(most)}",
+            "measured": f"right guesses {between(*_triple(best, 'success'))}",
+            "verdict": subject["verdict"]["kind"],
+        },
+        "rates": [],
+    }
+
+
+def _allows(guarantee: MutualInformation, attacks: Sequence[Form]) -> str:
+    count = int(float(attacks[0]["details"]["candidates"]))
+    whole = f"The index of the secret subset, one of {count}, holds ln {count} = {math.log(count):.3g} nats."
+    most, given = guarantee.max_success(), f"{guarantee.nats:g} nats"
+    if guarantee.nats == 0.0:
+        return (
+            f"{whole} With 0 nats nobody learns anything about it, and a guess whether it holds a given "
+            "record "
+            "is right half of the time, as a blind one is."
+        )
+    if most == 1.0:
+        return (
+            f"{whole} {given} are as much as a single record's membership holds: they promise nothing about "
+            "guessing it, only that the index is not given away whole."
+        )
+    return f"{whole} With {given} at most {percent(most)} of guesses about a record may be right."
+
+
+def _measured(attack: Form) -> list[str]:
+    """What was measured in one game."""
+    details, n = attack["details"], len(attack["scores"])
+    most = math.log(float(details["candidates"]))
+    known = attack["game"].get("beyond")
+    says = [
+        f"Measured in {n:,} trainings, each with its own secret: {between(*_triple(attack, 'success'))} of "
+        "the "
+        "guesses about records are right, by the posterior of an adversary who knows everything but the "
+        "index "
+        f"({attack['attack']}). It names the right one of {float(details['candidates']):.0f} subsets in "
+        f"{percent(float(details['index_success']))} of trainings; blindly in "
+        f"{percent(1.0 / float(details['candidates']))}.",
+        f"If the noise is what the mechanism says, training gave away {_nats(details, 'information')} of "
+        f"{most:.3g}; its ledger charged {float(details['charged_nats']):.3g} on average. The exact "
+        "posterior "
+        f"ends with {float(details['mean_entropy']):.6g} nats of entropy, of {most:.6g} at the start. "
+        f"{percent(float(details['unanimity_rate']))} of releases were unanimous.",
+        f"Whatever the noise is, the guesses show {_nats(details, 'log_score')} about the index.",
+    ]
+    if known:
+        says.append(f"The adversary also knows {known}, so that this game refutes nothing.")
+    return says
+
+
+def _triple(attack: Form, name: str) -> tuple[float, float, float]:
+    details = attack["details"]
+    return tuple(float(details[one]) for one in (name, f"{name}_lower", f"{name}_upper"))  # type: ignore[return-value]
+
+
+def _nats(details: Form, name: str) -> str:
+    """Nats with their interval."""
+    found, lower, upper = (float(details[one]) for one in (name, f"{name}_lower", f"{name}_upper"))
+    return f"{found:.3g} nats [{lower:.3g} to {upper:.3g}]"
+
+
+# --- outside it ---
+
+
+def _outside_view(subject: Form, error: str) -> dict[str, JSON]:
+    guarantee = guarantee_from_json(subject["claim"]["guarantee"])
+    assert isinstance(guarantee, ApproximateDP)  # As `_runner_views.outside` makes it.
+    kind = VerdictKind(subject["verdict"]["kind"])
+    says = [
+        "Records of the universe against fresh records of the same distribution: the claim is silent on "
+        "them, "
+        "for every candidate subset is made of the universe, and on unanimous steps all of it moves the "
+        "model.",
+        "The comparable epsilon, which allows as many right guesses at prior 1/2, is "
+        f"{guarantee.epsilon:.3g}; "
+        f"as DP it would promise of every record that at most {percent(guarantee.max_success())} of guesses "
+        "about it are right. The paper prints it for reference and claims no DP.",
+        *[_auc_sentence(attack) for attack in subject["attacks"]],
+        FOLLOWS[kind].format(what="that reading", error=error),
+    ]
+    best = max(subject["attacks"], key=lambda attack: interval(attack, "auc")[0])
+    area = "{:.3f} [{:.3f} to {:.3f}]".format(*interval(best, "auc"))
+    return {
+        "key": "outside",
+        "title": "Outside the claim: who is in the universe",
+        "label": OUTSIDE,
+        "verdict": subject["verdict"]["kind"],
+        "says": says,
+        "row": {
+            "view": "Outside: universe or fresh",
+            "currency": "(epsilon, delta)-DP, the comparable one",
+            "claimed": f"nothing; read as {claimed_words(guarantee)}",
+            "allows": f"right guesses up to {percent(guarantee.max_success())}",
+            "measured": f"AUC {area} ({best['attack']})",
+            "verdict": subject["verdict"]["kind"],
+        },
+        "rates": [],
+    }
+
+
+def _auc_sentence(attack: Form) -> str:
+    area = "{:.3f} [{:.3f} to {:.3f}]".format(*interval(attack, "auc"))
+    return (
+        f"Measured by {attack['attack']} on {len(attack['scores']):,} records, each in the universe or "
+        "fresh by "
+        f"a fair coin: AUC {area}, where 0.5 is blind guessing; {bound_words(attack)}."
+    )
+
+
+# --- all views ---
+
+
+def _in_short(forms: Sequence[Form], by_key: Mapping[str, Form], control: Form | None) -> str:
+    parts = [
+        f"{form['row']['view']} ({form['row']['claimed']}): {WORDS[VerdictKind(form['verdict'])].upper()}."
+        for form in forms
+    ]
+    kinds = {form["key"]: VerdictKind(form["verdict"]) for form in forms}
+    held = kinds["claim"] in (VerdictKind.NOT_REFUTED, VerdictKind.UNDERPOWERED)
+    if held and kinds.get("outside") is VerdictKind.REFUTED:
+        parts.append(
+            "What is claimed and what a reader may take it for are not the same: which subset was the secret "
+            "stays hidden, who is in the universe does not."
+        )
+    if control is not None and "outside" in by_key:
+        area = {
+            name: max(interval(attack, "auc")[0] for attack in subject["attacks"])
+            for name, subject in (("subject", by_key["outside"]), ("control", control))
+        }
+        parts.append(
+            f"Without privacy the same attacks reach an AUC of {area['control']:.3f}, here "
+            f"{area['subject']:.3f}."
+        )
+    return " ".join(parts)
+
+
+def _notes(by_key: Mapping[str, Form], mechanism: str, confidence: float, control: Form | None) -> list[str]:
+    claim = by_key["claim"]
+    notes = [
+        f"The claim is judged at {percent(confidence)} confidence, by guesses about records and by nats "
+        "about "
+        "the index, which share the error"
+        + (f"; what is outside it by itself, at {percent(confidence)}" if "outside" in by_key else "")
+        + ". Intervals in brackets hold by themselves.",
+        f"The game inside the claim: {training_words(claim['parameters'])}.",
+    ]
+    own = guarantee_from_json(claim["own_claim"]["guarantee"])
+    judged = guarantee_from_json(claim["claim"]["guarantee"])
+    if (
+        isinstance(own, MutualInformation)
+        and isinstance(judged, MutualInformation)
+        and own.nats != judged.nats
+    ):
+        notes.append(f"Of this run {mechanism}'s authors claim {own.nats:.4g} nats, not {judged.nats:g}.")
+    if "outside" in by_key:
+        notes.append(
+            f"Outside: {training_words(by_key['outside']['parameters'])}, trained once"
+            + ("; the control, without privacy, on the same records." if control is not None else ".")
+        )
+    return notes
