@@ -30,6 +30,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from workbench.attacks._checks import whole_number
 from workbench.errors import InputError
 from workbench.interfaces import (
     AccessLevel,
@@ -64,10 +65,8 @@ class DiracCanary:
         """Keep the parameters."""
         if not 0 < magnitude < math.inf:
             raise InputError(f"magnitude must be finite and > 0, got {magnitude!r}")
-        if releases != int(releases) or releases < 20:
-            raise InputError(f"releases must be a whole number >= 20, got {releases}")
         self.magnitude = magnitude
-        self.releases = releases
+        self.releases = whole_number("releases", releases, least=20)
 
     def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
         """One gradient canary; no record of the corpus is changed.

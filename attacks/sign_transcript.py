@@ -28,6 +28,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from workbench.attacks._checks import whole_number
 from workbench.errors import InputError, unknown_name
 from workbench.estimation.low_fpr import CERTAIN
 from workbench.interfaces import (
@@ -92,12 +93,10 @@ class SignTranscript:
         ):
             if value not in known:
                 raise unknown_name(name, value, known)
-        if trials != int(trials) or trials < 20 or trials % 2:
-            raise InputError(f"trials must be an even whole number >= 20, got {trials}")
         self.canary = canary
         self.others = others
         self.knowledge = knowledge
-        self.trials = int(trials)
+        self.trials = whole_number("trials", trials, least=20, even=True)
 
     def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
         """Nothing: the canary goes into the game's own trainings, not into a shared subject."""

@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workbench.accounting import ApproximateDP
+from workbench.attacks._checks import whole_number
 from workbench.errors import InputError, unknown_name
 from workbench.estimation.all_thresholds import coin_sample_size, perfect_guesses_bound
 from workbench.interfaces import (
@@ -93,13 +94,10 @@ class WeightCanary:
             raise unknown_name("statistic", statistic, STATISTICS)
         if not 0 < magnitude < math.inf:
             raise InputError(f"magnitude must be finite and > 0, got {magnitude!r}")
-        for name, value, least in (("trials", trials, 20), ("references", references, 2)):
-            if value != int(value) or value < least:
-                raise InputError(f"{name} must be a whole number >= {least}, got {value}")
         self.canary = canary
         self.statistic = statistic
-        self.trials = trials
-        self.references = references
+        self.trials = whole_number("trials", trials, least=20)
+        self.references = whole_number("references", references, least=2)
         self.magnitude = magnitude
 
     def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:

@@ -271,6 +271,7 @@ def test_names_are_those_of_the_game() -> None:
         ({"canary": "opposite"}, "opposed"),
         ({"others": "copis"}, "copies"),
         ({"knowledge": "batch"}, "batches"),
+        ({"trials": math.inf}, "trials must be an even whole number >= 20, got inf"),
         ({"trials": 21}, "trials must be an even whole number >= 20, got 21"),
         ({"trials": 2}, "got 2"),
     ],

@@ -274,6 +274,7 @@ def test_any_gradient_mechanism_can_be_played() -> None:
     [
         ({"canary": "spred"}, "unknown canary 'spred'; did you mean 'spread'"),
         ({"statistic": "vektor"}, "unknown statistic 'vektor'; did you mean 'vector'"),
+        ({"trials": math.inf}, "trials must be a whole number >= 20, got inf"),
         ({"trials": 19}, "trials must be a whole number >= 20, got 19"),
         ({"references": 1.5}, "references must be a whole number >= 2, got 1.5"),
         ({"magnitude": 0.0}, "magnitude must be finite and > 0, got 0.0"),
