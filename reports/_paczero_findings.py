@@ -2,15 +2,16 @@
 
 A conclusion is a list of conditions that it says to hold, all of them. It is replicated where every one is
 shown (each by tests at the level; an intersection needs no correction), not replicated where one is shown not
-to hold (Holm's correction over all of its conditions) without being shown to hold, and else not testable at
-our scale. What each kind of conclusion claims stands in `data/published/paczero.toml`.
+to hold (Holm's correction over all of its conditions) without being shown to hold. Else it is not run where
+runs that it asks for are missing, and not testable at our scale where none is. What each kind of conclusion
+claims stands in `data/published/paczero.toml`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -52,10 +53,11 @@ EXACT = 1e-9
 
 @dataclass(frozen=True)
 class _Asked:
-    """A condition, and how many seeds would show it."""
+    """A condition, how many seeds would show it, and whether a run that it asks for is not made yet."""
 
     condition: Condition
     seeds: int | None = None
+    not_run: bool = False
 
 
 def findings(
@@ -90,13 +92,15 @@ def _finding(
     if not conditions:
         conditions = [untestable("the claim", OTHER_MODEL)]
     outcome, why = decided(conditions, context.confidence)
+    if outcome is Replication.NOT_TESTABLE and any(one.not_run for one in asked):
+        outcome = Replication.NOT_RUN
     tested = sorted((one for one in conditions if not one.why), key=lambda one: (one.break_p, -one.hold_p))
     more = f"; and {len(tested) - MOST_SHOWN} more" if len(tested) > MOST_SHOWN else ""
     parts = [
         f"{why[0].upper()}{why[1:]}",
         "; ".join(one.describe() for one in tested[:MOST_SHOWN]) + more,
         _reasons([one for one in conditions if one.why]),
-        _power(asked) if outcome is Replication.NOT_TESTABLE else "",
+        _power(asked) if outcome in (Replication.NOT_TESTABLE, Replication.NOT_RUN) else "",
     ]
     level = f"{1.0 - context.confidence:.2g}"
     return ReplicationFinding(
@@ -156,6 +160,12 @@ def _samples(
     return place, context.measured.missing(place.groups, place.setting) if sample is None else sample
 
 
+def _not_run(context: Context, place: Place) -> bool:
+    """Whether a run of a place is not made yet."""
+    runs = context.measured.runs(place.groups, place.setting)
+    return not place.why and any(one.status is Status.MISSING for one in runs)
+
+
 def _pairs(claim: QualitativeClaim) -> Sequence[Sequence[Mapping[str, Any]]]:
     found: Sequence[Sequence[Mapping[str, Any]]] = _listed(claim, "pairs")
     return found
@@ -184,7 +194,8 @@ def _compared(
         where = f"{here} less {there}"
         lost = next((one for one in (ours, theirs) if isinstance(one, str)), "")
         if isinstance(ours, str) or isinstance(theirs, str):
-            found[here, there] = _Asked(untestable(where, lost))
+            not_run = _not_run(context, here) or _not_run(context, there)
+            found[here, there] = _Asked(untestable(where, lost), not_run=not_run)
             continue
         found[here, there] = _asked(where, differences(ours, theirs), ends, context.confidence)
     return list(found.values())
@@ -242,7 +253,8 @@ def _levels(
         place, ours = _samples(context, claim, setting, metric)
         if place.why == OTHER_MODEL:
             continue
-        found[place] = _asked(str(place), ours, ends(chance), context.confidence)
+        made = _asked(str(place), ours, ends(chance), context.confidence)
+        found[place] = replace(made, not_run=_not_run(context, place))
     return list(found.values())
 
 

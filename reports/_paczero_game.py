@@ -151,20 +151,20 @@ def _allowed(guarantee: Guarantee | None) -> Value | None:
 
 def _success_of_games(games: Sequence[Outcome]) -> Value | None:
     """Share of right guesses over the trials of all games, percent, with its interval."""
-    known = [one for one in games if "record_success" in one.metrics]
+    known = [one for one in games if "attack_success" in one.metrics]
     if not known:
         return None
     if len(known) == 1:
         metrics = known[0].metrics
-        lower, upper = metrics.get("record_success_lower"), metrics.get("record_success_upper")
+        lower, upper = metrics.get("attack_success_lower"), metrics.get("attack_success_upper")
         return Value(
-            estimate=100.0 * metrics["record_success"],
+            estimate=100.0 * metrics["attack_success"],
             lower=None if lower is None else 100.0 * lower,
             upper=None if upper is None else 100.0 * upper,
             n=len(known[0].scores),
         )
     sample = Sample(
-        np.array([100.0 * one.metrics["record_success"] for one in known]),
+        np.array([100.0 * one.metrics["attack_success"] for one in known]),
         tuple(one.experiment.seed for one in known),
         UNIT,
     )

@@ -56,6 +56,9 @@ class _Played(Protocol):
 SUBJECTS_KEPT = 2
 """Trained subjects that a worker keeps at hand, because the next budget's release starts from the same."""
 
+GAME_CONFIDENCE = 0.95
+"""Of the intervals among a game's details."""
+
 _LARGEST_EXPONENT = 700.0
 
 _recent: OrderedDict[str, Subject] = OrderedDict()
@@ -165,9 +168,9 @@ def _play(payload: Measuring, progress: StepProgress) -> dict[str, Any]:
     target = Training(setup=payload.setup, run=0, shadows=0, unreleased=False)
     with workers.one_thread():
         plan = workers.make_plan(payload.setup, membership(target), 0)
-        played, scores = _played(payload, plan, progress)
+        played, scores, details = _played(payload, plan, progress)
     metrics = _without_times(played.subject.transcript.metrics)
-    metrics |= {f"attack_{name}": float(value) for name, value in scores.details.items()}
+    metrics |= {f"attack_{name}": float(value) for name, value in details.items()}
     metrics |= low_fpr_details(scores.values, played.included)
     metrics |= _midpoint(scores.values, played.included)
     return {
@@ -181,19 +184,27 @@ def _play(payload: Measuring, progress: StepProgress) -> dict[str, Any]:
     }
 
 
-def _played(payload: Measuring, plan: Plan, progress: StepProgress) -> tuple[_Played, Scores]:
-    """Play the game of an attack that trains by itself, and score it."""
+def _played(
+    payload: Measuring, plan: Plan, progress: StepProgress
+) -> tuple[_Played, Scores, Mapping[str, float]]:
+    """Play the game of an attack that trains by itself: what it leaves, its scores, and their details."""
     setup, name = payload.setup, payload.attack
     attacker = workers.create_attack(setup, name)
     if attacker.access is AccessLevel.TRANSCRIPT:
-        return workers.transcripts(setup, name, plan, progress)
+        signs, scores = workers.transcripts(setup, name, plan, progress)
+        return signs, scores, scores.details
     from workbench.training.subset_game import play_subsets
+    from workbench.training.subset_series import series_details, trial_series
 
-    trials: int = getattr(attacker, "trials")  # noqa: B009 - an attribute of this game's attacks alone.
+    reader = cast(Any, attacker)  # What only this game's attacks have: `trials` and `beliefs`.
     seed = workers.stream_seed(setup.seed, "attack")
-    played = play_subsets(workers.create_mechanism(setup), plan, trials=trials, seed=seed, progress=progress)
+    mechanism = workers.create_mechanism(setup)
+    played = play_subsets(mechanism, plan, trials=reader.trials, seed=seed, progress=progress)
     scored = stream(setup.seed, "attack")
-    return played, attacker.score(played.subject, played.observations, References(), scored)
+    scores = attacker.score(played.subject, played.observations, References(), scored)
+    series = trial_series(played, reader.beliefs(played.observations))
+    details = series_details(series, candidates=played.shape[0], confidence=GAME_CONFIDENCE)
+    return played, scores, {**scores.details, **details}
 
 
 def _require_content(setup: TrainingSetup, digest: str) -> None:

@@ -182,9 +182,9 @@ def games(world: World, generator: np.random.Generator) -> Iterator[Outcome]:
         own = replace(base, currency=SUBSET if nats else Currency.DP)
         made = outcome(own, 88.0, world, generator)
         shares = {
-            "record_success": success,
-            "record_success_lower": success - 0.02,
-            "record_success_upper": success + 0.02,
+            "attack_success": success,
+            "attack_success_lower": success - 0.02,
+            "attack_success_upper": success + 0.02,
         }
         yield replace(made, metrics={**made.metrics, **shares})
     for seed in range(3):

@@ -1,0 +1,351 @@
+"""PACZero's report on made-up results whose truth is known: tables, figures, verdicts, and partial stores."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from workbench.errors import InputError
+from workbench.experiments import Outcome, Status, StudyResults
+from workbench.interfaces import Currency
+from workbench.published import published
+from workbench.reports._cells import table_text
+from workbench.reports._paczero_conditions import Ends, between, seeds_to_decide
+from workbench.reports._paczero_game import crossed_success
+from workbench.reports.statistics import Sample
+from workbench.reports.study_html import study_html
+from workbench.reports.study_reports.paczero import paczero
+from workbench.study_report import Replication, StudyReport, Table
+
+
+def _load(name: str) -> ModuleType:
+    """A module beside this one: the tests are no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+world_module = _load("paczero_world")
+World, results = world_module.World, world_module.results
+
+TABLES = tuple(f"table-{number}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 14, 18))
+FIGURES = {
+    "plateau-and-cliff",
+    "plateau-score",
+    "plateau-unanimity",
+    "drift",
+    "drift-losses",
+    "steps-unanimity",
+    "steps-budget",
+    "steps-entropy",
+    "steps-unanimity-by-task",
+}
+
+
+@cache
+def report() -> StudyReport:
+    return paczero(results=results(), published=published("paczero"))
+
+
+def made(found: StudyResults) -> StudyReport:
+    return paczero(results=found, published=published("paczero"))
+
+
+def outcome_of(found: StudyReport, claim: str) -> Replication:
+    return next(one.outcome for one in found.findings if one.id == claim)
+
+
+def table(found: StudyReport, name: str) -> Table:
+    return next(one for one in found.tables if one.id == name)
+
+
+def changed(change: Callable[[Outcome], Outcome]) -> StudyResults:
+    found = results()
+    return replace(found, outcomes=tuple(map(change, found.outcomes)))
+
+
+# What stands in it
+
+
+def test_every_table_and_figure_is_there_and_can_be_written() -> None:
+    found = report()
+    ids = [one.id for one in found.tables]
+    assert ids[0] == "inside-and-outside"
+    assert tuple(name for name in ids if name.startswith("table-")) == TABLES
+    assert {one.id for one in found.figures} == FIGURES
+    for one in found.tables:
+        table_text(one)
+    assert len(found.findings) == len(published("paczero").claims)
+
+
+def test_our_cells_stand_beside_the_papers_of_the_smaller_model() -> None:
+    rows = dict(table(report(), "table-1").rows)
+    first, other, *_ = rows["FT", "0 nats", "PACZero-ZPL"]
+    assert first.paper is not None
+    assert first.ours is not None
+    assert first.difference is not None
+    assert first.paper.value == 88.99
+    assert first.ours.n == 6
+    assert first.difference.estimate == pytest.approx(first.ours.estimate - 88.99)
+    assert other.paper is not None
+    assert other.ours is None
+    assert "one model" in other.why_blank
+
+
+def test_seeds_stand_one_by_one_without_differences() -> None:
+    """The paper's first seed and ours have nothing in common."""
+    cells = dict(table(report(), "table-5").rows)["FT", "1.3B"]
+    assert [cell.difference for cell in cells[:3]] == [None, None, None]
+    assert cells[-1].difference is not None
+    assert len({cell.ours.estimate for cell in cells[:3] if cell.ours is not None}) == 3
+
+
+def test_steps_of_the_paper_are_ours_by_their_share_of_the_longest() -> None:
+    rows = dict(table(report(), "table-14").rows)
+    levels = [rows[str(steps),][1].ours for steps in (1000, 2000, 3000, 4000, 5000)]
+    estimates = [level.estimate for level in levels if level is not None]
+    assert np.diff(estimates) == pytest.approx([-3.0] * 4, abs=0.3)
+    last = rows["5000",][2].ours
+    assert last is not None
+    assert last.estimate == pytest.approx(-12.0, abs=0.3)
+
+
+def test_both_sides_of_the_claim_stand_in_one_row() -> None:
+    found = table(report(), "inside-and-outside")
+    assert found.columns[2:4] == ("inside the claim", "outside the claim")
+    rows = dict(found.rows)
+    zpl = dict(zip(found.columns, rows["PACZero-ZPL",], strict=True))
+    assert zpl["allowed"].ours is not None
+    assert zpl["allowed"].ours.estimate == 50.0
+    assert zpl["inside the claim"].ours is not None
+    assert zpl["outside the claim"].ours is not None
+    dp = dict(zip(found.columns, rows["DPZero, 2 epsilon",], strict=True))
+    assert dp["inside the claim"].ours is not None
+    assert dp["outside the claim"].ours is None
+    assert "what its claim is about" in dp["outside the claim"].why_blank
+    mezo = dict(zip(found.columns, rows["MeZO",], strict=True))
+    assert mezo["allowed"].ours is None
+    assert mezo["outside the claim"].ours is not None
+
+
+# Verdicts
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "paczero-plateau",
+        "paczero-plateau-lora",
+        "paczero-cliff-dpzero",
+        "paczero-cliff-aggzo-above",
+        "paczero-drift",
+        "paczero-quantization-helps",
+        "paczero-directions-within-noise",
+        "paczero-zpl-near-non-private",
+        "paczero-unanimity-of-the-loss",
+        "paczero-unanimity-by-task",
+        "paczero-random-sign-at-chance",
+        "paczero-budget-kept",
+    ],
+)
+def test_what_is_true_in_the_world_is_replicated(claim: str) -> None:
+    assert outcome_of(report(), claim) is Replication.REPLICATED
+
+
+@cache
+def contrary() -> StudyReport:
+    """Where every conclusion of the paper is false."""
+    world = World(
+        plateau=lambda nats: 88.0 + 4.0 * math.log10(nats),
+        cliff=lambda epsilon: 85.0,
+        drift=lambda steps: 80.0 + steps / 100.0,
+        surrogates=dict.fromkeys(("raw_full", "raw_half"), 90.0)
+        | dict.fromkeys(("quant_full", "quant_half"), 70.0)
+        | {"random_sign": 65.0},
+        zpl=70.0,
+        unanimity={
+            ("sentiment", "FT"): 10.0,
+            ("sentiment", "LoRA"): 12.0,
+            ("question", "FT"): 30.0,
+            ("question", "LoRA"): 40.0,
+        },
+    )
+    return made(results(world))
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "paczero-plateau",
+        "paczero-plateau-lora",
+        "paczero-cliff-dpzero",
+        "paczero-drift",
+        "paczero-quantization-helps",
+        "paczero-zpl-near-non-private",
+        "paczero-unanimity-by-task",
+        "paczero-random-sign-at-chance",
+    ],
+)
+def test_what_is_false_in_the_world_is_not_replicated(claim: str) -> None:
+    assert outcome_of(contrary(), claim) is Replication.NOT_REPLICATED
+
+
+def test_a_conclusion_about_the_larger_model_alone_is_not_tested() -> None:
+    found = report()
+    finding = next(one for one in found.findings if one.id == "paczero-directions-help-lora-6.7b")
+    assert finding.outcome is Replication.NOT_TESTABLE
+    assert "OPT-6.7B" in finding.figures
+
+
+def test_one_run_above_its_budget_breaks_the_claim_of_a_kept_budget() -> None:
+    target = next(one for one in results().outcomes if "nats_used" in one.metrics and one.experiment.epsilon)
+
+    def spend(one: Outcome) -> Outcome:
+        if one.key != target.key:
+            return one
+        return replace(one, metrics={**one.metrics, "nats_used": 1.001 * float(one.experiment.epsilon or 0)})
+
+    assert outcome_of(made(changed(spend)), "paczero-budget-kept") is Replication.NOT_REPLICATED
+
+
+def test_two_seeds_decide_nothing_about_means() -> None:
+    found = made(results(World(seeds=2)))
+    decided = {one.id for one in found.findings if one.outcome is Replication.REPLICATED}
+    assert decided <= {"paczero-budget-kept"}
+
+
+def test_few_noisy_seeds_say_how_many_would_decide() -> None:
+    found = made(results(World(seeds=3, noise=2.5)))
+    finding = next(one for one in found.findings if one.id == "paczero-plateau")
+    assert finding.outcome is Replication.NOT_TESTABLE
+    assert "seeds would show" in finding.figures
+
+
+# Partial stores
+
+
+def test_a_store_without_results_is_not_run() -> None:
+    empty = changed(lambda one: Outcome(experiment=one.experiment, key=one.key, status=Status.MISSING))
+    found = made(empty)
+    assert found.figures == ()
+    outcomes = {one.outcome for one in found.findings}
+    assert outcomes <= {Replication.NOT_RUN, Replication.NOT_TESTABLE}
+    assert outcome_of(found, "paczero-plateau") is Replication.NOT_RUN
+    cell = dict(table(found, "table-1").rows)["FT", "0 nats", "PACZero-ZPL"][0]
+    assert cell.paper is not None
+    assert cell.why_blank.endswith("not run yet")
+
+
+def test_a_seed_that_failed_is_no_reason_to_count_the_rest() -> None:
+    """What diverged is left out of no mean by a verdict: the rest would be the seeds that went well."""
+
+    def fail(one: Outcome) -> Outcome:
+        if one.experiment.group == "plateau" and one.experiment.seed == 3:
+            return Outcome(
+                experiment=one.experiment, key=one.key, status=Status.FAILED, error="diverged at step 3"
+            )
+        return one
+
+    found = made(changed(fail))
+    finding = next(one for one in found.findings if one.id == "paczero-plateau")
+    assert finding.outcome is Replication.NOT_TESTABLE
+    assert "1 of 6 runs are lost (diverged at step 3)" in finding.figures
+    assert any("diverged at step 3" in note for note in found.notes)
+
+
+def test_each_group_can_be_alone() -> None:
+    whole = results()
+    groups = {one.experiment.group for one in whole.outcomes}
+    for group in groups:
+        kept = tuple(one for one in whole.outcomes if one.experiment.group == group)
+        found = made(replace(whole, outcomes=kept))
+        for one in found.tables:
+            table_text(one)
+        assert found.tables
+
+
+def test_without_the_printed_numbers_ours_stand_alone() -> None:
+    found = paczero(results=results(), published=None)
+    assert found.findings == ()
+    cells = [cell for _, row in table(found, "table-1").rows for cell in row]
+    assert all(cell.paper is None for cell in cells)
+    assert any(cell.ours is not None for cell in cells)
+
+
+def test_a_study_of_other_groups_or_units_is_refused() -> None:
+    found = results()
+    with pytest.raises(InputError, match="replication must be 'seed'"):
+        made(replace(found, study=replace(found.study, replication="model")))
+    other = tuple(
+        replace(one, experiment=replace(one.experiment, group="mine")) for one in found.outcomes[:3]
+    )
+    with pytest.raises(InputError, match="must have a group of 'headline'"):
+        made(replace(found, outcomes=other))
+
+
+def test_it_makes_a_page() -> None:
+    page = study_html(report=report(), context={})
+    assert "Inside the claim and outside" in page
+    assert "plateau-and-cliff" in page
+
+
+# The tests themselves
+
+
+def test_an_equivalence_is_declared_falsely_at_most_at_its_level() -> None:
+    """Means at the margin's edge: level 0.05; 400 data sets, so 0.05 + 4 standard errors is 0.094."""
+    generator = np.random.default_rng(3)
+    declared = 0
+    for _ in range(400):
+        sample = Sample(3.0 + generator.normal(size=5), tuple(range(5)), "seed")
+        declared += between("edge", sample, Ends(low=-3.0, high=3.0), 0.95).hold_p <= 0.05
+    assert declared / 400 < 0.094
+
+
+def test_the_seeds_that_decide_do_decide_four_times_in_five() -> None:
+    """Power at the suggested number: 300 data sets, so 0.8 - 4 standard errors is 0.71."""
+    generator = np.random.default_rng(4)
+    pilot = Sample(np.array([-1.0, 0.0, 1.0]), (0, 1, 2), "seed")
+    ends = Ends(low=-1.0, high=1.0)
+    count = seeds_to_decide(pilot, ends, 0.95)
+    assert count is not None
+    shown = 0
+    for _ in range(300):
+        sample = Sample(generator.normal(size=count), tuple(range(count)), "seed")
+        shown += between("power", sample, ends, 0.95).hold_p <= 0.05
+    assert shown / 300 > 0.71
+    fewer = Sample(generator.normal(size=count // 4), tuple(range(count // 4)), "seed")
+    assert between("power", fewer, ends, 0.95).hold_p > 0.05
+
+
+def test_success_outside_the_claim_is_not_chosen_on_what_it_is_counted_on() -> None:
+    """Scores without information: success 50 % on the average (a threshold chosen on all would give more)."""
+    generator = np.random.default_rng(5)
+    base = results().outcomes[0]
+    found = []
+    for _ in range(200):
+        members = generator.permutation(60) < 30
+        one = replace(base, scores=tuple(generator.normal(size=60)), included=tuple(map(bool, members)))
+        found.append(crossed_success(one))
+    assert np.mean(found) == pytest.approx(50.0, abs=4 * np.std(found) / math.sqrt(200))
+    told = replace(base, scores=tuple(map(float, members)), included=tuple(map(bool, members)))
+    assert crossed_success(told) == 100.0
+
+
+def test_an_invented_budget_is_of_the_study() -> None:
+    """The world's runs are experiments that a study could have."""
+    budgets = {one.experiment.currency for one in results().outcomes if one.experiment.epsilon == 0.33}
+    assert Currency.SUBSET_NATS in budgets
