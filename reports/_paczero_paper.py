@@ -107,6 +107,7 @@ def _remarks(paper: PublishedPaper) -> list[str]:
         rates.indistinguishable_remark(paper),
         rates.order_remark(paper),
         conflicts.unanimity_remark(paper),
+        conflicts.subset_count_remark(paper),
         conflicts.allocation_remark(paper),
         conflicts.quantization_remark(paper),
         conflicts.criteria_remark(paper),

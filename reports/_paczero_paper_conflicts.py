@@ -169,6 +169,20 @@ def hours_check(paper: PublishedPaper) -> Check:
     )
 
 
+def subset_count_remark(paper: PublishedPaper) -> str:
+    """Numbers of candidate subsets of PACZero-ZPL."""
+    table = paper.table("table-7")
+    used = {one.value for one in table.cells if one.column == "M" and one.row[1] == "PACZero-ZPL"}
+    chosen = float(paper.table("table-8").settings["M"])
+    drawn = said(paper, "section 1", "candidate subsets M").value
+    return (
+        f"PACZero-ZPL's headline cells have M = {_and([f'{one:g}' for one in sorted(used)])}, for "
+        '"implementation reasons" that Appendix L, to which section 4.1 refers, does not give; its '
+        f"learning rates were chosen at M = {chosen:g} (Table 8), and section 1 and Figure 1 speak of M = "
+        f"{drawn:g} alone"
+    )
+
+
 def allocation_remark(paper: PublishedPaper) -> str:
     """A run of Table 12 outside all of Table 11."""
     one = cell(paper, "table-12", ("PACZero, 0.001 nats, constant budget", "2000"), "test")

@@ -267,6 +267,9 @@ def test_success_inverts_the_divergence() -> None:
 
 
 def test_remarks_follow_the_cells() -> None:
+    assert "have M = 126," in conflicts.subset_count_remark(PAPER)
+    other = with_cell("table-7 | SQuAD | PACZero-ZPL | FT 1.3B | M", "128")
+    assert "have M = 126 and 128," in conflicts.subset_count_remark(other)
     remark = conflicts.criteria_remark(PAPER)
     assert "disagree" in remark
     assert "rank 16's (test 91.28)" in remark
