@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from ferret_plans import make_plan, nats, parameters, signs_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from workbench import registry
 from workbench.accounting import ApproximateDP, MutualInformation, NoGuarantee, RenyiDP
 from workbench.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import (
     Adjacency,
-    Corpus,
     Currency,
     FiredStep,
-    Plan,
     Released,
-    ReleasedSigns,
     Sampling,
     Secret,
     WatchedMechanism,
@@ -36,54 +31,13 @@ from workbench.mechanisms._ferret_public import firing_mask, grouped
 from workbench.mechanisms.accountants.ferret import LN2, dithered_renyi_nats, firing_probability
 from workbench.mechanisms.ferret import FERRET
 from workbench.training.fine_tuning import build_model, trainable
-from workbench.training.subject import TrainedSubject, load_subject
+from workbench.training.subject import load_subject
 
-# peft asks transformers 5 for a property by its old name.
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tensors this small gain nothing from threads, and lose where cores are shared."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@cache
-def digits() -> Corpus:
-    corpus: Corpus = registry.create("corpus", "digits", size=120, seed=0)
-    return corpus
-
-
-def nats(number: float) -> MutualInformation:
-    return MutualInformation(nats=number, secret=Secret.RECORD)
-
-
-def make_plan(**changes: object) -> Plan:
-    plan = Plan(
-        records=digits().records,
-        held_out=(),
-        model="digits_mlp",
-        steps=40,
-        sampling_probability=0.1,
-        learning_rate=1e-2,
-        weight_decay=1e-2,
-        budget=nats(2.0),
-        seed=3,
-    )
-    return replace(plan, **changes)  # type: ignore[arg-type]
-
-
-def parameters(subject: TrainedSubject) -> Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in trainable(subject.model.module).values()])
-
-
-def signs_of(subject: TrainedSubject) -> ReleasedSigns:
-    released = subject.transcript.released_signs
-    assert released is not None
-    return released
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    # peft asks transformers 5 for a property by its old name.
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
+]
 
 
 # --- p*, groups, mask ----------------------------------------------------------------------------

@@ -5,16 +5,14 @@ Statements about outcomes and verdicts hold by a wide margin at the fixed random
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from ferret_world import GROUPS, World, made_up, nothing, overfitting, study_of
 
 from workbench import registry
 from workbench.errors import InputError
@@ -44,22 +42,6 @@ from workbench.reports._numbers import percent
 from workbench.reports.statistics import Sample
 from workbench.reports.study_reports.ferret import ferret
 from workbench.study_report import Cell, Replication, ReplicationFinding, Table
-
-
-def _load(name: str) -> Any:
-    """A helper beside this file, which pytest does not import as a package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-ferret_world = _load("ferret_world")
-GROUPS, World, made_up = ferret_world.GROUPS, ferret_world.World, ferret_world.made_up
-nothing, overfitting, study_of = ferret_world.nothing, ferret_world.overfitting, ferret_world.study_of
 
 PAPER = published("ferret")
 REPLICATED, NOT_REPLICATED, NOT_TESTABLE = (

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from signs_stand_in import SignsStandIn, small_plan
 
 from workbench.accounting import ApproximateDP
 from workbench.attacks.sign_transcript import SignTranscript
 from workbench.interfaces import Adjacency, Evidence, References, VerdictKind
 from workbench.judge import judge
 from workbench.training.transcript_game import KNOWLEDGE, play_transcripts, transcript_game
-
-_spec = importlib.util.spec_from_file_location(
-    "signs_stand_in", Path(__file__).with_name("signs_stand_in.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-stand_in = importlib.util.module_from_spec(_spec)
-sys.modules["signs_stand_in"] = stand_in
-_spec.loader.exec_module(stand_in)
 
 
 @pytest.mark.slow
@@ -33,8 +22,8 @@ def test_a_coin_in_an_empty_batch_refutes_nothing_that_is_true() -> None:
     Of two copies nobody takes part with probability 0.9025, and then the sign is a coin: without the canary
     it is turned with probability a = 0.9025 / 2, with it with 0.05 + 0.95 a, so 20 signs are (1.2, 0)-DP.
     """
-    plan = stand_in.small_plan(records=3, steps=20, s=0.05)
-    mechanism = stand_in.SignsStandIn(groups=1, firing_probability=1.0, zero_gradient="coin")
+    plan = small_plan(records=3, steps=20, s=0.05)
+    mechanism = SignsStandIn(groups=1, firing_probability=1.0, zero_gradient="coin")
     turned = 0.95**2 / 2
     with_it = 0.05 + 0.95 * turned
     assert 20 * max(np.log(with_it / turned), np.log((1 - turned) / (1 - with_it))) < 1.2
@@ -62,4 +51,4 @@ def test_a_coin_in_an_empty_batch_refutes_nothing_that_is_true() -> None:
     assert found["records"] is not VerdictKind.REFUTED
     told = {"canary": "opposed", "others": "copies", "knowledge": "batches"}
     assert not transcript_game(plan, **told).beyond
-    assert not transcript_game(stand_in.small_plan(records=60), **told, zero_gradient="coin").beyond
+    assert not transcript_game(small_plan(records=60), **told, zero_gradient="coin").beyond

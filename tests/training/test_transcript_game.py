@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import binom
+from signs_stand_in import SignsStandIn, small_plan
 
 from workbench import registry
 from workbench.accounting import MutualInformation
@@ -47,19 +44,6 @@ from workbench.training.transcript_game import (
     transcript_game,
 )
 
-
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-stand_in = _load("signs_stand_in")
-SignsStandIn, small_plan = stand_in.SignsStandIn, stand_in.small_plan
 ALL_GAMES = [(c, o, k) for c in CANARIES for o in OTHERS for k in KNOWLEDGE]
 
 
