@@ -312,7 +312,6 @@ class PacZeroLedger:
         begins = self._releases % self.options.directions == 0
         _require("step", self.step + 1, not begins or self.step < self.steps, f"at most {self.steps}")
         signs = self._checked(signs)
-        self._settle()
         if begins:
             self.step += 1
             self._share = self._budget() / self.options.directions
@@ -327,6 +326,7 @@ class PacZeroLedger:
         else:
             self._last = self._noised(agreement, fewer)
         self._left -= Fraction(self._last.budget_nats)
+        self._settle()
         return self._last
 
     def _noised(self, agreement: float, fewer: float) -> Charge:
@@ -362,12 +362,12 @@ class PacZeroLedger:
         else:
             # -(value - sign)^2 / (2 noise^2), without what all candidates have in common.
             self._pending += signs * (noisy_value / noise / noise)
-        if self.options.within_step == "sequential":
-            self._settle(force=True)
+        self._settle()
 
-    def _settle(self, *, force: bool = False) -> None:
-        """Bring the posterior up to date, once all releases of the step are known."""
-        if (force or self._releases % self.options.directions == 0) and self._pending.any():
+    def _settle(self) -> None:
+        """Bring the posterior up to date; in a joint step once its last release is charged."""
+        due = self.options.within_step == "sequential" or self._releases % self.options.directions == 0
+        if due and self._pending.any():
             logs = self._logs + self._pending
             self._logs = logs - logs.max()
             self._pending = np.zeros(logs.shape)
