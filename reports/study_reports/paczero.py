@@ -15,6 +15,7 @@ from workbench.reports._paczero_cells import Context
 from workbench.reports._paczero_figures import figures
 from workbench.reports._paczero_findings import findings
 from workbench.reports._paczero_game import game_table
+from workbench.reports._paczero_hybrid import hybrid_table
 from workbench.reports._paczero_layout import GROUPS, UNIT
 from workbench.reports._paczero_paper import inconsistencies, remarks
 from workbench.reports._paczero_paper_claims import contradictions
@@ -60,8 +61,12 @@ def paczero(
 
 def _tables(context: Context) -> list[Table]:
     """Both sides of the claim, the paper's tables in their order, and its deviations recomputed."""
-    made = game_table(context)
-    tables = [*([made] if made is not None else []), *paper_tables(context)]
+    first, last = game_table(context), hybrid_table(context)
+    tables = [
+        *([] if first is None else [first]),
+        *paper_tables(context),
+        *([] if last is None else [last]),
+    ]
     if context.paper is not None:
         tables.append(recomputed_table(context.paper, context.confidence))
     return tables

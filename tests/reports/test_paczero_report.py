@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
+from paczero_world import World, results
 
 from workbench.errors import InputError
 from workbench.experiments import Outcome, Status, StudyResults
@@ -25,21 +22,6 @@ from workbench.reports.statistics import Sample
 from workbench.reports.study_html import study_html
 from workbench.reports.study_reports.paczero import paczero
 from workbench.study_report import Replication, StudyReport, Table
-
-
-def _load(name: str) -> ModuleType:
-    """A module beside this one: the tests are no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-world_module = _load("paczero_world")
-World, results = world_module.World, world_module.results
 
 TABLES = tuple(f"table-{number}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 14, 18))
 FIGURES = {
@@ -121,6 +103,16 @@ def test_steps_of_the_paper_are_ours_by_their_share_of_the_longest() -> None:
     last = rows["5000",][2].ours
     assert last is not None
     assert last.estimate == pytest.approx(-12.0, abs=0.3)
+
+
+def test_the_hybrid_stands_beside_its_budget_and_zero_nats() -> None:
+    found = table(report(), "hybrid")
+    rows = dict(found.rows)
+    assert list(rows) == [("PACZero hybrid, 0.33 nats",), ("PACZero-MI, 0.33 nats",), ("PACZero-ZPL",)]
+    last = rows["PACZero hybrid, 0.33 nats",][-1].ours
+    assert last is not None
+    assert last.lower is not None
+    assert last.lower < 0.0 < (last.upper or 0.0)
 
 
 def test_both_sides_of_the_claim_stand_in_one_row() -> None:

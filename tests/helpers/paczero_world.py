@@ -114,6 +114,8 @@ def runs(world: World, seed: int) -> Iterator[tuple[Experiment, float]]:
         for epsilon in (2.0, 6.0):
             dp = {"mechanism": "dpzero", "epsilon": epsilon, "delta": 1e-5, "task": task}
             yield experiment("baselines", "DPZero", seed, **dp), 80.0 if task == "sentiment" else 70.0
+    own = {"epsilon": 0.33, "mechanism_parameters": {"variant": "hybrid"}, **nats}
+    yield experiment("hybrid", "PACZero hybrid", seed, **own), world.zpl
     for adapter in ("full", "lora"):
         for budget in BUDGETS:
             level = world.plateau(budget)
