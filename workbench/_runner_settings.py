@@ -104,6 +104,8 @@ class AuditSettings:
             whole trainings that wants a small one; empty for the same training.
         control_learning_rate: The control's own step size; None for the subject's. Noise wants small steps,
             and a control that learns nothing controls nothing.
+        counted: Trainings in a world so small that secrets and released bits can be counted, beside the game
+            of a candidate subset; 0 for none.
         seed: Of everything.
         confidence: Of the whole audit, shared by its attacks.
         workers: Processes; 0 runs in this process.
@@ -131,12 +133,13 @@ class AuditSettings:
     optimizer: str = "adamw"
     adapter: str = "full"
     members: Mapping[str, Any] = field(default_factory=dict)
+    counted: int = 0
     seed: int = 0
     confidence: float = 0.95
     workers: int = 2
 
     def __post_init__(self) -> None:
-        for name, least in {"candidates": 20, "steps": 1, "workers": 0, "seed": 0}.items():
+        for name, least in {"candidates": 20, "steps": 1, "workers": 0, "seed": 0, "counted": 0}.items():
             if getattr(self, name) < least:
                 raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not 0.0 < self.sampling_probability <= 1.0:
@@ -260,4 +263,5 @@ def _subset_nats(digits: AuditSettings) -> AuditSettings:
         members={"candidates": 256, "steps": 4000},
         attacks=("subset_posterior", "loss"),
         attack_parameters={"subset_posterior": {"trials": 600}, "lira": {"shadows": 4}},
+        counted=2000,
     )

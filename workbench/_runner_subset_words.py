@@ -73,6 +73,8 @@ def _claim_view(subject: Form, error: str) -> dict[str, JSON]:
     says = [_allows(guarantee, subject["attacks"])]
     for attack in subject["attacks"]:
         says += _measured(attack)
+    if subject.get("counted"):
+        says.append(_counted(subject["counted"]))
     says.append(FOLLOWS[kind].format(what="the claim", error=error))
     best = max(subject["attacks"], key=lambda attack: float(attack["details"]["success"]))
     return {
@@ -134,6 +136,21 @@ def _measured(attack: Form) -> list[str]:
     if known:
         says.append(f"The adversary also knows {known}, so that this game refutes nothing.")
     return says
+
+
+def _counted(found: Form) -> str:
+    """What the joint counts of a small world say."""
+    names = ("corrected", "lower", "upper", "plug_in", "charged")
+    corrected, lower, upper, plug_in, charged = (float(found[name]) for name in names)
+    n, candidates, bits = (int(float(found[name])) for name in ("n", "candidates", "releases"))
+    return (
+        f"Counted, in a world small enough for it ({candidates} candidates, {bits} released bits, {n:,} "
+        f"trainings on one draw of what is public): secret and bits share {corrected:.3g} nats "
+        f"[{lower:.3g} to "
+        f"{upper:.3g}, asymptotic], {plug_in:.3g} before Miller and Madow's correction of the bias; the "
+        "ledger "
+        f"charged {charged:.3g} on average. This assumes nothing of the noise, and decides nothing."
+    )
 
 
 def _triple(attack: Form, name: str) -> tuple[float, float, float]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, cast
+from dataclasses import dataclass, replace
+from inspect import signature
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
-from workbench import workers
+from workbench import registry, workers
 from workbench._runner_subjects import game_from
 from workbench.accounting import MutualInformation
+from workbench.engine import Job
 from workbench.errors import InputError
+from workbench.estimation.information import plug_in_information
 from workbench.estimation.subset_trials import SubsetBelief, SubsetEvidence
 from workbench.interfaces import (
     JSON,
@@ -24,7 +29,14 @@ from workbench.interfaces import (
     Secret,
     SubsetObservations,
 )
+from workbench.store import plain
 from workbench.workers import TrainingSetup, stream, stream_seed
+
+WORLD_SUBSETS, WORLD_STEPS = 4, 6
+"""Candidates and releases of the world in which bits are counted: 256 cells."""
+
+MOST_COUNTED = 250
+"""Trainings of one job of it."""
 
 CURVES = ("entropy", "budget", "unanimity")
 """Means over trials after each release that an audit's page draws."""
@@ -40,14 +52,21 @@ class BelievingAttack(Attack, Protocol):
 
 
 def play_part(
-    setup: TrainingSetup, plan: Plan, attacker: BelievingAttack, *, trials: int, own: Sequence[int]
+    setup: TrainingSetup,
+    plan: Plan,
+    attack: str,
+    parameters: Mapping[str, Any],
+    *,
+    trials: int,
+    own: Sequence[int],
 ) -> dict[str, Any]:
     """Play some trials of a game; pure in its arguments.
 
     Args:
         setup: Of the subject.
         plan: Its records are the universe.
-        attacker: The attack.
+        attack, parameters: Registry name and parameters of the attack, which is told what the mechanism says
+            that it releases without noise, where the parameters do not say it.
         trials: Of this part.
         own: What tells this part's random streams from others'.
 
@@ -64,6 +83,10 @@ def play_part(
 
     started = time.perf_counter()
     mechanism = workers.create_mechanism(setup)
+    given = dict(parameters)
+    if "agreed" in signature(registry.entries("attack")[attack].factory).parameters:
+        given.setdefault("agreed", getattr(mechanism, "unanimous_release", "secret"))
+    attacker: BelievingAttack = registry.create("attack", attack, **given)
     played = play_subsets(mechanism, plan, trials=trials, seed=stream_seed(setup.seed, "attack", *own))
     generator = stream(setup.seed, "releases", *own)
     scores = attacker.score(played.subject, played.observations, References(), generator)
@@ -128,6 +151,105 @@ def pooled_curves(parts: Sequence[Mapping[str, JSON]]) -> dict[str, list[float]]
     }
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorldJob:
+    """Some trainings in a world small enough to be counted.
+
+    Attributes:
+        setup: Of the subject, made small; see `small_world`.
+        included: Which candidates the universe holds.
+        trials: Of this part.
+        part: Index from 0.
+    """
+
+    setup: TrainingSetup
+    included: tuple[bool, ...]
+    trials: int
+    part: int
+
+
+def world_jobs(setup: TrainingSetup, included: Sequence[bool], trials: int) -> list[Job]:
+    """The parts of a counted world.
+
+    Args:
+        setup: Of the subject.
+        included: Which candidates the universe holds.
+        trials: Number of trainings; 0 for none.
+    """
+    small, parts = small_world(setup), -(-trials // MOST_COUNTED)
+    jobs = []
+    for part in range(parts):
+        own = trials * (part + 1) // parts - trials * part // parts
+        payload = WorldJob(setup=small, included=tuple(bool(x) for x in included), trials=own, part=part)
+        content = workers.content_digest(small)
+        identity = {"kind": "subset world", "job": plain(payload), "content": content}
+        jobs.append(Job(identity=identity, payload=payload))
+    return jobs
+
+
+def small_world(setup: TrainingSetup) -> TrainingSetup:
+    """The setup with few candidates and few steps, all else the same."""
+    given = {**setup.mechanism_parameters, "subset_count": WORLD_SUBSETS}
+    if "mi_steps" in given:
+        given["mi_steps"] = min(int(given["mi_steps"]), WORLD_STEPS)
+    directions = int(given.get("directions", 1))
+    return replace(setup, mechanism_parameters=given, steps=max(1, WORLD_STEPS // directions))
+
+
+def play_counted(job: WorldJob, scratch: Path | None = None) -> dict[str, Any]:
+    """Train in the counted world; pure in its job.
+
+    Returns:
+        `secrets`, `codes`, `charged` (see `workbench.training.subset_game.CountedWorld`), `releases`, `cost`.
+    """
+    from workbench.training.subset_game import play_world
+
+    started = time.perf_counter()
+    plan = workers.make_plan(job.setup, np.array(job.included, dtype=bool), 0)
+    played = play_world(
+        workers.create_mechanism(job.setup),
+        plan,
+        trials=job.trials,
+        world=stream_seed(job.setup.seed, "attack", *b"world"),
+        seed=stream_seed(job.setup.seed, "attack", *b"world", job.part + 1),
+    )
+    return {
+        "secrets": played.secrets,
+        "codes": played.codes,
+        "charged": played.charged,
+        "releases": job.setup.steps * int(job.setup.mechanism_parameters.get("directions", 1)),
+        "cost": workers.cost_since(started),
+    }
+
+
+def counted(parts: Sequence[Mapping[str, JSON]], *, confidence: float) -> dict[str, float]:
+    """What the joint counts of secret and bits say; empty for no parts.
+
+    Args:
+        parts: What `play_counted` returned, read back from the store.
+        confidence: Of the interval.
+
+    Returns:
+        `plug_in`, `corrected`, `lower`, `upper` in nats, `n`, `candidates`, `releases`, and `charged`.
+    """
+    if not parts:
+        return {}
+    secrets, codes, charged = (
+        _joined([part[name] for part in parts]) for name in ("secrets", "codes", "charged")
+    )
+    found = plug_in_information(secrets.astype(np.int64), codes.astype(np.int64), confidence=confidence)
+    return {
+        "plug_in": found.plug_in,
+        "corrected": found.corrected,
+        "lower": found.lower,
+        "upper": found.upper,
+        "n": float(found.n),
+        "candidates": float(WORLD_SUBSETS),
+        "releases": float(parts[0]["releases"]),
+        "charged": float(charged.mean()),
+    }
+
+
 def check_subsets(mechanism: Mechanism, plan: Plan) -> None:
     """Refuse a mechanism or a plan that the game cannot be played with, before anything is trained.
 
@@ -144,17 +266,6 @@ def check_subsets(mechanism: Mechanism, plan: Plan) -> None:
     checked_mechanism(mechanism, is_small=False)
     if len(plan.records) < 2:
         raise InputError(f"records must be two or more, got {len(plan.records)}")
-
-
-def believing(attacker: Attack) -> BelievingAttack:
-    """The attack as one of this game.
-
-    Raises:
-        InputError: it says nothing of candidates.
-    """
-    if not callable(getattr(attacker, "beliefs", None)):
-        raise InputError(f"attack {type(attacker).__name__} plays the candidate-subset game without beliefs")
-    return cast(BelievingAttack, attacker)
 
 
 def _numbers(values: Sequence[JSON]) -> FloatArray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench import registry, workers
 from workbench._runner_subjects import game_from
-from workbench._runner_subsets import believing, check_subsets, play_part, pooled_subsets
+from workbench._runner_subsets import check_subsets, play_part, pooled_subsets
 from workbench.engine import Job
 from workbench.errors import InputError, UnsupportedError
 from workbench.estimation.low_fpr import low_fpr_details
@@ -120,7 +120,7 @@ def games_of(attack: str, given: Mapping[str, Any]) -> list[TranscriptGame]:
     Raises:
         InputError: a parameter is unknown or out of range, or a canary is named twice.
     """
-    if registry.entries("attack")[attack].factory.access is AccessLevel.SUBSET:
+    if getattr(registry.entries("attack")[attack].factory, "access", None) is AccessLevel.SUBSET:
         return [_subset_game(attack, given)]
     named = [part.strip() for part in str(given["canary"]).split(",")] if "canary" in given else [None]
     if len(set(named)) < len(named):
@@ -162,8 +162,8 @@ def play(job: TranscriptJob, scratch: Path | None = None) -> dict[str, Any]:
     attacker: Attack = registry.create("attack", job.attack, **dict(job.parameters))
     plan = workers.make_plan(setup, np.array(job.included, dtype=bool), 0)
     if attacker.access is AccessLevel.SUBSET:
-        stream_of = (job.part + 1, *job.attack.encode())
-        return play_part(setup, plan, believing(attacker), trials=job.trials, own=stream_of)
+        own = (job.part + 1, *job.attack.encode())
+        return play_part(setup, plan, job.attack, job.parameters, trials=job.trials, own=own)
     asked = {name: getattr(attacker, name) for name in ("canary", "others", "knowledge")}
     own = (job.part + 1, *asked["canary"].encode())
     played = play_transcripts(

@@ -21,12 +21,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from workbench import registry, workers
 from workbench._runner_settings import SECRETS, AuditSettings, currency_of
 from workbench._runner_subjects import Audited, audited, evidence_from, judged_subject
 from workbench._runner_subset_words import subset_view_forms
-from workbench._runner_subsets import comparable_epsilon, pooled_curves
+from workbench._runner_subsets import comparable_epsilon, counted, play_counted, pooled_curves, world_jobs
 from workbench._runner_transcripts import PLAYED, TranscriptGame, check_game, games_of, play, pooled
 from workbench._runner_words import view_forms
 from workbench.accounting import ApproximateDP, MutualInformation
@@ -121,7 +122,7 @@ def audit_views(
     if control.games:
         view = View(key="control", claim=views[-1].claim, games=control.games, decides=False)
         judged_control = {**_judged(settings, CONTROLS[secret], "control", view), **control.facts}
-    shown = {"mechanism": settings.mechanism, "confidence": settings.confidence}
+    shown: dict[str, Any] = {"mechanism": settings.mechanism, "confidence": settings.confidence}
     keys = [view.key for view in views]
     if secret is Secret.SUBSET:
         curves = main.facts.get("curves", {})
@@ -371,6 +372,10 @@ def _run(
     kinds = {game.access for game in games}
     stage = "playing candidate subsets" if AccessLevel.SUBSET in kinds else "playing transcripts"
     done = engine.run(stage, flat, play, keeps_folder=False) if flat else []
+    small = []
+    if AccessLevel.SUBSET in kinds:
+        worlds = world_jobs(work[MAIN].setup, work[MAIN].included.tolist(), settings.counted)
+        small = engine.run("counting bits", worlds, play_counted, keeps_folder=False)
     # Without an attack on it the main plan's own training would be seen by nobody.
     attacked = {name: one for name, one in work.items() if one.setup.attack_parameters}
     jobs = {name: subject.trainings() for name, subject in attacked.items()}
@@ -394,6 +399,7 @@ def _run(
                 found.append(pooled(game, taken, seed=settings.seed, confidence=settings.confidence))
                 if game.access is AccessLevel.SUBSET:
                     facts["curves"] = pooled_curves(taken)
+                    facts["counted"] = counted(small, confidence=settings.confidence)
         for _ in asked.get(name, ()):
             found += [evidence_from(game) for game in answers.pop(0)["evidence"]]
         if name in jobs:

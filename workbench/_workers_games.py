@@ -34,6 +34,9 @@ from workbench.workers import (
     transcripts,
 )
 
+CONFIDENCE = 0.95
+"""Of the intervals among a game's details."""
+
 
 def _membership(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str, Any]]:
     """Score every candidate once against the target; the labels are the coins that built its training set."""
@@ -155,10 +158,36 @@ def _transcripts(job: AttackJob, attacker: Attack, target: Subject) -> list[dict
     ]
 
 
+def _subsets(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str, Any]]:
+    """Train many times on the target's records as the universe, each time on a secret candidate subset."""
+    from workbench.training.subset_game import beyond_subset, play_subsets, subset_game
+    from workbench.training.subset_series import series_details, trial_series
+
+    believing: Any = attacker
+    mechanism, seed = create_mechanism(job.setup), stream_seed(job.setup.seed, "attack")
+    played = play_subsets(mechanism, target.plan, trials=believing.trials, seed=seed)
+    scores = attacker.score(
+        played.subject, played.observations, References(), stream(job.setup.seed, "attack")
+    )
+    series = trial_series(played, believing.beliefs(played.observations))
+    details = series_details(series, candidates=played.shape[0], confidence=CONFIDENCE)
+    return [
+        {
+            "attack": job.attack,
+            "scores": scores.values,
+            "members": played.included,
+            "game": subset_game(view=believing.view, beyond=beyond_subset(mechanism, believing.view)),
+            "details": {**scores.details, **details},
+            "blind_texts": (),
+        }
+    ]
+
+
 PLAYS: Mapping[AccessLevel, Callable[[AttackJob, Attack, Subject], list[dict[str, Any]]]] = {
     AccessLevel.MEMBERSHIP: _membership,
     AccessLevel.RELEASE: _releases,
     AccessLevel.WEIGHTS: _weights,
     AccessLevel.TRANSCRIPT: _transcripts,
+    AccessLevel.SUBSET: _subsets,
 }
 """What is played at each access level."""

@@ -49,7 +49,8 @@ AT_ONCE = 1024
 MOST_DRAWS = 200
 """Draws of one trial's public randomness, at most, to have a record that half of the subsets hold."""
 
-VIEWS = ("values", "bits")
+MOST_COUNTED = 16
+"""Released bits of which all patterns are counted."""
 
 FEWEST = 20
 """Trials below which no game is worth playing."""
@@ -144,6 +145,61 @@ def play_subsets(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class CountedWorld:
+    """Many trainings with one and the same public randomness, for counting.
+
+    Attributes:
+        secrets: Index of each training's secret subset, shape `(n,)`.
+        codes: The released bits of each, as one whole number, shape `(n,)`.
+        charged: Nats that the ledger charged in each, shape `(n,)`.
+    """
+
+    secrets: IntArray
+    codes: IntArray
+    charged: FloatArray
+
+
+def play_world(mechanism: Mechanism, plan: Plan, *, trials: int, world: int, seed: int) -> CountedWorld:
+    """Train many times on one draw of subsets, directions and initial weights, each time with another secret.
+
+    For the joint counts of secret and released bits: few subsets and few releases, many trainings.
+
+    Args:
+        mechanism: One that trains on a secret candidate subset, and takes a `public_seed`.
+        plan: Its records are the universe; its own seed is not used.
+        trials: Number of trainings, >= 2.
+        world: Seed of all that is public.
+        seed: Of secrets and noise.
+
+    Raises:
+        InputError: a number is out of range, there are more than `MOST_COUNTED` releases, or the mechanism's
+            public seed is fixed already.
+        UnsupportedError: the mechanism has no candidate subsets, or no public seed.
+    """
+    if trials < 2:
+        raise InputError(f"trials must be at least 2, got {trials}")
+    secretive = checked_mechanism(mechanism, is_small=plan.records[0].image is not None)
+    if not hasattr(secretive, "public_seed"):
+        raise UnsupportedError(f"mechanism {type(mechanism).__name__} has no public_seed to hold fast")
+    secretive = replace(secretive, public_seed=world)  # type: ignore[type-var]
+    draws, seeds = (np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(2))
+    base = replace(plan, held_out=(), insertions=Insertions(), initial_seed=world)
+    count = int(secretive.candidate_subsets(base).shape[0])
+    secrets, codes, charged = np.zeros(trials, np.int64), np.zeros(trials, np.int64), np.zeros(trials)
+    for index in range(trials):
+        secrets[index] = draws.integers(count)
+        reader = _Reader(count=count)
+        own = replace(base, seed=_seed(seeds))
+        secretive.train_on(own, secret=int(secrets[index]), watch=reader)
+        bits = reader.reading(np.zeros(count, dtype=np.bool_)).bits
+        if bits.size > MOST_COUNTED:
+            raise InputError(f"releases must be at most {MOST_COUNTED} to be counted, got {bits.size}")
+        codes[index] = int(np.sum((bits > 0).astype(np.int64) << np.arange(bits.size)))
+        charged[index] = sum(reader.budgets)
+    return CountedWorld(secrets=secrets, codes=codes, charged=charged)
+
+
 def subset_game(*, view: str, beyond: str = "") -> Game:
     """What was played, for the judge.
 
@@ -208,7 +264,7 @@ def checked_mechanism(mechanism: Mechanism, *, is_small: bool) -> SubsetMechanis
         mechanism = replace(mechanism, measures_quality=False)
         if is_small:
             mechanism = replace(mechanism, micro_batch_size=max(AT_ONCE, mechanism.micro_batch_size))
-    return mechanism  # type: ignore[return-value]
+    return mechanism
 
 
 def _world(mechanism: SubsetMechanism, plan: Plan, seeds: np.random.Generator) -> tuple[Plan, BoolArray]:
