@@ -27,6 +27,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from workbench.training.precision import exact
+
 IGNORED = -100
 """Target of a position that predicts nothing; its loss is zero."""
 
@@ -82,7 +84,7 @@ def target_losses(module: nn.Module, inputs: Inputs, targets: Tensor) -> Tensor:
     rows = max(1, AT_ONCE // parts.vocabulary)
     for start in range(0, len(wanted), rows):
         part = slice(start, start + rows)
-        logits = parts.output(hidden[part]).float()
+        logits = _output(parts, hidden[part])
         found[part] = functional.cross_entropy(logits, wanted[part], reduction="none")
     losses = torch.zeros(targets.shape, dtype=torch.float32, device=targets.device)
     losses[chosen] = found
@@ -104,7 +106,12 @@ def logits_at(module: nn.Module, inputs: Inputs, chosen: Tensor) -> Tensor:
     if parts is None:
         return _whole(module, inputs)[chosen].float()
     hidden = parts.hidden(inputs["input_ids"], inputs["attention_mask"])
-    logits: Tensor = parts.output(hidden[chosen])
+    return _output(parts, hidden[chosen])
+
+
+def _output(parts: _Parts, hidden: Tensor) -> Tensor:
+    with exact():
+        logits: Tensor = parts.output(hidden)
     return logits.float()
 
 
@@ -133,9 +140,10 @@ def _tried(module: nn.Module, inputs: Inputs) -> _Parts | None:
         return states
 
     few = {name: inputs[name][:1, :_PROBE] for name in ("input_ids", "attention_mask")}
-    whole = _whole(module, few)
+    with exact():
+        whole = _whole(module, few)
+        ours = output(hidden(few["input_ids"], few["attention_mask"]))
     parts = _Parts(hidden, output, whole.shape[-1])
-    ours = output(hidden(few["input_ids"], few["attention_mask"]))
     same = ours.shape == whole.shape and torch.allclose(ours, whole, rtol=1e-3, atol=1e-3)
     return parts if same else None
 

@@ -8,70 +8,35 @@
 anew from their seed, in place, each time they are needed (Malladi et al. 2023, "Fine-tuning language models
 with just forward passes").
 
-Adding and subtracting the same float does not in general restore a weight. Here it does: every trainable
-tensor lies on a grid of its own, of steps 2^-k fine enough to lose nothing but the last bits of its smallest
-weights, and perturbations and updates are rounded to that grid. Sums of multiples of the grid are exact in
-float32 as long as they stay below 2^24 steps, so weights return to the bit, whatever the number of steps, and
-no copy of them is kept. A tensor that outgrows its grid is moved to a coarser one, between steps.
+Adding and subtracting the same float does not in general restore a weight. Here it does, to the bit, whatever
+the number of steps and without a copy: `workbench.training._lattice` says how.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from workbench.errors import InputError, UnsupportedError, unknown_name
 from workbench.interfaces import FloatArray, IntArray, Model, Plan, Record, Signals, TaskModel
-from workbench.training.fine_tuning import Seeds, evaluating, record_losses, seed_number, trainable
+from workbench.training._batches import Batches
+from workbench.training._directions import Directions
+from workbench.training._lattice import Lattice
+from workbench.training.fine_tuning import Seeds, evaluating, seed_number, trainable
 from workbench.training.loop import GradientMechanism
+from workbench.training.precision import checked_precision, reduced
 from workbench.training.steps import Steps, diverged
 
-GRID_BITS = 24
-"""Whole numbers up to 2^24 are exact in float32."""
-HEADROOM_BITS = 2
-"""A tensor may grow fourfold before its grid is too fine for it."""
-LEAST_REACH = 64.0
-"""A tensor of zeros is laid on a grid for weights of so many perturbation scales."""
-FARTHEST = 8.0
-"""No draw of a standard normal is taken to be farther out: one in 1e15 is."""
-CHUNK = 1 << 18
-"""Numbers that are drawn at once."""
+__all__ = ["Directions", "ZerothOrder", "ZerothOrderMechanism", "ZerothOrderSteps"]
+
 DEV_METRICS = ("loss", "score")
-
-
-class Directions:
-    """Gaussian directions over a module's trainable parameters, each drawn from (seed, index) when needed."""
-
-    def __init__(self, parameters: Sequence[nn.Parameter], seed: int) -> None:
-        """Name what the directions span, and the public seed.
-
-        Args:
-            parameters: In their order.
-            seed: Public, >= 0.
-        """
-        self._parameters = list(parameters)
-        self._seed = seed
-
-    def parts(self, index: int) -> Iterator[tuple[int, slice, Tensor]]:
-        """The direction, part by part: number of the tensor, place in its flat form, and that part of z.
-
-        A part is only valid until the next one is asked for.
-        """
-        generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence([self._seed, index])))
-        buffer = np.empty(CHUNK, dtype=np.float32)
-        for number, parameter in enumerate(self._parameters):
-            for start in range(0, parameter.numel(), CHUNK):
-                end = min(start + CHUNK, parameter.numel())
-                part = buffer[: end - start]
-                generator.standard_normal(dtype=np.float32, out=part)
-                yield number, slice(start, end), torch.from_numpy(part).to(parameter.device)
 
 
 class ZerothOrder:
@@ -81,31 +46,33 @@ class ZerothOrder:
     move along the same direction then takes one pass over the weights in the place of two.
     """
 
-    def __init__(self, model: Model, *, scale: float, seed: int, micro_batch_size: int = 64) -> None:
-        """Bind a model; its trainable weights are rounded to their grids, in place.
+    def __init__(
+        self,
+        model: Model,
+        *,
+        scale: float,
+        seed: int,
+        micro_batch_size: int = 64,
+        precision: str = "float32",
+    ) -> None:
+        """Bind a model; its trainable weights are put on their lattices (last bits change), in place.
 
         Args:
             model: In evaluation mode; trained in place.
             scale: mu, > 0.
             seed: Public seed of the directions, >= 0.
             micro_batch_size: Most records in one forward pass.
+            precision: Of the linear layers in forward passes (`workbench.training.precision.PRECISIONS`).
 
         Raises:
-            UnsupportedError: a trainable parameter is not float32.
-            InputError: a weight is not finite.
+            UnsupportedError: a trainable parameter is not float32, or not on the device of the others.
+            InputError: a weight is not finite, or so large that the scale is lost on it; there is none; the
+                precision is unknown.
         """
-        parameters = list(trainable(model.module).values())
-        for parameter in parameters:
-            if parameter.dtype != torch.float32:
-                raise UnsupportedError(f"zeroth-order training needs float32 weights, got {parameter.dtype}")
-        self._model, self._scale, self._micro = model, scale, micro_batch_size
-        self._directions = Directions(parameters, seed)
-        self._flat = [parameter.data.view(-1) for parameter in parameters]
-        self._grid = [0.0] * len(self._flat)
-        self._reach = [0.0] * len(self._flat)
-        self._perturbed: int | None = None  # by which direction the weights are still displaced, by -mu z
-        for number in range(len(self._flat)):
-            self._lay(number)
+        self._model, self._scale, self._precision = model, scale, checked_precision(precision)
+        self._lattice = Lattice(list(trainable(model.module).values()), scale, seed)
+        self._batches = Batches(model, micro_batch_size)
+        self._displaced: tuple[int, int] | None = None  # direction, and how many times mu z
 
     def differences(self, records: Sequence[Record], direction: int) -> tuple[FloatArray, float]:
         """Per-record two-point differences along a direction.
@@ -121,12 +88,22 @@ class ZerothOrder:
         self.settle()
         if not records:
             return np.zeros(0), math.nan
-        self._shift(direction, 1)
+        self._lattice.perturb(direction, 1)
+        self._displaced = direction, 1
         above = self._losses(records)
-        self._shift(direction, -2)
+        self._lattice.perturb(direction, -2)
+        self._displaced = direction, -1
         below = self._losses(records)
-        self._perturbed = direction
         return (above - below) / (2.0 * self._scale), float((above.mean() + below.mean()) / 2.0)
+
+    def losses(self, records: Sequence[Record]) -> FloatArray:
+        """Losses of records at the weights as they are, shape `(n,)`, nats.
+
+        Args:
+            records: Any.
+        """
+        self.settle()
+        return self._losses(records)
 
     def move(self, moves: Sequence[tuple[int, float]], *, decay: float = 0.0) -> None:
         """theta <- (1 - decay) theta + sum of amount * z_direction.
@@ -136,66 +113,38 @@ class ZerothOrder:
             decay: Share of the weights that is taken off, in [0, 1).
 
         Raises:
-            InputError: a weight is no longer finite.
+            InputError: decay is out of range; an amount, or a weight after the move, is not finite.
         """
-        if decay > 0.0:
+        if not 0.0 <= decay < 1.0:
+            raise InputError(f"decay must be in [0, 1), got {decay!r}")
+        if not all(math.isfinite(amount) for _, amount in moves):
+            raise InputError(f"amounts must be finite, got {[amount for _, amount in moves]}")
+        # The last first: along it the weights are still displaced.
+        for direction, amount in reversed(moves):
+            if amount == 0.0:
+                continue
+            back = 0
+            if self._displaced is not None and self._displaced[0] == direction and self._lattice.fits(amount):
+                back, self._displaced = -self._displaced[1], None
             self.settle()
-            for flat, grid in zip(self._flat, self._grid, strict=True):
-                flat.mul_((1.0 - decay) / grid).round_().mul_(grid)
-        for direction, amount in moves:
-            back = 1 if direction == self._perturbed else 0
-            if back:
-                self._perturbed = None
-            self._shift(direction, back, amount)
+            self._lattice.move(direction, amount / (1.0 - decay), back=back)
         self.settle()
-        for number, reach in enumerate(self._reach):
-            if reach > self._limit(number):
-                self._lay(number)
+        if decay > 0.0:
+            self._lattice.shrink(decay)
+        self._lattice.check()
 
     def settle(self) -> None:
         """Put the weights back where they were before the differences; exact."""
-        if self._perturbed is not None:
-            direction, self._perturbed = self._perturbed, None
-            self._shift(direction, 1)
-
-    def _shift(self, direction: int, perturbations: int, amount: float = 0.0) -> None:
-        """Add so many perturbations mu z, each rounded to the grid, and `amount * z`, rounded likewise."""
-        for number, place, z in self._directions.parts(direction):
-            grid = self._grid[number]
-            steps = torch.zeros_like(z)
-            if perturbations:
-                steps.add_(torch.round(z * (self._scale / grid)), alpha=perturbations)
-            if amount:
-                steps.add_(torch.round(z * (amount / grid)))
-            self._flat[number][place].add_(steps, alpha=grid)
-        if amount:
-            self._reach = [reach + abs(amount) * FARTHEST for reach in self._reach]
+        if self._displaced is not None:
+            (direction, times), self._displaced = self._displaced, None
+            self._lattice.perturb(direction, -times)
 
     def _losses(self, records: Sequence[Record]) -> FloatArray:
-        parts = []
-        with evaluating(self._model):
-            for start in range(0, len(records), self._micro):
-                batch = self._model.encode(records[start : start + self._micro])
-                parts.append(self._model.losses(batch).double().cpu().numpy())
-        return np.concatenate(parts)
-
-    def _limit(self, number: int) -> float:
-        """How far a weight may be from zero, so that it is exact when perturbed, too."""
-        return self._grid[number] * 2.0**GRID_BITS - FARTHEST * self._scale
-
-    def _lay(self, number: int) -> None:
-        """Round a tensor to the grid that suits its largest weight, unless it is on one that still does."""
-        flat = self._flat[number]
-        largest = float(flat.abs().max()) if flat.numel() else 0.0
-        if not math.isfinite(largest):
-            raise InputError("weights must be finite, got one that is not")
-        self._reach[number] = largest
-        if 2.0 * largest <= self._limit(number):
-            return
-        exponent = math.ceil(math.log2(max(largest, LEAST_REACH * self._scale)))
-        grid = 2.0 ** (exponent + HEADROOM_BITS - GRID_BITS)
-        self._grid[number] = grid
-        flat.div_(grid).round_().mul_(grid)
+        found = np.zeros(len(records))
+        with evaluating(self._model), reduced(self._precision):
+            for places, batch in self._batches.of(records):
+                found[places] = self._model.losses(batch).double().cpu().numpy()
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +158,8 @@ class ZerothOrderMechanism(GradientMechanism):
         dev_every: The model of the lowest dev loss (or highest score) at every so many steps, and at the
             last, is the one that is kept; 0 keeps the last.
         dev_metric: `"loss"`, or `"score"`: the first metric of the model's task.
+        precision: Of the linear layers in the passes of the differences: `"float32"`, or `"bfloat16"`, which
+            is faster on large models; the differences are noisier for it.
 
     Raises:
         InputError: a parameter is out of range.
@@ -222,6 +173,7 @@ class ZerothOrderMechanism(GradientMechanism):
     public_seed: int | None = None
     dev_every: int = 0
     dev_metric: str = "loss"
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         """Refuse parameters that are out of range."""
@@ -236,6 +188,7 @@ class ZerothOrderMechanism(GradientMechanism):
             raise InputError(f"public_seed must be >= 0, got {self.public_seed}")
         if self.dev_metric not in DEV_METRICS:
             raise unknown_name("dev_metric", self.dev_metric, DEV_METRICS)
+        checked_precision(self.precision)
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """Never, unless a mechanism says otherwise: no gradient is released.
@@ -280,7 +233,11 @@ class ZerothOrderSteps(Steps):
             seed = seed_number(Seeds.of(plan).public)
         self.mechanism, self.plan, self.model = mechanism, plan, model
         self.engine = ZerothOrder(
-            model, scale=mechanism.scale, seed=seed, micro_batch_size=mechanism.micro_batch_size
+            model,
+            scale=mechanism.scale,
+            seed=seed,
+            micro_batch_size=mechanism.micro_batch_size,
+            precision=mechanism.precision,
         )
         self.done = 0
         self._moves: list[tuple[int, float]] = []
@@ -330,7 +287,7 @@ class ZerothOrderSteps(Steps):
 
     def _look(self) -> None:
         """Keep the weights if they are the best yet on the dev records."""
-        value = float(record_losses(self.model, self.plan.dev).mean())
+        value = float(self.engine.losses(self.plan.dev).mean())
         self.trace("dev_loss", value)
         if isinstance(self.model, TaskModel):
             with evaluating(self.model):

@@ -1,0 +1,142 @@
+"""Gaussian directions that are drawn anew each time, in small parts, and stored nowhere.
+
+A direction over d weights has a seed and an index. It is made of blocks of 2^18 numbers with a stream of
+their own each, so that several threads can draw it together and no number depends on how many they are.
+
+Each number is one of 2^16 that are equally likely: the means of as many slices of the standard normal
+distribution, scaled to variance one. So drawn, a number costs 16 random bits and a look into a table, an
+eighth of the time of an exact normal; it lies within 2^-16 of the normal distribution everywhere (in
+Kolmogorov's distance), and its fourth moment is 2.9998 in the place of 3. Perturbations are rounded far more
+coarsely than that anyway (`workbench.training._lattice`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+LEVELS = 1 << 16
+"""Values that a number of a direction can have."""
+BLOCK = 1 << 18
+"""Numbers of one stream."""
+PART = 1 << 15
+"""Numbers that are drawn at once on a processor: torch leaves tensors of that size to the calling thread."""
+_PER_WORD = 4
+_LEAST_BLOCKS = 4
+"""Fewer are not worth a second thread."""
+
+
+@functools.cache
+def levels() -> Tensor:
+    """The values, ascending, float32, shape `(LEVELS,)`: odd about zero, of variance one."""
+    half = LEVELS // 2
+    edges = torch.special.ndtri(torch.arange(half + 1, dtype=torch.float64) / LEVELS)
+    density = torch.exp(-(edges**2) / 2) / math.sqrt(2 * math.pi)
+    below = -(density.diff() * LEVELS)
+    means = torch.cat([below, -below.flip(0)])
+    return (means / means.square().mean().sqrt()).float()
+
+
+FARTHEST = 4.5
+"""No value is farther from zero."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of one tensor that one part of a direction covers.
+
+    Attributes:
+        number: Of the tensor.
+        place: In its flat form.
+        within: In the part.
+    """
+
+    number: int
+    place: slice
+    within: slice
+
+
+class Directions:
+    """Gaussian directions over a module's trainable parameters, each drawn from (seed, index) when needed."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], seed: int) -> None:
+        """Name what the directions span, and the public seed.
+
+        Args:
+            parameters: In their order; all on one device.
+            seed: Public, >= 0.
+        """
+        self._seed = seed
+        self._sizes = [parameter.numel() for parameter in parameters]
+        self._total = sum(self._sizes)
+        self._device = parameters[0].device if parameters else torch.device("cpu")
+        self._part = PART if self._device.type == "cpu" else BLOCK
+        self._pieces = list(self._cut())
+
+    def parts(self, index: int) -> Iterator[tuple[int, slice, Tensor]]:
+        """The direction, part by part: number of the tensor, place in its flat form, and that part of z."""
+        table = levels().to(self._device)
+        for block in range(self._blocks()):
+            for pieces, drawn in self._drawn(index, block):
+                for piece in pieces:
+                    yield piece.number, piece.place, table[drawn[piece.within]]
+
+    def visit(self, index: int, use: Callable[[Piece, Tensor], None]) -> None:
+        """Give every piece of a direction to `use`, as indices into `levels()`; by several threads.
+
+        Args:
+            index: Of the direction.
+            use: Takes a piece and int32 indices, valid until it returns; called once a piece, in any order.
+        """
+
+        def whole(block: int) -> None:
+            for pieces, drawn in self._drawn(index, block):
+                for piece in pieces:
+                    use(piece, drawn[piece.within])
+
+        blocks = range(self._blocks())
+        threads = min(torch.get_num_threads(), len(blocks)) if self._device.type == "cpu" else 1
+        if threads == 1 or len(blocks) < _LEAST_BLOCKS:
+            for block in blocks:
+                whole(block)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(whole, blocks):
+                pass
+
+    def _blocks(self) -> int:
+        return -(-self._total // BLOCK)
+
+    def _drawn(self, index: int, block: int) -> Iterator[tuple[Sequence[Piece], Tensor]]:
+        """Part by part of a block: its pieces, and the indices of their levels."""
+        bits = np.random.SFC64(np.random.SeedSequence(self._seed, spawn_key=(index, block)))
+        each = BLOCK // self._part
+        for pieces in self._pieces[block * each : (block + 1) * each]:
+            count = pieces[-1].within.stop
+            words = np.asarray(bits.random_raw(-(-count // _PER_WORD)), dtype="<u8")
+            drawn = words.view("<u2")[:count].astype(np.int32)
+            yield pieces, torch.from_numpy(drawn).to(self._device)
+
+    def _cut(self) -> Iterator[list[Piece]]:
+        """The pieces of every part."""
+        pieces: list[Piece] = []
+        filled = 0
+        for number, size in enumerate(self._sizes):
+            start = 0
+            while start < size:
+                taken = min(size - start, self._part - filled)
+                place, within = slice(start, start + taken), slice(filled, filled + taken)
+                pieces.append(Piece(number, place, within))
+                start, filled = start + taken, filled + taken
+                if filled == self._part:
+                    yield pieces
+                    pieces, filled = [], 0
+        if pieces:
+            yield pieces
