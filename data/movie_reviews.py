@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from workbench.data._near_duplicates import near_duplicates
 from workbench.data._parts import (
     Parts,
     Sizes,
@@ -50,6 +51,11 @@ MEMBERS = {
 """The file of each `source`; tab-separated id, mean rating in [-4, 4], text."""
 
 LARGEST_MEMBER_BYTES = 16 * 2**20
+
+HIGHEST_RATING = 4.0
+
+SIMILARITY = 0.5
+"""Jaccard similarity of three-word shingles from which two snippets count as near-duplicates."""
 
 PIP_TIMEOUT_SECONDS = 300.0
 
@@ -183,16 +189,27 @@ def load_snippets(source: str) -> list[Snippet]:
     return read_archive(_checked(place.read_bytes(), str(place)), source)
 
 
-def usable(snippets: Sequence[Snippet]) -> list[Snippet]:
-    """Snippets with text and a polarity, the first of those with the same text."""
+def usable(snippets: Sequence[Snippet], neutral: float = 0.0) -> list[Snippet]:
+    """Snippets with text and a polarity, the first of those with the same text.
+
+    Args:
+        snippets: Any.
+        neutral: Ratings from minus this to this count as without polarity, >= 0.
+    """
     seen: set[str] = set()
     kept = []
     for snippet in snippets:
         key = normal_form(snippet.text)
-        if key and snippet.rating and key not in seen:
+        if key and abs(snippet.rating) > neutral and key not in seen:
             seen.add(key)
             kept.append(snippet)
     return kept
+
+
+def without_near_duplicates(snippets: Sequence[Snippet]) -> list[Snippet]:
+    """The snippets that do not nearly repeat an earlier one, so that no two parts hold nearly the same."""
+    flags = near_duplicates([snippet.text for snippet in snippets], SIMILARITY)
+    return [snippet for snippet, flag in zip(snippets, flags, strict=True) if not flag]
 
 
 def _record(source: str, snippet: Snippet) -> Record:
@@ -229,6 +246,13 @@ def split_by_document(
     return Parts(*parts)
 
 
+def _majority(snippets: Sequence[Snippet]) -> str:
+    """The share of the more frequent label, in words."""
+    positive = sum(snippet.rating > 0 for snippet in snippets) / max(1, len(snippets))
+    share, name = (positive, "positive") if positive >= 0.5 else (1 - positive, "negative")
+    return f"{100 * share:.1f} % of them {name}"
+
+
 @register("corpus", "movie_reviews")
 def movie_reviews(
     *,
@@ -237,18 +261,24 @@ def movie_reviews(
     source: str = "movie_reviews",
     held_out: int | None = None,
     public: int | None = None,
+    neutral: float = 0.0,
 ) -> Corpus:
     """Human-rated snippets (film reviews and others, VADER 2014); text, polarity; needs a fetch.
 
-    Label 1 is a positive mean rating, 0 a negative one; snippets rated exactly zero and repeated texts are
-    left out. Newspaper and product snippets are split by document, so that candidates, held-out and public
-    records share none: documents are exchangeable between the parts, single snippets are not. A membership
-    game therefore draws both its members and its non-members from the candidates, as the runner does.
+    Label 1 is a positive mean rating, 0 a negative one; neutral snippets and texts that repeat or nearly
+    repeat another are left out. `origin` says how many are left, and the share of the more frequent label.
+
+    Newspaper and product snippets are split by document, so that candidates, held-out and public records
+    share none: documents are exchangeable between the parts, single snippets are not. A membership game
+    therefore draws both its members and its non-members from the candidates, as the runner does. The files
+    of film reviews and messages name no documents; each of their snippets is its own.
 
     Args:
         size: Number of candidate records.
         seed: Seed of the split.
         source: "movie_reviews", "newspaper", "product" or "messages".
+        neutral: Mean ratings (on a scale from -4 to 4) from minus this to this are neutral, in [0, 4).
+            SST-2 leaves out the middle fifth of its scale (Socher et al. 2013), which would be 0.8.
         held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
         public: Number of public records, likewise.
 
@@ -256,12 +286,19 @@ def movie_reviews(
         InputError: a parameter is unusable, or the archive is not in the cache.
     """
     sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
-    snippets = usable(load_snippets(source))
+    if not 0 <= neutral < HIGHEST_RATING:
+        raise InputError(f"neutral must be in [0, {HIGHEST_RATING:g}), got {neutral!r}")
+    found = load_snippets(source)
+    snippets = without_near_duplicates(usable(found, neutral))
     if len({snippet.document for snippet in snippets}) == len(snippets):
         parts = split([_record(source, snippet) for snippet in snippets], sizes, generator, source)
     else:
         parts = split_by_document(source, snippets, sizes, generator)
-    origin = f"{MEMBERS[source]} of {ARCHIVE} (sha256 {SHA256}); Hutto and Gilbert, ICWSM 2014"
+    origin = (
+        f"{MEMBERS[source]} of {ARCHIVE} (sha256 {SHA256}); Hutto and Gilbert, ICWSM 2014; "
+        f"{len(snippets)} of {len(found)} snippets are distinct and not neutral (rated beyond {neutral:g}), "
+        f"{_majority(snippets)}"
+    )
     return Corpus(name="movie_reviews", kind="text", classes=2, origin=origin, **parts._asdict())
 
 
