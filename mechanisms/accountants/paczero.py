@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -80,7 +81,7 @@ def binary_mi_nats(*, agreement: float, noise: float, nodes: int = QUADRATURE_NO
     _require("noise", noise, 0 < noise < math.inf, "finite and > 0")
     if agreement in (0.0, 1.0):
         return 0.0
-    points, weights = np.polynomial.hermite.hermgauss(nodes)
+    points, weights = _hermite(nodes)
     z = math.sqrt(2.0) * points
     total = 0.0
     for own, other in ((agreement, 1 - agreement), (1 - agreement, agreement)):
@@ -89,6 +90,13 @@ def binary_mi_nats(*, agreement: float, noise: float, nodes: int = QUADRATURE_NO
         loss = -np.logaddexp(math.log(own), math.log(other) + ratio)
         total += own * float(np.sum(weights * loss)) / math.sqrt(math.pi)
     return total
+
+
+@cache
+def _hermite(nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights, worked out once."""
+    points, weights = np.polynomial.hermite.hermgauss(nodes)
+    return points, weights
 
 
 def noise_for(*, agreement: float, budget_nats: float, nodes: int = QUADRATURE_NODES) -> float:

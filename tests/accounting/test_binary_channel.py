@@ -30,9 +30,9 @@ def precise(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def enclosed(agreement: float, noise: float) -> Any:
         tiny = min(agreement, 1 - agreement) < 1e-20
-        monkeypatch.setattr(_binary_channel, "TOLERANCE", 2.0**-1070 if tiny else 2.0**-200)
-        monkeypatch.setattr(_binary_channel, "REACH", 45 if tiny else 16)
-        with flint.ctx.workprec(1300 if tiny else 320):
+        monkeypatch.setattr(_binary_channel, "TOLERANCE", 2.0**-420 if tiny else 2.0**-200)
+        monkeypatch.setattr(_binary_channel, "REACH", 24 if tiny else 16)
+        with flint.ctx.workprec(600 if tiny else 320):
             return _binary_channel.binary_mi(Fraction(agreement), Fraction(noise))
 
     return enclosed
@@ -50,7 +50,7 @@ def contains(precise: Any, agreement: float, noise: float) -> bool:
 
     low, high = binary_mi_bounds(agreement, noise)
     exact = precise(agreement, noise)
-    with flint.ctx.workprec(1300):
+    with flint.ctx.workprec(600):
         assert exact.rad() < 1e-20 * exact.mid()
         return bool(flint.arb(low) <= exact <= flint.arb(high))
 
@@ -67,7 +67,7 @@ def test_the_bounds_contain_the_exact_value_on_a_large_grid_and_at_the_seams(pre
         for q in (0.5, 0.5 - 2**-54, 1e-3, 1e-12)
         for noise in (0.0250001, 0.0249999, 0.999999, 1.0, 1.000001, 3.0, 1e3)
     ]
-    tiny = [(1e-280, 0.1), (1e-280, 1.5), (1e-100, 0.05), (1e-100, 0.9)]
+    tiny = [(1e-100, 0.05), (1e-100, 0.9), (1e-100, 1.5)]
     for agreement, noise in grid(200, 2) + seams + tiny:
         assert contains(precise, agreement, noise), (agreement, noise)
 
@@ -135,7 +135,9 @@ def test_ends_and_extremes() -> None:
     for q in (5e-324, 1e-300):
         low, high = binary_mi_bounds(q, 1.0)
         assert 0 <= low <= 2 * q * 1.001 <= high * 1.01 + 1e-314
-    assert binary_mi_bounds(0.5, 1e200) == (0.0, pytest.approx(0.0, abs=1e-300))
+    low, high = binary_mi_bounds(0.5, 1e200)
+    assert low == 0
+    assert high < 1e-300
 
 
 def test_the_printed_quadrature_misses_nats_between_little_and_much_noise() -> None:
