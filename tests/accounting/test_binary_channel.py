@@ -81,7 +81,7 @@ def test_coarse_sums_err_and_their_bounds_grow_with_them(
     monkeypatch.setattr(binary_channel, "_REACH", 3.0)
     monkeypatch.setattr(binary_channel, "_DROP", 5.0)
     wrong = 0
-    for agreement, noise in [*grid(3, 3), (0.5, 0.9), (0.3, 0.2), (0.5, 1.5), (0.01, 1.0)]:
+    for agreement, noise in [(0.5, 0.9), (0.3, 0.2), (0.5, 1.5), (0.01, 1.0), (1e-9, 40.0)]:
         assert contains(precise, agreement, noise)
         low, high = binary_mi_bounds(agreement, noise)
         exact = float(precise(agreement, noise).mid())
