@@ -38,6 +38,8 @@ CAP = 0.999
 """Share of the binary entropy that a step's budget is capped at (appendix C)."""
 TOLERANCE = 1e-12
 """Distance of q+ from 0 or 1 that counts as unanimity (appendix C)."""
+LEAST_BUDGET = 1e-300
+"""Nats; a release that may tell less is a coin, and charged nothing: floats end soon after."""
 
 CHOICES = {
     "within_step": ("sequential", "joint"),
@@ -346,6 +348,8 @@ class PacZeroLedger:
                 budget = math.nextafter(budget, 0.0)
         if self.capped:
             budget = min(budget, CAP * binary_entropy_nats(fewer))
+        if budget < LEAST_BUDGET:
+            return Charge(agreement=agreement, unanimous=False, budget_nats=0.0, noise=math.inf)
         if self.options.quadrature == "certified":
             noise = binary_channel.noise_for(fewer, budget)
         else:

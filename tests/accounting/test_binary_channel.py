@@ -180,6 +180,12 @@ def test_tiny_budgets_have_finite_noise(nats: float) -> None:
     assert noise == pytest.approx(1 / math.sqrt(2 * nats), rel=1e-5)
 
 
+@pytest.mark.parametrize("agreement", [0.5, 1e-12, 1e-303])
+def test_budgets_at_the_end_of_the_floats_get_infinite_noise(agreement: float) -> None:
+    """No finite noise is found whose upper bound, slack included, is below them."""
+    assert noise_for(agreement, 1e-316) == noise_for(agreement, 5e-324) == math.inf
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -164,6 +164,18 @@ def test_no_candidate_is_lost_to_underflow_and_none_returns_from_outside() -> No
     assert loose.charge(signs).unanimous
 
 
+@pytest.mark.parametrize("options", [CERTIFIED, LedgerOptions()])
+@pytest.mark.parametrize("log_weight", [-744.0, -728.0, -715.0])
+def test_a_weight_at_the_end_of_the_floats_makes_the_release_a_coin(
+    log_weight: float, options: LedgerOptions
+) -> None:
+    book = ledger(candidates=2, total_nats=2.0, options=options)
+    book._logs = np.array([0.0, log_weight])
+    charge = book.charge(np.array([1.0, -1.0]))
+    assert (charge.unanimous, charge.budget_nats, charge.noise) == (False, 0.0, math.inf)
+    assert book.used_nats == 0.0
+
+
 def test_the_hybrids_tail_costs_nothing_and_keeps_the_posterior() -> None:
     book = ledger(steps=6, options=LedgerOptions(mi_steps=2, quadrature="certified"))
     even = np.repeat([1.0, -1.0], 4)

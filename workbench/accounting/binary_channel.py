@@ -78,6 +78,8 @@ _DROP = 48.0
 _NOISELESS = 40.0
 _LEAST_AGREEMENT = 1e-290
 _LEAST_NATS = 1e-280
+_LEAST_BUDGET = 1e-300
+"""A budget below is met by no finite noise here: the bounds' own slack is not far from it."""
 _TIGHT = 1e-6
 """Relative distance from the least noise at which `noise_for` stops."""
 _SERIES_BELOW = 0.125
@@ -215,7 +217,7 @@ def noise_for(agreement: float, nats: float) -> float:
 
     Returns:
         A standard deviation at which the upper bound is at most `nats`; at one smaller by a relative 1e-6 it
-        is above. Infinite for a budget of 0.
+        is above. Infinite for a budget of 0, and for one below 1e-300.
 
     Raises:
         InputError: an argument is out of range, or the budget is not below h(agreement): no noise is needed.
@@ -223,7 +225,7 @@ def noise_for(agreement: float, nats: float) -> float:
     q = _smaller(agreement)
     if not 0.0 <= nats < math.inf:
         raise InputError(f"nats must be finite and >= 0, got {nats!r}")
-    if nats == 0.0:
+    if nats < _LEAST_BUDGET:
         return math.inf
     entropy = _entropy_bounds(q)[0] if q > 0.0 else 0.0
     if nats >= entropy:
