@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.errors import InputError
+from workbench.interfaces import FloatArray
 from workbench.mechanisms.accountants.paczero import Charge, PacZeroLedger
 
 Signs = npt.NDArray[np.int8]
@@ -119,7 +120,21 @@ def _sign(value: float) -> int:
     return 1 if value >= 0 else -1
 
 
-def signs_of_means(means: npt.NDArray[np.float64]) -> Signs:
-    """Signs with sign(0) = +1 (appendix C)."""
-    found: Signs = np.where(means >= 0, 1, -1).astype(np.int8)
+def signs_of_means(held: FloatArray, scalars: FloatArray) -> Signs:
+    """Signs of subsets' means, exact for the scalars as they are; sign(0) = +1 (appendix C).
+
+    Clipped scalars often add up to 0, which a rounded sum misses.
+
+    Args:
+        held: 1 where a subset holds a record, else 0, shape `(M, N)`; no row is empty.
+        scalars: Finite, shape `(N, K)`.
+
+    Returns:
+        -1 or 1, shape `(M, K)`.
+    """
+    sums: FloatArray = held @ scalars
+    doubtful = np.abs(sums) <= np.abs(scalars).sum(axis=0) * (len(scalars) * 2.0**-52)
+    for subset, column in np.argwhere(doubtful):
+        sums[subset, column] = math.fsum(held[subset] * scalars[:, column])
+    found: Signs = np.where(sums >= 0, 1, -1).astype(np.int8)
     return found

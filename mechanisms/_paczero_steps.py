@@ -53,7 +53,7 @@ class SubsetBits(ZerothOrderSteps):
             )
         self._clip, self._watch = mechanism.clip, watch
         subsets = mechanism.candidate_subsets(plan)
-        self._averaging: FloatArray = subsets / subsets.sum(axis=1, keepdims=True)
+        self._held: FloatArray = subsets.astype(np.float64)
         index_seed, noise_seed = Seeds.of(plan).noise.spawn(2)
         drawn = int(np.random.default_rng(index_seed).integers(len(subsets)))
         self._releases = SubsetReleases(
@@ -78,7 +78,7 @@ class SubsetBits(ZerothOrderSteps):
             )
         scalars = np.empty_like(differences)
         scalars[sample] = np.clip(differences, -self._clip, self._clip)
-        signs = signs_of_means(self._averaging @ scalars)
+        signs = signs_of_means(self._held, scalars)
         releases = []
         for direction in range(scalars.shape[1]):
             release = self._releases.release(signs[:, direction])

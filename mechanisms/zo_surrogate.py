@@ -24,6 +24,7 @@ import numpy as np
 from workbench.accounting import NoGuarantee
 from workbench.errors import InputError, unknown_name
 from workbench.interfaces import Adjacency, BoolArray, Claim, FloatArray, IntArray, Model, Plan, Released
+from workbench.mechanisms._paczero_release import signs_of_means
 from workbench.mechanisms._paczero_subsets import SCHEMES, candidate_subsets
 from workbench.registry import register
 from workbench.training.fine_tuning import Seeds, seed_number
@@ -119,5 +120,7 @@ class _SurrogateSteps(ZerothOrderSteps):
             return np.where(self._coins.random(differences.shape[1]) < 0.5, 1.0, -1.0)
         clipped = np.clip(differences, -self._clip, self._clip)
         chosen = clipped[self._counted[sample]]
+        if self._form.startswith("quant"):
+            return signs_of_means(np.ones((1, len(chosen))), chosen)[0].astype(np.float64)
         means: FloatArray = chosen.sum(axis=0) / len(chosen)
-        return means if self._form.startswith("raw") else np.where(means >= 0.0, 1.0, -1.0)
+        return means

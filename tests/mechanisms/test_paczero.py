@@ -33,6 +33,7 @@ from workbench.interfaces import (
     SubsetRelease,
 )
 from workbench.mechanisms._paczero_release import signs_of_means
+from workbench.mechanisms._paczero_subsets import candidate_subsets
 from workbench.mechanisms.paczero import PACZero
 from workbench.training.fine_tuning import Seeds, build_model, record_losses, trainable
 from workbench.training.subject import TrainedSubject, load_subject
@@ -108,7 +109,7 @@ def naive(mechanism: PACZero, plan: Plan, secret: int) -> tuple[Tensor, list[int
         beta_t = max(0.0, plan.budget.nats - used) / (plan.steps - t + 1)
         moves = []
         for k in range(ks):
-            s = [1 if g[k][members].mean() >= 0 else -1 for members in subsets]
+            s = [1 if math.fsum(g[k][members]) >= 0 else -1 for members in subsets]
             q = sum(p[m] for m in range(count) if s[m] == 1)
             if len(set(s)) == 1:
                 y, beta = s[secret], 0.0
@@ -170,7 +171,7 @@ def test_watching_changes_no_number_and_sees_what_was_released() -> None:
     assert traces["posterior_entropy"][0] <= math.log(8)
     held = SMALL.candidate_subsets(make_plan())
     for release in releases:
-        sums = np.array([release.differences[row].sum() for row in held])
+        sums = np.array([math.fsum(release.differences[row]) for row in held])
         np.testing.assert_array_equal(release.signs, np.where(sums >= 0, 1, -1))
         if release.noise == 0:
             assert release.value == release.bit
@@ -180,7 +181,8 @@ def test_watching_changes_no_number_and_sees_what_was_released() -> None:
 
 
 def test_zeros_have_the_sign_plus_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    np.testing.assert_array_equal(signs_of_means(np.array([0.0, -0.0, -1e-300, 2.0])), [1, 1, -1, 1])
+    column = np.array([0.0, -0.0, -1e-300, 2.0])
+    np.testing.assert_array_equal(signs_of_means(np.eye(4), column[:, None])[:, 0], [1, 1, -1, 1])
 
     def nothing(engine: ZerothOrder, records: Sequence[Record], direction: int) -> tuple[FloatArray, float]:
         return np.zeros(len(records)), 1.0
@@ -189,6 +191,17 @@ def test_zeros_have_the_sign_plus_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for variant in (SMALL, replace(SMALL, variant="zpl")):
         plan = make_plan(steps=2, budget=None if variant.variant == "zpl" else nats(0.1))
         assert [(r.bit, r.noise) for r in watched(variant, plan)[1]] == [(1, 0.0)] * 2
+
+
+def test_signs_are_those_of_exact_sums() -> None:
+    """Of scalars that are all clipped, a rounded sum has the wrong sign in a third of the ties."""
+    generator = np.random.default_rng(0)
+    held = candidate_subsets("pairs", count=64, records=200, seed=0)
+    scalars = np.where(generator.random((200, 8)) < 0.5, 0.1, -0.1)
+    exact = held.astype(np.int64) @ np.sign(scalars).astype(np.int64)
+    assert np.count_nonzero(exact == 0) > 10
+    found = signs_of_means(held.astype(np.float64), scalars)
+    np.testing.assert_array_equal(found, np.where(exact >= 0, 1, -1))
 
 
 def test_dev_best_restores_the_weights_of_the_best_look_and_costs_nothing() -> None:
