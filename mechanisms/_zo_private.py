@@ -109,7 +109,13 @@ class PrivateZerothOrder(ZerothOrderMechanism):
         if seed is None:
             seed = seed_number(Seeds.of(plan).public)
         kept = [parameter.detach().clone() for parameter in trainable(model.module).values()]
-        engine = ZerothOrder(model, scale=self.scale, seed=seed, micro_batch_size=self.micro_batch_size)
+        engine = ZerothOrder(
+            model,
+            scale=self.scale,
+            seed=seed,
+            micro_batch_size=self.micro_batch_size,
+            precision=self.precision,
+        )
         names = range(step * self.directions, (step + 1) * self.directions)
         columns = [engine.differences(records, name)[0] for name in names]
         engine.settle()
@@ -147,13 +153,26 @@ class PrivateZerothOrder(ZerothOrderMechanism):
                 are not Poisson.
         """
         one = "a noisy scalar" if self.directions == 1 else f"a noisy vector of {self.directions} scalars"
-        return noisy_sum_claim(
+        found = noisy_sum_claim(
             plan,
             self.noise_multiplier,
             mechanism=self.registered,
             source=self.source,
             releases=f"releases, each {one}, of sensitivity c and noise sigma c; directions are public",
         )
+        return replace(found, assumptions=(*found.assumptions, *self._notes()))
+
+    def _notes(self) -> list[str]:
+        """Assumptions that only some settings make."""
+        notes = []
+        if self.dev_every:
+            notes.append("the dev records, by which a checkpoint is chosen, are public")
+        if self.precision != "float32":
+            notes.append(
+                f"a record's scalars are its own: in {self.precision} passes, rounding lets them depend on "
+                "the records that share its batch, which the sensitivity leaves out"
+            )
+        return notes
 
 
 class _PrivateSteps(ZerothOrderSteps):
@@ -182,7 +201,8 @@ class _PrivateSteps(ZerothOrderSteps):
         others = [record for record in self.plan.records if record.id != self._releases.record]
         first = (self.done - 1) * self._private.directions
         names = range(first, first + self._private.directions)
-        return torch.tensor([float(self.engine.differences(others, name)[0].sum()) for name in names])
+        sums = [float(self.engine.differences(others, name)[0].sum()) for name in names]
+        return torch.tensor(sums, dtype=torch.float64)
 
     def released(self) -> Mapping[str, object]:
         """The traces, the canary's released values, and the auditor's coins."""

@@ -324,6 +324,30 @@ def test_parameters_out_of_range_are_refused(name: str, parameters: dict[str, ob
         registry.create("mechanism", name, **parameters)
 
 
+def test_what_only_some_settings_assume_is_said() -> None:
+    plain = DPZero().claim(make_plan())
+    noted = DPZero(dev_every=2, precision="bfloat16").claim(make_plan(dev=digits().records[:5]))
+    assert noted.guarantee == plain.guarantee
+    assert noted.assumptions[: len(plain.assumptions)] == plain.assumptions
+    dev, rounded = noted.assumptions[len(plain.assumptions) :]
+    assert "dev records" in dev
+    assert "bfloat16" in rounded
+
+
+def test_an_audits_scalars_are_of_the_precision_of_the_run() -> None:
+    plan = make_plan()
+    sample = plan.records[:6]
+
+    def scalars(mechanism: PrivateZerothOrder, model: Model) -> Tensor:
+        return mechanism.sample_signals(model, plan, sample, step=0).norms()
+
+    low, full = (DPZero(public_seed=3, precision=name) for name in ("bfloat16", "float32"))
+    engine = ZerothOrder(built(plan), scale=low.scale, seed=3, precision="bfloat16")
+    wanted = torch.tensor(np.abs(engine.differences(sample, 0)[0]))
+    assert scalars(low, built(plan)).equal(wanted)
+    assert not scalars(full, built(plan)).equal(wanted)
+
+
 def test_plans_that_are_not_accounted_for_are_refused() -> None:
     with pytest.raises(InputError, match="optimizer must be 'sgd'"):
         DPZero().train(make_plan(optimizer="adamw"))
