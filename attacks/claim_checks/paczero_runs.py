@@ -113,6 +113,9 @@ def secret_flow(
         worlds: How many draws of subsets, directions, initial weights and coins; both constructions of
             subsets take turns.
         candidates: M.
+
+    Raises:
+        InconclusiveError: runs differ, and repeated with the secrets that they had they differ too.
     """
     wrong: Counterexample | None = None
     free = split = 0
@@ -123,7 +126,8 @@ def secret_flow(
         runs = [run(made, plan, secret) for secret in range(candidates)]
         noises = [one.noise for one in runs[0].releases]
         free, split = free + sum(x == 0 for x in noises), split + sum(x != 0 for x in noises)
-        wrong = wrong or _difference(runs, seed)
+        if wrong is None and (wrong := _difference(runs, seed)) is not None:
+            _repeat(made, plan, runs)
     said = f"All {candidates} secrets give the same bits, weights and posterior, to the last bit"
     return settle(
         proof=said if wrong is None and free and split else None,
@@ -136,6 +140,18 @@ def secret_flow(
             "and the entropy of the posterior after each step",
         ),
     )
+
+
+def _repeat(mechanism: SubsetMechanism, plan: Plan, runs: Sequence[Run]) -> None:
+    """Refuse differences that may not be the secret's: runs must be the same again with the same secret."""
+    for secret, one in enumerate(runs):
+        again = run(mechanism, plan, secret)
+        other = [part for part, held in again.parts.items() if held != one.parts[part]]
+        if other:
+            raise InconclusiveError(
+                f"runs must be the same when repeated, got other {', '.join(other)} with secret {secret} "
+                "again: a difference between secrets shows nothing"
+            )
 
 
 def _difference(runs: Sequence[Run], seed: int) -> Counterexample | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from workbench import registry
+from workbench.attacks.claim_checks import paczero_runs
 from workbench.attacks.claim_checks.paczero_runs import CONFIDENCE, paczero, world
 from workbench.errors import InconclusiveError
 from workbench.findings import Finding
@@ -161,6 +163,19 @@ def test_coins_that_know_the_secret_are_caught_in_the_flow() -> None:
     found = run("paczero_secret_flow", mechanism="coins of the secret", worlds=1, candidates=4)
     assert found.verdict == REFUTED
     assert found.counterexample["part"] == "bits"
+
+
+def test_runs_that_are_not_repeatable_refute_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine whose sums come out otherwise each time."""
+    real, count = paczero_runs.run, itertools.count()
+
+    def unsteady(*given: Any) -> paczero_runs.Run:
+        found = real(*given)
+        return replace(found, parts={**found.parts, "weights": bytes([next(count)])})
+
+    monkeypatch.setattr(paczero_runs, "run", unsteady)
+    with pytest.raises(InconclusiveError, match="must be the same when repeated, got other weights"):
+        run("paczero_secret_flow", worlds=1, candidates=2)
 
 
 @pytest.mark.usefixtures("_leaky")
