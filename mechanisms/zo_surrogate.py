@@ -121,6 +121,7 @@ class _SurrogateSteps(ZerothOrderSteps):
         clipped = np.clip(differences, -self._clip, self._clip)
         chosen = clipped[self._counted[sample]]
         if self._form.startswith("quant"):
-            return signs_of_means(np.ones((1, len(chosen))), chosen)[0].astype(np.float64)
+            signs: FloatArray = signs_of_means(np.ones((1, len(chosen))), chosen)[0].astype(np.float64)
+            return signs
         means: FloatArray = chosen.sum(axis=0) / len(chosen)
         return means
