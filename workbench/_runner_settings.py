@@ -200,6 +200,17 @@ class AuditSettings:
         )
 
 
+def as_control(settings: AuditSettings) -> AuditSettings:
+    """The settings of the control that shows what the attacks can find: its own step size, and AdamW.
+
+    An optimizer other than the one that the subject's mechanism asks for is the user's wish for both.
+    """
+    rate = settings.control_learning_rate or settings.learning_rate
+    asked = settings.optimizer == optimizer_of(settings.mechanism)
+    optimizer = optimizer_of("non_private") if asked else settings.optimizer
+    return replace(settings, learning_rate=rate, optimizer=optimizer)
+
+
 def default_settings(
     mechanism: str | None, parameters: Mapping[str, Any] = MappingProxyType({})
 ) -> AuditSettings:

@@ -18,6 +18,7 @@ from workbench import __version__, registry, workers
 from workbench._runner_settings import (
     DEFAULT_CLAIM,
     AuditSettings,
+    as_control,
     claim_of,
     currency_of,
     default_settings,
@@ -101,8 +102,7 @@ def audit_mechanisms(
         return {**_report(settings, subjects, command=command, started=started), "views": views}
     audited = [audited_subject(settings, settings.mechanism, "subject", settings.mechanism_parameters)]
     if settings.control and settings.mechanism != "non_private":
-        rate = settings.control_learning_rate or settings.learning_rate
-        audited.append(audited_subject(replace(settings, learning_rate=rate), "non_private", "control", {}))
+        audited.append(audited_subject(as_control(settings), "non_private", "control", {}))
     from workbench.training.fine_tuning import check_plan
 
     for subject in audited:  # A plan that cannot be met fails here, before anything is trained or written.
