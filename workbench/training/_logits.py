@@ -27,13 +27,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workbench.training.precision import exact
+from workbench.training.precision import exact, is_reduced
 
 IGNORED = -100
 """Target of a position that predicts nothing; its loss is zero."""
 
 AT_ONCE = 1 << 24
 """Logits that are held at once: 64 MiB of them."""
+
+_ROWS = 16
+"""Rows whose logits are float32 at once, where they are not anyway."""
 
 _PROBE = 4
 """Tokens on which a backbone is tried."""
@@ -79,16 +82,40 @@ def target_losses(module: nn.Module, inputs: Inputs, targets: Tensor) -> Tensor:
         return flat.view(targets.shape)
     chosen = targets != IGNORED
     hidden = parts.hidden(inputs["input_ids"], inputs["attention_mask"])[chosen]
-    wanted = targets[chosen]
+    found = _chosen_losses(parts, hidden, targets[chosen])
+    losses = torch.zeros(targets.shape, dtype=torch.float32, device=targets.device)
+    losses[chosen] = found
+    return losses
+
+
+def _chosen_losses(parts: _Parts, hidden: Tensor, wanted: Tensor) -> Tensor:
+    """Losses of hidden states `(m, width)` at their targets `(m,)`."""
+    output = parts.output
+    if is_reduced(hidden.device) and type(output) is nn.Linear and output.bias is None:
+        return _reduced_losses(output.weight, hidden, wanted)
     found = torch.empty(len(wanted), dtype=torch.float32, device=wanted.device)
     rows = max(1, AT_ONCE // parts.vocabulary)
     for start in range(0, len(wanted), rows):
         part = slice(start, start + rows)
-        logits = _output(parts, hidden[part])
-        found[part] = functional.cross_entropy(logits, wanted[part], reduction="none")
-    losses = torch.zeros(targets.shape, dtype=torch.float32, device=targets.device)
-    losses[chosen] = found
-    return losses
+        found[part] = functional.cross_entropy(_output(parts, hidden[part]), wanted[part], reduction="none")
+    return found
+
+
+def _reduced_losses(weight: Tensor, hidden: Tensor, wanted: Tensor) -> Tensor:
+    """Losses by products in bfloat16, less each target's logit before they are rounded.
+
+    What is rounded is then small where the probabilities are large, and a target that is sure has loss zero.
+    """
+    with exact(hidden.device):
+        half = hidden.bfloat16()
+        target = (half.float() * weight[wanted].bfloat16().float()).sum(1)
+        shift = target.bfloat16()
+        total = torch.full_like(target, -torch.inf)
+        for part in weight.split(max(1, AT_ONCE // max(1, len(wanted)))):
+            logits = torch.addmm(-shift[:, None], half, part.bfloat16().t())
+            for some, sums in zip(logits.split(_ROWS), total.split(_ROWS), strict=True):
+                torch.logaddexp(sums, some.float().logsumexp(1), out=sums)
+        return (total + (shift.float() - target)).clamp_(min=0.0)
 
 
 def logits_at(module: nn.Module, inputs: Inputs, chosen: Tensor) -> Tensor:
@@ -110,8 +137,8 @@ def logits_at(module: nn.Module, inputs: Inputs, chosen: Tensor) -> Tensor:
 
 
 def _output(parts: _Parts, hidden: Tensor) -> Tensor:
-    with exact():
-        logits: Tensor = parts.output(hidden)
+    with exact(hidden.device):
+        logits: Tensor = parts.output(hidden.float())
     return logits.float()
 
 
@@ -140,7 +167,7 @@ def _tried(module: nn.Module, inputs: Inputs) -> _Parts | None:
         return states
 
     few = {name: inputs[name][:1, :_PROBE] for name in ("input_ids", "attention_mask")}
-    with exact():
+    with exact(few["input_ids"].device):
         whole = _whole(module, few)
         ours = output(hidden(few["input_ids"], few["attention_mask"]))
     parts = _Parts(hidden, output, whole.shape[-1])

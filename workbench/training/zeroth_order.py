@@ -62,7 +62,7 @@ class ZerothOrder:
             scale: mu, > 0.
             seed: Public seed of the directions, >= 0.
             micro_batch_size: Most records in one forward pass.
-            precision: Of the linear layers in forward passes (`workbench.training.precision.PRECISIONS`).
+            precision: Of matrix products in forward passes (`workbench.training.precision.PRECISIONS`).
 
         Raises:
             UnsupportedError: a trainable parameter is not float32, or not on the device of the others.
@@ -70,7 +70,9 @@ class ZerothOrder:
                 precision is unknown.
         """
         self._model, self._scale, self._precision = model, scale, checked_precision(precision)
-        self._lattice = Lattice(list(trainable(model.module).values()), scale, seed)
+        parameters = list(trainable(model.module).values())
+        self._lattice = Lattice(parameters, scale, seed)
+        self._device = parameters[0].device
         self._batches = Batches(model, micro_batch_size)
         self._displaced: tuple[int, int] | None = None  # direction, and how many times mu z
 
@@ -141,7 +143,7 @@ class ZerothOrder:
 
     def _losses(self, records: Sequence[Record]) -> FloatArray:
         found = np.zeros(len(records))
-        with evaluating(self._model), reduced(self._precision):
+        with evaluating(self._model), reduced(self._precision, self._device):
             for places, batch in self._batches.of(records):
                 found[places] = self._model.losses(batch).double().cpu().numpy()
         return found
@@ -158,7 +160,7 @@ class ZerothOrderMechanism(GradientMechanism):
         dev_every: The model of the lowest dev loss (or highest score) at every so many steps, and at the
             last, is the one that is kept; 0 keeps the last.
         dev_metric: `"loss"`, or `"score"`: the first metric of the model's task.
-        precision: Of the linear layers in the passes of the differences: `"float32"`, or `"bfloat16"`, which
+        precision: Of the matrix products in the engine's forward passes: `"float32"`, or `"bfloat16"`, which
             is faster on large models; the differences are noisier for it.
 
     Raises:
