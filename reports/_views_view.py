@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from workbench.interfaces import JSON, VerdictKind
 from workbench.reports._numbers import number, percent, real
+from workbench.reports._step_plots import step_plots
 from workbench.reports._words import MEANINGS
+from workbench.reports.plots import Plot
 
 COLUMNS = ("currency", "claimed", "allows", "measured")
 """Fields of a comparison's row, between its view and its verdict."""
@@ -44,9 +46,11 @@ class OneView:
 class ViewsView:
     """All views, and what is said of them together."""
 
+    heading: str
     in_short: str
     notes: tuple[str, ...]
     of: tuple[OneView, ...]
+    plots: tuple[Plot, ...]
 
 
 def views_view(views: Mapping[str, JSON] | None) -> ViewsView | None:
@@ -54,9 +58,11 @@ def views_view(views: Mapping[str, JSON] | None) -> ViewsView | None:
     if views is None:
         return None
     return ViewsView(
+        heading=str(views.get("heading") or f"One number, read in {len(views['of'])} ways"),
         in_short=str(views["in_short"]),
         notes=tuple(str(note) for note in views["notes"]),
         of=tuple(_one(view) for view in views["of"]),
+        plots=step_plots(views.get("curves") or {}),
     )
 
 

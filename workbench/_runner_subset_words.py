@@ -194,7 +194,7 @@ def _outside_view(subject: Form, error: str) -> dict[str, JSON]:
         "row": {
             "view": "Outside: universe or fresh",
             "currency": "(epsilon, delta)-DP, the comparable one",
-            "claimed": f"nothing; read as {claimed_words(guarantee)}",
+            "claimed": f"nothing; read as epsilon = {guarantee.epsilon:.3g}, delta = {guarantee.delta:g}",
             "allows": f"right guesses up to {percent(guarantee.max_success())}",
             "measured": f"AUC {area} ({best['attack']})",
             "verdict": subject["verdict"]["kind"],

@@ -190,10 +190,10 @@ def world_jobs(setup: TrainingSetup, included: Sequence[bool], trials: int) -> l
 def small_world(setup: TrainingSetup) -> TrainingSetup:
     """The setup with few candidates and few steps, all else the same."""
     given = {**setup.mechanism_parameters, "subset_count": WORLD_SUBSETS}
+    steps = max(1, WORLD_STEPS // int(given.get("directions", 1)))
     if "mi_steps" in given:
-        given["mi_steps"] = min(int(given["mi_steps"]), WORLD_STEPS)
-    directions = int(given.get("directions", 1))
-    return replace(setup, mechanism_parameters=given, steps=max(1, WORLD_STEPS // directions))
+        given["mi_steps"] = min(int(given["mi_steps"]), steps)
+    return replace(setup, mechanism_parameters=given, steps=steps)
 
 
 def play_counted(job: WorldJob, scratch: Path | None = None) -> dict[str, Any]:

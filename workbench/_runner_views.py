@@ -32,7 +32,7 @@ from workbench._runner_transcripts import PLAYED, TranscriptGame, check_game, ga
 from workbench._runner_words import view_forms
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.engine import Engine, Progress
-from workbench.errors import UnsupportedError
+from workbench.errors import InputError, UnsupportedError
 from workbench.interfaces import (
     JSON,
     AccessLevel,
@@ -285,7 +285,13 @@ def _checked(settings: AuditSettings, work: Mapping[str, Audited], attacks: _Att
     for part, subject in work.items():
         plan = plans[part] = workers.make_plan(subject.setup, subject.included, 0)
         check_plan(plan)
-        claims[part] = workers.create_mechanism(subject.setup).claim(plan)
+        mechanism = workers.create_mechanism(subject.setup)
+        wanted = getattr(mechanism, "optimizer", plan.optimizer)
+        if plan.optimizer != wanted:
+            raise InputError(
+                f"optimizer must be {wanted!r} for {subject.setup.mechanism}, got {plan.optimizer!r}"
+            )
+        claims[part] = mechanism.claim(plan)
     own = claims.get(MAIN, claims.get(MEMBERS))
     assert own is not None  # There is at least one attack, and each needs one of the two.
     if own.about is not secret:

@@ -7,6 +7,7 @@ deep-learning framework.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -353,6 +354,8 @@ def _mechanism_claim(options: AuditOptions) -> Claim:
         return claim
     if options.nats is not None and not in_nats:
         raise InputError(f"--nats goes with a mechanism that claims nats, not with {default.mechanism}")
+    if options.nats is not None and not 0.0 <= options.nats < math.inf:
+        raise InputError(f"--nats must be finite and >= 0, got {options.nats:g}")
     number = options.epsilon if options.nats is None else options.nats
     if number is not None:
         delta = default.delta if options.delta is None else options.delta

@@ -156,7 +156,8 @@ def _print_views(console: Console, views: Mapping[str, Any]) -> None:
         console.print(head, soft_wrap=True)
         for sentence in view["says"]:
             console.print(Text(f"  {sentence}"), soft_wrap=True)
-    table = Table(title=Text("One number, read in each currency"), title_justify="left", box=box.SIMPLE_HEAD)
+    heading = views.get("heading") or "One number, read in each currency"
+    table = Table(title=Text(heading), title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("view", "currency", "claimed", "allows", "measured", "verdict"):
         table.add_column(heading)
     for view in views["of"]:

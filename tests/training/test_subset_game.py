@@ -141,8 +141,8 @@ def test_what_it_refuses() -> None:
         play_subsets(MeZO(), plan(), trials=20, seed=0)
     with pytest.raises(InputError, match="public_seed must be None"):
         play_subsets(stand_in.SubsetsStandIn(public_seed=3), plan(), trials=20, seed=0)
-    with pytest.raises(InputError, match="at least 20"):
-        play_subsets(stand_in.SubsetsStandIn(), plan(), trials=19, seed=0)
+    with pytest.raises(InputError, match="at least 1"):
+        play_subsets(stand_in.SubsetsStandIn(), plan(), trials=0, seed=0)
     with pytest.raises(UnsupportedError, match="exactly half"):  # No record is in half of an odd number.
         play_subsets(stand_in.SubsetsStandIn(count=15, subsets="halves"), plan(), trials=20, seed=0)
 
@@ -223,9 +223,6 @@ def test_it_agrees_with_the_ledger(parameters: dict[str, Any], nats: float) -> N
     """The attack's posterior and the mechanism's: two programs, one entropy after every step."""
     mechanism = PACZero(subset_count=8, variant="mi", measures_quality=False, **parameters)
     budget = MutualInformation(nats=nats, secret=Secret.SUBSET)
-    played = play_subsets(mechanism, digits(steps=6, budget=budget), trials=20, seed=1)
-    for trial, one in enumerate(played.observations.trials[:3]):
-        assert np.array_equal(one.holds_target, played.candidates(trial)[:, one_target(played, trial)])
     view = "bits" if parameters.get("posterior") == "bits" else "values"
     releases: list[SubsetRelease] = []
     own = digits(steps=6, budget=budget, seed=12)
@@ -236,12 +233,6 @@ def test_it_agrees_with_the_ledger(parameters: dict[str, Any], nats: float) -> N
         belief.entropies[mechanism.directions - 1 :: mechanism.directions], expected, rtol=1e-9
     )
     assert expected[-1] < math.log(8) - 0.01
-
-
-def one_target(played: SubsetTrials, trial: int) -> int:
-    held = played.candidates(trial)
-    wanted = played.observations.trials[trial].holds_target
-    return int(np.flatnonzero((held == wanted[:, None]).all(axis=0))[0])
 
 
 def observed(releases: list[SubsetRelease]) -> Any:

@@ -52,9 +52,6 @@ MOST_DRAWS = 200
 MOST_COUNTED = 16
 """Released bits of which all patterns are counted."""
 
-FEWEST = 20
-"""Trials below which no game is worth playing."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class SubsetTrials:
@@ -99,7 +96,7 @@ def play_subsets(
     Args:
         mechanism: One that trains on a secret candidate subset.
         plan: Its records are the universe; its own seed and its held-out records are not used.
-        trials: Number of trials, >= 20.
+        trials: Number of trials, >= 1.
         seed: Of every trial's public randomness, secret, target and noise.
         progress: Told of each trial that is done.
 
@@ -108,8 +105,8 @@ def play_subsets(
             one draw of subsets and directions, and would not be independent trials of the mechanism.
         UnsupportedError: the mechanism has no candidate subsets, or none of them are even about any record.
     """
-    if trials < FEWEST:
-        raise InputError(f"trials must be at least {FEWEST}, got {trials}")
+    if trials < 1:
+        raise InputError(f"trials must be at least 1, got {trials}")
     secretive = checked_mechanism(mechanism, is_small=plan.records[0].image is not None)
     dev = plan.dev if getattr(mechanism, "dev_every", 0) else ()
     base = replace(plan, held_out=(), dev=dev, insertions=Insertions())
