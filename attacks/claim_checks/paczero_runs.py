@@ -22,7 +22,6 @@ import numpy as np
 from workbench import registry
 from workbench.accounting import MutualInformation
 from workbench.attacks._claims import Counterexample, setting, settle
-from workbench.attacks._information import ABOUT_A_SUBSET
 from workbench.attacks.claim_checks.paczero_settings import universe
 from workbench.attacks.subset_posterior import SubsetPosterior
 from workbench.errors import InconclusiveError
@@ -39,6 +38,13 @@ from workbench.interfaces import (
     VerdictKind,
 )
 from workbench.registry import register
+
+IN_RUNS = (
+    "the secret is which of a few public candidate subsets was trained on; the adversary knows all else and "
+    "sees every update; nats; runs of a small model with given seeds, compared exactly: no sampling error, "
+    "and no proof about other runs; no differential privacy"
+)
+"""What the checks that compare single runs are about."""
 
 CONFIDENCE = 0.999
 ROUNDING = 1e-9
@@ -93,7 +99,7 @@ def run(mechanism: SubsetMechanism, plan: Plan, secret: int) -> Run:
 
 
 @register("claim_check", "paczero_secret_flow")
-@setting(ABOUT_A_SUBSET)
+@setting(IN_RUNS)
 def secret_flow(
     *,
     mechanism: str = "paczero",
@@ -182,7 +188,7 @@ SETTINGS: tuple[Mapping[str, Any], ...] = (
 
 
 @register("claim_check", "paczero_spending")
-@setting(ABOUT_A_SUBSET)
+@setting(IN_RUNS)
 def spending(*, mechanism: str = "paczero", scale: float = 1.0, seeds: int = 2) -> Finding:
     """Section 3.1 and Eq. 11: in runs of the mechanism the nats that are charged never exceed the total.
 

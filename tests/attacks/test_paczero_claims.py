@@ -142,6 +142,12 @@ def test_verdicts_follow_the_claim(name: str, altered: Mapping[str, Any], verdic
     assert found.evidence
 
 
+def test_what_is_read_off_runs_does_not_pass_for_a_proof() -> None:
+    setting = run("paczero_secret_flow", worlds=1, candidates=2).evidence[0]
+    assert "no proof about other runs" in setting
+    assert "ball arithmetic" not in setting
+
+
 def test_the_ledgers_of_runs_agree_with_what_all_candidates_say() -> None:
     """Of a run of the printed ledger at 0.68 nats: without the tolerance unanimity is agreement of all."""
     line = run("paczero_concentration", tolerance="0", steps=20).evidence[-1]
