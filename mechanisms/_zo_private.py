@@ -153,12 +153,13 @@ class PrivateZerothOrder(ZerothOrderMechanism):
                 are not Poisson.
         """
         one = "a noisy scalar" if self.directions == 1 else f"a noisy vector of {self.directions} scalars"
+        most = "c" if self.sensitivity == self.l2_clip_norm else "K c"
         found = noisy_sum_claim(
             plan,
             self.noise_multiplier,
             mechanism=self.registered,
             source=self.source,
-            releases=f"releases, each {one}, of sensitivity c and noise sigma c; directions are public",
+            releases=f"releases, each {one}, of sensitivity {most} and noise sigma {most}; directions are public",
         )
         return replace(found, assumptions=(*found.assumptions, *self._notes()))
 

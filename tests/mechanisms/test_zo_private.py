@@ -334,6 +334,12 @@ def test_what_only_some_settings_assume_is_said() -> None:
     assert "bfloat16" in rounded
 
 
+@pytest.mark.parametrize(("average", "most"), [("after", "c"), ("before", "K c")])
+def test_the_claim_names_the_sensitivity_that_the_noise_is_for(average: str, most: str) -> None:
+    claim = DPAggZO(directions=4, average=average).claim(make_plan())
+    assert f"of sensitivity {most} and noise sigma {most};" in " ".join(claim.assumptions)
+
+
 def test_an_audits_scalars_are_of_the_precision_of_the_run() -> None:
     plan = make_plan()
     sample = plan.records[:6]
