@@ -159,7 +159,9 @@ class PrivateZerothOrder(ZerothOrderMechanism):
             self.noise_multiplier,
             mechanism=self.registered,
             source=self.source,
-            releases=f"releases, each {one}, of sensitivity {most} and noise sigma {most}; directions are public",
+            releases=(
+                f"releases, each {one}, of sensitivity {most} and noise sigma {most}; directions are public"
+            ),
         )
         return replace(found, assumptions=(*found.assumptions, *self._notes()))
 
