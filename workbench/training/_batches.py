@@ -81,7 +81,7 @@ class Batches:
         for start in range(0, len(unknown), self._most):
             part = unknown[start : start + self._most]
             mask = self._model.encode(part).get("attention_mask")
-            counts = [0] * len(part) if mask is None else mask.sum(1).tolist()
+            counts = [0] * len(part) if mask is None else mask.flatten(1).sum(1).tolist()
             for record, count in zip(part, counts, strict=True):
                 self._lengths[id(record)] = (record, int(count))
         return np.array([self._lengths[id(record)][1] for record in records], dtype=np.int64)
