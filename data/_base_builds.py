@@ -15,6 +15,7 @@ import os
 import platform
 import shutil
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -95,16 +96,18 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CachedBase:
+class BuiltBase(ABC):
     """A base that is pretrained on the user's machine; implements `workbench.bases.Base`.
 
     Attributes:
         recipe: What it is made of.
-        tokenizer: The vocabulary's file.
     """
 
     recipe: Recipe
-    tokenizer: Path
+
+    @abstractmethod
+    def pretrain(self, work: Path, progress: BuildProgress) -> None:
+        """Train, going on with the state that `work` may hold, and write the folder `work/whole`."""
 
     def folder(self) -> Path:
         """Where its files are, or will be."""
@@ -150,11 +153,11 @@ class CachedBase:
         recipe, folder = self.recipe, self.folder()
         known: dict[str, Any] = {}
         if self.is_built():
-            said = _checkpoint.read_json(folder / _checkpoint.RECIPE)["validation"]["docstrings"]
+            said = _checkpoint.read_json(folder / _checkpoint.RECIPE)["validation"].get("docstrings", {})
             known = {
                 "size_bytes": (folder / _checkpoint.WEIGHTS).stat().st_size,
-                "perplexity": said["perplexity_per_token"],
-                "bits_per_byte": said["bits_per_byte"],
+                "perplexity": said.get("perplexity_per_token"),
+                "bits_per_byte": said.get("bits_per_byte"),
             }
         return BaseCard(
             name=recipe.name,
@@ -194,7 +197,7 @@ class CachedBase:
         with _locked(folder.with_name(f".{folder.name}.lock"), lambda: progress(busy)), _one_thread():
             if not self.is_built():
                 work.mkdir(exist_ok=True)
-                _make(self, work, progress)
+                self.pretrain(work, progress)
                 if folder.exists():  # damaged
                     shutil.rmtree(work / "damaged", ignore_errors=True)
                     folder.replace(work / "damaged")
@@ -203,24 +206,38 @@ class CachedBase:
         return folder
 
 
+@dataclass(frozen=True, kw_only=True)
+class CachedBase(BuiltBase):
+    """A base that is pretrained on the public text of `workbench.data._pretraining_text`.
+
+    Attributes:
+        tokenizer: The vocabulary's file.
+    """
+
+    tokenizer: Path
+
+    def pretrain(self, work: Path, progress: BuildProgress) -> None:
+        """Train, and write the folder `work/whole`."""
+        _make(self, work, progress)
+
+
 def _make(base: CachedBase, work: Path, progress: BuildProgress) -> None:
-    """Train, and write the folder `work/whole`."""
     recipe, total = base.recipe, base.recipe.steps
     progress(BuildStep(name=recipe.name, stage=BuildStage.TEXT, total=total))
     with _locked(cache_folder() / ".base-text.lock", lambda: None):
         text = _pretraining_text.load()
     train = [one for source in text.sources for one in source.train]
     stream = token_stream(base.tokenizer, train, recipe.pace.seed)
-    run = _run_name(recipe, hashlib.sha256(stream.tobytes()).hexdigest())
+    run = run_name(recipe, hashlib.sha256(stream.tobytes()).hexdigest())
     training = Training(stream, recipe.new_module(), recipe.pace)
     training.resume(work, run)
     start = BuildStep(name=recipe.name, stage=BuildStage.TRAINING, total=total)
-    _train(training, start, (work, run), progress)
+    train(training, start, (work, run), progress)
     progress(BuildStep(name=recipe.name, stage=BuildStage.JUDGING, done=total, total=total))
     _write(base, training, text, work)
 
 
-def _train(training: Training, start: BuildStep, state: tuple[Path, str], progress: BuildProgress) -> None:
+def train(training: Training, start: BuildStep, state: tuple[Path, str], progress: BuildProgress) -> None:
     """Go on to the last step; the state is kept in a folder, under the run's name, every `SAVE_SECONDS`."""
     folder, run = state
     saved = time.monotonic()
@@ -236,12 +253,12 @@ def _train(training: Training, start: BuildStep, state: tuple[Path, str], progre
             saved = time.monotonic()
 
 
-def _run_name(recipe: Recipe, stream: str) -> str:
+def run_name(recipe: Recipe, stream: str) -> str:
     """What must be the same for a run to go on with another's state."""
-    return json.dumps([recipe.key, stream, _versions()], sort_keys=True)
+    return json.dumps([recipe.key, stream, versions()], sort_keys=True)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     import safetensors
     import tokenizers
     import torch
@@ -257,36 +274,50 @@ def _write(base: CachedBase, training: Training, text: _pretraining_text.Text, w
 
     The numbers of the validation are those of the rounded weights, as they are kept.
     """
-    folder = work / "whole"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    shutil.copyfile(base.tokenizer, folder / _checkpoint.TOKENIZER)
-    (folder / TOKENIZER_SETTINGS).write_text(
-        json.dumps(_checkpoint.TOKENIZER_SETTINGS, indent=2) + "\n", "utf-8"
-    )
-    sha256 = _checkpoint.write_weights(training.module, folder)
-    module = _checkpoint.load_module(folder, sha256)
-    losses = np.array_split(np.array(training.losses), min(_TENTHS, len(training.losses)))
+    folder, module = write_checkpoint(training, base.tokenizer, work)
     said = {
-        "recipe": base.recipe.to_json(),
-        "key": base.recipe.key,
-        "family": base.recipe.family,
-        "parameters": sum(p.numel() for p in module.parameters()),
-        "sha256": {name: _checkpoint.file_sha256(folder / name) for name in HASHED},
         "sources": [source.to_json() for source in text.sources],
         "text_sha256": text.sha256,
-        "threads": 1,
-        "wall_seconds": round(training.seconds, 1),
-        "cpu_seconds": round(training.cpu_seconds, 1),
-        "versions": _versions(),
-        "training_loss_by_tenths": [round(float(part.mean()), 3) for part in losses],
         "validation": {
             "own": validation(module, base.tokenizer, [one for s in text.sources for one in s.held_out]),
             "docstrings": validation(module, base.tokenizer, text.docstrings),
         },
         "sample": _checkpoint.sample_json(folder, module),
     }
-    content = json.dumps(said, indent=2, ensure_ascii=False) + "\n"
+    write_recipe(base.recipe, training, folder, module, said)
+
+
+def write_checkpoint(training: Training, tokenizer: Path, work: Path) -> tuple[Path, torch.nn.Module]:
+    """Write `work/whole` but for its recipe; returns the folder, and the module as it is read from there."""
+    folder = work / "whole"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    shutil.copyfile(tokenizer, folder / _checkpoint.TOKENIZER)
+    (folder / TOKENIZER_SETTINGS).write_text(
+        json.dumps(_checkpoint.TOKENIZER_SETTINGS, indent=2) + "\n", "utf-8"
+    )
+    sha256 = _checkpoint.write_weights(training.module, folder)
+    return folder, _checkpoint.load_module(folder, sha256)
+
+
+def write_recipe(
+    recipe: Recipe, training: Training, folder: Path, module: torch.nn.Module, said: Mapping[str, Any]
+) -> None:
+    """Write what a folder's weights are made of, and `said` of its text and its quality."""
+    losses = np.array_split(np.array(training.losses), min(_TENTHS, len(training.losses)))
+    known = {
+        "recipe": recipe.to_json(),
+        "key": recipe.key,
+        "family": recipe.family,
+        "parameters": sum(p.numel() for p in module.parameters()),
+        "sha256": {name: _checkpoint.file_sha256(folder / name) for name in HASHED},
+        "threads": 1,
+        "wall_seconds": round(training.seconds, 1),
+        "cpu_seconds": round(training.cpu_seconds, 1),
+        "versions": versions(),
+        "training_loss_by_tenths": [round(float(part.mean()), 3) for part in losses],
+    }
+    content = json.dumps({**known, **said}, indent=2, ensure_ascii=False) + "\n"
     (folder / _checkpoint.RECIPE).write_text(content, encoding="utf-8")
 
 

@@ -144,10 +144,19 @@ class Training:
         return torch.from_numpy(np.stack([self.stream[s : s + length] for s in starts]))
 
     def advance(self, steps: int) -> float:
+        """One update of a run of `steps` steps, and its time; returns the batch's loss in nats."""
+        started, cpu_started = time.perf_counter(), time.process_time()
+        loss = self.update(steps)
+        self.step += 1
+        self.seconds += time.perf_counter() - started
+        self.cpu_seconds += time.process_time() - cpu_started
+        self.losses.append(loss)
+        return loss
+
+    def update(self, steps: int) -> float:
         """One update of a run of `steps` steps; returns the batch's loss in nats."""
         import torch
 
-        started, cpu_started = time.perf_counter(), time.process_time()
         for group in self.optimizer.param_groups:
             group["lr"] = self.pace.learning_rate(self.step, steps)
         ids = self.batch()
@@ -158,11 +167,7 @@ class Training:
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
         self.optimizer.step()
-        self.step += 1
-        self.seconds += time.perf_counter() - started
-        self.cpu_seconds += time.process_time() - cpu_started
-        self.losses.append(float(loss.detach()))
-        return self.losses[-1]
+        return float(loss.detach())
 
     def save(self, folder: Path, steps: int, run: str = "") -> None:
         """Write the state in one atomic file.

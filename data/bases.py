@@ -202,7 +202,7 @@ def _load(name: str, max_length: int, path: str | None) -> LanguageModel:
 
     checked_count("max_length", max_length, minimum=2)
     if path is not None:
-        return _stand_in(name, max_length, path)
+        return stand_in(name, max_length, path)
     if max_length > POSITIONS:
         raise InputError(f"max_length must be at most {POSITIONS}, the positions of {name}, got {max_length}")
     folder = cached(name).checked_folder()
@@ -211,7 +211,7 @@ def _load(name: str, max_length: int, path: str | None) -> LanguageModel:
     return LanguageModel(module, _checkpoint.load_tokenizer(folder), max_length, name)
 
 
-def _stand_in(name: str, max_length: int, path: str) -> LanguageModel:
+def stand_in(name: str, max_length: int, path: str) -> LanguageModel:
     """A local Hugging Face folder under the name of a base."""
     if not Path(path).expanduser().is_dir():
         raise InputError(f"path must be a local folder with a model, got {path!r}")
@@ -233,7 +233,7 @@ def gpt2_base(*, seed: int, max_length: int = 256, path: str | None = None) -> L
         InputError: `max_length` is out of range, or the folder holds no causal language model.
     """
     if path is not None:
-        return _stand_in("gpt2_base", max_length, path)
+        return stand_in("gpt2_base", max_length, path)
     model = base_models.tiny_gpt2(seed=seed, max_length=max_length)
     model.name = "gpt2_base"
     return model

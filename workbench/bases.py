@@ -74,7 +74,8 @@ class BaseCard:
         is_built: False also where its files are not what its recipe says.
         place: Folder of its files; where they will be, if they are not there.
         size_bytes: Of its weights; None if not built.
-        perplexity: Per token, of the docstrings that no base was trained on; None if not built.
+        perplexity: Per token, of the docstrings that no base was trained on; None if not built, or where the
+            base has the vocabulary of a task.
         bits_per_byte: Of the same text.
     """
 
