@@ -134,7 +134,7 @@ class Lattice:
 
     def _snap(self, weights: Tensor) -> None:
         """Round weights to their lattices, in place."""
-        for part in weights.split(BLOCK):
+        for part in torch.split(weights, BLOCK):
             centre = torch.copysign(self._centre, part)
             part.add_(centre).sub_(centre)
 

@@ -91,7 +91,7 @@ def target_losses(module: nn.Module, inputs: Inputs, targets: Tensor) -> Tensor:
 def _chosen_losses(parts: _Parts, hidden: Tensor, wanted: Tensor) -> Tensor:
     """Losses of hidden states `(m, width)` at their targets `(m,)`."""
     output = parts.output
-    if is_reduced(hidden.device) and type(output) is nn.Linear and output.bias is None:
+    if is_reduced(hidden.device) and type(output) is nn.Linear and getattr(output, "bias", None) is None:
         return _reduced_losses(output.weight, hidden, wanted)
     found = torch.empty(len(wanted), dtype=torch.float32, device=wanted.device)
     rows = max(1, AT_ONCE // parts.vocabulary)
@@ -111,9 +111,9 @@ def _reduced_losses(weight: Tensor, hidden: Tensor, wanted: Tensor) -> Tensor:
         target = (half.float() * weight[wanted].bfloat16().float()).sum(1)
         shift = target.bfloat16()
         total = torch.full_like(target, -torch.inf)
-        for part in weight.split(max(1, AT_ONCE // max(1, len(wanted)))):
+        for part in torch.split(weight, max(1, AT_ONCE // max(1, len(wanted)))):
             logits = torch.addmm(-shift[:, None], half, part.bfloat16().t())
-            for some, sums in zip(logits.split(_ROWS), total.split(_ROWS), strict=True):
+            for some, sums in zip(torch.split(logits, _ROWS), torch.split(total, _ROWS), strict=True):
                 torch.logaddexp(sums, some.float().logsumexp(1), out=sums)
         return (total + (shift.float() - target)).clamp_(min=0.0)
 

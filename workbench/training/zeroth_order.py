@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.errors import InputError, UnsupportedError, unknown_name
+from workbench.errors import InconclusiveError, InputError, UnsupportedError, unknown_name
 from workbench.interfaces import FloatArray, IntArray, Model, Plan, Record, Signals, TaskModel
 from workbench.training._batches import Batches
 from workbench.training._directions import Directions
@@ -158,7 +158,7 @@ class ZerothOrderMechanism(GradientMechanism):
         directions: K, how many directions a step takes; its update is their mean.
         public_seed: Of the directions, >= 0; None to spawn it from the plan's.
         dev_every: The model of the lowest dev loss (or highest score) at every so many steps, and at the
-            last, is the one that is kept; 0 keeps the last.
+            last, is the one that is kept, of several the first; 0 keeps the last.
         dev_metric: `"loss"`, or `"score"`: the first metric of the model's task.
         precision: Of the matrix products in the engine's forward passes: `"float32"`, or `"bfloat16"`, which
             is faster on large models; the differences are noisier for it.
@@ -186,8 +186,9 @@ class ZerothOrderMechanism(GradientMechanism):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise InputError(f"{name} must be a whole number >= {least}, got {value!r}")
-        if self.public_seed is not None and self.public_seed < 0:
-            raise InputError(f"public_seed must be >= 0, got {self.public_seed}")
+        seed = self.public_seed
+        if seed is not None and (not isinstance(seed, int) or seed < 0):
+            raise InputError(f"public_seed must be a whole number >= 0, got {seed!r}")
         if self.dev_metric not in DEV_METRICS:
             raise unknown_name("dev_metric", self.dev_metric, DEV_METRICS)
         checked_precision(self.precision)
@@ -219,7 +220,8 @@ class ZerothOrderSteps(Steps):
             model: Its model, in evaluation mode; trained in place.
 
         Raises:
-            InputError: the plan wants another optimizer, or a dev metric that its records or model lack.
+            InputError: the plan wants another optimizer, or a dev metric that its records or model lack; or
+                its weights would decay by more than there is of them.
         """
         if plan.optimizer != "sgd":
             raise InputError(
@@ -230,6 +232,11 @@ class ZerothOrderSteps(Steps):
             raise InputError(f"dev_every must be 0 for a plan without dev records, got {mechanism.dev_every}")
         if mechanism.dev_every and mechanism.dev_metric == "score" and not isinstance(model, TaskModel):
             raise InputError(f"dev_metric 'score' needs a model with a task, got {plan.model!r}")
+        if plan.learning_rate * plan.weight_decay >= 1.0:
+            raise InputError(
+                "learning_rate times weight_decay must be below 1, "
+                f"got {plan.learning_rate:g} * {plan.weight_decay:g}"
+            )
         seed = mechanism.public_seed
         if seed is None:
             seed = seed_number(Seeds.of(plan).public)
@@ -275,14 +282,25 @@ class ZerothOrderSteps(Steps):
         if not np.isfinite(differences).all():
             raise diverged(self.done, self.plan)
         coefficients = self.coefficients(differences, sample)
+        if not np.isfinite(coefficients).all():
+            raise diverged(self.done, self.plan)
         self._moves = [(name, float(c)) for name, c in zip(names, coefficients, strict=True)]
         return float(np.mean(losses))
 
     def descend(self, learning_rate: float) -> None:
-        """Move, and look at the dev records where it is time to."""
+        """Move, and look at the dev records where it is time to.
+
+        Raises:
+            InconclusiveError: training left the finite numbers, or those that the scale suits.
+        """
         share = -learning_rate / len(self._moves)
         moves = [(name, share * coefficient) for name, coefficient in self._moves]
-        self.engine.move(moves, decay=learning_rate * self.plan.weight_decay)
+        try:
+            self.engine.move(moves, decay=learning_rate * self.plan.weight_decay)
+        except InputError as error:
+            raise InconclusiveError(
+                f"step {self.done}: {error}; try a learning_rate below {self.plan.learning_rate:g}"
+            ) from error
         every = self.mechanism.dev_every
         if every and (self.done % every == 0 or self.done == self.plan.steps):
             self._look()
@@ -299,7 +317,10 @@ class ZerothOrderSteps(Steps):
                 value = -score
         if value < self._best:
             self._best, self._best_step = value, self.done
-            self._kept = [p.detach().clone() for p in trainable(self.model.module).values()]
+            weights = [p.detach() for p in trainable(self.model.module).values()]
+            self._kept = self._kept or [torch.empty_like(own) for own in weights]
+            for kept, own in zip(self._kept, weights, strict=True):
+                kept.copy_(own)
 
     def trace(self, name: str, value: float) -> None:
         """Note a number of the present step for the plots; the last one counts."""
