@@ -225,8 +225,8 @@ def default_settings(
     10,000 records, with which a training takes ten times as long). Ordinary members are attacked as papers
     do, in a language model: that of the embedded audit, after five epochs too.
 
-    Nats about a candidate subset: hundreds of trainings of the same network on a universe of about 64
-    digits, each step over all of it. Outside the claim one longer training on about 128 of 256.
+    Nats about a candidate subset: hundreds of trainings of the same network on a universe of about 128
+    digits, each step over all of it. Outside the claim one longer training on the same universe.
     """
     if mechanism is None:
         return AuditSettings()
@@ -239,7 +239,10 @@ def default_settings(
     digits = replace(
         embedded, claim=claim, corpus="digits", corpus_parameters={}, model="digits_mlp", model_parameters={}
     )
-    return _record_nats(digits, embedded) if currency is Currency.RECORD_NATS else _subset_nats(digits)
+    if currency is Currency.RECORD_NATS:
+        return _record_nats(digits, embedded)
+    # A ledger that conditions on the released bits promises nothing about the values behind them.
+    return _subset_nats(digits, "bits" if parameters.get("posterior") == "bits" else "values")
 
 
 def _record_nats(digits: AuditSettings, embedded: AuditSettings) -> AuditSettings:
@@ -262,17 +265,17 @@ def _record_nats(digits: AuditSettings, embedded: AuditSettings) -> AuditSetting
     )
 
 
-def _subset_nats(digits: AuditSettings) -> AuditSettings:
-    """The audit of nats about a candidate subset."""
+def _subset_nats(digits: AuditSettings, view: str) -> AuditSettings:
+    """The audit of nats about a candidate subset, whose adversary sees values or bits."""
     return replace(
         digits,
-        candidates=128,
+        candidates=256,
         steps=100,
         sampling_probability=1.0,
         learning_rate=3e-3,
         control_learning_rate=1e-2,
-        members={"candidates": 256, "steps": 4000},
+        members={"steps": 4000},
         attacks=("subset_posterior", "loss"),
-        attack_parameters={"subset_posterior": {"trials": 600}, "lira": {"shadows": 4}},
+        attack_parameters={"subset_posterior": {"view": view, "trials": 400}, "lira": {"shadows": 4}},
         counted=2000,
     )

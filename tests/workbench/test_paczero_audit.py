@@ -302,6 +302,9 @@ def test_variant_and_nats_are_all_that_need_be_said(tmp_path: Path, monkeypatch:
     written = settings_of(monkeypatch, tmp_path, "--claim nats=0.25,secret=candidate-subset --steps 5")
     assert written.claim.guarantee == MutualInformation(nats=0.25, secret=Secret.SUBSET)
     assert (written.steps, written.members) == (5, {})
+    bits = settings_of(monkeypatch, tmp_path, "--mechanism-parameter posterior=bits")
+    views_seen = [one.attack_parameters["subset_posterior"]["view"] for one in (free, bits)]
+    assert views_seen == ["values", "bits"]
 
 
 def test_jobs_of_the_games() -> None:
