@@ -65,8 +65,8 @@ def group_of(experiment: Experiment) -> str:
 
 
 def variant_of(experiment: Experiment) -> str:
-    """Its variant, without the track that a name may end in ("PACZero-MI (LoRA)")."""
-    return experiment.variant.removesuffix(f" ({LORA})")
+    """Its variant, without the brackets that say how it is run ("PACZero-MI (LoRA)")."""
+    return experiment.variant.partition(" (")[0]
 
 
 @dataclass(frozen=True, kw_only=True)

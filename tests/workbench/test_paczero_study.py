@@ -197,6 +197,8 @@ def small_world() -> Iterator[None]:
             records=part("own", size),
             held_out=part("held", held_out),
             public=part("public", public),
+            kind="text",
+            classes=2,
             origin="made up",
         )
 
