@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench import registry
 from workbench._study_fields import STAND_IN
 from workbench.interfaces import Currency, FloatArray
 from workbench.store import canonical, plain
@@ -24,6 +25,9 @@ TRUST_IN_SHAPE = 0.02
 
 FIRED_STEP = 15.0
 """What a step of a transcript game costs in which a group fires, in steps in which none does."""
+
+ZEROTH_ORDER = "zeroth order"
+"""Stands for the mechanism in kinds of zeroth-order training."""
 
 ROUNDS = 8
 """Of reweighting, which turns least squares into least absolute deviations."""
@@ -63,7 +67,22 @@ def kind_text(kind: JobKind, experiment: Mapping[str, Any]) -> str:
         experiment: Plain form of an experiment that wants it.
     """
     names = (*KIND_FIELDS, "attack", "attack_parameters") if kind is JobKind.MEASURING else KIND_FIELDS
-    return canonical({"kind": str(kind), **{name: experiment[name] for name in names}})
+    form = {name: experiment[name] for name in names}
+    if is_zeroth_order(str(form["mechanism"])):  # Forward passes and directions: what else they do is little.
+        form["mechanism"] = ZEROTH_ORDER
+    return canonical({"kind": str(kind), **form})
+
+
+def is_zeroth_order(mechanism: str) -> bool:
+    """Whether a mechanism sees scalars along directions alone; these cost alike, by their number."""
+    entry = registry.entries("mechanism").get(mechanism)
+    fields = getattr(entry.factory, "__dataclass_fields__", {}) if entry else {}
+    return {"directions", "scale"} <= set(fields)
+
+
+def read_beside(experiment: Mapping[str, Any]) -> int:
+    """Held-out records, which a training may read besides its own, before and after."""
+    return int(experiment["corpus_parameters"].get("held_out") or 0)
 
 
 def without_base(kind: str) -> str:
@@ -93,10 +112,10 @@ def terms(kind: JobKind, experiment: Mapping[str, Any], subjects: int) -> tuple[
         subjects: For a measuring: the target and its shadows; 0 for a game that trains by itself.
 
     Returns:
-        For a training 1, N, E N (of a budget in nats about a record: the share of it that lies in steps in
-        which a group fires) and T, the last two for each of a step's K directions; for a measuring 1 and the
-        records read, or the steps of a game's trial, those in which a group is expected to fire counting
-        `FIRED_STEP` times.
+        For a training 1, N with the held-out records, E N (of a budget in nats about a record: the share of
+        it that lies in steps in which a group fires) and T, the last two for each of a step's K directions;
+        for a measuring 1 and the records read, or the steps of a game's trial, those in which a group is
+        expected to fire counting `FIRED_STEP` times.
     """
     members, batch_size = experiment["members"], experiment["batch_size"]
     if kind is JobKind.MEASURING and subjects:
@@ -109,7 +128,8 @@ def terms(kind: JobKind, experiment: Mapping[str, Any], subjects: int) -> tuple[
     if experiment.get("currency") == Currency.RECORD_NATS:
         read *= fired_share(nats, batch_size / members, steps)
     directions = float(experiment["mechanism_parameters"].get("directions", 1))
-    return (1.0, float(members), directions * read, directions * steps)
+    own = float(members + read_beside(experiment))
+    return (1.0, own, directions * read, directions * steps)
 
 
 def fired_share(nats: float, sampling_probability: float, steps: int) -> float:

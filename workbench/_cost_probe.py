@@ -11,7 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench._cost_model import Sample, Samples, fired_share, fitted, kind_of, terms_of, without_base
+from workbench._cost_model import (
+    Sample,
+    Samples,
+    fired_share,
+    fitted,
+    kind_of,
+    read_beside,
+    terms_of,
+    without_base,
+)
 from workbench.accounting import MutualInformation
 from workbench.errors import InputError
 from workbench.interfaces import Currency, Secret
@@ -26,6 +35,9 @@ tell the terms apart."""
 MEASURED_SIZES = (SIZES[1], (64, 4, 10))
 """Those at which measurings are tried: the number of members alone decides what they take, but masked signs
 may leave a model as it was for a few steps, and attacks find nothing to compare in models that are equal."""
+
+MOST_BESIDE = 16
+"""Held-out and public records of what is tried, at most; a large model would read a thousand for minutes."""
 
 GAME_TRIALS = 20
 """Trials of a game that are tried, once to warm up and once in earnest."""
@@ -166,7 +178,8 @@ def _terms(job: StudyJob, size: tuple[int, int, int]) -> tuple[float, ...]:
     if job.experiment.currency is Currency.RECORD_NATS:
         read *= fired_share(_tried_nats(size), batch_size / members, steps)
     directions = float(job.experiment.mechanism_parameters.get("directions", 1))
-    return (1.0, float(members), directions * read, directions * steps)
+    beside = min(MOST_BESIDE, read_beside(plain(job.experiment)))
+    return (1.0, float(members + beside), directions * read, directions * steps)
 
 
 def _sized(size: tuple[int, int, int], *, whole: bool) -> tuple[int, int, int]:
@@ -184,8 +197,11 @@ def _tried_nats(size: tuple[int, int, int]) -> float:
 def _small(training: Training, size: tuple[int, int, int]) -> Training:
     whole = training.setup.sampling_probability == 1.0
     members, batch_size, steps = size = _sized(size, whole=whole)
+    given = training.setup.corpus_parameters
+    fewer = {name: min(MOST_BESIDE, given[name]) for name in ("held_out", "public") if given.get(name)}
     setup = replace(
         training.setup,
+        corpus_parameters={**given, **fewer},
         candidates=2 * members,
         steps=steps,
         sampling_probability=batch_size / members,

@@ -3,7 +3,7 @@
 A kind is all that decides the speed: training or measuring, mechanism, model, adapter, optimizer, corpus, and
 for a measuring the attack. Within a kind the seconds of a job are taken to be
 
-    training:   a + b N + c E N + d T        (N members, E epochs, T steps)
+    training:   a + b N + c E N + d T        (N members and held-out records, E epochs, T steps)
     measuring:  a + b n                      (n records read, by the target and by every shadow)
     game:       a + b t                      (t steps of a trial, weighted; a game trains by itself)
 
@@ -182,7 +182,7 @@ def _estimated(
         if kind not in known and kind not in tried:
             counted, counted_as = _of_another_base(kind, (*known, *tried))
         samples = known.get(counted) or tried.get(counted) or []
-        name = _name(of_kind[0])
+        name = _name(of_kind)
         total = None
         if samples:
             rates = fitted(of_kind[0].kind, samples)
@@ -222,12 +222,13 @@ def _of_another_base(kind: str, found: Iterable[str]) -> tuple[str, str]:
     return kind, ""
 
 
-def _name(job: StudyJob) -> str:
-    """What a reader calls a kind."""
-    experiment = job.experiment
+def _name(jobs: Sequence[StudyJob]) -> str:
+    """What a reader calls a kind, with all of its mechanisms."""
+    job, experiment = jobs[0], jobs[0].experiment
+    mechanisms = ", ".join(dict.fromkeys(one.experiment.mechanism for one in jobs))
     attack = f" by {experiment.attack}" if job.kind is JobKind.MEASURING else ""
     adapter = f" with {experiment.adapter}" if experiment.adapter != "full" else ""
-    return f"{job.kind} of {experiment.mechanism} on {experiment.model}{adapter}{attack}"
+    return f"{job.kind} of {mechanisms} on {experiment.model}{adapter}{attack}"
 
 
 def _longest_chain(jobs: Sequence[StudyJob], seconds: Mapping[str, float]) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from workbench import workers
-from workbench._cost_model import terms
+from workbench._cost_model import kind_text, terms
 from workbench._study_results import _training_parts
 from workbench.costs import probe
 from workbench.experiments import Experiment, Status, Study
@@ -107,3 +107,22 @@ def test_a_probe_keeps_all_records_in_a_step_where_the_study_does(tmp_path: Path
     assert set(seen) == {1.0}
     assert not found.unknown
     assert found.core_seconds > 0.0
+
+
+def test_zeroth_order_mechanisms_are_one_kind() -> None:
+    """Forward passes are what they cost, whoever makes what of them; no other mechanism is of that kind."""
+    kinds = {
+        name: kind_text(JobKind.TRAINING, {**plain(experiment(mechanism_parameters={})), "mechanism": name})
+        for name in ("mezo", "dpzero", "paczero", "dp_sgd")
+    }
+    assert kinds["mezo"] == kinds["dpzero"] == kinds["paczero"]
+    assert kinds["dp_sgd"] != kinds["mezo"]
+
+
+def test_held_out_records_are_read_too() -> None:
+    few, many = (
+        terms(JobKind.TRAINING, plain(experiment(corpus_parameters={"held_out": count})), 0)
+        for count in (20, 1000)
+    )
+    assert many[1] - few[1] == 980
+    assert many[2:] == few[2:]
