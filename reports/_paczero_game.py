@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from workbench.accounting import NoGuarantee, guarantee_from_json
+from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
 from workbench.estimation.metrics import roc_curve
 from workbench.experiments import Outcome, Status
 from workbench.interfaces import Guarantee
@@ -73,9 +75,10 @@ def game_table(context: Context) -> Table | None:
             "the secret subset for PACZero, of a record among the trained ones for differential privacy.",
             "Outside the claim: percent of right guesses whether a record is of the universe or a fresh one, "
             "by the stronger of our attacks in its mean, its threshold chosen on one half of the records "
-            f"and counted on the other; brackets are the {context.interval}. PACZero says nothing of this "
-            "game, so no number in it contradicts its claim. For differential privacy this game is its "
-            "claim's own, and stands inside it; for a method that claims nothing every game is outside.",
+            f"and counted on the other; brackets are the {context.interval}, of one {UNIT} alone over its "
+            "records. PACZero says nothing of this game, so no number in it contradicts its claim. For "
+            "differential privacy this game is its claim's own, and stands inside it; for a method that "
+            "claims nothing every game is outside.",
             "The two columns answer different questions, and a number below the other's means nothing.",
             *scale_notes(context, (OUTSIDE,)),
         ),
@@ -188,13 +191,23 @@ def _over_seeds(
 
 def _best_success(context: Context, runs: Sequence[Outcome]) -> Value | None:
     """Of the attack with the larger mean success, percent."""
-    found = [
-        value
-        for attack in (LOSS, LIRA)
-        for value in (_over_seeds(context, runs, attack, crossed_success),)
-        if value is not None
-    ]
+    found = []
+    for attack in (LOSS, LIRA):
+        value = _over_seeds(context, runs, attack, crossed_success)
+        if value is not None and value.n == 1:
+            value = _over_records(value, runs, attack, context.confidence)
+        if value is not None:
+            found.append(value)
     return max(found, key=lambda value: value.estimate, default=None)
+
+
+def _over_records(value: Value, runs: Sequence[Outcome], attack: str, confidence: float) -> Value:
+    """The share of one seed with an interval over its records, as if each were a trial of its own."""
+    count = next(len(one.scores) for one in runs if one.experiment.attack == attack and has_curve(one))
+    right = round(value.estimate / 100.0 * count)
+    error = (1.0 - confidence) / 2.0
+    lower, upper = binomial_lower(right, count, error), binomial_upper(right, count, error)
+    return replace(value, lower=100.0 * lower, upper=100.0 * upper)
 
 
 def crossed_success(outcome: Outcome) -> float:
