@@ -34,9 +34,6 @@ from workbench.workers import (
     transcripts,
 )
 
-CONFIDENCE = 0.95
-"""Of the intervals among a game's details."""
-
 
 def _membership(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str, Any]]:
     """Score every candidate once against the target; the labels are the coins that built its training set."""
@@ -161,7 +158,7 @@ def _transcripts(job: AttackJob, attacker: Attack, target: Subject) -> list[dict
 def _subsets(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str, Any]]:
     """Train many times on the target's records as the universe, each time on a secret candidate subset."""
     from workbench.training.subset_game import beyond_subset, play_subsets, subset_game
-    from workbench.training.subset_series import series_details, trial_series
+    from workbench.training.subset_series import game_details
 
     believing: Any = attacker
     mechanism, seed = create_mechanism(job.setup), stream_seed(job.setup.seed, "attack")
@@ -169,8 +166,7 @@ def _subsets(job: AttackJob, attacker: Attack, target: Subject) -> list[dict[str
     scores = attacker.score(
         played.subject, played.observations, References(), stream(job.setup.seed, "attack")
     )
-    series = trial_series(played, believing.beliefs(played.observations))
-    details = series_details(series, candidates=played.shape[0], confidence=CONFIDENCE)
+    details = game_details(played, believing.beliefs(played.observations))
     return [
         {
             "attack": job.attack,

@@ -40,7 +40,7 @@ from workbench.training.subset_game import (
     play_world,
     subset_game,
 )
-from workbench.training.subset_series import series_details, step_curves, trial_series
+from workbench.training.subset_series import game_details, series_details, step_curves, trial_series
 
 _SPEC = importlib.util.spec_from_file_location(
     "subsets_stand_in", Path(__file__).with_name("subsets_stand_in.py")
@@ -214,6 +214,7 @@ def test_the_series_and_curves_sum_the_game_up() -> None:
     for name in ("mean_entropy", "information", "information_lower", "unanimity_rate"):
         assert scored[name] == pytest.approx(details[name])
     assert 0.0 < scored["information_bits"] < scored["information"]
+    assert game_details(played, beliefs) == details
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import pytest
 from workbench import _runner_views, registry, workers
 from workbench._runner_subsets import comparable_epsilon, small_world, world_jobs
 from workbench._runner_transcripts import games_of
+from workbench._workers_games import PLAYS
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.cli import main
 from workbench.errors import InputError, UnsupportedError
@@ -320,6 +322,23 @@ def test_jobs_of_the_games() -> None:
     worlds = [job.payload for job in world_jobs(setup, [True] * 24, 600)]
     assert [world.trials for world in worlds] == [200, 200, 200]
     assert world_jobs(setup, [True] * 24, 0) == []
+
+
+def test_a_worker_plays_the_game_of_an_attack_too() -> None:
+    """Where the attack is one among others on a trained target, whose records are the universe."""
+    given = {"subset_posterior": {"trials": 20}}
+    setup = replace(FREE, attack_parameters=given).setup("paczero", {"variant": "zpl", "subset_count": 8})
+    setup = workers.with_attacks(setup, given)
+    included = np.arange(24) < 12
+    plan = workers.make_plan(setup, included, 0)
+    job = workers.AttackJob(
+        setup=setup, attack="subset_posterior", target=Path(), target_included=tuple(included.tolist())
+    )
+    target: Any = SimpleNamespace(plan=plan)
+    (game,) = PLAYS[AccessLevel.SUBSET](job, workers.create_attack(setup, "subset_posterior"), target)
+    assert game["scores"].shape == game["members"].shape == (20,)
+    assert game["details"]["success_lower"] <= game["details"]["success"] <= 1.0
+    assert game["details"]["charged_nats"] == 0.0
 
 
 @pytest.mark.slow

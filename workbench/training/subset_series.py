@@ -18,6 +18,9 @@ from workbench.estimation.subset_trials import (
 from workbench.interfaces import FloatArray
 from workbench.training.subset_game import SubsetTrials
 
+CONFIDENCE = 0.95
+"""Of the intervals among a game's details, where nobody says another."""
+
 
 def trial_series(played: SubsetTrials, beliefs: Sequence[SubsetBelief]) -> dict[str, FloatArray]:
     """One number a trial, shape `(n,)` each.
@@ -101,3 +104,16 @@ def series_details(
         "unanimity_rate": float(series["unanimity"].mean()),
         "candidates": float(candidates),
     }
+
+
+def game_details(
+    played: SubsetTrials, beliefs: Sequence[SubsetBelief], *, confidence: float = CONFIDENCE
+) -> dict[str, float]:
+    """`series_details` of a whole game, for a record beside what the attack itself says.
+
+    Args:
+        played: The game.
+        beliefs: What the adversary made of each trial: `beliefs(played.observations)` of its attack.
+        confidence: Of each interval by itself, two-sided.
+    """
+    return series_details(trial_series(played, beliefs), candidates=played.shape[0], confidence=confidence)
