@@ -56,9 +56,6 @@ class _Played(Protocol):
 SUBJECTS_KEPT = 2
 """Trained subjects that a worker keeps at hand, because the next budget's release starts from the same."""
 
-GAME_CONFIDENCE = 0.95
-"""Of the intervals among a game's details."""
-
 _LARGEST_EXPONENT = 700.0
 
 _recent: OrderedDict[str, Subject] = OrderedDict()
@@ -194,7 +191,7 @@ def _played(
         signs, scores = workers.transcripts(setup, name, plan, progress)
         return signs, scores, scores.details
     from workbench.training.subset_game import play_subsets
-    from workbench.training.subset_series import series_details, trial_series
+    from workbench.training.subset_series import game_details
 
     reader = cast(Any, attacker)  # What only this game's attacks have: `trials` and `beliefs`.
     seed = workers.stream_seed(setup.seed, "attack")
@@ -202,8 +199,7 @@ def _played(
     played = play_subsets(mechanism, plan, trials=reader.trials, seed=seed, progress=progress)
     scored = stream(setup.seed, "attack")
     scores = attacker.score(played.subject, played.observations, References(), scored)
-    series = trial_series(played, reader.beliefs(played.observations))
-    details = series_details(series, candidates=played.shape[0], confidence=GAME_CONFIDENCE)
+    details = game_details(played, reader.beliefs(played.observations))
     return played, scores, {**scores.details, **details}
 
 
