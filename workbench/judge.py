@@ -241,7 +241,7 @@ def _judge_means(
             extra=(),
             reachable=reachable,
             needed=test.needed() if reachable <= test.allowed else None,
-            confidence=test.bound.confidence,
+            confidence=confidence,  # Of the claim's falsity: the best of two tests has the error of both.
         )
         verdicts.append(verdict)
     found = min(verdicts, key=lambda verdict: COMBINED.index(verdict.kind))

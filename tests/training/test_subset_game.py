@@ -179,6 +179,15 @@ def test_which_test_decides_follows_from_the_claim_alone() -> None:
     assert "allows every guess to be right" in vacuous.sentence
 
 
+def test_a_refutation_has_the_confidence_of_both_tests_and_each_bound_its_own() -> None:
+    """The better of two bounds at 97.5 % each is wrong in up to 5 % of games, so falsity is shown at 95 %."""
+    found = verdict(evidence(game(0.0, "coins"), SubsetPosterior()), 0.0)
+    assert found.kind is VerdictKind.REFUTED
+    assert found.sentence.startswith("REFUTED: at 95 % confidence the claim of mutual information")
+    assert "with 97.5 % confidence (estimator records_guessed)" in found.sentence
+    assert found.significance == pytest.approx(0.05)
+
+
 def test_too_few_trials_are_underpowered_and_say_how_many_would_do() -> None:
     few = evidence(game(1.0, trials=20), SubsetPosterior())
     found = verdict(few, 2.6, confidence=0.999)
@@ -214,6 +223,11 @@ def test_the_series_and_curves_sum_the_game_up() -> None:
     for name in ("mean_entropy", "information", "information_lower", "unanimity_rate"):
         assert scored[name] == pytest.approx(details[name])
     assert 0.0 < scored["information_bits"] < scored["information"]
+    # Who sees bits alone guesses as that view of the attack does, and no better than who sees values.
+    from_bits = SubsetPosterior(view="bits", doubt=0.0)
+    alone = trial_series(played, from_bits.beliefs(played.observations))
+    np.testing.assert_array_equal(series["bits_success"], alone["record_success"])
+    assert 0.5 < details["bits_success"] < details["success"]
     assert game_details(played, beliefs) == details
 
 
