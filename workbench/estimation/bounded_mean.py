@@ -2,9 +2,10 @@
 
 The gambler's capital against a mean m is the product of 1 + bet * (value - m), each bet a function of the
 values before it. Where m is at least the mean, it is a non-negative supermartingale that starts at 1, and it
-reaches 1 / a with probability at most a (Ville 1939) at any time at all: the bound holds at every sample size
-and under every stopping rule, also where the values are not identically distributed but each has a
-conditional mean of at most m.
+ends at 1 / a or above with probability at most a (Markov): the bound holds at every sample size, however
+small, also where the values are not identically distributed but each has a conditional mean of at most m. The
+sample size must be fixed beforehand, for the bets are made for it: whoever adds values until a mean is
+refuted bets anew each time, and has no such bound.
 
 Source: Waudby-Smith and Ramdas 2024, section 4.
 """
