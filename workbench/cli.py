@@ -248,7 +248,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = app(words, prog_name="workbench", standalone_mode=False)
+        with terminal.output_that_may_close():
+            code = app(words, prog_name="workbench", standalone_mode=False)
         return _complain("interrupted", 130) if code == 130 else int(code or 0)
     except _UsageError as error:
         return _complain(error.format_message(), 2)  # type: ignore[attr-defined]

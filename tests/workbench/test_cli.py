@@ -326,6 +326,38 @@ def test_version_and_bare_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Usage" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("", 0),
+        ("--version", 0),
+        ("run --help", 0),
+        ("list attacks", 0),
+        ("list studies --json", 0),
+        ("audit", 1),
+        ("audit --quiet", 1),
+        ("adit", 2),
+    ],
+)
+def test_a_reader_who_leaves_early_changes_no_exit_code(
+    words: str,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runner, "audit_mechanisms", lambda *given, **named: fake_report("REFUTED", 1))
+    monkeypatch.setattr(runner, "write_report", lambda *given, **named: None)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main(words.split()) == code
+        assert sys.stdout is stream
+    assert capsys.readouterr().err.count("\n") == (code == 2)
+
+
 def test_list_prints_names_and_summaries(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
