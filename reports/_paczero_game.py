@@ -31,6 +31,7 @@ from workbench.reports._paczero_layout import (
     UNIT,
     ZPL,
     Setting,
+    variant_of,
 )
 from workbench.reports.statistics import Sample
 from workbench.study_report import Cell, Table, Value
@@ -46,6 +47,14 @@ COLUMNS = (
 )
 LOW_FPR = 0.01
 LIRA, LOSS = "lira", "loss"
+GAME_CONFIDENCE = 0.95
+"""Of the interval that a run of the game inside the claim brings along, whatever a report's own is."""
+
+TRUSTING = (
+    "The adversary inside the claim believes what the mechanism says of its noise. Of PACZero-ZPL its "
+    "posterior then never moves, whatever the coins are: 50 there is arithmetic, and no test. The audit of "
+    "PACZero-ZPL asks an adversary who doubts."
+)
 ABOUT_SUBSETS = (MI, ZPL)
 
 
@@ -69,8 +78,10 @@ def game_table(context: Context) -> Table | None:
         notes=(
             "Inside the claim: percent of records of the universe of which the exact posterior, given all "
             "but the secret index, tells rightly whether the secret subset holds them (guessing: 50); "
-            f"brackets are a {context.percent} interval over independent trainings"
-            f"{f' ({_listed(trials)} a cell)' if trials else ''}, which are of {'; '.join(games) or 'none'}.",
+            f"brackets are a {100.0 * GAME_CONFIDENCE:g} % interval over independent trainings"
+            f"{f' ({_listed(trials)} a run)' if trials else ''}, which are of {'; '.join(games) or 'none'}; "
+            f"where a cell has several {UNIT}s, the {context.interval}.",
+            *([TRUSTING] if _is_trusting(runs) else []),
             "Allowed: percent of right guesses at even odds that the claim allows about what it is about: of "
             "the secret subset for PACZero, of a record among the trained ones for differential privacy.",
             "Outside the claim: percent of right guesses whether a record is of the universe or a fresh one, "
@@ -116,7 +127,7 @@ def _row(context: Context, setting: Setting) -> list[Cell]:
     attacked = [one for one in measured.runs(OUTSIDE, setting) if one.status is Status.DONE]
     about_subsets = setting.variant in ABOUT_SUBSETS
     guarantee = _guarantee([*games, *attacked])
-    inside = _success_of_games(games) if about_subsets else _best_success(context, attacked)
+    inside = _success_of_games(context, games) if about_subsets else _best_success(context, attacked)
     why_inside = measured.missing(INSIDE if about_subsets else OUTSIDE, setting)
     outside = _best_success(context, attacked) if about_subsets else None
     why_outside = measured.missing(OUTSIDE, setting)
@@ -152,8 +163,16 @@ def _allowed(guarantee: Guarantee | None) -> Value | None:
     return None if guarantee is None else Value(estimate=100.0 * guarantee.max_success(0.5))
 
 
-def _success_of_games(games: Sequence[Outcome]) -> Value | None:
-    """Share of right guesses over the trials of all games, percent, with its interval."""
+def _is_trusting(runs: Sequence[Outcome]) -> bool:
+    """Whether PACZero-ZPL is attacked by an adversary without doubt."""
+    doubts = [
+        one.experiment.attack_parameters.get("doubt") for one in runs if variant_of(one.experiment) == ZPL
+    ]
+    return any(doubt is not None and float(doubt) == 0.0 for doubt in doubts)
+
+
+def _success_of_games(context: Context, games: Sequence[Outcome]) -> Value | None:
+    """Share of right guesses, percent: over one game's trials, or the mean over several games' seeds."""
     known = [one for one in games if "attack_success" in one.metrics]
     if not known:
         return None
@@ -171,7 +190,7 @@ def _success_of_games(games: Sequence[Outcome]) -> Value | None:
         tuple(one.experiment.seed for one in known),
         UNIT,
     )
-    return statistics.value_of(statistics.mean_interval(sample))
+    return statistics.value_of(statistics.mean_interval(sample, confidence=context.confidence))
 
 
 def _over_seeds(

@@ -17,11 +17,12 @@ from workbench.interfaces import Currency
 from workbench.published import published
 from workbench.reports._cells import table_text
 from workbench.reports._paczero_conditions import Ends, between, seeds_to_decide
-from workbench.reports._paczero_game import crossed_success
+from workbench.reports._paczero_game import GAME_CONFIDENCE, crossed_success
 from workbench.reports.statistics import Sample
 from workbench.reports.study_html import study_html
 from workbench.reports.study_reports.paczero import paczero
 from workbench.study_report import Replication, StudyReport, Table
+from workbench.training import subset_series
 
 TABLES = tuple(f"table-{number}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 14, 18))
 FIGURES = {
@@ -131,6 +132,32 @@ def test_both_sides_of_the_claim_stand_in_one_row() -> None:
     mezo = dict(zip(found.columns, rows["MeZO",], strict=True))
     assert mezo["allowed"].ours is None
     assert mezo["outside the claim"].ours is not None
+
+
+def test_fifty_percent_that_are_arithmetic_are_called_so() -> None:
+    """Who doubts nothing would read 50 of coins that are none, too."""
+
+    def doubting(doubt: float) -> list[str]:
+        def change(one: Outcome) -> Outcome:
+            if one.experiment.attack != "subset_posterior":
+                return one
+            return replace(one, experiment=replace(one.experiment, attack_parameters={"doubt": doubt}))
+
+        return [
+            note for note in table(made(changed(change)), "inside-and-outside").notes if "arithmetic" in note
+        ]
+
+    assert len(doubting(0.0)) == 1
+    assert not doubting(0.5)
+
+
+def test_the_game_keeps_its_own_confidence() -> None:
+    """Its interval comes with the run, at 95 %, and is not the report's."""
+    wide = paczero(results=results(), published=None, confidence=0.8)
+    first = table(wide, "inside-and-outside").notes[0]
+    assert "95 % interval over independent trainings" in first
+    assert "80 % t interval of the mean over seeds" in first
+    assert GAME_CONFIDENCE == subset_series.CONFIDENCE
 
 
 # Verdicts
