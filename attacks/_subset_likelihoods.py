@@ -82,6 +82,9 @@ def log_likelihoods(reading: SubsetReading, view: str, law: Law) -> FloatArray:
         return found
     if not np.isfinite(values[noised]).all():
         raise InputError("a reading's values must be finite where its noise is, got one that is not")
+    # Who sees the values looks at no bit: one that says more than its value would go unseen.
+    if np.any(np.where(values[noised] >= 0.0, 1.0, -1.0) != bits[noised]):
+        raise InputError("a reading's bits must be the signs of its noisy values, got one that is not")
     found[noised] = -0.5 * ((values[noised, None] - signs[noised]) / scale) ** 2 - np.log(scale)
     return found
 

@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from scipy import special
 
 from workbench.attacks._subset_likelihoods import (
     SUSPICIONS,
@@ -161,19 +162,21 @@ class SubsetPosterior:
             laws = [stated]
             laws += [replace(law, weight=self.doubt * law.weight) for law in SUSPICIONS]
             guess = mixed(reading, self.view, laws)
-        return SubsetBelief(posterior=posterior, entropies=entropies(logs)[1:], guess=guess)
+        from_bits = posteriors(log_likelihoods(reading, "bits", replace(stated, weight=1.0)))[-1]
+        return SubsetBelief(
+            posterior=posterior, entropies=entropies(logs)[1:], guess=guess, from_bits=np.exp(from_bits)
+        )
 
     def _details(self, trials: Sequence[SubsetReading], beliefs: Sequence[SubsetBelief]) -> dict[str, float]:
         """Means over trials, by the exact posterior under the stated law."""
         most = math.log(trials[0].holds_target.size)
         final = np.array([float(b.entropies[-1]) if b.entropies.size else most for b in beliefs])
         gained: FloatArray = np.clip(most - final, 0.0, most)
-        law = Law(weight=1.0, agreed=self.agreed)
-        bits = [posteriors(log_likelihoods(reading, "bits", law))[-1] for reading in trials]
+        bits = np.array([float(special.entr(belief.from_bits).sum()) for belief in beliefs])
         found = {
             "mean_entropy": float(final.mean()),
             "information": float(gained.mean()),
-            "information_bits": most - float(entropies(np.stack(bits)).mean()),
+            "information_bits": most - float(bits.mean()),
             "unanimity_rate": float(np.mean([np.mean(reading.noise == 0.0) for reading in trials])),
         }
         if gained.size >= 2:

@@ -24,6 +24,9 @@ from workbench.interfaces import JSON, VerdictKind
 
 HEADING = "Inside the claim, and outside it"
 
+FEWEST_PER_CELL = 5
+"""Trainings for each pair of candidate and released bits, below which asymptotic intervals mean little."""
+
 OUTSIDE = "outside the claim: nobody claims this; not for the exit code"
 
 
@@ -126,6 +129,8 @@ def _measured(attack: Form) -> list[str]:
         f"({attack['attack']}). It names the right one of {float(details['candidates']):.0f} subsets in "
         f"{percent(float(details['index_success']))} of trainings; blindly in "
         f"{percent(1.0 / float(details['candidates']))}.",
+        "Who sees only the released bits and the noise, and trusts it, guesses right in "
+        f"{between(*_triple(attack, 'bits_success'))}.",
         f"If the noise is what the mechanism says, training gave away {_nats(details, 'information')} of "
         f"{most:.3g}; its ledger charged {float(details['charged_nats']):.3g} on average. The exact "
         "posterior "
@@ -148,9 +153,19 @@ def _counted(found: Form) -> str:
         f"trainings on one draw of what is public): secret and bits share {corrected:.3g} nats "
         f"[{lower:.3g} to "
         f"{upper:.3g}, asymptotic], {plug_in:.3g} before Miller and Madow's correction of the bias; the "
-        "ledger "
-        f"charged {charged:.3g} on average. This assumes nothing of the noise, and decides nothing."
+        f"ledger charged {charged:.3g} on average. {_compared(found)} This assumes nothing of the noise, and "
+        "decides nothing."
     )
+
+
+def _compared(found: Form) -> str:
+    """Whether what was counted is more than what was charged."""
+    n, candidates, bits = (int(float(found[name])) for name in ("n", "candidates", "releases"))
+    if n < FEWEST_PER_CELL * candidates * 2**bits:
+        return "For comparing the two, these are too few trainings."
+    least, most = float(found["excess_lower"]), float(found["excess_upper"])
+    exceeds = "more than was charged" if least > 0.0 else "not shown to be more than was charged"
+    return f"What they share is {exceeds} (the difference: {least:.3g} to {most:.3g})."
 
 
 def _triple(attack: Form, name: str) -> tuple[float, float, float]:

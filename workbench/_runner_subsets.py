@@ -230,14 +230,17 @@ def counted(parts: Sequence[Mapping[str, JSON]], *, confidence: float) -> dict[s
         confidence: Of the interval.
 
     Returns:
-        `plug_in`, `corrected`, `lower`, `upper` in nats, `n`, `candidates`, `releases`, and `charged`.
+        `plug_in`, `corrected`, `lower`, `upper` in nats, `n`, `candidates`, `releases`, `charged`, and with
+        `excess_lower` and `excess_upper` the interval of the information less the expected charge.
     """
     if not parts:
         return {}
     secrets, codes, charged = (
         _joined([part[name] for part in parts]) for name in ("secrets", "codes", "charged")
     )
-    found = plug_in_information(secrets.astype(np.int64), codes.astype(np.int64), confidence=confidence)
+    pairs = secrets.astype(np.int64), codes.astype(np.int64)
+    found = plug_in_information(*pairs, confidence=confidence)
+    excess = plug_in_information(*pairs, confidence=confidence, charged=charged)
     return {
         "plug_in": found.plug_in,
         "corrected": found.corrected,
@@ -247,6 +250,8 @@ def counted(parts: Sequence[Mapping[str, JSON]], *, confidence: float) -> dict[s
         "candidates": float(WORLD_SUBSETS),
         "releases": float(parts[0]["releases"]),
         "charged": float(charged.mean()),
+        "excess_lower": excess.lower,
+        "excess_upper": excess.upper,
     }
 
 

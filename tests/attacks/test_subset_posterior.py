@@ -59,6 +59,7 @@ def test_the_posterior_is_bayes_rule(view: str) -> None:
     np.testing.assert_allclose(belief.posterior, expected, rtol=1e-12)
     np.testing.assert_array_equal(belief.guess, belief.posterior)
     assert belief.entropies[-1] == pytest.approx(-np.sum(expected * np.log(expected)), rel=1e-12)
+    np.testing.assert_allclose(belief.from_bits, naive(reading(), "bits"), rtol=1e-12)
     scores = attack.score(
         None, SubsetObservations(trials=(reading(),)), References(), np.random.default_rng(0)
     )
@@ -130,5 +131,9 @@ def test_what_it_refuses() -> None:
     for broken in ({"noise": np.array([0.0, -1.0, 1.0, 1.0, 0.0])}, {"values": np.full(5, math.nan)}):
         with pytest.raises(InputError, match="must be"):
             SubsetPosterior().beliefs(SubsetObservations(trials=(replace(reading(), **broken),)))
+    turned = replace(reading(), bits=np.array([1, 1, 1, 1, -1]))
+    with pytest.raises(InputError, match="bits must be the signs of its noisy values"):
+        SubsetPosterior().beliefs(SubsetObservations(trials=(turned,)))
+    assert SubsetPosterior(view="bits").beliefs(SubsetObservations(trials=(turned,)))
     made = registry.create("attack", "subset_posterior", trials=40)
     assert (made.access, made.trials) == (AccessLevel.SUBSET, 40)

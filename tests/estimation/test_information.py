@@ -57,8 +57,29 @@ def test_the_correction_takes_the_bias_off_and_the_interval_covers(leak: float) 
     assert sum(one.lower <= exact <= one.upper for one in found) >= 360
 
 
+def test_the_difference_to_a_charge_that_hangs_on_the_secret_is_covered() -> None:
+    """As above; the charge of 400 pairs is off its mean by 0.02 alone, which neither interval may leave out.
+
+    One that took the mean charge for its expectation would miss far more often than in 40 of 400 samples.
+    """
+    joint, costs = channel(0.8), np.array([0.1, 0.5, 1.5])
+    exact, generator = information(joint) - float(costs.mean()), np.random.default_rng(12)
+    right = careless = 0
+    for _ in range(400):
+        secrets, symbols = drawn(joint, 400, generator)
+        charged = costs[secrets]
+        found = plug_in_information(secrets, symbols, confidence=0.95, charged=charged)
+        right += found.lower <= exact <= found.upper
+        alone, mean = plug_in_information(secrets, symbols, confidence=0.95), float(charged.mean())
+        careless += alone.lower - mean <= exact <= alone.upper - mean
+        assert found.corrected == pytest.approx(alone.corrected - mean)
+    assert right >= 360 > careless
+
+
 def test_the_plug_in_refuses_what_it_cannot_count() -> None:
     pair = np.array([0, 1])
+    with pytest.raises(InputError, match=r"charged must have shape \(2,\), got \(1,\)"):
+        plug_in_information(pair, pair, confidence=0.9, charged=np.zeros(1))
     for secrets, symbols, confidence in ((pair, pair[:1], 0.9), (pair[:1], pair[:1], 0.9), (pair, pair, 1.0)):
         with pytest.raises(InputError, match="must be"):
             plug_in_information(secrets, symbols, confidence=confidence)

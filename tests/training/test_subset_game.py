@@ -18,6 +18,7 @@ from scipy.stats import binom
 from workbench.accounting import MutualInformation
 from workbench.attacks.subset_posterior import SubsetPosterior
 from workbench.errors import InputError, UnsupportedError
+from workbench.estimation.information import PlugIn, plug_in_information
 from workbench.estimation.subset_trials import SubsetEvidence, perfect_log_score
 from workbench.interfaces import (
     Claim,
@@ -297,3 +298,20 @@ def test_a_counted_world_shares_what_is_public() -> None:
         play_world(mechanism, replace(own, steps=17), trials=2, world=7, seed=1)
     with pytest.raises(InputError, match="at least 2"):
         play_world(mechanism, own, trials=1, world=7, seed=1)
+
+
+def counted_less_charged(share: float) -> PlugIn:
+    """Counted nats less the charge of a ledger that tells this share of what it charged."""
+    mechanism = PACZero(subset_count=4, variant="mi", measures_quality=False)
+    own = digits(steps=3, budget=MutualInformation(nats=0.5, secret=Secret.SUBSET))
+    played = play_world(mechanism, own, trials=250, world=7, seed=1)
+    return plug_in_information(played.secrets, played.codes, confidence=0.998, charged=share * played.charged)
+
+
+def test_counted_nats_are_not_above_the_ledgers_charge() -> None:
+    """Bits tell less than the values that are charged; an asymptotic false alarm of 0.1 %.
+
+    The control: a ledger that tells a tenth of its charges is shown to tell too little.
+    """
+    assert counted_less_charged(1.0).lower < 0.0
+    assert counted_less_charged(0.1).lower > 0.0

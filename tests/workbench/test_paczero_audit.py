@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from workbench import _runner_views, registry, workers
+from workbench._runner_subset_words import _compared
 from workbench._runner_subsets import comparable_epsilon, small_world, world_jobs
 from workbench._runner_transcripts import games_of
 from workbench._workers_games import PLAYS
@@ -85,6 +86,9 @@ def test_the_claim_decides_and_what_is_outside_it_is_called_so(played: tuple[Pat
     assert details["charged_nats"] <= 0.33
     assert f"its ledger charged {details['charged_nats']:.3g}" in said
     assert "(4 candidates, 6 released bits, 12 trainings" in said
+    assert "For comparing the two, these are too few trainings." in said
+    assert "Who sees only the released bits and the noise, and trusts it, guesses right in" in said
+    assert 0.0 < details["bits_success_lower"] < details["bits_success_upper"] < 1.0
     assert "is 2.01; as DP it would promise" in " ".join(by_key["outside"]["says"])
     assert "trained once; the control, without privacy" in " ".join(report["views"]["notes"])
     curves = report["views"]["curves"]
@@ -142,6 +146,14 @@ def test_zero_nats_are_judged_and_read_as_epsilon_zero(tmp_path: Path) -> None:
     assert "With 0 nats nobody learns anything about it" in said
     assert "0 nats" in report["views"]["in_short"]
     assert registry.create("report", "html", report=report)
+
+
+def test_counted_nats_are_held_to_the_ledgers_charge() -> None:
+    found = {"n": 2000.0, "candidates": 4.0, "releases": 6.0, "excess_lower": -0.02, "excess_upper": 0.01}
+    said = "What they share is not shown to be more than was charged (the difference: -0.02 to 0.01)."
+    assert _compared(found) == said
+    assert "share is more than was charged" in _compared({**found, "excess_lower": 0.005})
+    assert "too few" in _compared({**found, "n": 1000.0})
 
 
 @dataclass(frozen=True, kw_only=True)

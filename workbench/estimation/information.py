@@ -27,7 +27,7 @@ class PlugIn:
     """An estimate of mutual information, nats.
 
     Attributes:
-        plug_in: Of the observed frequencies, >= 0.
+        plug_in: Of the observed frequencies, >= 0 unless charges are taken off.
         corrected: Less Miller and Madow's bias.
         lower, upper: Asymptotic interval around `corrected`; the lower end may be negative.
         n: Number of pairs.
@@ -42,12 +42,16 @@ class PlugIn:
     cells: int
 
 
-def plug_in_information(secrets: IntArray, symbols: IntArray, *, confidence: float) -> PlugIn:
+def plug_in_information(
+    secrets: IntArray, symbols: IntArray, *, confidence: float, charged: FloatArray | None = None
+) -> PlugIn:
     """Information between two discrete variables, from independent pairs.
 
     Args:
         secrets, symbols: Whole numbers, shape `(n,)` each, n >= 2.
         confidence: Of the interval, two-sided, in (0, 1).
+        charged: What a ledger charged in each pair, nats, shape `(n,)`; the estimates are then of the
+            information less the expected charge, which varies with secret and symbol.
 
     Raises:
         InputError: the shapes differ, there are fewer than two pairs, or confidence is out of range.
@@ -58,6 +62,8 @@ def plug_in_information(secrets: IntArray, symbols: IntArray, *, confidence: flo
             "secrets and symbols must be two rows of one length >= 2, got "
             f"{secrets.shape} and {symbols.shape}"
         )
+    if charged is not None and charged.shape != secrets.shape:
+        raise InputError(f"charged must have shape {secrets.shape}, got {charged.shape}")
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence must be in (0, 1), got {confidence!r}")
     _, rows = np.unique(secrets, return_inverse=True)
@@ -71,7 +77,11 @@ def plug_in_information(secrets: IntArray, symbols: IntArray, *, confidence: flo
     density = np.zeros_like(joint)
     product = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
     density[seen] = np.log(joint[seen] / product[seen])
-    variance = float(np.sum(joint * (density - estimate) ** 2)) / n + freedom / (2.0 * n**2)
+    gains = density[rows, columns]
+    if charged is not None:
+        gains = gains - charged
+        estimate -= float(charged.mean())
+    variance = float(gains.var()) / n + freedom / (2.0 * n**2)
     half = float(ndtri((1.0 + confidence) / 2.0)) * math.sqrt(variance)
     corrected = estimate - freedom / (2.0 * n)
     return PlugIn(

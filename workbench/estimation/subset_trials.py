@@ -40,11 +40,14 @@ class SubsetBelief:
         entropies: Entropy of that posterior after each release, nats, shape `(D,)`.
         guess: The probabilities that it guesses by, shape `(M,)`: the posterior itself, or a more suspicious
             one.
+        from_bits: The posterior under the stated law of who sees the released bits and the noise, and no
+            values, shape `(M,)`.
     """
 
     posterior: FloatArray
     entropies: FloatArray
     guess: FloatArray
+    from_bits: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,25 +31,32 @@ def trial_series(played: SubsetTrials, beliefs: Sequence[SubsetBelief]) -> dict[
 
     Returns:
         `record_success`, `log_score` and `index_success` of what the adversary guesses by (see
-        `workbench.estimation.subset_trials`); `entropy` of the exact posterior under the stated law at the
-        end, and `charged`, the ledger's sum, in nats; `unanimity`, the share of releases without noise.
+        `workbench.estimation.subset_trials`); `bits_success`, as `record_success`, of the posterior from the
+        released bits alone; `entropy` of the exact posterior under the stated law at the end, and `charged`,
+        the ledger's sum, in nats; `unanimity`, the share of releases without noise.
     """
     secrets = [int(one) for one in played.secrets]
     guesses = [belief.guess for belief in beliefs]
     most = math.log(played.shape[0])
     return {
-        "record_success": np.array(
-            [
-                record_success(guess, played.candidates(trial), secret)
-                for trial, (guess, secret) in enumerate(zip(guesses, secrets, strict=True))
-            ]
-        ),
+        "record_success": _right(played, guesses),
+        "bits_success": _right(played, [belief.from_bits for belief in beliefs]),
         "log_score": np.array([log_score(g, j) for g, j in zip(guesses, secrets, strict=True)]),
         "index_success": np.array([index_success(g, j) for g, j in zip(guesses, secrets, strict=True)]),
         "entropy": np.array([float(b.entropies[-1]) if b.entropies.size else most for b in beliefs]),
         "charged": played.budgets.sum(axis=1),
         "unanimity": np.array([float(np.mean(one.noise == 0.0)) for one in played.observations.trials]),
     }
+
+
+def _right(played: SubsetTrials, guesses: Sequence[FloatArray]) -> FloatArray:
+    """Share of right guesses about records in each trial, shape `(n,)`."""
+    return np.array(
+        [
+            record_success(guess, played.candidates(trial), int(played.secrets[trial]))
+            for trial, guess in enumerate(guesses)
+        ]
+    )
 
 
 def step_curves(played: SubsetTrials, beliefs: Sequence[SubsetBelief]) -> dict[str, FloatArray]:
@@ -82,14 +89,16 @@ def series_details(
         confidence: Of each interval by itself, two-sided.
 
     Returns:
-        `success` (right guesses about records), `information` (ln M less the exact posterior's entropy, nats)
-        and `log_score` (nats that the guesses show), each with `_lower` and `_upper`; `mean_entropy`,
-        `charged_nats`, `index_success`, `unanimity_rate`, `candidates`.
+        `success` (right guesses about records), `bits_success` (the same from the released bits alone),
+        `information` (ln M less the exact posterior's entropy, nats) and `log_score` (nats that the guesses
+        show), each with `_lower` and `_upper`; `mean_entropy`, `charged_nats`, `index_success`,
+        `unanimity_rate`, `candidates`.
     """
     most = math.log(candidates)
     gained = np.clip(most - series["entropy"], 0.0, most)
     ranges = {
         "success": (series["record_success"], 0.0, 1.0),
+        "bits_success": (series["bits_success"], 0.0, 1.0),
         "information": (gained, 0.0, most),
         "log_score": (series["log_score"], math.log(FLOOR), most),
     }
