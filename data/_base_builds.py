@@ -226,8 +226,8 @@ def _make(base: CachedBase, work: Path, progress: BuildProgress) -> None:
     progress(BuildStep(name=recipe.name, stage=BuildStage.TEXT, total=total))
     with _locked(cache_folder() / ".base-text.lock", lambda: None):
         text = _pretraining_text.load()
-    train = [one for source in text.sources for one in source.train]
-    stream = token_stream(base.tokenizer, train, recipe.pace.seed)
+    texts = [one for source in text.sources for one in source.train]
+    stream = token_stream(base.tokenizer, texts, recipe.pace.seed)
     run = run_name(recipe, hashlib.sha256(stream.tobytes()).hexdigest())
     training = Training(stream, recipe.new_module(), recipe.pace)
     training.resume(work, run)
