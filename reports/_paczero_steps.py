@@ -10,7 +10,6 @@ import numpy as np
 
 from workbench.experiments import Outcome, Status
 from workbench.interfaces import FloatArray
-from workbench.reports import statistics
 from workbench.reports._paczero_cells import Context
 from workbench.reports._paczero_layout import (
     DRIFT,
@@ -27,10 +26,9 @@ from workbench.reports._paczero_layout import (
     trace,
 )
 from workbench.reports.charts import Line, Scales, line_chart
-from workbench.reports.statistics import Sample
 from workbench.study_report import Figure, Value
 
-POINTS = 24
+POINTS = 16
 """Stretches of the steps over which a series is averaged."""
 
 MOST_LINES = 8
@@ -89,7 +87,7 @@ def step_figures(context: Context) -> list[Figure]:
     """Unanimity, budget and entropy of the sentiment runs, and unanimity by task and track."""
     private = _private(context)
     made = [
-        *(_figure(series, private, context.confidence) for series in (UNANIMOUS, SPENT, ENTROPY)),
+        *(_figure(series, private) for series in (UNANIMOUS, SPENT, ENTROPY)),
         _by_cell(context),
         _losses(context),
     ]
@@ -132,7 +130,7 @@ def _by_cell(context: Context) -> Figure | None:
                 UNANIMOUS.note,
                 UNANIMOUS.ends,
             )
-            return _figure(series, found, context.confidence)
+            return _figure(series, found)
     return None
 
 
@@ -155,14 +153,14 @@ def _losses(context: Context) -> Figure | None:
         "Mean loss of all records of the universe in each step, averaged over stretches of steps.",
         False,
     )
-    return _drawn(series, curves, [one.experiment.seed for one in runs], context.confidence)
+    return _drawn(series, curves)
 
 
 def _done(runs: Sequence[Outcome]) -> list[Outcome]:
     return [one for one in runs if one.status is Status.DONE]
 
 
-def _figure(series: _Series, runs: dict[str, list[Outcome]], confidence: float) -> Figure | None:
+def _figure(series: _Series, runs: dict[str, list[Outcome]]) -> Figure | None:
     """One line a label, of the runs that have the series; None where none has."""
     curves: dict[str, list[FloatArray]] = {}
     for label, some in list(runs.items())[:MOST_LINES]:
@@ -170,25 +168,22 @@ def _figure(series: _Series, runs: dict[str, list[Outcome]], confidence: float) 
         kept = [values for values in kept if values.size and np.isfinite(values).any()]
         if kept:
             curves[label] = kept
-    return _drawn(series, curves, [], confidence) if curves else None
+    return _drawn(series, curves) if curves else None
 
 
-def _drawn(
-    series: _Series, curves: dict[str, list[FloatArray]], seeds: Sequence[int], confidence: float
-) -> Figure:
-    del seeds  # Every curve is one seed's.
-    lines = [_line(label, some, series, confidence) for label, some in curves.items()]
+def _drawn(series: _Series, curves: dict[str, list[FloatArray]]) -> Figure:
+    lines = [_line(label, some, series) for label, some in curves.items()]
     return line_chart(
         series.identifier,
         series.title,
         lines,
         Scales(x_name="step", y_name=series.y_name, log_x=False),
-        spread=f"{100.0 * confidence:g} % t interval of the mean over {UNIT}s",
-        note=f"{series.note} Over {POINTS} stretches of the steps.",
+        spread=f"from the least to the largest {UNIT}",
+        note=f"{series.note} Means over {UNIT}s, over {POINTS} stretches of the steps.",
     )
 
 
-def _line(label: str, curves: Sequence[FloatArray], series: _Series, confidence: float) -> Line:
+def _line(label: str, curves: Sequence[FloatArray], series: _Series) -> Line:
     steps = min(curve.size for curve in curves)
     edges = np.unique(np.linspace(0, steps, min(POINTS, steps) + 1).astype(int))
     places, values = [], []
@@ -196,7 +191,7 @@ def _line(label: str, curves: Sequence[FloatArray], series: _Series, confidence:
         blocks = [_block(curve[first:last], series) for curve in curves]
         known = np.array([value for value in blocks if np.isfinite(value)])
         places.append(float(last if series.ends else (first + last + 1) / 2.0))
-        values.append(_mean(known, confidence) if known.size else None)
+        values.append(_mean(known) if known.size else None)
     return Line(label=label, x=tuple(places), values=tuple(values))
 
 
@@ -207,6 +202,11 @@ def _block(values: FloatArray, series: _Series) -> float:
     return series.factor * float(known[-1] if series.ends else known.mean())
 
 
-def _mean(values: FloatArray, confidence: float) -> Value:
-    found = statistics.mean_interval(Sample(values, tuple(range(values.size)), UNIT), confidence=confidence)
-    return Value(estimate=found.estimate, lower=found.lower, upper=found.upper, n=values.size)
+def _mean(values: FloatArray) -> Value:
+    """Mean, least and largest: a t interval of three shares would leave the shares."""
+    return Value(
+        estimate=float(values.mean()),
+        lower=float(values.min()),
+        upper=float(values.max()),
+        n=values.size,
+    )
