@@ -20,12 +20,10 @@ from workbench._runner_words import (
     training_words,
 )
 from workbench.accounting import ApproximateDP, MutualInformation, guarantee_from_json
+from workbench.estimation.information import MOST_SPARSE
 from workbench.interfaces import JSON, VerdictKind
 
 HEADING = "Inside the claim, and outside it"
-
-FEWEST_PER_CELL = 5
-"""Trainings for each pair of candidate and released bits, below which asymptotic intervals mean little."""
 
 OUTSIDE = "outside the claim: nobody claims this; not for the exit code"
 
@@ -136,32 +134,48 @@ def _measured(attack: Form) -> list[str]:
         "posterior "
         f"ends with {float(details['mean_entropy']):.6g} nats of entropy, of {most:.6g} at the start. "
         f"{percent(float(details['unanimity_rate']))} of releases were unanimous.",
-        f"Whatever the noise is, the guesses show {_nats(details, 'log_score')} about the index.",
+        _log_score(details),
     ]
     if known:
         says.append(f"The adversary also knows {known}, so that this game refutes nothing.")
     return says
 
 
+def _log_score(details: Form) -> str:
+    """What the guesses themselves prove about the index."""
+    score, upper = _nats(details, "log_score"), float(details["log_score_upper"])
+    follows = " So these guesses show no leak." if upper <= 0.0 else ""
+    return (
+        "Whatever the noise is: by the probability that the adversary gave to the right subset, its guesses "
+        f"score {score}. A blind guess scores 0, and a wrong suspicion less; on average nobody scores more "
+        f"nats than were given away, so the score bounds them from below alone.{follows}"
+    )
+
+
 def _counted(found: Form) -> str:
     """What the joint counts of a small world say."""
-    names = ("corrected", "lower", "upper", "plug_in", "charged")
-    corrected, lower, upper, plug_in, charged = (float(found[name]) for name in names)
     n, candidates, bits = (int(float(found[name])) for name in ("n", "candidates", "releases"))
+    plug_in, charged = float(found["plug_in"]), float(found["charged"])
     return (
         f"Counted, in a world small enough for it ({candidates} candidates, {bits} released bits, {n:,} "
-        f"trainings on one draw of what is public): secret and bits share {corrected:.3g} nats "
-        f"[{lower:.3g} to "
-        f"{upper:.3g}, asymptotic], {plug_in:.3g} before Miller and Madow's correction of the bias; the "
+        f"trainings on one draw of what is public): secret and bits share {_shared(found)}, {plug_in:.3g} "
+        "before Miller and Madow's correction of the bias; the "
         f"ledger charged {charged:.3g} on average. {_compared(found)} This assumes nothing of the noise, and "
         "decides nothing."
     )
 
 
+def _shared(found: Form) -> str:
+    """What was counted, with its interval where the counts are large enough for one."""
+    corrected, lower, upper = (float(found[name]) for name in ("corrected", "lower", "upper"))
+    if float(found["sparse"]) > MOST_SPARSE:
+        return f"{corrected:.3g} nats (likely too much, and without an interval: there are too few trainings)"
+    return f"{corrected:.3g} nats [{lower:.3g} to {upper:.3g}, asymptotic]"
+
+
 def _compared(found: Form) -> str:
     """Whether what was counted is more than what was charged."""
-    n, candidates, bits = (int(float(found[name])) for name in ("n", "candidates", "releases"))
-    if n < FEWEST_PER_CELL * candidates * 2**bits:
+    if float(found["sparse"]) > MOST_SPARSE:
         return "For comparing the two, these are too few trainings."
     least, most = float(found["excess_lower"]), float(found["excess_upper"])
     exceeds = "more than was charged" if least > 0.0 else "not shown to be more than was charged"
@@ -239,8 +253,8 @@ def _in_short(forms: Sequence[Form], by_key: Mapping[str, Form], control: Form |
     held = kinds["claim"] in (VerdictKind.NOT_REFUTED, VerdictKind.UNDERPOWERED)
     if held and kinds.get("outside") is VerdictKind.REFUTED:
         parts.append(
-            "What is claimed and what a reader may take it for are not the same: which subset was the secret "
-            "stays hidden, who is in the universe does not."
+            "What is claimed and what a reader may take it for are not the same: the claim is about which "
+            "subset was the secret, and who is in the universe can be told."
         )
     if control is not None and "outside" in by_key:
         area = {
@@ -254,14 +268,20 @@ def _in_short(forms: Sequence[Form], by_key: Mapping[str, Form], control: Form |
     return " ".join(parts)
 
 
+def _tests(claim: Form) -> str:
+    """What the claim is judged by; see `workbench.deciding.mean_tests`."""
+    words = {"success": "guesses about records", "nats": "nats about the index"}
+    decided = {bound["quantity"] for attack in claim["attacks"] for bound in attack["verdict"]["bounds"]}
+    named = [text for quantity, text in words.items() if quantity in decided]
+    return " and by ".join(named) + (", which share the error" if len(named) > 1 else "")
+
+
 def _notes(by_key: Mapping[str, Form], mechanism: str, confidence: float, control: Form | None) -> list[str]:
     claim = by_key["claim"]
     notes = [
-        f"The claim is judged at {percent(confidence)} confidence, by guesses about records and by nats "
-        "about "
-        "the index, which share the error"
+        f"The claim is judged at {percent(confidence)} confidence, by {_tests(claim)}"
         + (f"; what is outside it by itself, at {percent(confidence)}" if "outside" in by_key else "")
-        + ". Intervals in brackets hold by themselves.",
+        + f". Intervals in brackets: {percent(confidence)} each, by itself.",
         f"The game inside the claim: {training_words(claim['parameters'])}.",
     ]
     own = guarantee_from_json(claim["own_claim"]["guarantee"])

@@ -230,8 +230,9 @@ def counted(parts: Sequence[Mapping[str, JSON]], *, confidence: float) -> dict[s
         confidence: Of the interval.
 
     Returns:
-        `plug_in`, `corrected`, `lower`, `upper` in nats, `n`, `candidates`, `releases`, `charged`, and with
-        `excess_lower` and `excess_upper` the interval of the information less the expected charge.
+        `plug_in`, `corrected`, `lower`, `upper` in nats, `n`, `candidates`, `releases`, `charged`, with
+        `excess_lower` and `excess_upper` the interval of the information less the expected charge, and
+        `sparse`, by which both intervals are to be judged (`workbench.estimation.information.PlugIn`).
     """
     if not parts:
         return {}
@@ -252,6 +253,7 @@ def counted(parts: Sequence[Mapping[str, JSON]], *, confidence: float) -> dict[s
         "charged": float(charged.mean()),
         "excess_lower": excess.lower,
         "excess_upper": excess.upper,
+        "sparse": found.sparse,
     }
 
 

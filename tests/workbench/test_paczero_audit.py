@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from workbench import _runner_views, registry, workers
-from workbench._runner_subset_words import _compared
+from workbench._runner_subset_words import _compared, _in_short, _log_score, _shared, _tests
 from workbench._runner_subsets import comparable_epsilon, small_world, world_jobs
 from workbench._runner_transcripts import games_of
 from workbench._workers_games import PLAYS
@@ -149,11 +149,47 @@ def test_zero_nats_are_judged_and_read_as_epsilon_zero(tmp_path: Path) -> None:
 
 
 def test_counted_nats_are_held_to_the_ledgers_charge() -> None:
-    found = {"n": 2000.0, "candidates": 4.0, "releases": 6.0, "excess_lower": -0.02, "excess_upper": 0.01}
+    found = {"sparse": 0.2, "excess_lower": -0.02, "excess_upper": 0.01}
     said = "What they share is not shown to be more than was charged (the difference: -0.02 to 0.01)."
     assert _compared(found) == said
     assert "share is more than was charged" in _compared({**found, "excess_lower": 0.005})
-    assert "too few" in _compared({**found, "n": 1000.0})
+    assert "too few" in _compared({**found, "sparse": 0.25})
+
+
+def test_counts_too_few_for_an_interval_have_none() -> None:
+    found = {"corrected": 0.345, "lower": 0.3, "upper": 0.4, "sparse": 0.2}
+    assert _shared(found) == "0.345 nats [0.3 to 0.4, asymptotic]"
+    assert "0.3 to" not in _shared({**found, "sparse": 1.0})
+    assert "too few trainings" in _shared({**found, "sparse": 1.0})
+
+
+def test_a_score_below_zero_is_called_no_leak_and_is_no_upper_bound() -> None:
+    said = _log_score({"log_score": -0.115, "log_score_lower": -0.188, "log_score_upper": -0.0386})
+    assert "score -0.115 nats [-0.188 to -0.0386]" in said
+    assert "bounds them from below alone" in said
+    assert said.endswith("So these guesses show no leak.")
+    assert "no leak" not in _log_score({"log_score": 0.1, "log_score_lower": -0.1, "log_score_upper": 0.3})
+
+
+def test_the_notes_name_the_tests_that_decided_and_the_intervals_confidence(
+    played: tuple[Path, dict[str, Any]],
+) -> None:
+    note = played[1]["views"]["notes"][0]
+    assert "by guesses about records and by nats about the index, which share the error" in note
+    assert note.endswith("Intervals in brackets: 95 % each, by itself.")
+    one = {"attacks": [{"verdict": {"bounds": [{"quantity": "nats"}]}}]}
+    assert _tests(one) == "nats about the index"
+
+
+def test_what_is_not_refuted_is_not_called_hidden() -> None:
+    row = {"view": "v", "claimed": "c"}
+    forms = [
+        {"key": "claim", "verdict": "UNDERPOWERED", "row": row},
+        {"key": "outside", "verdict": "REFUTED", "row": row},
+    ]
+    said = _in_short(forms, {}, None)
+    assert "who is in the universe can be told" in said
+    assert "hidden" not in said
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,9 @@ from scipy.special import ndtri, xlogy
 from workbench.errors import InputError
 from workbench.interfaces import FloatArray, IntArray
 
+LEAST_EXPECTED, MOST_SPARSE = 5.0, 0.2
+"""Cochran's rule (1954) for chi-square laws of counts: at most a fifth of the cells expect less than five."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlugIn:
@@ -32,6 +35,9 @@ class PlugIn:
         lower, upper: Asymptotic interval around `corrected`; the lower end may be negative.
         n: Number of pairs.
         cells: Different pairs that were seen.
+        sparse: Share of the cells (of what was seen of either, each with each) in which independence would
+            put fewer than `LEAST_EXPECTED` pairs. Above `MOST_SPARSE` the correction is too small, and the
+            interval lies too high.
     """
 
     plug_in: float
@@ -40,6 +46,7 @@ class PlugIn:
     upper: float
     n: int
     cells: int
+    sparse: float
 
 
 def plug_in_information(
@@ -91,6 +98,7 @@ def plug_in_information(
         upper=corrected + half,
         n=n,
         cells=int(seen.sum()),
+        sparse=float(np.mean(n * product < LEAST_EXPECTED)),
     )
 
 
