@@ -12,6 +12,22 @@ _STREAM = 0x5AB5E7
 """Sets the subsets' stream apart from the directions', which are drawn from the same public seed."""
 
 
+MOST_SUBSETS = 2**16
+"""Each step looks at every candidate; the paper has 128."""
+
+
+def check_subset_count(count: int) -> None:
+    """Refuse a number of candidates that has no halves, or too many.
+
+    Raises:
+        InputError: it is no even whole number from 2 to `MOST_SUBSETS`.
+    """
+    if not isinstance(count, int) or count < 2 or count % 2:
+        raise InputError(f"subset_count must be an even whole number >= 2, got {count!r}")
+    if count > MOST_SUBSETS:
+        raise InputError(f"subset_count must be at most {MOST_SUBSETS}, got {count}")
+
+
 def candidate_subsets(scheme: str, *, count: int, records: int, seed: int) -> BoolArray:
     """Draw M candidate subsets; a function of the public seed and of nothing else that is random.
 
@@ -19,7 +35,7 @@ def candidate_subsets(scheme: str, *, count: int, records: int, seed: int) -> Bo
         scheme: `"pairs"`: M / 2 random halves, each followed by its complement, so that each record is in
             exactly M / 2 candidates. `"halves"`: M independent random halves; a record is in M / 2 of them on
             average only.
-        count: M, even, >= 2.
+        count: M, even, 2 to `MOST_SUBSETS`.
         records: N >= 2. Where it is odd, a half has (N - 1) / 2 or (N + 1) / 2 records: of a pair one each,
             which of them being random; of independent halves either with probability 1/2.
         seed: Public, >= 0.
@@ -32,8 +48,7 @@ def candidate_subsets(scheme: str, *, count: int, records: int, seed: int) -> Bo
     """
     if scheme not in SCHEMES:
         raise unknown_name("subsets", scheme, SCHEMES)
-    if count < 2 or count % 2:
-        raise InputError(f"subset_count must be even and >= 2, got {count}")
+    check_subset_count(count)
     if records < 2:
         raise InputError(f"records must be at least 2 to have halves, got {records}")
     generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_STREAM,)))

@@ -76,6 +76,7 @@ class PrivateZerothOrder(ZerothOrderMechanism):
     """
 
     release_family: ClassVar[Family] = Family.GAUSSIAN
+    releases_sums: ClassVar[bool] = True
     registered: ClassVar[str]
     """Registry name."""
     source: ClassVar[str]

@@ -82,7 +82,7 @@ from workbench.accounting import MutualInformation
 from workbench.errors import InputError, UnsupportedError, unknown_name
 from workbench.interfaces import BoolArray, Claim, Currency, Model, Plan, Released, Secret
 from workbench.mechanisms._paczero_steps import SubsetBits, Watch
-from workbench.mechanisms._paczero_subsets import SCHEMES, candidate_subsets
+from workbench.mechanisms._paczero_subsets import SCHEMES, candidate_subsets, check_subset_count
 from workbench.mechanisms.accountants.paczero import CHOICES, TOLERANCE, LedgerOptions, PacZeroLedger
 from workbench.registry import register
 from workbench.training.fine_tuning import Seeds, check_plan, seed_number
@@ -107,7 +107,7 @@ class PACZero(ZerothOrderMechanism):
 
     Attributes:
         variant: `"mi"` spends a budget of nats, `"zpl"` none, `"hybrid"` in its first `mi_steps` only.
-        subset_count: M, even, >= 2.
+        subset_count: M, even, 2 to 65,536.
         subsets: `"pairs"` or `"halves"`.
         clip: c > 0, bound of a record's scalar; infinite for none.
         allocation: `"adaptive"` (Eq. 6) or `"uniform"`.
@@ -144,9 +144,7 @@ class PACZero(ZerothOrderMechanism):
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise unknown_name(name, getattr(self, name), known)
-        count = self.subset_count
-        if not isinstance(count, int) or count < 2 or count % 2:
-            raise InputError(f"subset_count must be an even whole number >= 2, got {count!r}")
+        check_subset_count(self.subset_count)
         if not self.clip > 0:
             raise InputError(f"clip must be > 0, got {self.clip!r}")
         if not 0 <= self.tolerance <= 0.5:

@@ -25,7 +25,7 @@ from workbench.accounting import NoGuarantee
 from workbench.errors import InputError, unknown_name
 from workbench.interfaces import Adjacency, BoolArray, Claim, FloatArray, IntArray, Model, Plan, Released
 from workbench.mechanisms._paczero_release import signs_of_means
-from workbench.mechanisms._paczero_subsets import SCHEMES, candidate_subsets
+from workbench.mechanisms._paczero_subsets import SCHEMES, candidate_subsets, check_subset_count
 from workbench.registry import register
 from workbench.training.fine_tuning import Seeds, seed_number
 from workbench.training.zeroth_order import ZerothOrderMechanism, ZerothOrderSteps
@@ -60,22 +60,30 @@ class ZOSurrogate(ZerothOrderMechanism):
             raise unknown_name("form", self.form, FORMS)
         if self.subsets not in SCHEMES:
             raise unknown_name("subsets", self.subsets, SCHEMES)
-        if not isinstance(self.subset_count, int) or self.subset_count < 2 or self.subset_count % 2:
-            raise InputError(f"subset_count must be an even whole number >= 2, got {self.subset_count!r}")
+        check_subset_count(self.subset_count)
         if not self.clip > 0:
             raise InputError(f"clip must be > 0, got {self.clip!r}")
 
-    def steps(self, plan: Plan, model: Model) -> ZerothOrderSteps:
-        """The surrogate's coefficients.
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that no run can follow.
 
         Raises:
-            InputError: the plan takes samples; a surrogate runs over all records in each step.
+            InputError: the plan takes samples (a surrogate runs over all records in each step), or is none
+                for a zeroth-order mechanism.
         """
+        super().check(plan)
         if plan.sampling_probability != 1:
             raise InputError(
                 "sampling_probability must be 1 for zo_surrogate, which runs over all records each step, "
                 f"got {plan.sampling_probability!r}"
             )
+
+    def steps(self, plan: Plan, model: Model) -> ZerothOrderSteps:
+        """The surrogate's coefficients.
+
+        Raises:
+            InputError: as `check`.
+        """
         return _SurrogateSteps(self, plan, model)
 
     def claim(self, plan: Plan) -> Claim:

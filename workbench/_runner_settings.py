@@ -26,6 +26,9 @@ PACZero's 0.33 nats allow as many right guesses as epsilon = 2 (its section 2).
 
 SECRETS = {Currency.RECORD_NATS: Secret.RECORD, Currency.SUBSET_NATS: Secret.SUBSET}
 
+EMBEDDED_ATTACKS = ("loss", "lira", "dirac_canary")
+"""The last one reads noised sums."""
+
 DEFAULT_CLAIM = Claim(
     guarantee=ApproximateDP(epsilon=1.0, delta=1e-5),
     about=Adjacency.ADD_REMOVE,
@@ -86,6 +89,13 @@ def claim_of(mechanism: str, epsilon: float, delta: float, *, source: str = "the
     )
 
 
+def _default_attacks(mechanism: str) -> tuple[str, ...]:
+    """The embedded attacks, without the one on noised sums where a mechanism releases none."""
+    entry = registry.entries("mechanism").get(mechanism)
+    has_sums = getattr(entry.factory if entry else None, "releases_sums", True)
+    return EMBEDDED_ATTACKS if has_sums else EMBEDDED_ATTACKS[:-1]
+
+
 @dataclass(frozen=True, kw_only=True)
 class AuditSettings:
     """What `workbench audit` trains and attacks; the defaults are the embedded audit.
@@ -119,7 +129,7 @@ class AuditSettings:
     mechanism: str = "dp_sgd"
     mechanism_parameters: Mapping[str, Any] = field(default_factory=dict)
     control: bool = True
-    attacks: tuple[str, ...] = ("loss", "lira", "dirac_canary")
+    attacks: tuple[str, ...] = EMBEDDED_ATTACKS
     attack_parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=_default_attack_parameters)
     corpus: str = "clinical"
     corpus_parameters: Mapping[str, Any] = field(default_factory=lambda: {"attributes": "short"})
@@ -231,7 +241,9 @@ def default_settings(
     if mechanism is None:
         return AuditSettings()
     currency = currency_of(mechanism)
-    embedded = AuditSettings(mechanism=mechanism, optimizer=optimizer_of(mechanism))
+    embedded = AuditSettings(
+        mechanism=mechanism, optimizer=optimizer_of(mechanism), attacks=_default_attacks(mechanism)
+    )
     if currency is Currency.DP:
         return embedded
     nats = 0.0 if claims_nothing_spent(mechanism, parameters) else DEFAULT_EPSILON[currency]

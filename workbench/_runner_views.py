@@ -284,13 +284,13 @@ def _checked(settings: AuditSettings, work: Mapping[str, Audited], attacks: _Att
     claims, plans = {}, {}
     for part, subject in work.items():
         plan = plans[part] = workers.make_plan(subject.setup, subject.included, 0)
-        check_plan(plan)
         mechanism = workers.create_mechanism(subject.setup)
         wanted = getattr(mechanism, "optimizer", plan.optimizer)
         if plan.optimizer != wanted:
             raise InputError(
                 f"optimizer must be {wanted!r} for {subject.setup.mechanism}, got {plan.optimizer!r}"
             )
+        getattr(mechanism, "check", check_plan)(plan)
         claims[part] = mechanism.claim(plan)
     own = claims.get(MAIN, claims.get(MEMBERS))
     assert own is not None  # There is at least one attack, and each needs one of the two.

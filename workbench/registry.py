@@ -128,6 +128,7 @@ def create(kind: str, name: str, /, **parameters: Any) -> Any:
         for parameter in parameters:
             if parameter not in accepted:
                 raise unknown_name(f"parameter of {kind} {name!r}:", parameter, accepted)
+    _refuse_truths(f"{kind} {name!r}", accepted, parameters)
     try:
         return factory(**parameters)
     except (TypeError, ValueError) as error:
@@ -148,6 +149,36 @@ _PLAIN_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
 """Annotations that values are held against once a factory has refused them: types, and words for a user."""
 
 
+def _plain_types(parameter: inspect.Parameter) -> list[tuple[tuple[type, ...], str]]:
+    """The plain types that a parameter is declared to have; none where one of them is not plain."""
+    annotation = parameter.annotation
+    declared = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    known = [_PLAIN_TYPES.get(part.strip()) for part in declared.split("|")]
+    plain = [one for one in known if one is not None]
+    return plain if len(plain) == len(known) else []
+
+
+def _mistyped(what: str, name: str, plain: list[tuple[tuple[type, ...], str]], value: object) -> InputError:
+    words = " or ".join(word for _, word in plain if word != "nothing")
+    return InputError(f"{what}: {name} must be {words}, got {value!r}")
+
+
+def _refuse_truths(what: str, accepted: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> None:
+    """Refuse text or numbers for a truth value, and the reverse: Python takes the text "false" for true.
+
+    Raises:
+        InputError: one is.
+    """
+    for name, parameter in accepted.items():
+        plain = _plain_types(parameter)
+        if name not in given or not plain:
+            continue
+        allowed = [kind for types, _ in plain for kind in types]
+        is_truth = type(given[name]) is bool
+        if is_truth != (bool in allowed) and not (bool in allowed and type(given[name]) in allowed):
+            raise _mistyped(what, name, plain, given[name])
+
+
 def _refuse_types(what: str, accepted: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> None:
     """Say in a user's words which parameter is missing or of another type than is declared, if one is.
 
@@ -160,10 +191,6 @@ def _refuse_types(what: str, accepted: Mapping[str, inspect.Parameter], given: M
             if is_named and parameter.default is inspect.Parameter.empty:
                 raise InputError(f"{what} needs its parameter {name!r}")
             continue
-        annotation = parameter.annotation
-        declared = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-        known = [_PLAIN_TYPES.get(part.strip()) for part in declared.split("|")]
-        plain = [one for one in known if one is not None]
-        if len(plain) == len(known) and not any(type(given[name]) in types for types, _ in plain):
-            words = " or ".join(word for _, word in plain if word != "nothing")
-            raise InputError(f"{what}: {name} must be {words}, got {given[name]!r}")
+        plain = _plain_types(parameter)
+        if plain and not any(type(given[name]) in types for types, _ in plain):
+            raise _mistyped(what, name, plain, given[name])

@@ -107,9 +107,9 @@ def audit_mechanisms(
 
     for subject in audited:  # A plan that cannot be met fails here, before anything is trained or written.
         plan = workers.make_plan(subject.setup, subject.included, 0)
-        check_plan(plan)
-        own = workers.create_mechanism(subject.setup).claim(plan)
-        _require_testable(settings, subject.setup, own)
+        mechanism = workers.create_mechanism(subject.setup)
+        getattr(mechanism, "check", check_plan)(plan)
+        _require_testable(settings, subject.setup, mechanism.claim(plan))
     trainings = [subject.trainings() for subject in audited]
     flat = [job for jobs in trainings for job in jobs]
     store = Store(out / "store")
@@ -152,6 +152,11 @@ def _require_testable(settings: AuditSettings, setup: TrainingSetup, own: Claim)
         if attack.access is AccessLevel.SUBSET:
             raise UnsupportedError(
                 f"attack {name!r} asks which candidate subset was the secret, and {setup.mechanism} has none"
+            )
+        factory = registry.entries("mechanism")[setup.mechanism].factory
+        if attack.access is AccessLevel.RELEASE and not getattr(factory, "releases_sums", True):
+            raise UnsupportedError(
+                f"attack {name!r} reads noised sums, and {setup.mechanism} releases none: leave it out"
             )
         seen = workers.released_to(attack)
         for whose, covered in (("claim", claim.released), (setup.mechanism, own.released)):

@@ -350,6 +350,11 @@ class PacZeroLedger:
             budget = min(budget, CAP * binary_entropy_nats(fewer))
         if budget < LEAST_BUDGET:
             return Charge(agreement=agreement, unanimous=False, budget_nats=0.0, noise=math.inf)
+        if not self.capped and budget >= binary_entropy_nats(fewer):
+            raise InputError(
+                f"capped must be true for these budgets, got False: step {self.step} may spend {budget:.6g} "
+                f"nats, and its sign is worth {binary_entropy_nats(fewer):.6g}, so no noise spends as much"
+            )
         if self.options.quadrature == "certified":
             noise = binary_channel.noise_for(fewer, budget)
         else:

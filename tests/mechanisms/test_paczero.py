@@ -390,5 +390,7 @@ def test_a_secret_outside_of_the_candidates_is_refused() -> None:
 def test_an_uncapped_budget_may_have_no_noise() -> None:
     plan = make_plan(budget=nats(100.0))
     assert SMALL.train(plan).transcript.metrics["nats_used"] < 30 * math.log(2)
-    with pytest.raises(InputError, match=r"nats must be below h\("):
+    with pytest.raises(
+        InputError, match=r"capped must be true for these budgets, got False: step \d+ may spend"
+    ):
         replace(SMALL, capped=False).train(plan)

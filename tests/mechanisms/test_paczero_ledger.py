@@ -110,7 +110,9 @@ def test_what_the_cap_leaves_goes_to_later_steps_or_stays() -> None:
     assert book.charge(one_dissents).budget_nats == CAP * binary_entropy_nats(1 / 8)
     left = 2.0 - book.used_nats
     assert book.charge(even).budget_nats == CAP * math.log(2) < left
-    with pytest.raises(InputError, match=r"nats must be below h\(0\.125\)"):
+    with pytest.raises(
+        InputError, match=r"capped must be true .* got False: step 1 may spend 1 nats.* worth 0\.37677"
+    ):
         ledger(total_nats=2.0, steps=2, capped=False).charge(one_dissents)
 
 

@@ -59,8 +59,8 @@ def test_they_are_a_function_of_the_public_seed() -> None:
     ("changes", "message"),
     [
         ({"scheme": "pair"}, "unknown subsets 'pair'; did you mean 'pairs'"),
-        ({"count": 3}, "subset_count must be even and >= 2, got 3"),
-        ({"count": 0}, "subset_count must be even and >= 2, got 0"),
+        ({"count": 3}, "subset_count must be an even whole number >= 2, got 3"),
+        ({"count": 0}, "subset_count must be an even whole number >= 2, got 0"),
         ({"records": 1}, "records must be at least 2 to have halves, got 1"),
     ],
 )

@@ -26,6 +26,8 @@ MANTISSA_BITS = 24
 """Whole numbers up to 2^24 are exact in float32."""
 FINEST = 2.0**-11
 """The finest grid, in units of the scale: a perturbation is not rounded to less, on average."""
+LARGEST_SCALE = 2.0**64
+"""Beyond it the numbers on the way leave float32."""
 HEADROOM = 4.0
 """A tensor may grow by this factor before its grid is too fine for it."""
 
@@ -43,7 +45,7 @@ class Lattice:
 
         Args:
             parameters: float32, finite.
-            scale: mu, > 0.
+            scale: mu, in (0, `LARGEST_SCALE`].
             seed: Public seed of the directions.
 
         Raises:

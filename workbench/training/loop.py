@@ -55,6 +55,9 @@ class GradientMechanism(ABC):
     released: ClassVar[Released] = Released.EVERY_UPDATE
     """What the mechanism gives away, and its claim covers."""
 
+    releases_sums: ClassVar[bool] = True
+    """Whether there is a privatise step, which a gradient canary can be put into."""
+
     budget_currency: ClassVar[Currency] = Currency.DP
     """What the number counts that studies and commands call the budget's epsilon."""
 
@@ -65,10 +68,20 @@ class GradientMechanism(ABC):
         """Refuse parameters that are out of range.
 
         Raises:
-            InputError: `micro_batch_size` is below 1.
+            InputError: `micro_batch_size` is no whole number, or below 1.
         """
+        if not isinstance(self.micro_batch_size, int):
+            raise InputError(f"micro_batch_size must be a whole number, got {self.micro_batch_size!r}")
         if self.micro_batch_size < 1:
             raise InputError(f"micro_batch_size must be >= 1, got {self.micro_batch_size}")
+
+    def check(self, plan: Plan) -> None:
+        """Refuse, before any work, a plan that this mechanism cannot follow.
+
+        Raises:
+            InputError: a field is out of range, or does not go with the mechanism.
+        """
+        check_plan(plan)
 
     @abstractmethod
     def claim(self, plan: Plan) -> Claim:
@@ -119,7 +132,7 @@ class GradientMechanism(ABC):
             UnsupportedError: the mechanism cannot meet the plan's budget.
             InconclusiveError: training left the finite numbers.
         """
-        check_plan(plan)
+        self.check(plan)
         return self.trained(plan, self.claim(plan), progress)
 
     def trained(
@@ -140,7 +153,7 @@ class GradientMechanism(ABC):
         Raises:
             As `train`.
         """
-        check_plan(plan)
+        self.check(plan)
         settled = self.for_plan(plan)
         started = time.perf_counter()
         model = build_model(plan)

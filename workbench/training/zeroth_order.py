@@ -28,7 +28,7 @@ from workbench.errors import InconclusiveError, InputError, UnsupportedError, un
 from workbench.interfaces import FloatArray, IntArray, Model, Plan, Record, Signals, TaskModel
 from workbench.training._batches import Batches
 from workbench.training._directions import Directions
-from workbench.training._lattice import Lattice
+from workbench.training._lattice import LARGEST_SCALE, Lattice
 from workbench.training.fine_tuning import Seeds, evaluating, seed_number, trainable
 from workbench.training.loop import GradientMechanism
 from workbench.training.precision import checked_precision, reduced
@@ -170,6 +170,8 @@ class ZerothOrderMechanism(GradientMechanism):
     optimizer: ClassVar[str] = "sgd"
     """The only one that plans may name; audits take it where the user says none."""
 
+    releases_sums: ClassVar[bool] = False
+
     scale: float = 1e-3
     directions: int = 1
     public_seed: int | None = None
@@ -182,6 +184,8 @@ class ZerothOrderMechanism(GradientMechanism):
         super().__post_init__()
         if not 0 < self.scale < math.inf:
             raise InputError(f"scale must be finite and > 0, got {self.scale!r}")
+        if self.scale > LARGEST_SCALE:
+            raise InputError(f"scale must be at most {LARGEST_SCALE:g} in float32, got {self.scale!r}")
         for name, least in (("directions", 1), ("dev_every", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
@@ -192,6 +196,28 @@ class ZerothOrderMechanism(GradientMechanism):
         if self.dev_metric not in DEV_METRICS:
             raise unknown_name("dev_metric", self.dev_metric, DEV_METRICS)
         checked_precision(self.precision)
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that no run can follow.
+
+        Raises:
+            InputError: the plan wants another optimizer than plain SGD (the update is along the directions
+                themselves), or a dev metric that it has no records for; its weights would decay by more than
+                there is of them; or a field is out of range.
+        """
+        super().check(plan)
+        if plan.optimizer != "sgd":
+            raise InputError(
+                "optimizer must be 'sgd' for a zeroth-order mechanism, whose update is along its directions, "
+                f"got {plan.optimizer!r}"
+            )
+        if self.dev_every and not plan.dev:
+            raise InputError(f"dev_every must be 0 for a plan without dev records, got {self.dev_every}")
+        if plan.learning_rate * plan.weight_decay >= 1.0:
+            raise InputError(
+                "learning_rate times weight_decay must be below 1, "
+                f"got {plan.learning_rate:g} * {plan.weight_decay:g}"
+            )
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """Never, unless a mechanism says otherwise: no gradient is released.
@@ -216,27 +242,15 @@ class ZerothOrderSteps(Steps):
 
         Args:
             mechanism: Settled for the plan.
-            plan: With plain SGD: the update is along the directions themselves.
+            plan: One that the mechanism's `check` passes.
             model: Its model, in evaluation mode; trained in place.
 
         Raises:
-            InputError: the plan wants another optimizer, or a dev metric that its records or model lack; or
-                its weights would decay by more than there is of them.
+            InputError: the mechanism cannot follow the plan, or wants a dev metric that the model lacks.
         """
-        if plan.optimizer != "sgd":
-            raise InputError(
-                "optimizer must be 'sgd' for a zeroth-order mechanism, whose update is along its directions, "
-                f"got {plan.optimizer!r}"
-            )
-        if mechanism.dev_every and not plan.dev:
-            raise InputError(f"dev_every must be 0 for a plan without dev records, got {mechanism.dev_every}")
+        mechanism.check(plan)
         if mechanism.dev_every and mechanism.dev_metric == "score" and not isinstance(model, TaskModel):
             raise InputError(f"dev_metric 'score' needs a model with a task, got {plan.model!r}")
-        if plan.learning_rate * plan.weight_decay >= 1.0:
-            raise InputError(
-                "learning_rate times weight_decay must be below 1, "
-                f"got {plan.learning_rate:g} * {plan.weight_decay:g}"
-            )
         seed = mechanism.public_seed
         if seed is None:
             seed = seed_number(Seeds.of(plan).public)

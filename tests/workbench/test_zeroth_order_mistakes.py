@@ -1,0 +1,75 @@
+"""A user's mistakes with zeroth-order mechanisms: one line that names what is wrong, and nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench import registry, runner
+from workbench._runner_settings import default_settings
+from workbench.cli import main
+
+SMALL = (
+    "audit --corpus digits --model digits_logistic --candidates 40 --steps 3 --workers 0 --no-control "
+    "--out out --mechanism"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("mezo --optimizer adamw", "optimizer must be 'sgd' for a zeroth-order mechanism"),
+        ("dpzero --optimizer adamw", "optimizer must be 'sgd' for a zeroth-order mechanism"),
+        ("paczero --optimizer adamw", "optimizer must be 'sgd' for paczero, got 'adamw'"),
+        ("zo_surrogate --attack loss", "sampling_probability must be 1 for zo_surrogate"),
+        ("mezo --attack dirac_canary", "attack 'dirac_canary' reads noised sums, and mezo releases none"),
+        (
+            "zo_surrogate --sampling-probability 1 --attack dirac_canary",
+            "attack 'dirac_canary' reads noised sums, and zo_surrogate releases none",
+        ),
+        (
+            "paczero --mechanism-parameter subset_count=10000000000",
+            "subset_count must be at most 65536, got 10000000000",
+        ),
+        (
+            "zo_surrogate --attack loss --mechanism-parameter subset_count=10000000000",
+            "subset_count must be at most 65536, got 10000000000",
+        ),
+        ("paczero --mechanism-parameter capped=False", "capped must be true or false, got 'False'"),
+        ("paczero --mechanism-parameter capped=0", "capped must be true or false, got 0"),
+        ("paczero --mechanism-parameter clip=true", "clip must be a number, got True"),
+        ("paczero --mechanism-parameter directions=true", "directions must be a whole number, got True"),
+        (
+            "paczero --mechanism-parameter micro_batch_size=1.5",
+            "micro_batch_size must be a whole number, got",
+        ),
+        ("paczero --mechanism-parameter scale=1e300", "scale must be at most 1.84467e+19 in float32, got"),
+    ],
+)
+def test_a_mistake_is_told_before_any_work(
+    words: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*SMALL.split(), *words.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_truth_value_is_given_as_one() -> None:
+    assert registry.create("mechanism", "paczero", capped=False).capped is False
+    assert registry.create("mechanism", "paczero", mi_steps=None, clip=2).clip == 2
+
+
+@pytest.mark.parametrize("mechanism", ["mezo", "zo_surrogate"])
+def test_the_embedded_attacks_leave_out_what_a_mechanism_has_nothing_for(mechanism: str) -> None:
+    assert default_settings(mechanism).attacks == ("loss", "lira")
+    assert (
+        default_settings("dpzero").attacks == default_settings(None).attacks == runner.AuditSettings().attacks
+    )
