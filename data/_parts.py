@@ -19,6 +19,9 @@ SMALLEST_PART = 64
 
 CACHE_VARIABLE = "WORKBENCH_CACHE"
 
+MOST_CANDIDATES = 10_000_000
+"""More records than that do not fit into a machine's memory, where a generator would make as many."""
+
 
 class Sizes(NamedTuple):
     """Numbers of records of the three parts of a corpus."""
@@ -51,6 +54,8 @@ def part_sizes(size: int, held_out: int | None, public: int | None) -> Sizes:
         InputError: a size is not an integer, or too small.
     """
     candidates = checked_count("size", size)
+    if candidates > MOST_CANDIDATES:
+        raise InputError(f"size must be at most {MOST_CANDIDATES}, got {candidates}")
     default = max(SMALLEST_PART, candidates // 4)
     return Sizes(
         candidates=candidates,

@@ -7,6 +7,7 @@ SQuAD is the JSON of version 1.1. Socher et al. 2013, Wang et al. 2019, Rajpurka
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,8 @@ def read_squad(path: str | Path, generator: np.random.Generator) -> list[Record]
         found = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"path {str(path)!r} is not JSON: {error.msg} at line {error.lineno}") from error
+    except RecursionError as error:
+        raise InputError(f"path {str(path)!r} is not of SQuAD's form: it is nested too deeply") from error
     records: list[Record] = []
     seen: set[str] = set()
     try:
@@ -106,6 +109,12 @@ def read_squad(path: str | Path, generator: np.random.Generator) -> list[Record]
             f"path {str(path)!r} is not of SQuAD's form (data, paragraphs, context, qas, answers): "
             f"{type(error).__name__} {error}"
         ) from error
+    twice = [name for name, times in Counter(record.id for record in records).items() if times > 1]
+    if twice:
+        raise InputError(
+            f"path {str(path)!r} must name each question once, got id "
+            f"{twice[0].removeprefix('squad-')!r} twice"
+        )
     return records
 
 
