@@ -19,7 +19,13 @@ from workbench.accounting import MutualInformation
 from workbench.attacks.subset_posterior import SubsetPosterior
 from workbench.errors import InputError, UnsupportedError
 from workbench.estimation.information import PlugIn, plug_in_information
-from workbench.estimation.subset_trials import SubsetEvidence, perfect_log_score
+from workbench.estimation.subset_trials import (
+    SubsetEvidence,
+    balanced,
+    log_score,
+    perfect_log_score,
+    record_success,
+)
 from workbench.interfaces import (
     Claim,
     Plan,
@@ -159,6 +165,22 @@ def test_honest_claims_stand_and_altered_mechanisms_fall() -> None:
         assert found.bound is not None
         assert found.bound.lower > (0.5 if found.bound.quantity == "success" else nats)
         assert sorted(bound.quantity for bound in found.bounds) == ["nats", "success"]
+
+
+@pytest.mark.parametrize("subsets", ["pairs", "halves"])
+def test_what_decides_on_zero_nats_is_blind_on_average_over_the_secrets(subsets: str) -> None:
+    """At 0 nats what is seen is the same for each secret: so the mean over them is the expectation, exactly.
+
+    For every transcript, not on average over them: half of the guesses are right, and no nats are shown.
+    """
+    played = game(0.0, subsets=subsets, trials=20)
+    held = [played.candidates(trial) for trial in range(20)]
+    assert subsets == "pairs" or not all(balanced(one).all() for one in held)
+    for belief, one in zip(SubsetPosterior().beliefs(played.observations), held, strict=True):
+        right = [record_success(belief.guess, one, secret) for secret in range(16)]
+        assert np.mean(right) == pytest.approx(0.5, abs=1e-12)
+        assert np.ptp(right) > 0.05
+        assert np.mean([log_score(belief.guess, secret) for secret in range(16)]) <= 0.0
 
 
 def test_a_trusting_adversary_is_blind_to_false_coins() -> None:

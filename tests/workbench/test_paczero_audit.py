@@ -23,7 +23,7 @@ import pytest
 from workbench import _runner_views, registry, workers
 from workbench._runner_subset_words import _compared, _in_short, _log_score, _shared, _tests
 from workbench._runner_subsets import comparable_epsilon, small_world, world_jobs
-from workbench._runner_transcripts import games_of
+from workbench._runner_transcripts import games_of, play
 from workbench._workers_games import PLAYS
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.cli import main
@@ -31,6 +31,7 @@ from workbench.errors import InputError, UnsupportedError
 from workbench.interfaces import AccessLevel, Claim, Guarantee, Plan, Released, Secret
 from workbench.mechanisms.paczero import PACZero
 from workbench.runner import AuditSettings, audit_mechanisms, claim_of, default_settings
+from workbench.training import subset_game
 from workbench.training.subject import TrainedSubject
 
 FEW: dict[str, Any] = {
@@ -370,6 +371,22 @@ def test_jobs_of_the_games() -> None:
     worlds = [job.payload for job in world_jobs(setup, [True] * 24, 600)]
     assert [world.trials for world in worlds] == [200, 200, 200]
     assert world_jobs(setup, [True] * 24, 0) == []
+
+
+def test_no_two_parts_of_a_game_share_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials of two parts with one seed would be the same trials: the bounds want independent ones."""
+    seeds: list[int] = []
+
+    def noted(*_: object, seed: int, **__: object) -> None:
+        seeds.append(seed)
+        raise InterruptedError
+
+    monkeypatch.setattr(subset_game, "play_subsets", noted)
+    (game,) = games_of("subset_posterior", {"trials": 100})
+    for job in game.jobs(FREE.setup("paczero", {"variant": "zpl", "subset_count": 8}, ()), [True] * 24):
+        with pytest.raises(InterruptedError):
+            play(job.payload)
+    assert len(seeds) == len(set(seeds)) == 5
 
 
 def test_a_worker_plays_the_game_of_an_attack_too() -> None:
