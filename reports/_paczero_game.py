@@ -44,6 +44,7 @@ COLUMNS = (
     "loss AUC",
     "LiRA AUC",
     "TPR at FPR 1 %",
+    "inside, from bits alone",
 )
 LOW_FPR = 0.01
 LIRA, LOSS = "lira", "loss"
@@ -81,6 +82,8 @@ def game_table(context: Context) -> Table | None:
             f"brackets are a {100.0 * GAME_CONFIDENCE:g} % interval over independent trainings"
             f"{f' ({_listed(trials)} a run)' if trials else ''}, which are of {'; '.join(games) or 'none'}; "
             f"where a cell has several {UNIT}s, the {context.interval}.",
+            "Inside, from bits alone: the same of the posterior of who sees the released bits and the noise, "
+            "and none of the values behind them.",
             *([TRUSTING] if _is_trusting(runs) else []),
             "Allowed: percent of right guesses at even odds that the claim allows about what it is about: of "
             "the secret subset for PACZero, of a record among the trained ones for differential privacy.",
@@ -101,6 +104,7 @@ def game_table(context: Context) -> Table | None:
             "loss AUC": 3,
             "LiRA AUC": 3,
             "TPR at FPR 1 %": 3,
+            "inside, from bits alone": 1,
         },
     )
 
@@ -142,6 +146,10 @@ def _row(context: Context, setting: Setting) -> list[Cell]:
         _cell(_over_seeds(context, attacked, LOSS, _auc), why_outside),
         _cell(_over_seeds(context, attacked, LIRA, _auc), "LiRA is not run on it"),
         _cell(_over_seeds(context, attacked, LIRA, _low_fpr), "LiRA is not run on it"),
+        _cell(
+            _success_of_games(context, games, "attack_bits_success"),
+            why_inside if about_subsets else "it releases no bits",
+        ),
     ]
 
 
@@ -163,6 +171,12 @@ def _allowed(guarantee: Guarantee | None) -> Value | None:
     return None if guarantee is None else Value(estimate=100.0 * guarantee.max_success(0.5))
 
 
+def allowed_of(runs: Sequence[Outcome]) -> float | None:
+    """The share of right guesses at even odds that the claim of some runs allows; None where none claims."""
+    guarantee = _guarantee(runs)
+    return None if guarantee is None else guarantee.max_success(0.5)
+
+
 def _is_trusting(runs: Sequence[Outcome]) -> bool:
     """Whether PACZero-ZPL is attacked by an adversary without doubt."""
     doubts = [
@@ -171,22 +185,24 @@ def _is_trusting(runs: Sequence[Outcome]) -> bool:
     return any(doubt is not None and float(doubt) == 0.0 for doubt in doubts)
 
 
-def _success_of_games(context: Context, games: Sequence[Outcome]) -> Value | None:
+def _success_of_games(
+    context: Context, games: Sequence[Outcome], name: str = "attack_success"
+) -> Value | None:
     """Share of right guesses, percent: over one game's trials, or the mean over several games' seeds."""
-    known = [one for one in games if "attack_success" in one.metrics]
+    known = [one for one in games if name in one.metrics]
     if not known:
         return None
     if len(known) == 1:
         metrics = known[0].metrics
-        lower, upper = metrics.get("attack_success_lower"), metrics.get("attack_success_upper")
+        lower, upper = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
         return Value(
-            estimate=100.0 * metrics["attack_success"],
+            estimate=100.0 * metrics[name],
             lower=None if lower is None else 100.0 * lower,
             upper=None if upper is None else 100.0 * upper,
             n=len(known[0].scores),
         )
     sample = Sample(
-        np.array([100.0 * one.metrics["attack_success"] for one in known]),
+        np.array([100.0 * one.metrics[name] for one in known]),
         tuple(one.experiment.seed for one in known),
         UNIT,
     )

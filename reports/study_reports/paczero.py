@@ -22,6 +22,7 @@ from workbench.reports._paczero_paper_claims import contradictions
 from workbench.reports._paczero_paper_seeds import recomputed_table
 from workbench.reports._paczero_samples import Measured
 from workbench.reports._paczero_tables import paper_tables
+from workbench.reports._paczero_utility import utility_table
 from workbench.study_report import StudyReport, Table
 
 
@@ -61,9 +62,9 @@ def paczero(
 
 def _tables(context: Context) -> list[Table]:
     """Both sides of the claim, the paper's tables in their order, and its deviations recomputed."""
-    first, last = game_table(context), hybrid_table(context)
+    sides, last = (game_table(context), utility_table(context)), hybrid_table(context)
     tables = [
-        *([] if first is None else [first]),
+        *(table for table in sides if table is not None),
         *paper_tables(context),
         *([] if last is None else [last]),
     ]

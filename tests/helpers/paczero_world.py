@@ -187,6 +187,7 @@ def games(world: World, generator: np.random.Generator) -> Iterator[Outcome]:
             "attack_success": success,
             "attack_success_lower": success - 0.02,
             "attack_success_upper": success + 0.02,
+            "attack_bits_success": 0.5 + 0.8 * (success - 0.5),
         }
         yield replace(made, metrics={**made.metrics, **shares})
     for seed in range(3):

@@ -125,6 +125,11 @@ def test_both_sides_of_the_claim_stand_in_one_row() -> None:
     assert zpl["allowed"].ours.estimate == 50.0
     assert zpl["inside the claim"].ours is not None
     assert zpl["outside the claim"].ours is not None
+    mi = dict(zip(found.columns, rows["PACZero-MI, 0.33 nats",], strict=True))
+    bits, values = mi["inside, from bits alone"].ours, mi["inside the claim"].ours
+    assert bits is not None
+    assert values is not None
+    assert (bits.estimate, values.estimate) == (pytest.approx(59.6), pytest.approx(62.0))
     dp = dict(zip(found.columns, rows["DPZero, 2 epsilon",], strict=True))
     assert dp["inside the claim"].ours is not None
     assert dp["outside the claim"].ours is None
@@ -132,6 +137,29 @@ def test_both_sides_of_the_claim_stand_in_one_row() -> None:
     mezo = dict(zip(found.columns, rows["MeZO",], strict=True))
     assert mezo["allowed"].ours is None
     assert mezo["outside the claim"].ours is not None
+    assert "releases no bits" in mezo["inside, from bits alone"].why_blank
+
+
+def test_attacks_compare_at_a_utility_that_is_measured() -> None:
+    """In the world both learn equally well; with DPZero ten points behind, the margin says so."""
+
+    def behind(one: Outcome) -> Outcome:
+        if (one.experiment.variant, one.experiment.group) != ("DPZero", "outside the claim"):
+            return one
+        worse = one.metrics["test_accuracy_after"] - 0.1
+        return replace(one, metrics={**one.metrics, "test_accuracy_after": worse})
+
+    margins = []
+    for found, mean in ((report(), 0.0), (made(changed(behind)), -10.0)):
+        ((names, cells),) = table(found, "equal-utility").rows
+        assert names == ("DPZero, 2 epsilon", "PACZero-MI, 0.33 nats")
+        values = [cell.ours for cell in cells]
+        assert all(value is not None for value in values)
+        assert values[0].estimate == pytest.approx(mean, abs=2.0)  # type: ignore[union-attr]
+        margins.append(values[1].estimate)  # type: ignore[union-attr]
+    assert margins[0] < 5.0
+    assert margins[1] > 9.0
+    assert table(paczero(results=results(), published=None, confidence=0.7), "equal-utility")
 
 
 def test_fifty_percent_that_are_arithmetic_are_called_so() -> None:
