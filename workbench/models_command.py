@@ -37,7 +37,7 @@ from workbench.run_display import duration, plural
 from workbench.store import plain
 
 MOST_WORKERS = 64
-"""More processes than that are a slip of the pen: there are four bases to build."""
+"""More processes than that are a slip of the pen: there are far fewer bases to build."""
 
 
 @dataclass(frozen=True, kw_only=True)

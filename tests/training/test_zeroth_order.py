@@ -170,6 +170,13 @@ def test_a_move_does_not_care_whether_the_weights_are_still_perturbed(case: str)
     assert torch.equal(*ends)
 
 
+def test_lora_has_rank_8_and_alpha_16() -> None:
+    model, own = ready(lora(texts(2)))
+    config = model.module.peft_config["default"]  # type: ignore[index, union-attr]
+    assert (config.r, config.lora_alpha, config.use_rslora) == (8, 16, False)
+    assert {8} == {min(parameter.shape) for parameter in own}
+
+
 def test_a_tied_embedding_is_moved_once() -> None:
     zeroth, model, own, _ = engine("gpt2")
     module: Any = model.module
