@@ -90,7 +90,7 @@ def _finding(
 ) -> ReplicationFinding:
     conditions = [one.condition for one in asked]
     if not conditions:
-        conditions = [untestable("the claim", OTHER_MODEL)]
+        conditions = [untestable("the claim", _nothing(claim))]
     outcome, why = decided(conditions, context.confidence)
     if outcome is Replication.NOT_TESTABLE and any(one.not_run for one in asked):
         outcome = Replication.NOT_RUN
@@ -119,6 +119,11 @@ def _finding(
         figures=". ".join(part for part in parts if part) + ".",
         paper_contradicts=against,
     )
+
+
+def _nothing(claim: QualitativeClaim) -> str:
+    """Why a conclusion has no condition."""
+    return "all of our settings ran the same steps" if claim.test == "flat" else OTHER_MODEL
 
 
 def _reasons(conditions: Sequence[Condition]) -> str:
@@ -224,9 +229,28 @@ def _like(context: Context, claim: QualitativeClaim, metric: str) -> list[_Asked
 
 
 def _flat(context: Context, claim: QualitativeClaim, metric: str) -> list[_Asked]:
+    """All pairs; of settings that ran the same steps in every seed one stands for all.
+
+    At small budgets the noise drowns the sign, and every released bit is the same noise's: such runs are one
+    run, whose difference to itself tests nothing.
+    """
     span = _number(claim, "span")
-    sides = list(combinations(_present(context, _listed(claim, "settings")), 2))
+    distinct: list[Mapping[str, Any]] = []
+    for setting in _present(context, _listed(claim, "settings")):
+        if not any(_same_steps(context, setting, other) for other in distinct):
+            distinct.append(setting)
+    sides = list(combinations(distinct, 2))
     return _compared(context, claim, metric, sides, Ends(low=-span, high=span))
+
+
+def _same_steps(context: Context, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two settings have the same losses in every step of every seed."""
+    found = []
+    for setting in (first, second):
+        place = place_of(context.measured, setting)
+        runs = [] if place.why else context.measured.runs(place.groups, place.setting)
+        found.append({one.experiment.seed: one.training_losses for one in runs})
+    return found[0] == found[1] and all(found[0].values()) and bool(found[0])
 
 
 def _falls(context: Context, claim: QualitativeClaim, metric: str) -> list[_Asked]:
@@ -334,7 +358,8 @@ WORDS = {
     ),
     "flat": (
         "Equivalence: two one-sided paired t tests over {unit}s that any two of the settings differ by less "
-        "than {margin} points, the paper's own span. {rest}"
+        "than {margin} points, the paper's own span; settings whose runs are equal in every step count once. "
+        "{rest}"
     ),
     "falls": (
         "One-sided paired t tests over {unit}s that each of our settings is above the next; shown not to "

@@ -172,7 +172,7 @@ def outcome(one: Experiment, level: float, world: World, generator: np.random.Ge
         scores=tuple(generator.normal(size=2 * one.members)),
         included=tuple(generator.permutation(2 * one.members) < one.members),
         claim=claim,
-        training_losses=tuple(np.linspace(0.7, 0.3, one.epochs)),
+        training_losses=tuple(np.linspace(0.7, 0.3 + 0.01 * float(generator.random()), one.epochs)),
         traces=traces,
     )
 

@@ -281,6 +281,27 @@ def test_few_noisy_seeds_say_how_many_would_decide() -> None:
     assert "seeds would show" in finding.figures
 
 
+def test_budgets_that_ran_the_same_steps_are_one_setting() -> None:
+    """As in the paper, whose six smallest budgets give three results: equal runs show no spread."""
+    equal = (1e-4, 1e-3, 1e-2)
+    first = {one.experiment.seed: one for one in results().outcomes if is_plateau(one, equal[0])}
+
+    def same(one: Outcome) -> Outcome:
+        if not any(is_plateau(one, nats) for nats in equal):
+            return one
+        like = first[one.experiment.seed]
+        return replace(one, metrics=like.metrics, training_losses=like.training_losses)
+
+    finding = next(one for one in made(changed(same)).findings if one.id == "paczero-plateau")
+    assert finding.outcome is Replication.REPLICATED
+    assert "the 6 conditions" in finding.test  # Of four distinct settings.
+
+
+def is_plateau(one: Outcome, nats: float) -> bool:
+    experiment = one.experiment
+    return (experiment.group, experiment.adapter, experiment.epsilon) == ("plateau", "full", nats)
+
+
 # Partial stores
 
 
