@@ -23,9 +23,12 @@ def _base_parameters(base: str, path: str | None) -> dict[str, Any]:
     known = registry.entries("model")
     if base not in known or base == "prompted":
         raise unknown_name("base", base, [name for name in known if name != "prompted"])
+    own = inspect.signature(known[base].factory).parameters.get("path")
     if path is None:
+        if own is not None and own.default is inspect.Parameter.empty:
+            raise InputError(f"base_path must be given for base {base!r}")
         return {}
-    if "path" not in inspect.signature(known[base].factory).parameters:
+    if own is None:
         raise InputError(
             f"base_path must not be given for base {base!r}, which reads no folder, got {path!r}"
         )

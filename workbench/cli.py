@@ -13,7 +13,8 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated
+from itertools import pairwise
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -252,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = app(words, prog_name="workbench", standalone_mode=False)
         return _complain("interrupted", 130) if code == 130 else int(code or 0)
     except _UsageError as error:
-        return _complain(error.format_message(), 2)  # type: ignore[attr-defined]
+        return _complain(_usage(error, words), 2)
     except (InputError, UnsupportedError) as error:
         return _complain(str(error), 2)
     except InconclusiveError as error:
@@ -274,6 +275,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Left alone, the interpreter would exit with 1, which says "refuted".
         traceback.print_exc()
         return 70
+
+
+def _usage(error: Any, words: Sequence[str]) -> str:
+    """What is wrong with the words; with the value, which not every version of typer names."""
+    message = str(error.format_message())
+    flags = getattr(getattr(error, "param", None), "opts", ())
+    given = [after for word, after in pairwise(words) if word in flags]
+    given += [
+        word.partition("=")[2] for word in words if word.startswith(tuple(f"{flag}=" for flag in flags))
+    ]
+    if not given or given[-1] in message:
+        return message
+    return f"{message}, got {given[-1]!r}"
 
 
 def _complain(message: str, code: int) -> int:

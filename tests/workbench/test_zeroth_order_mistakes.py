@@ -44,6 +44,10 @@ SMALL = (
             "paczero --mechanism-parameter micro_batch_size=1.5",
             "micro_batch_size must be a whole number, got",
         ),
+        (
+            "paczero --model prompted --model-parameter base=huggingface",
+            "base_path must be given for base 'huggingface'",
+        ),
         ("paczero --mechanism-parameter scale=1e300", "scale must be at most 1.84467e+19 in float32, got"),
     ],
 )
