@@ -46,7 +46,7 @@ class Batches:
         Args:
             records: The sample, in its order; may be empty.
         """
-        key = tuple(id(record) for record in records)
+        key = tuple(map(id, records))
         if key in self._samples:
             self._samples.move_to_end(key)
             return self._samples[key][1]
