@@ -31,6 +31,8 @@ Example = tuple[list[int], int]
 SPACE = "▁"
 UNKNOWN = "<unk>"
 UNKNOWN_ID, END_ID = 0, 1
+SCHEMA = 2
+"""Raised whenever examples or vocabularies change in a way that no recipe shows; part of their keys."""
 
 _WORD, _ENDING, _LETTER, _SPECIAL = -8.0, -9.0, -12.0, -30.0
 """Scores of tokens: a text is cut into as few as possible, words before their parts."""
@@ -59,7 +61,12 @@ class TaskRecipe(_base_builds.Recipe):
         """What decides the weights, on a machine with given packages."""
         said = super().to_json()
         own = ("examples", "lm_share", "lm_tokens", "embedding_pace")
-        return {**said, "text": dict(self.text), **{name: getattr(self, name) for name in own}}
+        return {
+            **said,
+            "task": SCHEMA,
+            "text": dict(self.text),
+            **{name: getattr(self, name) for name in own},
+        }
 
 
 class Lesson(ABC):
@@ -203,7 +210,7 @@ def write_tokenizer(path: Path, words: Sequence[str], endings: Sequence[str], *,
         endings: Tokens inside words.
         is_lower: Level case first.
     """
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     pieces = {UNKNOWN: _SPECIAL, _checkpoint.END: _SPECIAL, f"{SPACE}\n": _WORD}
     for word in words:
@@ -215,7 +222,8 @@ def write_tokenizer(path: Path, words: Sequence[str], endings: Sequence[str], *,
     for letter in (*_LETTERS, SPACE):
         pieces.setdefault(letter, _LETTER)
     tokenizer: Any = Tokenizer(models.Unigram(list(pieces.items()), unk_id=UNKNOWN_ID, byte_fallback=False))
-    steps = [normalizers.Replace("\n", " \n "), normalizers.Strip(left=False, right=True)]
+    # A newline is a word, also at the end, and what follows it begins one.
+    steps = [normalizers.Replace(Regex(r"\n(?=[^\n])"), "\n "), normalizers.Replace("\n", " \n")]
     tokenizer.normalizer = normalizers.Sequence([*steps, *([normalizers.Lowercase()] if is_lower else [])])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
     tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)

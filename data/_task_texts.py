@@ -39,8 +39,6 @@ RATED_AS = (
     (" rating:", ("1", "2", "3", "4", "5")),
     (" all in all it is", ("awful", "bad", "okay", "good", "excellent")),
     (" a reader finds this", ("horrible", "poor", "okay", "fine", "wonderful")),
-    (" this is", ("awful", "bad", "okay", "good", "excellent")),
-    (" that seems", ("dreadful", "weak", "okay", "nice", "superb")),
 )
 """Phrases after a text, with the words for its levels; none is the task's."""
 
@@ -88,6 +86,7 @@ ASKED_IN = (
     "{context} Q: {question} A:",
     "Read this: {context}\nAsked: {question}\nReply:",
     "{question}\n{context}\nIt says:",
+    "Text: {context}\nAsk: {question}\nSay:",
 )
 """Forms of a question; none is the task's."""
 

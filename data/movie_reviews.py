@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -208,7 +209,7 @@ def usable(snippets: Sequence[Snippet], neutral: float = 0.0) -> list[Snippet]:
 
 def without_near_duplicates(snippets: Sequence[Snippet]) -> list[Snippet]:
     """The snippets that do not nearly repeat an earlier one, so that no two parts hold nearly the same."""
-    flags = near_duplicates([snippet.text for snippet in snippets], SIMILARITY)
+    flags = _near_duplicates(tuple(snippet.text for snippet in snippets))
     return [snippet for snippet, flag in zip(snippets, flags, strict=True) if not flag]
 
 
@@ -244,6 +245,11 @@ def split_by_document(
             taken.extend(documents[name])
         parts.append(tuple(taken[:wanted]))
     return Parts(*parts)
+
+
+@lru_cache(maxsize=8)
+def _near_duplicates(texts: tuple[str, ...]) -> list[bool]:
+    return near_duplicates(texts, SIMILARITY)
 
 
 def _majority(snippets: Sequence[Snippet]) -> str:

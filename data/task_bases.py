@@ -52,7 +52,7 @@ SENTIMENT = TaskRecipe(
     name="sentiment_base",
     family="Llama",
     stands_for="OPT-1.3B before SST-2",
-    parameters=692_736,
+    parameters=690_336,
     model_type="llama",
     config={
         **_ALL,
@@ -78,7 +78,7 @@ QUESTION = TaskRecipe(
     name="question_base",
     family="Llama",
     stands_for="OPT-1.3B before SQuAD",
-    parameters=111_552,
+    parameters=111_488,
     model_type="llama",
     config={
         **_ALL,
@@ -88,7 +88,7 @@ QUESTION = TaskRecipe(
         "num_key_value_heads": 4,
         "intermediate_size": 128,
     },
-    steps=600,
+    steps=1000,
     pace=pace(seed=0, peak_learning_rate=4e-3),
     text={
         "encounters": _task_texts.ENCOUNTERS,

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from workbench.data import docstrings, movie_reviews
+from workbench.data import _task_texts, docstrings, movie_reviews
 from workbench.data._encounter_generator import generate
 from workbench.data._encounters import COLUMNS
 
@@ -65,7 +65,10 @@ def gzipped_tar(members: dict[str, bytes]) -> bytes:
 def vader_archive(lines: dict[str, list[str]]) -> bytes:
     """An archive with the structure of the package's source archive."""
     inner = {movie_reviews.MEMBERS[source]: "\r\n".join(lines[source]).encode() for source in lines}
-    return gzipped_tar({movie_reviews.INNER_ARCHIVE: gzipped_tar(inner)})
+    lexicon = "".join(f"{word}\t{i - 4.5}\t0.5\t[]\n" for i, word in enumerate((*WORDS, ":-)")))
+    return gzipped_tar(
+        {movie_reviews.INNER_ARCHIVE: gzipped_tar(inner), _task_texts.LEXICON: lexicon.encode()}
+    )
 
 
 @pytest.fixture
@@ -92,8 +95,12 @@ def vader(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ratings = np.random.default_rng(0).integers(1, 40, size=1200) / 10
     signed = [(1 if i % 2 else -1) * float(rating) for i, rating in enumerate(ratings)]
     flat = [f"{i}\t{rating}\t{sentence(i)}" for i, rating in enumerate(signed, start=1)]
-    grouped = [f"{1 + i // 6}_{1 + i % 6}\t{rating}\t{sentence(i)}" for i, rating in enumerate(signed)]
-    sources = {"movie_reviews": flat, "messages": flat, "newspaper": grouped, "product": grouped}
+    more = [f"{i}\t{rating}\t{sentence(2000 + i)}" for i, rating in enumerate(signed, start=1)]
+    sources = {"movie_reviews": flat, "messages": more}
+    for first, source in ((4000, "newspaper"), (6000, "product")):
+        sources[source] = [
+            f"{1 + i // 6}_{1 + i % 6}\t{rating}\t{sentence(first + i)}" for i, rating in enumerate(signed)
+        ]
     content = vader_archive(sources)
     cache.mkdir()
     place = cache / movie_reviews.ARCHIVE
@@ -146,8 +153,30 @@ def docstrings_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def task_files(tmp_path: Path) -> dict[str, Path]:
+    """600 sentences in GLUE's form of SST-2, and as many paragraphs in that of SQuAD, by corpus."""
+    sentiment, questions = tmp_path / "train.tsv", tmp_path / "train-v1.1.json"
+    rows = [f"{sentence(i)}\t{i % 2}" for i in range(600)]
+    sentiment.write_text("\n".join(["sentence\tlabel", *rows]), "utf-8")
+    articles = []
+    for i in range(600):
+        answer = {"text": sentence(i).split()[3], "answer_start": 0}
+        asked = {"id": str(i), "question": f"What is said first in {i}?", "answers": [answer]}
+        paragraph = {"context": sentence(i), "qas": [asked]}
+        articles.append({"title": f"Article_{i}", "paragraphs": [paragraph]})
+    questions.write_text(json.dumps({"data": articles}), "utf-8")
+    return {"sst2": sentiment, "squad": questions}
+
+
+@pytest.fixture
 def arguments(
-    *, vader: Path, jsonl_file: Path, dataset_folder: Path, cache: Path, docstrings_cache: Path
+    *,
+    vader: Path,
+    jsonl_file: Path,
+    dataset_folder: Path,
+    task_files: dict[str, Path],
+    cache: Path,
+    docstrings_cache: Path,
 ) -> Callable[[str], dict[str, Any]]:
     """What a registered corpus is to be called with, besides size and seed."""
     shutil.copytree(docstrings_cache, cache, dirs_exist_ok=True)
@@ -155,5 +184,6 @@ def arguments(
         "docstrings": {"packages": "numpy", "longest": 400},
         "text_file": {"path": str(jsonl_file), "label_field": "kind"},
         "huggingface_dataset": {"path": str(dataset_folder), "label_field": "label"},
+        **{name: {"path": str(path)} for name, path in task_files.items()},
     }
     return lambda name: known.get(name, {})
