@@ -3,8 +3,9 @@
 A conclusion is a list of conditions that it says to hold, all of them. It is replicated where every one is
 shown (each by tests at the level; an intersection needs no correction), not replicated where one is shown not
 to hold (Holm's correction over all of its conditions) without being shown to hold. Else it is not run where
-runs that it asks for are missing, and not testable at our scale where none is. What each kind of conclusion
-claims stands in `data/published/paczero.toml`.
+runs that it asks for are missing, and not testable at our scale where none is. Settings of the paper that a
+profile does not have are left out, and counted. What each kind of conclusion claims stands in
+`data/published/paczero.toml`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from workbench.reports._paczero_conditions import (
     differences,
     seeds_to_decide,
 )
-from workbench.reports._paczero_layout import DEV, SCORE, UNANIMITY, UNIT
+from workbench.reports._paczero_layout import DEV, NOT_HERE, SCORE, UNANIMITY, UNIT
 from workbench.reports._paczero_places import OTHER_MODEL, Place, place_of
 from workbench.reports.statistics import Sample
 from workbench.study_report import Replication, ReplicationFinding
@@ -59,6 +60,11 @@ class _Asked:
     seeds: int | None = None
     not_run: bool = False
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it asks for a setting that this profile does not have."""
+        return self.condition.why == NOT_HERE
+
 
 def findings(
     context: Context, paper: PublishedPaper, against: Callable[[PublishedPaper, QualitativeClaim], str]
@@ -81,7 +87,12 @@ def findings(
         if metric not in METRICS:
             raise unknown_name(f"metric of claim {claim.id!r}:", metric, METRICS)
         asked = _ASKED[claim.test](context, claim, METRICS[metric])
-        found.append(_finding(context, claim, asked, against(paper, claim)))
+        here = [one for one in asked if not one.is_elsewhere] or asked
+        made = _finding(context, claim, here, against(paper, claim))
+        if len(here) < len(asked):
+            left = f"{len(asked) - len(here)} of {len(asked)} of the paper's settings"
+            made = replace(made, figures=f"{made.figures} Left out: {left} are not part of this profile.")
+        found.append(made)
     return found
 
 

@@ -53,6 +53,9 @@ CHANCE = 50.0
 
 UNIT = "seed"
 
+NOT_HERE = "not part of this profile"
+"""Why a printed setting has no run of ours."""
+
 SCORE, DEV, UNANIMITY = "score", "dev", "unanimity"
 """Names of numbers that are computed: test accuracy or F1, best dev score, unanimity rate; percent."""
 

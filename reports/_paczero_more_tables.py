@@ -19,6 +19,7 @@ from workbench.reports._paczero_layout import (
     HEADLINE,
     LORA,
     MI,
+    NOT_HERE,
     RATES,
     SCORE,
     SENTIMENT,
@@ -29,7 +30,6 @@ from workbench.reports._paczero_layout import (
     Setting,
     track_of,
 )
-from workbench.reports._paczero_places import NOT_HERE
 from workbench.reports.statistics import Sample, mean_interval, value_of
 from workbench.study_report import Cell, Table
 

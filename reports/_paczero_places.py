@@ -19,6 +19,7 @@ from workbench.reports._paczero_layout import (
     DRIFT,
     HEADLINE,
     MI,
+    NOT_HERE,
     PLATEAU,
     QUESTION,
     SENTIMENT,
@@ -57,7 +58,6 @@ SINGLE_TASK = (PLATEAU, CLIFF, DECOMPOSITION, DRIFT, AGGREGATION, CLIP)
 TRACK_OF_ITS_OWN = (DECOMPOSITION,)
 """Groups whose track is whatever the study has."""
 
-NOT_HERE = "not part of this profile"
 OTHER_MODEL = "about OPT-6.7B, and our one model stands in for OPT-1.3B"
 
 

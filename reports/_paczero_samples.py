@@ -14,6 +14,7 @@ from workbench.errors import InputError
 from workbench.experiments import Outcome, Status, StudyResults
 from workbench.reports._paczero_layout import (
     GROUPS,
+    NOT_HERE,
     UNIT,
     Setting,
     group_of,
@@ -100,7 +101,7 @@ class Measured:
         """Why a setting has no number, in words."""
         runs = self.runs(groups, setting)
         if not runs:
-            return "not part of this profile"
+            return NOT_HERE
         failed = next((one.error for one in runs if one.error), "")
         if failed:
             return f"its run failed: {failed}"

@@ -281,6 +281,20 @@ def test_few_noisy_seeds_say_how_many_would_decide() -> None:
     assert "seeds would show" in finding.figures
 
 
+def test_settings_that_a_profile_lacks_are_left_out_and_counted() -> None:
+    whole = results()
+    kept = tuple(
+        one
+        for one in whole.outcomes
+        if (one.experiment.group, one.experiment.epsilon) not in {("cliff", 0.3), ("cliff", 0.5)}
+    )
+    finding = next(
+        one for one in made(replace(whole, outcomes=kept)).findings if one.id == "paczero-cliff-dpzero"
+    )
+    assert finding.outcome is Replication.REPLICATED
+    assert "2 of 3 of the paper's settings are not part of this profile" in finding.figures
+
+
 def test_budgets_that_ran_the_same_steps_are_one_setting() -> None:
     """As in the paper, whose six smallest budgets give three results: equal runs show no spread."""
     equal = (1e-4, 1e-3, 1e-2)
