@@ -356,14 +356,8 @@ def _measuring(experiment: Experiment, setup: TrainingSetup, trainings: Sequence
         setup=setup,
         attack=experiment.attack,
     )
-    return StudyJob(
-        key=key_of(identity),
-        kind=JobKind.MEASURING,
-        identity=identity,
-        payload=payload,
-        experiment=experiment,
-        needs=keys,
-    )
+    key, kind = key_of(identity), JobKind.MEASURING
+    return StudyJob(key=key, kind=kind, identity=identity, payload=payload, experiment=experiment, needs=keys)
 
 
 @dataclass(frozen=True, kw_only=True)
