@@ -136,7 +136,7 @@ class PromptedModel:
         else:
             flat = self._padded([(prompt, option) for prompt, options in rows for option in options])
             count = len(SENTIMENT_OPTIONS)
-            batch = {key: rows.unflatten(0, (len(records), count)) for key, rows in flat.items()}
+            batch = {key: rows.view(len(records), count, rows.shape[1]) for key, rows in flat.items()}
         batch["labels"] = torch.tensor(labels, dtype=torch.int64, device=batch["input_ids"].device)
         return batch
 
