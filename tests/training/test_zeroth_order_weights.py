@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import itertools
 import math
 
@@ -17,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from zeroth_order_parts import SEED, bits, digits, direction, lattice, plan, ready, values
 
 from workbench.errors import InputError, UnsupportedError
-from workbench.training import _lattice
 from workbench.training._directions import BLOCK, FARTHEST, LEVELS, Directions, levels
 from workbench.training._lattice import Lattice, power_above
 
@@ -316,12 +314,8 @@ def test_power_above_is_the_least() -> None:
 
 
 def test_the_streams_are_those_of_the_seed() -> None:
-    """Golden: SFC64 by NumPy's SeedSequence(7, spawn_key=(3, 0)), whose streams NumPy promises to keep."""
+    """Written out: SFC64 by NumPy's SeedSequence(7, spawn_key=(3, 0)), whose streams NumPy promises to keep."""
     words = np.random.SFC64(np.random.SeedSequence(7, spawn_key=(3, 0))).random_raw(2)
     numbers = [int(word) >> (16 * i) & 0xFFFF for word in words for i in range(4)]
     (_, _, z) = next(iter(Directions(parameters(8), 7).parts(3)))
     assert torch.equal(z, levels()[numbers])
-
-
-def test_examples() -> None:
-    assert doctest.testmod(_lattice).failed == 0
