@@ -314,7 +314,7 @@ def test_power_above_is_the_least() -> None:
 
 
 def test_the_streams_are_those_of_the_seed() -> None:
-    """Written out: SFC64 by NumPy's SeedSequence(7, spawn_key=(3, 0)), whose streams NumPy promises to keep."""
+    """Written out: SFC64 by NumPy's SeedSequence(7, spawn_key=(3, 0)), streams that NumPy keeps."""
     words = np.random.SFC64(np.random.SeedSequence(7, spawn_key=(3, 0))).random_raw(2)
     numbers = [int(word) >> (16 * i) & 0xFFFF for word in words for i in range(4)]
     (_, _, z) = next(iter(Directions(parameters(8), 7).parts(3)))
