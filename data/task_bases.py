@@ -78,7 +78,7 @@ QUESTION = TaskRecipe(
     name="question_base",
     family="Llama",
     stands_for="OPT-1.3B before SQuAD",
-    parameters=111_488,
+    parameters=111_680,
     model_type="llama",
     config={
         **_ALL,

@@ -156,7 +156,7 @@ def test_the_models_do_their_tasks(few_steps: None) -> None:
 def test_the_true_base_is_near_chance_and_tunes_well_above(
     name: str, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    """MeZO lifts sentiment from about 52 to about 64 %, and F1 from about 0.4 to 0.5 and more."""
+    """MeZO lifts sentiment from about 52 to about 66 %, and F1 from about 0.53 to about 0.63."""
     try:
         movie_reviews.fetch()
     except InputError as error:
@@ -193,6 +193,6 @@ def test_the_true_base_is_near_chance_and_tunes_well_above(
     metrics = registry.create("mechanism", "mezo").train(plan).transcript.metrics
     score = "accuracy" if is_sentiment else "f1"
     before, after = metrics[f"test_{score}_before"], metrics[f"test_{score}_after"]
-    assert after > before + 0.08
+    assert after > before + (0.08 if is_sentiment else 0.05)
     # 1000 held-out records: by chance an accuracy of 0.58 or more has probability 2e-7.
-    assert after > 0.58 if is_sentiment else after > 0.45
+    assert after > 0.58
