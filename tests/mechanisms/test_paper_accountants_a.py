@@ -201,7 +201,7 @@ def test_algorithm_1_without_the_cap_meets_a_budget_without_noise() -> None:
     capped = paczero.PacZeroLedger(total_nats=0.33, steps=1, candidates=128)
     assert capped.charge(signs).budget_nats == pytest.approx(0.999 * paczero.binary_entropy_nats(1 / 128))
     bare = paczero.PacZeroLedger(total_nats=0.33, steps=1, candidates=128, capped=False)
-    with pytest.raises(InputError, match="budget_nats"):
+    with pytest.raises(InputError, match="capped must be true"):
         bare.charge(signs)
 
 
