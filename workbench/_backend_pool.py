@@ -44,6 +44,8 @@ from workbench.child_processes import interrupt_blocked
 from workbench.errors import InconclusiveError
 from workbench.one_line import one_line
 
+ATTENTIVE_SECONDS = 0.5
+"""A Ctrl-C that the system hands to another thread is seen when the main thread wakes: so often it does."""
 DEATHS_AT_START = 3
 """So many workers in a row that die before they take a task end the run: no task is to blame."""
 
@@ -212,8 +214,11 @@ class PoolBackend:
         while self._runs:
             left = 0.0 if self._delivery else max(0.0, deadline - time.monotonic())
             try:
-                message = self._inbox.get(timeout=left) if left else self._inbox.get_nowait()
+                part = min(left, ATTENTIVE_SECONDS)
+                message = self._inbox.get(timeout=part) if part else self._inbox.get_nowait()
             except queue.Empty:
+                if left > ATTENTIVE_SECONDS:
+                    continue
                 break
             self._handle(message)
         return self._delivery.take()

@@ -100,6 +100,7 @@ def test_an_example_ends_with_what_is_to_be_learned(vader: Path, tmp_path: Path)
 # Builds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_build_goes_on_where_it_stopped_and_loads(
     name: str, few_steps: None, cache: Path, tmp_path: Path

@@ -150,6 +150,7 @@ REPLICATED, NOT_REPLICATED = Replication.REPLICATED, Replication.NOT_REPLICATED
 NOT_TESTABLE = Replication.NOT_TESTABLE
 
 
+@pytest.mark.slow
 def test_equal_variants_are_equivalent_and_not_different() -> None:
     found = findings_of(made_up())
     for claim in PAPER.claims:
@@ -163,6 +164,7 @@ def test_equal_variants_are_equivalent_and_not_different() -> None:
             assert outcome is REPLICATED, f"{claim.id}: both leak less than the fine-tuned model"
 
 
+@pytest.mark.slow
 def test_shifted_variants_are_different_and_not_equivalent() -> None:
     results = made_up(shifts={"roc_auc": 0.08, "perplexity_member": 2.0, "perplexity_non_member": 2.0})
     found = findings_of(results)

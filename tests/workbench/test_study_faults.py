@@ -167,6 +167,7 @@ def test_tables_that_differ_would_be_seen(undisturbed: Path, tmp_path: Path) -> 
 # (a) The parent is killed
 
 
+@pytest.mark.slow
 def test_killed_parents_and_two_at_a_time_change_nothing(undisturbed: Path, tmp_path: Path) -> None:
     """The quick form of what follows: four kills, then two parents at the same time."""
     text, killed, at_work = drive(tmp_path / "out", parents=2, kills=moments(1, 4, 0.1))
