@@ -29,6 +29,7 @@ from workbench.interfaces import FloatArray, IntArray, Model, Plan, Record, Sign
 from workbench.training._batches import Batches
 from workbench.training._directions import Directions
 from workbench.training._lattice import LARGEST_SCALE, Lattice
+from workbench.training._scratch import ScratchWeights
 from workbench.training.fine_tuning import Seeds, evaluating, seed_number, trainable
 from workbench.training.loop import GradientMechanism
 from workbench.training.precision import checked_precision, reduced
@@ -267,7 +268,7 @@ class ZerothOrderSteps(Steps):
         self._series: dict[str, list[float]] = {}
         self._best = math.inf
         self._best_step = 0
-        self._kept: list[Tensor] = []
+        self._kept = ScratchWeights()
 
     @abstractmethod
     def coefficients(self, differences: FloatArray, sample: IntArray) -> FloatArray:
@@ -331,10 +332,7 @@ class ZerothOrderSteps(Steps):
                 value = -score
         if value < self._best:
             self._best, self._best_step = value, self.done
-            weights = [p.detach() for p in trainable(self.model.module).values()]
-            self._kept = self._kept or [torch.empty_like(own) for own in weights]
-            for kept, own in zip(self._kept, weights, strict=True):
-                kept.copy_(own)
+            self._kept.keep(list(trainable(self.model.module).values()))
 
     def trace(self, name: str, value: float) -> None:
         """Note a number of the present step for the plots; the last one counts."""
@@ -344,8 +342,8 @@ class ZerothOrderSteps(Steps):
     def close(self) -> None:
         """Settle the weights; go back to the best ones, where dev records chose."""
         self.engine.settle()
-        for parameter, kept in zip(trainable(self.model.module).values(), self._kept, strict=False):
-            parameter.data.copy_(kept)
+        self._kept.restore(list(trainable(self.model.module).values()))
+        self._kept.close()
 
     def released(self) -> Mapping[str, Any]:
         """The traces."""
