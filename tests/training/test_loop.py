@@ -317,6 +317,13 @@ def test_a_run_that_leaves_the_finite_numbers_says_so() -> None:
         NoisySum().train(make_plan(learning_rate=1e38, steps=30, held_out=()))
 
 
+@pytest.mark.parametrize("changes", [{"optimizer": "sgd"}, {"optimizer": "adamw"}, {"weight_decay": 0.1}])
+def test_a_learning_rate_that_no_weight_can_hold_says_so(changes: dict[str, object]) -> None:
+    """torch refuses such a factor with an error of its own."""
+    with pytest.raises(InconclusiveError, match=r"try a learning_rate below 1e\+300"):
+        NoisySum().train(make_plan(learning_rate=1e300, steps=3, held_out=(), **changes))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

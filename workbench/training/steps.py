@@ -38,6 +38,7 @@ class Steps(ABC):
     def __init__(self, plan: Plan, model: Model, *, fused: bool = False) -> None:
         """Make the plan's optimizer; `fused` as in `make_optimizer`."""
         self._optimizer = make_optimizer(plan, model.module, fused=fused)
+        self._asked_rate = plan.learning_rate
 
     @abstractmethod
     def update(self, sample: IntArray) -> float:
@@ -54,10 +55,23 @@ class Steps(ABC):
         """
 
     def descend(self, learning_rate: float) -> None:
-        """Take the optimizer's step along the parameters' `grad`, and forget them."""
+        """Take the optimizer's step along the parameters' `grad`, and forget them.
+
+        Raises:
+            InconclusiveError: training left the finite numbers.
+        """
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
-        self._optimizer.step()
+        try:
+            self._optimizer.step()
+        except RuntimeError as error:
+            # torch refuses factors that the weights' type cannot hold; all others overflow to infinity.
+            if "overflow" not in str(error):
+                raise
+            raise InconclusiveError(
+                "a step is beyond the numbers that the weights can hold; try a learning_rate below "
+                f"{self._asked_rate:g}"
+            ) from error
         self._optimizer.zero_grad(set_to_none=True)
 
     def close(self) -> None:
