@@ -35,7 +35,10 @@ def parameters(flag: str, pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def as_declared(kind: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with whole numbers as text where the factory declares text: a name may look like one.
+    """The parameters as the factory takes them, where how they are typed does not tell.
+
+    Whole numbers are text where the factory declares text: a name may look like one. The text `inf` is a
+    number where the factory's default is infinite.
 
     Args:
         kind: Of registry.
@@ -46,7 +49,14 @@ def as_declared(kind: str, name: str, given: Mapping[str, Any]) -> dict[str, Any
         return {}
     declared = inspect.signature(registry.entries(kind)[name].factory).parameters
     texts = {key for key, one in declared.items() if one.annotation in ("str", str)}
-    return {key: str(value) if key in texts and type(value) is int else value for key, value in given.items()}
+    endless = {key for key, one in declared.items() if one.default == math.inf}
+
+    def declared_value(key: str, value: Any) -> Any:
+        if key in endless and value == "inf":
+            return math.inf
+        return str(value) if key in texts and type(value) is int else value
+
+    return {key: declared_value(key, value) for key, value in given.items()}
 
 
 def with_variant(mechanism: str, given: Mapping[str, Any], variant: str | None) -> dict[str, Any]:

@@ -154,7 +154,8 @@ def _share(name: str, value: Any) -> float:
 def _parameters(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{name} must be a table, got {object_line(value)}")
-    _require_plain(name, value, MOST_DEPTH)
+    # Whether a parameter may be infinite, its factory says: `workbench._study_names`.
+    _require_plain(name, {key: item for key, item in value.items() if item != math.inf}, MOST_DEPTH)
     return value
 
 
@@ -170,7 +171,9 @@ def _require_plain(name: str, value: Any, depth: int) -> None:
             _require_plain(name, item, depth - 1)
     elif not isinstance(value, str | bool | int | float):
         raise InputError(f"{name} must be a number, text, list or table, got {object_line(value)}")
-    elif isinstance(value, float) and not math.isfinite(value):
+    elif isinstance(value, float) and math.isnan(value):
+        raise InputError(f"{name} must be a number, got nan")
+    elif isinstance(value, float) and math.isinf(value):
         raise InputError(f"{name} must be finite, got {value}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -122,14 +123,15 @@ def _check_signature(
     for key, value in parameters.items():
         if key in own:
             raise InputError(f"{kind} parameter {key!r} is set by the study's {own[key]}")
-        if key not in accepted:
-            if takes_any:
-                continue
+        if key not in accepted and not takes_any:
             choices = [one for one in accepted if one not in own]
             if not choices:
                 raise InputError(f"{kind} {name!r} takes no parameters, got {key!r}")
             raise unknown_name(f"parameter of {kind} {name!r}:", key, choices)
-        _check_type(f"{kind} {name!r}: {key}", accepted[key].annotation, value)
+        if value == math.inf and (key not in accepted or accepted[key].default != math.inf):
+            raise InputError(f"{kind} {name!r}: {key} must be finite, got inf")
+        if key in accepted:
+            _check_type(f"{kind} {name!r}: {key}", accepted[key].annotation, value)
     for key, parameter in accepted.items():
         if key not in parameters and key not in own and parameter.default is parameter.empty:
             raise InputError(f"{kind} {name!r} needs {kind}_parameters.{key}")

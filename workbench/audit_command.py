@@ -123,7 +123,10 @@ class AuditOptions:
     adapter: Annotated[str | None, typer.Option(help="full or lora.")] = None
     mechanism_parameter: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A parameter of the subject; may be repeated."),
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A parameter of the subject, `inf` where its default is infinite; may be repeated.",
+        ),
     ] = None
     attack_parameter: Annotated[
         list[str] | None,

@@ -356,6 +356,8 @@ def test_variant_and_nats_are_all_that_need_be_said(tmp_path: Path, monkeypatch:
     bits = settings_of(monkeypatch, tmp_path, "--mechanism-parameter posterior=bits")
     views_seen = [one.attack_parameters["subset_posterior"]["view"] for one in (free, bits)]
     assert views_seen == ["values", "bits"]
+    endless = settings_of(monkeypatch, tmp_path, "--mechanism-parameter clip=inf")
+    assert endless.mechanism_parameters == {"clip": math.inf}
 
 
 def test_jobs_of_the_games() -> None:

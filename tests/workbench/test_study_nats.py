@@ -129,6 +129,19 @@ def test_nats_about_a_subset_are_another_secret(tmp_path: Path) -> None:
     assert found[0].budget == MutualInformation(nats=0.5, secret=Secret.SUBSET)
 
 
+def test_a_parameter_that_is_infinite_by_default_may_be_said_to_be(tmp_path: Path) -> None:
+    """Said or not, it is the same experiment."""
+    text = FILE.replace('"non_private"\ncurrency = "record-nats"', '"paczero"\ncurrency = "subset-nats"')
+    text = text.replace("weight_decay = 1e-3\n", 'optimizer = "sgd"\nbatch_size = 100\n%s')
+    said, unsaid = (
+        of(study(tmp_path, text % clip), "Nats")[0]
+        for clip in ("mechanism_parameters = { clip = inf }\n", "")
+    )
+    assert said.mechanism_parameters == {"clip": float("inf")}
+    assert jobs_of(said).measuring.key == jobs_of(unsaid).measuring.key
+    assert training_key(said) == training_key(unsaid)
+
+
 def test_experiments_are_selected_by_their_currency(tmp_path: Path) -> None:
     kept = select(study(tmp_path), only=["currency=record-nats", "epsilon=1"]).experiments
     assert [(one.variant, one.epsilon) for one in kept] == [("Nats", 1.0)]

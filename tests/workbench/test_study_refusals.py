@@ -308,6 +308,18 @@ REFUSALS = {
         HEAD + BASE + "mechanism_parameters = { l2_clip_norm = -1.0 }" + GROUP,
         "l2_clip_norm must be finite and > 0, got -1.0",
     ),
+    "parameter that is no number": (
+        HEAD + BASE + "mechanism_parameters = { l2_clip_norm = nan }" + GROUP,
+        "base: mechanism_parameters.l2_clip_norm must be a number, got nan",
+    ),
+    "infinite parameter": (
+        HEAD + BASE + "mechanism_parameters = { l2_clip_norm = inf }" + GROUP,
+        "mechanism 'dp_sgd': l2_clip_norm must be finite, got inf",
+    ),
+    "negatively infinite parameter": (
+        HEAD + BASE.replace("dp_sgd", "paczero") + "mechanism_parameters = { clip = -inf }" + GROUP,
+        "base: mechanism_parameters.clip must be finite, got -inf",
+    ),
     "attack's parameter": (
         HEAD + BASE + 'attack_parameters = { score = "confidenc" }' + GROUP,
         "unknown score 'confidenc'; did you mean 'confidence'?",

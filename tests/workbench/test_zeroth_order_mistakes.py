@@ -39,6 +39,9 @@ SMALL = (
         ("paczero --mechanism-parameter capped=False", "capped must be true or false, got 'False'"),
         ("paczero --mechanism-parameter capped=0", "capped must be true or false, got 0"),
         ("paczero --mechanism-parameter clip=true", "clip must be a number, got True"),
+        ("paczero --mechanism-parameter clip=nan", "clip must be a number, got 'nan'"),
+        ("paczero --mechanism-parameter clip=-inf", "clip must be a number, got '-inf'"),
+        ("paczero --mechanism-parameter tolerance=inf", "tolerance must be a number, got 'inf'"),
         ("paczero --mechanism-parameter directions=true", "directions must be a whole number, got True"),
         (
             "paczero --mechanism-parameter micro_batch_size=1.5",
