@@ -200,6 +200,9 @@ def audit(options: AuditOptions) -> int:
     candidate subset in two: its claim, by many trainings on secret subsets, and outside it records of the
     universe. The claim decides the exit code.
 
+    Fix the number of trials before: whoever reruns an audit with more of them, or another seed, after seeing
+    the verdict has no guarantee of the stated confidence any more.
+
     Exit code: 0 not refuted, 1 refuted, 2 bad input, 3 underpowered or invalid.
     """
     mode = _mode(options)
