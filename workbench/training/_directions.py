@@ -20,14 +20,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 LEVELS = 1 << 16
 """Values that a number of a direction can have."""
 BLOCK = 1 << 18
 """Numbers of one stream."""
-PART = 1 << 15
-"""Numbers that are drawn at once on a processor: torch leaves tensors of that size to the calling thread."""
+PART = 1 << 17
+"""Numbers that are drawn at once on a processor: few enough for its cache, and so many that threads seldom
+wait for each other."""
 _PER_WORD = 4
 _LEAST_BLOCKS = 4
 """Fewer are not worth a second thread."""
@@ -63,6 +65,13 @@ class Piece:
     within: slice
 
 
+Indices = NDArray[np.int64]
+"""Of levels; int64, because numpy takes no other without a copy."""
+
+Use = Callable[[Piece, Indices], None]
+"""What is done with a piece and the indices of its levels."""
+
+
 class Directions:
     """Gaussian directions over a module's trainable parameters, each drawn from (seed, index) when needed."""
 
@@ -82,47 +91,54 @@ class Directions:
 
     def parts(self, index: int) -> Iterator[tuple[int, slice, Tensor]]:
         """The direction, part by part: number of the tensor, place in its flat form, and that part of z."""
-        table = levels().to(self._device)
+        table, room = levels().to(self._device), np.empty(self._part, dtype=np.int64)
         for block in range(self._blocks()):
-            for pieces, drawn in self._drawn(index, block):
+            for pieces, drawn in self._drawn(index, block, room):
                 for piece in pieces:
-                    yield piece.number, piece.place, table[drawn[piece.within]]
+                    yield (
+                        piece.number,
+                        piece.place,
+                        table[torch.from_numpy(drawn[piece.within]).to(table.device)],
+                    )
 
-    def visit(self, index: int, use: Callable[[Piece, Tensor], None]) -> None:
-        """Give every piece of a direction to `use`, as indices into `levels()`; by several threads.
+    def visit(self, index: int, begin: Callable[[], Use]) -> None:
+        """Give every piece of a direction, as indices into `levels()`, to a function; by several threads.
 
         Args:
             index: Of the direction.
-            use: Takes a piece and int32 indices, valid until it returns; called once a piece, in any order.
+            begin: Called once a thread; what it returns takes a piece and its indices, valid until it
+                returns, and is called once a piece, in any order.
         """
+        blocks = self._blocks()
+        threads = min(torch.get_num_threads(), blocks) if self._device.type == "cpu" else 1
+        threads = threads if blocks >= _LEAST_BLOCKS else 1
 
-        def whole(block: int) -> None:
-            for pieces, drawn in self._drawn(index, block):
-                for piece in pieces:
-                    use(piece, drawn[piece.within])
+        def every(first: int) -> None:
+            use, room = begin(), np.empty(self._part, dtype=np.int64)
+            for block in range(first, blocks, threads):
+                for pieces, drawn in self._drawn(index, block, room):
+                    for piece in pieces:
+                        use(piece, drawn[piece.within])
 
-        blocks = range(self._blocks())
-        threads = min(torch.get_num_threads(), len(blocks)) if self._device.type == "cpu" else 1
-        if threads == 1 or len(blocks) < _LEAST_BLOCKS:
-            for block in blocks:
-                whole(block)
+        if threads == 1:
+            every(0)
             return
         with ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(whole, blocks):
+            for _ in pool.map(every, range(threads)):
                 pass
 
     def _blocks(self) -> int:
         return -(-self._total // BLOCK)
 
-    def _drawn(self, index: int, block: int) -> Iterator[tuple[Sequence[Piece], Tensor]]:
-        """Part by part of a block: its pieces, and the indices of their levels."""
+    def _drawn(self, index: int, block: int, room: Indices) -> Iterator[tuple[list[Piece], Indices]]:
+        """Part by part of a block: its pieces, and the indices of their levels, held in `room`."""
         bits = np.random.SFC64(np.random.SeedSequence(self._seed, spawn_key=(index, block)))
         each = BLOCK // self._part
         for pieces in self._pieces[block * each : (block + 1) * each]:
             count = pieces[-1].within.stop
             words = np.asarray(bits.random_raw(-(-count // _PER_WORD)), dtype="<u8")
-            drawn = words.view("<u2")[:count].astype(np.int32)
-            yield pieces, torch.from_numpy(drawn).to(self._device)
+            room[:count] = words.view("<u2")[:count]
+            yield pieces, room[:count]
 
     def _cut(self) -> Iterator[list[Piece]]:
         """The pieces of every part."""

@@ -16,11 +16,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from workbench.errors import InputError, UnsupportedError
-from workbench.training._directions import BLOCK, FARTHEST, Directions, Piece, levels
+from workbench.training._directions import (
+    BLOCK,
+    FARTHEST,
+    PART,
+    Directions,
+    Indices,
+    Piece,
+    Use,
+    levels,
+)
 
 MANTISSA_BITS = 24
 """Whole numbers up to 2^24 are exact in float32."""
@@ -124,15 +134,37 @@ class Lattice:
 
     def _shift(self, direction: int, tables: dict[float, Tensor], *, snap: bool = False) -> None:
         """Add to each weight what its tensor's table has at its number of the direction."""
-        flat, grids = self._flat, self._grid
+        if self._centre.device.type == "cpu":
+            self._directions.visit(direction, lambda: self._adder(tables, snap=snap))
+            return
 
-        def add(piece: Piece, drawn: Tensor) -> None:
-            weights = flat[piece.number][piece.place]
-            weights.add_(torch.index_select(tables[grids[piece.number]], 0, drawn))
+        def add(piece: Piece, drawn: Indices) -> None:
+            weights = self._flat[piece.number][piece.place]
+            places = torch.from_numpy(drawn).to(weights.device)
+            weights.add_(torch.index_select(tables[self._grid[piece.number]], 0, places))
             if snap:
                 self._snap(weights)
 
-        self._directions.visit(direction, add)
+        self._directions.visit(direction, lambda: add)
+
+    def _adder(self, tables: dict[float, Tensor], *, snap: bool) -> Use:
+        """What adds to a piece's weights, for one thread; numpy, whose operations keep to the thread."""
+        arrays = [flat.numpy() for flat in self._flat]
+        table_of = [tables[grid].numpy() for grid in self._grid]
+        room, centre = np.empty(PART, dtype=np.float32), np.float32(self._farthest)
+
+        def add(piece: Piece, drawn: Indices) -> None:
+            weights, found = arrays[piece.number][piece.place], room[: len(drawn)]
+            # Indices are below the table's length; "clip" writes without a copy.
+            np.take(table_of[piece.number], drawn, out=found, mode="clip")
+            with np.errstate(over="ignore", invalid="ignore"):  # `check` looks for what is not finite
+                np.add(weights, found, out=weights)
+                if snap:
+                    np.copysign(centre, weights, out=found)
+                    np.add(weights, found, out=weights)
+                    np.subtract(weights, found, out=weights)
+
+        return add
 
     def _snap(self, weights: Tensor) -> None:
         """Round weights to their lattices, in place."""
