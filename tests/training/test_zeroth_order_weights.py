@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -142,14 +143,15 @@ def test_a_lattice_keeps_the_bits_of_small_weights() -> None:
     assert float((values(own) - raw)[ordinary].abs().max()) <= 2.0**-28
 
 
-def drift(weights: np.ndarray, z: np.ndarray, times: int) -> float:
-    """How far the float loop +mu z, -2 mu z, +mu z leaves the weights from where they were."""
-    start, shift = weights.copy(), (1e-3 * z).astype(np.float32)
-    for _ in range(times):
+def drift(weights: np.ndarray, directions: Iterable[np.ndarray]) -> tuple[float, float]:
+    """What the float loop +mu z, -2 mu z, +mu z leaves: the share of weights that differ, and how far."""
+    start, weights = weights, weights.copy()
+    for z in directions:
+        shift = (1e-3 * z).astype(np.float32)
         weights += shift
         weights -= 2 * shift
         weights += shift
-    return float(np.abs(weights - start).max())
+    return float(np.mean(weights != start)), float(np.abs(weights - start).max())
 
 
 def returns_after(own: list[nn.Parameter], steps: int) -> bool:
@@ -166,7 +168,9 @@ def test_steps_do_not_drift() -> None:
     start = np.concatenate([p.detach().numpy() for p in own])
     assert returns_after(own, 1000)
     # The loop over floats, on the same weights and for as long, does.
-    assert drift(start, direction(own, 0).numpy(), 1000) > 1e-8
+    share, farthest = drift(start, (direction(own, step).numpy() for step in range(1000)))
+    assert share > 0.9
+    assert farthest > 1e-7
 
 
 @pytest.mark.slow
@@ -174,7 +178,9 @@ def test_ten_thousand_steps_do_not_drift() -> None:
     _, own = ready(plan(digits(2)))
     start = np.concatenate([p.detach().numpy().ravel() for p in own])
     assert returns_after(own, 10_000)
-    assert drift(start, direction(own, 0).numpy(), 10_000) > 1e-7
+    share, farthest = drift(start, (direction(own, step).numpy() for step in range(10_000)))
+    assert share > 0.98  # docs/paczero.md gives both numbers.
+    assert 1e-6 < farthest < 3e-6
 
 
 def test_small_moves_are_not_lost() -> None:
