@@ -352,3 +352,14 @@ def mean_tests(claimed: MutualInformation, evidence: SubsetEvidence, confidence:
         ),
     }
     return [tests[name] for name in chosen]
+
+
+def shown_words(bound: Bound) -> str:
+    """A bound in words, with all that belongs to it."""
+    at = "" if bound.delta is None else f" at delta = {bound.delta:g}"
+    # Guesses and nats assume nothing of the mechanism; the family's name would speak of epsilons.
+    family = "" if bound.quantity in ("success", "nats") else f", family: {bound.family}"
+    return (
+        f"{bound.quantity} >= {max(bound.lower, 0.0):.4g}{at} with {100 * bound.confidence:.4g} % confidence "
+        f"(estimator {bound.name}{family})"
+    )

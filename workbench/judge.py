@@ -18,7 +18,14 @@ from scipy.stats import binomtest, mannwhitneyu
 
 from workbench import estimation
 from workbench.accounting import GaussianDP, MutualInformation, RenyiDP
-from workbench.deciding import deciding_tests, implied_epsilon, informative_bounds, mean_tests, trials_needed
+from workbench.deciding import (
+    deciding_tests,
+    implied_epsilon,
+    informative_bounds,
+    mean_tests,
+    shown_words,
+    trials_needed,
+)
 from workbench.errors import InputError, UnsupportedError
 from workbench.estimation.blind import blind_p_value
 from workbench.estimation.subset_trials import SubsetEvidence, nats_bound
@@ -95,7 +102,7 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
 
 def _beyond_the_claim(claim: Claim, evidence: Evidence, verdict: Verdict) -> Verdict:
     """What a refutation becomes where the adversary was given more than the claim speaks of."""
-    shown = "" if verdict.bound is None else _shown(verdict.bound)
+    shown = "" if verdict.bound is None else shown_words(verdict.bound)
     sentence = (
         f"UNDECIDED: the {evidence.attack} attack shows {shown}, more than {_subject_of(claim)} allows; but "
         f"its adversary also knows {evidence.game.beyond}, which the claim does not grant. That refutes "
@@ -210,7 +217,8 @@ def _vacuous(claim: Claim, evidence: Evidence, bound: Bound, confidence: float) 
     sentence = (
         f"UNDERPOWERED: {_subject_of(claim)} promises nothing about guessing one record's membership: at "
         f"prior {prior:g} to know the answer takes {most:.4g} nats, so it allows every guess to be right. No "
-        f"number of trials can test it in this game; the {evidence.attack} attack shows {_shown(bound)}. "
+        f"number of trials can test it in this game; the {evidence.attack} attack shows "
+        f"{shown_words(bound)}. "
         "Nothing is shown for the claim or against it."
     )
     return Verdict(
@@ -245,8 +253,12 @@ def _judge_means(
         )
         verdicts.append(verdict)
     found = min(verdicts, key=lambda verdict: COMBINED.index(verdict.kind))
-    others = tuple(test.bound for test in tests if test.bound is not found.bound)
-    return replace(found, significance=1.0 - confidence, bounds=(*found.bounds, *others))
+    sentence, bounds = found.sentence, found.bounds
+    for test in tests:
+        if test.bound is not found.bound:
+            sentence += f" Tested with it: {shown_words(test.bound)}; the claim allows {test.allowed_text}."
+            bounds = (*bounds, test.bound)
+    return replace(found, sentence=sentence, significance=1.0 - confidence, bounds=bounds)
 
 
 def _is_whole_and_independent(evidence: Evidence) -> bool:
@@ -357,17 +369,6 @@ def _subject_of(claim: Claim) -> str:
     return f"the claim of {claim.guarantee.describe()} ({kind}: {claim.about}; released: {claim.released})"
 
 
-def _shown(bound: Bound) -> str:
-    """A bound in words, with all that belongs to it."""
-    at = "" if bound.delta is None else f" at delta = {bound.delta:g}"
-    # Guesses and nats assume nothing of the mechanism; the family's name would speak of epsilons.
-    family = "" if bound.quantity in ("success", "nats") else f", family: {bound.family}"
-    return (
-        f"{bound.quantity} >= {max(bound.lower, 0.0):.4g}{at} with {100 * bound.confidence:.4g} % confidence "
-        f"(estimator {bound.name}{family})"
-    )
-
-
 def _decide(
     claim: Claim,
     evidence: Evidence,
@@ -384,7 +385,7 @@ def _decide(
     best = max(bounds, key=lambda bound: bound.lower, default=None)
     subject, percent = _subject_of(claim), f"{100 * confidence:.4g} %"
     n = evidence.scores.size
-    shown = "" if best is None else _shown(best)
+    shown = "" if best is None else shown_words(best)
     if best is not None and best.lower > allowed:
         kind = VerdictKind.REFUTED
         sentence = (

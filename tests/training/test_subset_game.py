@@ -167,6 +167,18 @@ def test_honest_claims_stand_and_altered_mechanisms_fall() -> None:
         assert sorted(bound.quantity for bound in found.bounds) == ["nats", "success"]
 
 
+def test_a_verdict_quotes_all_that_was_tested() -> None:
+    for altered in ("no", "coins"):
+        said = verdict(evidence(game(0.0, altered), SubsetPosterior()), 0.0).sentence
+        assert "97.5 % confidence (estimator records_guessed)" in said
+        assert "97.5 % confidence (estimator log_score)" in said
+        assert said.count("; the claim allows") == 1
+    # One nat allows every guess about one record, so that the index alone is asked for.
+    alone = verdict(evidence(game(1.0), SubsetPosterior()), 1.0).sentence
+    assert "nats >=" in alone
+    assert "success" not in alone
+
+
 @pytest.mark.parametrize("subsets", ["pairs", "halves"])
 def test_what_decides_on_zero_nats_is_blind_on_average_over_the_secrets(subsets: str) -> None:
     """At 0 nats what is seen is the same for each secret: so the mean over them is the expectation, exactly.
