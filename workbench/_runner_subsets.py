@@ -6,13 +6,12 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
-from workbench import registry, workers
+from workbench import workers
 from workbench._runner_subjects import game_from
 from workbench.accounting import MutualInformation
 from workbench.engine import Job
@@ -65,8 +64,7 @@ def play_part(
     Args:
         setup: Of the subject.
         plan: Its records are the universe.
-        attack, parameters: Registry name and parameters of the attack, which is told what the mechanism says
-            that it releases without noise, where the parameters do not say it.
+        attack, parameters: Registry name and parameters of the attack; see `workbench.workers.create_attack`.
         trials: Of this part.
         own: What tells this part's random streams from others'.
 
@@ -83,10 +81,7 @@ def play_part(
 
     started = time.perf_counter()
     mechanism = workers.create_mechanism(setup)
-    given = dict(parameters)
-    if "agreed" in signature(registry.entries("attack")[attack].factory).parameters:
-        given.setdefault("agreed", getattr(mechanism, "unanimous_release", "secret"))
-    attacker: BelievingAttack = registry.create("attack", attack, **given)
+    attacker = cast(BelievingAttack, workers.create_attack(setup, attack, parameters))
     played = play_subsets(mechanism, plan, trials=trials, seed=stream_seed(setup.seed, "attack", *own))
     generator = stream(setup.seed, "releases", *own)
     scores = attacker.score(played.subject, played.observations, References(), generator)

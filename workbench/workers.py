@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,9 +185,23 @@ def content_digest(setup: TrainingSetup) -> str:
     return hashlib.sha256(f"{records}{model}".encode()).hexdigest()[:32]
 
 
-def create_attack(setup: TrainingSetup, name: str) -> Attack:
-    """The attack with its parameters."""
-    attack: Attack = registry.create("attack", name, **setup.attack_parameters.get(name, {}))
+def create_attack(setup: TrainingSetup, name: str, given: Parameters | None = None) -> Attack:
+    """The attack with its parameters.
+
+    An attack that asks what the mechanism says that it releases without noise (`agreed`) is told, where its
+    parameters do not say it.
+
+    Args:
+        setup: Of the subject.
+        name: Registry name.
+        given: Parameters in the place of the setup's own.
+    """
+    parameters = dict(setup.attack_parameters.get(name, {}) if given is None else given)
+    known = registry.entries("attack").get(name)
+    if known is not None and "agreed" in signature(known.factory).parameters and "agreed" not in parameters:
+        agreed = getattr(create_mechanism(setup), "unanimous_release", None)
+        parameters |= {} if agreed is None else {"agreed": agreed}
+    attack: Attack = registry.create("attack", name, **parameters)
     return attack
 
 

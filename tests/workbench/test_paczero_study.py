@@ -8,19 +8,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
-from workbench import registry, workers
+from workbench import _study_work, registry, workers
+from workbench._workers_games import PLAYS
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.experiments import Experiment, Status, Study
-from workbench.interfaces import Corpus, Plan, Record, Secret
+from workbench.interfaces import AccessLevel, Corpus, Plan, Record, Secret
 from workbench.published import published
 from workbench.registry import Entry
 from workbench.reports._paczero_layout import GROUPS, group_of, variant_of
+from workbench.runner import default_settings
 from workbench.store import Store
 from workbench.study import load_study, profiles
-from workbench.study_jobs import setup_of
+from workbench.study_jobs import Measuring, setup_of
 from workbench.study_run import RunOptions, read_results, run_study
 
 PROFILES = ("quick", "medium", "full")
@@ -269,3 +274,26 @@ def test_the_game_inside_the_claim_runs(tmp_path: Path) -> None:
         if "ZPL" in outcome.experiment.variant:
             assert metrics["attack_information"] == pytest.approx(0.0, abs=1e-9)
             assert metrics["attack_mean_entropy"] == pytest.approx(math.log(126))
+
+
+@pytest.mark.parametrize("where", ["worker", "study"])
+def test_a_game_is_told_of_a_majority_that_is_released(where: str) -> None:
+    """Without it, who disagrees with the majority would seem excluded, or the transcript impossible."""
+    free = {"variant": "zpl", "unanimous_release": "majority", "tolerance": 0.5, "subset_count": 16}
+    small: dict[str, Any] = {"candidates": 24, "steps": 6, "model_parameters": {"hidden": 4}}
+    few = replace(default_settings("paczero", free), **small)
+    setup = workers.with_attacks(few.setup("paczero", free, ()), {"subset_posterior": {"trials": 20}})
+    included = np.arange(setup.candidates) % 2 == 0
+    plan = workers.make_plan(setup, included, 0)
+    if where == "worker":
+        job = workers.AttackJob(
+            setup=setup, attack="subset_posterior", target=Path(), target_included=tuple(included.tolist())
+        )
+        attacker = workers.create_attack(setup, "subset_posterior")
+        target: Any = SimpleNamespace(plan=plan)
+        details = PLAYS[AccessLevel.SUBSET](job, attacker, target)[0]["details"]
+    else:
+        payload = Measuring(trainings=(), keys=(), setup=setup, attack="subset_posterior")
+        _, _, details = _study_work._played(payload, plan, lambda done, total: None)
+    assert details["unanimity_rate"] == 1.0
+    assert details["information"] == pytest.approx(0.0, abs=1e-9)
