@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from workbench.accounting import NoGuarantee, guarantee_from_json
+from workbench.accounting import MutualInformation, NoGuarantee, guarantee_from_json
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
 from workbench.estimation.metrics import roc_curve
 from workbench.experiments import Outcome, Status
@@ -45,6 +45,12 @@ COLUMNS = (
     "LiRA AUC",
     "TPR at FPR 1 %",
     "inside, from bits alone",
+)
+NATS_COLUMNS = (
+    "nats claimed",
+    "nats charged",
+    "information, if the noise is as stated",
+    "shown by guesses, whatever the noise",
 )
 LOW_FPR = 0.01
 LIRA, LOSS = "lira", "loss"
@@ -109,6 +115,47 @@ def game_table(context: Context) -> Table | None:
     )
 
 
+def nats_table(context: Context) -> Table | None:
+    """Nats that are claimed, charged, and measured inside the claim; None without such runs."""
+    settings = [one for one in _settings(context) if one.variant in ABOUT_SUBSETS]
+    if not any(context.measured.runs(INSIDE, one) for one in settings):
+        return None
+    rows = tuple(((_name(one),), _nats_row(context, one)) for one in settings)
+    return Table(
+        id="inside-nats",
+        title="Inside the claim: nats about which subset was the secret",
+        row_headers=("method",),
+        columns=NATS_COLUMNS,
+        rows=rows,
+        notes=(
+            "Claimed: of a whole training. Charged: the sum in the mechanism's own ledger, a mean over "
+            "trainings.",
+            "Information, if the noise is as stated: logarithm of the number of candidates less the entropy "
+            "that the exact posterior is left with, a mean over trainings. It takes the mechanism's word for "
+            "its noise: of noise that is less it shows too little, and of coins 0, whatever they are.",
+            "Shown by guesses: logarithm of the probability that the adversary gave to the right candidate, "
+            "less that of a blind guess. It assumes that trainings are independent and nothing of the noise, "
+            "and is on average no more than the information: alone its lower end speaks against a claim, and "
+            "it may be negative.",
+            f"Brackets are a {100.0 * GAME_CONFIDENCE:g} % interval over independent trainings, each by "
+            f"itself, which holds at every number of them; where a cell has several {UNIT}s, the "
+            f"{context.interval}.",
+        ),
+        decimals=dict.fromkeys(NATS_COLUMNS, 4),
+    )
+
+
+def _nats_row(context: Context, setting: Setting) -> tuple[Cell, ...]:
+    games = [one for one in context.measured.runs(INSIDE, setting) if one.status is Status.DONE]
+    guarantee, why = _guarantee(games), context.measured.missing(INSIDE, setting)
+    claimed = guarantee.nats if isinstance(guarantee, MutualInformation) else None
+    names = ("attack_charged_nats", "attack_information", "attack_log_score")
+    return (
+        _cell(None if claimed is None else Value(estimate=claimed), why),
+        *(_cell(_of_games(context, games, name, scale=1.0), why) for name in names),
+    )
+
+
 def _settings(context: Context) -> list[Setting]:
     """Variant and budget of each row, in the study's order."""
     found: dict[Setting, None] = {}
@@ -131,7 +178,11 @@ def _row(context: Context, setting: Setting) -> list[Cell]:
     attacked = [one for one in measured.runs(OUTSIDE, setting) if one.status is Status.DONE]
     about_subsets = setting.variant in ABOUT_SUBSETS
     guarantee = _guarantee([*games, *attacked])
-    inside = _success_of_games(context, games) if about_subsets else _best_success(context, attacked)
+    inside = (
+        _of_games(context, games, "attack_success", scale=100.0)
+        if about_subsets
+        else _best_success(context, attacked)
+    )
     why_inside = measured.missing(INSIDE if about_subsets else OUTSIDE, setting)
     outside = _best_success(context, attacked) if about_subsets else None
     why_outside = measured.missing(OUTSIDE, setting)
@@ -147,7 +198,7 @@ def _row(context: Context, setting: Setting) -> list[Cell]:
         _cell(_over_seeds(context, attacked, LIRA, _auc), "LiRA is not run on it"),
         _cell(_over_seeds(context, attacked, LIRA, _low_fpr), "LiRA is not run on it"),
         _cell(
-            _success_of_games(context, games, "attack_bits_success"),
+            _of_games(context, games, "attack_bits_success", scale=100.0),
             why_inside if about_subsets else "it releases no bits",
         ),
     ]
@@ -185,10 +236,15 @@ def _is_trusting(runs: Sequence[Outcome]) -> bool:
     return any(doubt is not None and float(doubt) == 0.0 for doubt in doubts)
 
 
-def _success_of_games(
-    context: Context, games: Sequence[Outcome], name: str = "attack_success"
-) -> Value | None:
-    """Share of right guesses, percent: over one game's trials, or the mean over several games' seeds."""
+def _of_games(context: Context, games: Sequence[Outcome], name: str, *, scale: float) -> Value | None:
+    """A mean of games: over one game's trials, or over several games' seeds.
+
+    Args:
+        context: Of the report.
+        games: Those that are done.
+        name: Of the metric; its interval has the same name with `_lower` and `_upper`.
+        scale: What is multiplied with, 100 for percent.
+    """
     known = [one for one in games if name in one.metrics]
     if not known:
         return None
@@ -196,13 +252,13 @@ def _success_of_games(
         metrics = known[0].metrics
         lower, upper = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
         return Value(
-            estimate=100.0 * metrics[name],
-            lower=None if lower is None else 100.0 * lower,
-            upper=None if upper is None else 100.0 * upper,
+            estimate=scale * metrics[name],
+            lower=None if lower is None else scale * lower,
+            upper=None if upper is None else scale * upper,
             n=len(known[0].scores),
         )
     sample = Sample(
-        np.array([100.0 * one.metrics[name] for one in known]),
+        np.array([scale * one.metrics[name] for one in known]),
         tuple(one.experiment.seed for one in known),
         UNIT,
     )

@@ -14,7 +14,7 @@ from workbench.registry import register
 from workbench.reports._paczero_cells import Context
 from workbench.reports._paczero_figures import figures
 from workbench.reports._paczero_findings import findings
-from workbench.reports._paczero_game import game_table
+from workbench.reports._paczero_game import game_table, nats_table
 from workbench.reports._paczero_hybrid import hybrid_table
 from workbench.reports._paczero_layout import GROUPS, UNIT
 from workbench.reports._paczero_paper import inconsistencies, remarks
@@ -62,7 +62,7 @@ def paczero(
 
 def _tables(context: Context) -> list[Table]:
     """Both sides of the claim, the paper's tables in their order, and its deviations recomputed."""
-    sides, last = (game_table(context), utility_table(context)), hybrid_table(context)
+    sides, last = (game_table(context), nats_table(context), utility_table(context)), hybrid_table(context)
     tables = [
         *(table for table in sides if table is not None),
         *paper_tables(context),

@@ -188,6 +188,13 @@ def games(world: World, generator: np.random.Generator) -> Iterator[Outcome]:
             "attack_success_lower": success - 0.02,
             "attack_success_upper": success + 0.02,
             "attack_bits_success": 0.5 + 0.8 * (success - 0.5),
+            "attack_charged_nats": 0.9 * (nats or 0.0),
+            "attack_information": 0.8 * (nats or 0.0),
+            "attack_information_lower": 0.7 * (nats or 0.0),
+            "attack_information_upper": 0.85 * (nats or 0.0),
+            "attack_log_score": (nats or 0.0) - 0.3,
+            "attack_log_score_lower": (nats or 0.0) - 0.5,
+            "attack_log_score_upper": (nats or 0.0) - 0.1,
         }
         yield replace(made, metrics={**made.metrics, **shares})
     for seed in range(3):

@@ -21,7 +21,7 @@ from workbench.reports._paczero_game import GAME_CONFIDENCE, crossed_success
 from workbench.reports.statistics import Sample
 from workbench.reports.study_html import study_html
 from workbench.reports.study_reports.paczero import paczero
-from workbench.study_report import Replication, StudyReport, Table
+from workbench.study_report import Cell, Replication, StudyReport, Table
 from workbench.training import subset_series
 
 TABLES = tuple(f"table-{number}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 14, 18))
@@ -138,6 +138,22 @@ def test_both_sides_of_the_claim_stand_in_one_row() -> None:
     assert mezo["allowed"].ours is None
     assert mezo["outside the claim"].ours is not None
     assert "releases no bits" in mezo["inside, from bits alone"].why_blank
+
+
+def numbers(cell: Cell) -> tuple[float | None, ...]:
+    assert cell.ours is not None
+    return (cell.ours.estimate, cell.ours.lower, cell.ours.upper)
+
+
+def test_nats_measured_stand_beside_nats_charged_and_claimed() -> None:
+    rows = dict(table(report(), "inside-nats").rows)
+    assert list(rows) == [("PACZero-MI, 0.33 nats",), ("PACZero-ZPL",)]  # DPZero and MeZO have no subsets.
+    claimed, charged, information, shown = map(numbers, rows["PACZero-MI, 0.33 nats",])
+    assert claimed == (0.33, None, None)
+    assert charged == (pytest.approx(0.297), None, None)
+    assert information == pytest.approx((0.264, 0.231, 0.2805))
+    assert shown == pytest.approx((0.03, -0.17, 0.23))
+    assert [numbers(cell)[0] for cell in rows["PACZero-ZPL",][:3]] == [0.0, 0.0, 0.0]
 
 
 def test_attacks_compare_at_a_utility_that_is_measured() -> None:
