@@ -56,10 +56,14 @@ UNIT = "seed"
 NOT_HERE = "not part of this profile"
 """Why a printed setting has no run of ours."""
 
-SCORE, DEV, UNANIMITY = "score", "dev", "unanimity"
-"""Names of numbers that are computed: test accuracy or F1, best dev score, unanimity rate; percent."""
+SCORE, START, DEV, UNANIMITY = "score", "start", "dev", "unanimity"
+"""Names of numbers that are computed: test accuracy or F1, that of the model before it is trained, best dev
+score, unanimity rate; percent."""
 
-_F1, _ACCURACY = "test_f1_after", "test_accuracy_after"
+UNTRAINED = "before training"
+"""The row of the model before it is trained."""
+
+_F1, _ACCURACY = "test_f1", "test_accuracy"
 
 
 def group_of(experiment: Experiment) -> str:
@@ -135,11 +139,13 @@ def number_of(outcome: Outcome, name: str) -> float:
 
     Args:
         outcome: Of a training, or of a game.
-        name: `SCORE`, `DEV` or `UNANIMITY`, in percent; else the name of a metric.
+        name: `SCORE`, `START`, `DEV` or `UNANIMITY`, in percent; else the name of a metric.
     """
     metrics = outcome.metrics
-    if name == SCORE:
-        return 100.0 * float(metrics.get(_F1, metrics.get(_ACCURACY, math.nan)))
+    if name in (SCORE, START):
+        when = "after" if name == SCORE else "before"
+        found = metrics.get(f"{_F1}_{when}", metrics.get(f"{_ACCURACY}_{when}", math.nan))
+        return 100.0 * float(found)
     if name == UNANIMITY:
         return 100.0 * float(metrics.get("unanimity_rate", math.nan))
     if name == DEV:

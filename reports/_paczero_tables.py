@@ -32,9 +32,11 @@ from workbench.reports._paczero_layout import (
     QUESTION,
     SCORE,
     SENTIMENT,
+    START,
     TRACKS,
     UNANIMITY,
     UNIT,
+    UNTRAINED,
     ZPL,
     Setting,
 )
@@ -82,7 +84,7 @@ def _headline(context: Context) -> Table | None:
     places = [] if printed is None else rows_of(printed)
     if not places:
         places = _own_headline(context)
-    places += [(track, "none", MEZO) for track in TRACKS]
+    places += [(track, "none", name) for track in TRACKS for name in (MEZO, UNTRAINED)]
     further = [one.variant for one in context.measured.settings(HYBRID)]
     places += [(FT, "0.33 nats", name) for name in dict.fromkeys(further) if name]
     rows = []
@@ -97,11 +99,13 @@ def _headline(context: Context) -> Table | None:
             if method == MEZO and track == FT:
                 cell = _mezo(context, task, model)
             setting = Setting(variant=variant, task=TASK_OF[task], track=track, epsilon=budget)
-            groups = (HEADLINE, BASELINES, CLIFF, HYBRID)
+            groups, number = (HEADLINE, BASELINES, CLIFF, HYBRID), SCORE
+            if method == UNTRAINED:  # of the same seeds, whatever trains from there
+                setting, groups, number = Setting(task=TASK_OF[task], track=track), (HEADLINE,), START
             if model != MODEL:
                 cells.append(blank(cell, ONE_MODEL))
             else:
-                cells.append(context.cell(cell, groups, setting, SCORE))
+                cells.append(context.cell(cell, groups, setting, number))
         rows.append((place, tuple(cells)))
     return beside_printed(
         context,

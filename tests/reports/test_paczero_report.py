@@ -88,6 +88,14 @@ def test_our_cells_stand_beside_the_papers_of_the_smaller_model() -> None:
     assert "one model" in other.why_blank
 
 
+def test_the_untrained_model_stands_under_the_trained_ones() -> None:
+    rows = dict(table(report(), "table-1").rows)
+    for track in ("FT", "LoRA"):
+        cell = rows[track, "none", "before training"][0]
+        assert cell.ours is not None
+        assert (cell.ours.estimate, cell.ours.n) == (50.0, 6)
+
+
 def test_seeds_stand_one_by_one_without_differences() -> None:
     """The paper's first seed and ours have nothing in common."""
     cells = dict(table(report(), "table-5").rows)["FT", "1.3B"]

@@ -51,6 +51,25 @@ SMALL = (
             "paczero --model prompted --model-parameter base=huggingface",
             "base_path must be given for base 'huggingface'",
         ),
+        (
+            "mezo --corpus docstrings --attack loss --model prompted --model-parameter base=gpt2_base",
+            "model 'prompted' does not go with corpus 'docstrings': task 'sentiment': record 'docstring-",
+        ),
+        (
+            "paczero --corpus docstrings --model prompted --model-parameter base=gpt2_base "
+            "--model-parameter task=question",
+            "is no question: its text needs lines Title, Context, Question, Answer",
+        ),
+        (
+            "dp_sgd --corpus docstrings --attack loss --model prompted --model-parameter base=gpt2_base "
+            "--model-parameter task=sentimnt",
+            "unknown task 'sentimnt'; did you mean 'sentiment'?",
+        ),
+        (
+            "mezo --attack loss --corpus docstrings --corpus-parameter public=4 --model tiny_gpt2 "
+            "--mechanism-parameter dev_every=1 --mechanism-parameter dev_metric=score",
+            "dev_metric='score' needs a model with a task, got model 'tiny_gpt2'",
+        ),
         ("paczero --mechanism-parameter scale=1e300", "scale must be at most 1.84467e+19 in float32, got"),
     ],
 )
@@ -67,6 +86,72 @@ def test_a_mistake_is_told_before_any_work(
     assert captured.err.count("\n") == 1
     assert message in captured.err
     assert list(tmp_path.iterdir()) == []
+
+
+STUDY = """
+schema = 1
+title = "A task and a corpus"
+replication = "seed"
+
+[base]
+mechanism = "mezo"
+attack = "loss"
+corpus = "%s"
+corpus_parameters = { public = 4 }
+model = "%s"
+model_parameters = %s
+members = 8
+epochs = 1
+batch_size = 4
+learning_rate = 1e-3
+optimizer = "sgd"
+
+[variant."MeZO"]
+mechanism_parameters = { dev_every = 1, dev_metric = "%s" }
+
+[[group]]
+name = "all"
+grid = { seed = [0, 1] }
+"""
+
+
+@pytest.mark.parametrize("more", ["", " --dry-run"])
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (
+            STUDY % ("docstrings", "prompted", '{ base = "gpt2_base" }', "loss"),
+            "model 'prompted' does not go with corpus 'docstrings': task 'sentiment': record ",
+        ),
+        (
+            STUDY % ("clinical", "prompted", '{ base = "qwen2_base", task = "question" }', "score"),
+            "model 'prompted' does not go with corpus 'clinical': task 'question': record ",
+        ),
+        (
+            STUDY % ("clinical", "qwen2_base", "{}", "score"),
+            "dev_metric='score' needs a model with a task, got model 'qwen2_base'",
+        ),
+        (
+            STUDY % ("docstrings", "tiny_gpt2", "{}", "score"),
+            "dev_metric='score' needs a model with a task, got model 'tiny_gpt2'",
+        ),
+    ],
+)
+def test_a_study_is_told_of_its_task_before_any_work(
+    file: str,
+    message: str,
+    more: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(file, encoding="utf-8")
+    assert main(["run", "mine.toml", "--workers", "0", *more.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith(f"error: group 'all', variant 'MeZO': {message}")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
 
 
 def test_a_truth_value_is_given_as_one() -> None:
