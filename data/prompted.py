@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench import registry
 from workbench.data._parts import checked_count
 from workbench.errors import InputError, unknown_name
 from workbench.registry import register
+from workbench.tasks import check_records
 
 if TYPE_CHECKING:
+    from workbench.interfaces import Record
     from workbench.training.prompts import PromptedModel
 
 
@@ -81,5 +84,11 @@ def _fingerprint(*, base: str, base_path: str | None = None, **_: object) -> str
     return f"{base} {'' if fingerprint is None else fingerprint(**given)}"
 
 
+def _check_records(records: Sequence[Record], *, task: str = "sentiment", **_: object) -> None:
+    """Refuse records that the task cannot be done on; see `workbench.tasks.check_records`."""
+    check_records(task, records)
+
+
+prompted.check_records = _check_records  # type: ignore[attr-defined]  # says, too, that there is a task
 prompted.fingerprint = _fingerprint  # type: ignore[attr-defined]  # for the keys of results
 prompted.stands_on = ("base", "base_path")  # type: ignore[attr-defined]  # which parameters name the base

@@ -47,6 +47,32 @@ class Plan:
     cost: CostEstimate
 
 
+def check_fits(study: Study) -> None:
+    """Refuse models, corpora and mechanisms of a study that do not go together, one seed for all.
+
+    Raises:
+        InputError: of which group and variant, and why (`workbench.workers.check_fit`).
+    """
+    from workbench import workers
+    from workbench._study_file import place
+    from workbench.store import canonical
+    from workbench.study_jobs import setup_of
+
+    seen: set[str] = set()
+    for experiment in study.experiments:
+        asked = canonical([getattr(experiment, name) for name in _DECIDE_FIT])
+        if asked in seen:
+            continue
+        seen.add(asked)
+        with place(f"group {experiment.group!r}, variant {experiment.variant!r}"):
+            workers.check_fit(setup_of(experiment))
+
+
+_DECIDE_FIT = tuple(
+    f"{name}{suffix}" for name in ("mechanism", "attack", "corpus", "model") for suffix in ("", "_parameters")
+)
+
+
 def make_plan(study: Study, out: Path, *, retry_failed: bool, may_probe: bool) -> Plan:
     """Look into the store, and estimate; writes nothing.
 

@@ -303,6 +303,8 @@ def _checked(settings: AuditSettings, work: Mapping[str, Audited], attacks: _Att
         )
     first = next(iter(plans.values()))  # Plans differ in what is read where nobody chose it alone.
     require_readable(build_model(first), first)
+    for subject in work.values():
+        workers.check_fit(subject.setup)
     for game in attacks.played:
         check_game(game, workers.create_mechanism(work[MAIN].setup), plans[MAIN])
     if isinstance(claim.guarantee, MutualInformation):

@@ -32,7 +32,7 @@ from workbench._run_bases import (
     stand_ins,
     with_stand_ins,
 )
-from workbench._run_plan import Plan, expected_jobs, make_plan, print_cost, print_plan
+from workbench._run_plan import Plan, check_fits, expected_jobs, make_plan, print_cost, print_plan
 from workbench.errors import InputError, WorkbenchError
 from workbench.interfaces import JSON
 from workbench.outputs import require_distinct, require_file_place, require_reachable
@@ -154,6 +154,7 @@ def run(options: RunCommandOptions) -> int:
     if not options.dry_run:
         _require_scheduler(options)
     fetch_corpora(study, quiet=options.quiet)
+    check_fits(study)
     lacking = missing_bases(study)
     if not options.dry_run:
         _build(options, lacking)

@@ -109,6 +109,7 @@ def audit_mechanisms(
         plan = workers.make_plan(subject.setup, subject.included, 0)
         mechanism = workers.create_mechanism(subject.setup)
         getattr(mechanism, "check", check_plan)(plan)
+        workers.check_fit(subject.setup)
         _require_testable(settings, subject.setup, mechanism.claim(plan))
     trainings = [subject.trainings() for subject in audited]
     flat = [job for jobs in trainings for job in jobs]

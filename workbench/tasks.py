@@ -21,6 +21,11 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
+from workbench.errors import InputError, unknown_name
+from workbench.interfaces import Record
+
+TASKS = ("sentiment", "question")
+
 SENTIMENT_PROMPT = " It was"
 """What follows the text."""
 SENTIMENT_OPTIONS = (" terrible", " great")
@@ -45,6 +50,52 @@ def question_parts(text: str) -> tuple[str, str, str] | None:
         return None
     start += len(CONTEXT_MARK)
     return text[:start], text[start:end], text[end:]
+
+
+def sentiment_label(record: Record) -> int:
+    """Which option is right.
+
+    Raises:
+        InputError: the record has no label of the task.
+    """
+    if record.label not in (0, 1):
+        raise InputError(f"record {record.id!r} needs label 0 or 1 for sentiment, got {record.label!r}")
+    return record.label
+
+
+def asked_parts(record: Record) -> tuple[str, str, str]:
+    """`question_parts` of a record that is an answered question.
+
+    Raises:
+        InputError: it is none.
+    """
+    parts = question_parts(record.text)
+    if parts is None:
+        raise InputError(
+            f"record {record.id!r} is no question: its text needs lines Title, Context, Question, Answer"
+        )
+    if not record.answers:
+        raise InputError(f"record {record.id!r} has no answer")
+    return parts
+
+
+def check_records(task: str, records: Sequence[Record]) -> None:
+    """Refuse records that a task cannot be done on.
+
+    Args:
+        task: One of `TASKS`.
+        records: All that would be trained on or asked.
+
+    Raises:
+        InputError: the task is unknown, or a record is none of the task.
+    """
+    if task not in TASKS:
+        raise unknown_name("task", task, TASKS)
+    for record in records:
+        try:
+            sentiment_label(record) if task == "sentiment" else asked_parts(record)
+        except InputError as error:
+            raise InputError(f"task {task!r}: {error}") from error
 
 
 def normal_answer(text: str) -> str:

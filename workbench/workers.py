@@ -42,6 +42,7 @@ from workbench.interfaces import (
     Schedule,
     Scores,
     Subject,
+    TaskModel,
 )
 from workbench.user_training import UserTraining
 
@@ -268,6 +269,47 @@ def create_mechanism(setup: TrainingSetup) -> Mechanism:
     """The mechanism with its parameters."""
     mechanism: Mechanism = registry.create("mechanism", setup.mechanism, **dict(setup.mechanism_parameters))
     return mechanism
+
+
+def check_fit(setup: TrainingSetup) -> None:
+    """Refuse a model whose task cannot be done on the corpus, and a score of a task where there is none.
+
+    A model with a task says by its factory's `check_records(records, **parameters)` which records it takes.
+    What cannot be prepared or built passes: that is told where it is.
+
+    Raises:
+        InputError: they do not fit.
+    """
+    entry = registry.entries("model").get(setup.model)
+    check = getattr(entry.factory, "check_records", None) if entry is not None else None
+    wanted = getattr(create_mechanism(setup), "needs_task", "") if check is None else ""
+    if wanted and not _has_task(setup):
+        raise InputError(f"{wanted} needs a model with a task, got model {setup.model!r}")
+    if check is None:
+        return
+    try:
+        records, _ = prepare(setup)
+    except Exception:  # Of any kind: a plug-in's corpus.
+        return
+    try:
+        check(records, **setup.model_parameters)
+    except InputError as error:
+        raise InputError(
+            f"model {setup.model!r} does not go with corpus {setup.corpus!r}: {error}"
+        ) from error
+
+
+def _has_task(setup: TrainingSetup) -> bool:
+    """Whether a model that says nothing of a task has one all the same."""
+    from workbench import bases
+
+    if setup.model in bases.names():  # Plain language models, which may not be built yet.
+        return False
+    try:
+        made = registry.create("model", setup.model, seed=0, **setup.model_parameters)
+    except Exception:  # Of any kind: a plug-in's model.
+        return True
+    return isinstance(made, TaskModel)
 
 
 def cost_since(started: float) -> dict[str, float]:

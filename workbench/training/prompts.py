@@ -23,14 +23,15 @@ from workbench.interfaces import FloatArray, Record
 from workbench.tasks import (
     SENTIMENT_OPTIONS,
     SENTIMENT_PROMPT,
+    TASKS,
+    asked_parts,
     exact_match,
     f1_score,
-    question_parts,
+    sentiment_label,
 )
 from workbench.training._logits import IGNORED, logits_at, target_losses
 from workbench.training.models import LanguageModel
 
-TASKS = ("sentiment", "question")
 LOSSES = ("options", "tokens")
 
 ANSWER_TOKENS = 16
@@ -123,11 +124,11 @@ class PromptedModel:
         """
         rows = [self._row(record) for record in records]
         if self.loss == "tokens":
-            labels = [self._label(record) if self.task == "sentiment" else 0 for record in records]
+            labels = [sentiment_label(record) if self.task == "sentiment" else 0 for record in records]
             return self._padded(
                 [(prompt, options[label]) for (prompt, options), label in zip(rows, labels, strict=True)]
             )
-        labels = [self._label(record) for record in records]
+        labels = [sentiment_label(record) for record in records]
         if self._single_tokens() is not None:
             batch = self._padded([(prompt, []) for prompt, _ in rows])
             del batch["targets"]
@@ -180,7 +181,7 @@ class PromptedModel:
         with torch.no_grad():
             if self.task == "sentiment":
                 scores = self.option_scores(records)
-                labels = np.array([self._label(record) for record in records])
+                labels = np.array([sentiment_label(record) for record in records])
                 return {"accuracy": float(np.mean(scores.argmax(axis=1) == labels))}
             said = self.generate(records)
         return {
@@ -290,14 +291,7 @@ class PromptedModel:
             return self._fitting(
                 record, text, lambda kept: (kept + SENTIMENT_PROMPT).lstrip(), SENTIMENT_OPTIONS, room
             )
-        parts = question_parts(record.text)
-        if parts is None:
-            raise InputError(
-                f"record {record.id!r} is no question: its text needs lines Title, Context, Question, Answer"
-            )
-        if not record.answers:
-            raise InputError(f"record {record.id!r} has no answer")
-        before, context, after = parts
+        before, context, after = asked_parts(record)
         options = (f" {record.answers[0].strip()}\n",)
         room = self.max_length - ANSWER_TOKENS
         prompt, answers = self._fitting(record, context, lambda kept: before + kept + after, options, room)
@@ -349,11 +343,6 @@ class PromptedModel:
         ids = [int(token) for token in self.tokenizer(text, verbose=False)["input_ids"]]
         end = self.tokenizer.eos_token_id
         return ids[:-1] if len(ids) > 1 and end is not None and ids[-1] == end else ids
-
-    def _label(self, record: Record) -> int:
-        if record.label not in (0, 1):
-            raise InputError(f"record {record.id!r} needs label 0 or 1 for sentiment, got {record.label!r}")
-        return record.label
 
     def _padded(self, rows: Sequence[tuple[list[int], list[int]]]) -> dict[str, Tensor]:
         """Ids, mask and targets of prompts with what is to be said after them; the last token is not read."""

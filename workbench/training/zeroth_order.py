@@ -198,6 +198,11 @@ class ZerothOrderMechanism(GradientMechanism):
             raise unknown_name("dev_metric", self.dev_metric, DEV_METRICS)
         checked_precision(self.precision)
 
+    @property
+    def needs_task(self) -> str:
+        """The parameter that wants a model with a task, as text; empty where none does."""
+        return "dev_metric='score'" if self.dev_every and self.dev_metric == "score" else ""
+
     def check(self, plan: Plan) -> None:
         """Refuse a plan that no run can follow.
 
@@ -250,8 +255,8 @@ class ZerothOrderSteps(Steps):
             InputError: the mechanism cannot follow the plan, or wants a dev metric that the model lacks.
         """
         mechanism.check(plan)
-        if mechanism.dev_every and mechanism.dev_metric == "score" and not isinstance(model, TaskModel):
-            raise InputError(f"dev_metric 'score' needs a model with a task, got {plan.model!r}")
+        if mechanism.needs_task and not isinstance(model, TaskModel):
+            raise InputError(f"{mechanism.needs_task} needs a model with a task, got {plan.model!r}")
         seed = mechanism.public_seed
         if seed is None:
             seed = seed_number(Seeds.of(plan).public)
