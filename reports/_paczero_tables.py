@@ -99,13 +99,13 @@ def _headline(context: Context) -> Table | None:
             if method == MEZO and track == FT:
                 cell = _mezo(context, task, model)
             setting = Setting(variant=variant, task=TASK_OF[task], track=track, epsilon=budget)
-            groups, number = (HEADLINE, BASELINES, CLIFF, HYBRID), SCORE
+            number = SCORE
             if method == UNTRAINED:  # of the same seeds, whatever trains from there
-                setting, groups, number = Setting(task=TASK_OF[task], track=track), (HEADLINE,), START
+                setting, number = Setting(task=TASK_OF[task], track=track), START
             if model != MODEL:
                 cells.append(blank(cell, ONE_MODEL))
             else:
-                cells.append(context.cell(cell, groups, setting, number))
+                cells.append(context.cell(cell, (HEADLINE, BASELINES, CLIFF, HYBRID), setting, number))
         rows.append((place, tuple(cells)))
     return beside_printed(
         context,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import weakref
 from collections.abc import Sequence
-from typing import IO
+from io import BufferedRandom
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ class ScratchWeights:
     """Weights that can be put aside and read back; empty at first."""
 
     def __init__(self) -> None:
-        self._file: IO[bytes] | None = None
+        self._file: BufferedRandom | None = None
 
     def keep(self, weights: Sequence[Tensor]) -> None:
         """Write the weights in the place of those that were kept before.
@@ -74,4 +74,4 @@ class ScratchWeights:
 def _bytes_of(tensor: Tensor) -> memoryview:
     """The bytes of a contiguous tensor in memory, not copied."""
     flat = tensor.view(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0, dtype=torch.uint8)
-    return memoryview(flat.numpy())
+    return flat.numpy().data
