@@ -9,8 +9,8 @@ Every arm is a process of its own, forked from one that has loaded the model, wi
 They take turns, step by step, so that a ratio is of times that lie side by side; its range is that of the
 repeats. A pass is one forward pass with its losses, as the arm takes it. Peak memory is the high-water mark
 of a process above what it began with, plus the weights; an arm's memory ratio is over its own pass. At the
-end each arm tells the mean loss at the weights it began with and at both points of one direction; how far it is
-from the plain loop's is told as a share of the loss and in nats.
+end each arm tells the mean loss at the weights it began with and at both points of one direction; how far it
+is from the plain loop's is told as a share of the loss and in nats.
 
 There are two tasks: `text` predicts every token of film reviews, `question` only the answers of questions
 about clinical narratives, where our engine computes no other logits; the plain loop computes them all.
@@ -335,9 +335,10 @@ def markdown(report: Mapping[str, Any]) -> str:
         lines.append("")
         for name in STEPS[1:]:
             arm = found["arms"][name]
+            speed = judged(arm["times_faster"], FASTER, most=False)
+            memory = judged(arm["memory_over_pass"], MEMORY, most=True)
             lines.append(
-                f"- {name}: times faster than the plain loop {judged(arm['times_faster'], FASTER, most=False)}; "
-                f"memory over its own pass {judged(arm['memory_over_pass'], MEMORY, most=True)}"
+                f"- {name}: times faster than the plain loop {speed}; memory over its own pass {memory}"
             )
     return "\n".join(lines) + "\n"
 
