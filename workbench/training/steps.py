@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from workbench.errors import InconclusiveError
-from workbench.interfaces import IntArray, Model, Plan, Record
+from workbench.interfaces import IntArray, Model, Plan, Record, Signals
 from workbench.training.canary import WatchedReleases
 from workbench.training.fine_tuning import (
     Seeds,
@@ -109,8 +109,12 @@ class PrivatisedSums(Steps):
         self._mechanism, self._plan, self._model = mechanism, plan, model
         self._parameters = trainable(model.module)
         noise = torch_generator(Seeds.of(plan).noise, next(iter(self._parameters.values())).device)
-        self._releases = WatchedReleases(mechanism.privatise, plan, noise)
+        self._releases = WatchedReleases(self.privatise, plan, noise)
         self._done = 0
+
+    def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
+        """The mechanism's privatise step; a run that does more in its place overrides this."""
+        return self._mechanism.privatise(signals, generator)
 
     def update(self, sample: IntArray) -> float:
         """Per-record signal, privatise, mean."""
