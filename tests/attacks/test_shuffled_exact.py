@@ -223,7 +223,7 @@ def test_the_counterexample_is_one_that_the_proof_does_not_leave_out() -> None:
     answer = found("shuffled_theorem_6_small_d", dimensions=(3,))
     assert answer.confidence == 0.999
     assert answer.counterexample["caveats"] == []
-    assert answer.counterexample["delta_lower"] > answer.counterexample["claimed_delta"]  # type: ignore[operator]
+    assert answer.counterexample["delta_lower"] > answer.counterexample["claimed_delta"]
     assert answer == found("shuffled_theorem_6_small_d", dimensions=(3,))
 
 
@@ -240,7 +240,7 @@ def test_same_noise_has_the_certified_epsilon() -> None:
 def test_same_noise_refutes_the_shuffled_accounting_and_not_the_unshuffled_one() -> None:
     answer = found("shuffled_same_noise", targets=(1.0,))
     assert answer.verdict is VerdictKind.REFUTED
-    assert answer.counterexample["dp_sgd_epsilon_lower"] > 1.0  # type: ignore[operator]
+    assert answer.counterexample["dp_sgd_epsilon_lower"] > 1.0
     # In one dimension the accounting is the Gaussian mechanism's, and sound.
     assert found("shuffled_same_noise", targets=(1.0,), dimension=1).verdict is VerdictKind.UNDECIDED
 
