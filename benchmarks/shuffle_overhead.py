@@ -1,0 +1,288 @@
+"""What shuffling weights costs: index operations against matrix products, and a step shuffled against not.
+
+Two measurements, those of Tables VII and VIII of "Weights Shuffling for Improving DPSGD in Transformer-based
+Models". First the rows of a square matrix are permuted in several ways, which take turns; what makes the
+permutation (indices, or its matrix, dense or sparse) is made before the clock starts. Every way's result is
+compared with the first one's. Then models are trained by DP-SGD with AdamW, in two copies that take turns
+step by step: one as it is, one whose weights and optimiser state are permuted after each step
+(`workbench.training.permutations`). The permutation's share of the shuffled step is timed inside that step,
+so that it does not drown in the machine's drift; the ratio of the two copies' steps stands beside it.
+
+`python benchmarks/shuffle_overhead.py` takes a matrix of 10,000 x 10,000 (1.6 GB of memory, some minutes on
+two cores); `--size 2000` a smaller one. Results go to `benchmarks/results/shuffle_overhead.json` and
+`shuffle_overhead.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from dp_step import machine
+from torch import Tensor
+
+from workbench import registry
+from workbench.interfaces import Model, Plan, Record
+from workbench.training.fine_tuning import trainable
+from workbench.training.permutations import PermutationGroup, permute_state_
+from workbench.training.random_transformers import random_transformer
+
+RESULTS = Path(__file__).parent / "results"
+INDEX = "index_select"
+PRINTED_INDEX = "matrix[indices]"
+DENSE, SPARSE, CSR = "dense product", "sparse product (COO)", "sparse product (CSR)"
+PAPER = {"Index shuffle": 0.9799, "Matrix multiplication": 1316.6, "Sparse matrix multiplication": 322.62}
+"""Milliseconds of Table VII, on an RTX 3090; the size is 10,000 x 10,000."""
+GOAL = 0.02
+"""Most of a step that shuffling may take."""
+SEED = 0
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """Seconds of one call."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def middle(values: Sequence[float]) -> dict[str, Any]:
+    """Median and range."""
+    return {"median": statistics.median(values), "range": [min(values), max(values)]}
+
+
+def ways(size: int) -> dict[str, Callable[[], Tensor]]:
+    """All ways to permute the rows of one matrix by one permutation, by name."""
+    generator = torch.Generator().manual_seed(SEED)
+    matrix = torch.rand((size, size), generator=generator)
+    indices = torch.randperm(size, generator=generator)
+    places = torch.stack([torch.arange(size), indices])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # sparse matrices are announced as a beta, and as unchecked
+        coordinates = torch.sparse_coo_tensor(places, torch.ones(size), (size, size)).coalesce()
+        rows = coordinates.to_sparse_csr()
+    dense = coordinates.to_dense()
+    return {
+        INDEX: lambda: matrix.index_select(0, indices),
+        PRINTED_INDEX: lambda: matrix[indices],
+        DENSE: lambda: torch.mm(dense, matrix),
+        SPARSE: lambda: torch.sparse.mm(coordinates, matrix),
+        CSR: lambda: torch.sparse.mm(rows, matrix),
+    }
+
+
+def products(size: int, repeats: int) -> dict[str, Any]:
+    """Table VII: seconds of each way, and how much of it index_select takes in the same repeat."""
+    for work in ways(min(size, 256)).values():
+        work()  # libraries load at their first call
+    contestants = ways(size)
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    names = list(contestants)
+    for repeat in range(repeats):
+        for i in range(len(names)):
+            name = names[(i + repeat) % len(names)]
+            seconds[name].append(timed(contestants[name]))
+    first = contestants[INDEX]()
+    return {
+        "size": size,
+        "repeats": repeats,
+        "seconds": {name: middle(own) for name, own in seconds.items()},
+        "index_over": {
+            name: middle([a / b for a, b in zip(seconds[INDEX], own, strict=True)])
+            for name, own in seconds.items()
+        },
+        "equal": {
+            name: bool(torch.equal(work(), first)) for name, work in contestants.items() if name != DENSE
+        },
+    }
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A model that is trained.
+
+    Attributes:
+        name: For the table.
+        make: The model before training, the same at every call.
+        records: Of each step.
+    """
+
+    name: str
+    make: Callable[[], Model]
+    records: tuple[Record, ...]
+
+
+def settings(names: Sequence[str]) -> list[Setting]:
+    """The models by name: vision on 32 digits, text on 16 reviews of at most 128 bytes or tokens."""
+    digits = registry.create("corpus", "digits", size=32, seed=SEED).records
+    reviews = registry.create("corpus", "movie_reviews", size=64, seed=SEED).records
+    texts = tuple(
+        Record(id=str(i), text=" ".join(one.text for one in reviews[4 * i : 4 * i + 4]), label=i % 2)
+        for i in range(16)
+    )
+    encoder = {"seed": SEED, "width": 128, "layers": 4, "heads": 4, "positions": 128}
+    known: dict[str, Setting] = {
+        "digits_vit": Setting(
+            "digits_vit", lambda: registry.create("model", "digits_vit", seed=SEED), digits
+        ),
+        "random_bert": Setting("random_bert", lambda: random_transformer("bert", **encoder), texts),
+        "random_roberta": Setting("random_roberta", lambda: random_transformer("roberta", **encoder), texts),
+        "tiny_gpt2": Setting(
+            "tiny_gpt2", lambda: registry.create("model", "tiny_gpt2", seed=SEED, max_length=128), texts
+        ),
+    }
+    return [known[name] for name in names]
+
+
+class Training:
+    """One copy of a model in training by DP-SGD, shuffled or not."""
+
+    def __init__(self, setting: Setting, *, shuffled: bool) -> None:
+        """Make model and optimiser."""
+        plan = Plan(
+            records=setting.records,
+            held_out=(),
+            model=setting.name,
+            steps=1,
+            sampling_probability=1.0,
+            learning_rate=1e-4,
+            seed=SEED,
+        )
+        self.model = setting.make()
+        self.model.module.eval()
+        mechanism = registry.create("mechanism", "dp_sgd", noise_multiplier=1.0)
+        self._steps = mechanism.steps(plan, self.model)
+        self._everyone = np.arange(len(setting.records))
+        self._parameters = trainable(self.model.module)
+        self.group = PermutationGroup.of(self.model.module)
+        self._rng = np.random.default_rng(SEED)
+        self._shuffled = shuffled
+
+    def step(self) -> tuple[float, float]:
+        """Seconds of one step, and of its permutation."""
+        started = time.perf_counter()
+        self._steps.update(self._everyone)
+        self._steps.descend(1e-4)
+        trained = time.perf_counter()
+        if self._shuffled:
+            permutation = self.group.draw(self._rng)
+            permutation.apply_(self._parameters)
+            permute_state_(permutation, self._steps._optimizer, self._parameters)
+        ended = time.perf_counter()
+        return ended - started, ended - trained
+
+
+def steps(setting: Setting, repeats: int) -> dict[str, Any]:
+    """Table VIII: one model's steps, shuffled and not."""
+    plain, shuffled = (Training(setting, shuffled=coin) for coin in (False, True))
+    for training in (plain, shuffled):
+        training.step()
+        training.step()
+    without, with_, permuting = [], [], []
+    for repeat in range(repeats):
+        for training in (plain, shuffled) if repeat % 2 else (shuffled, plain):
+            seconds, inside = training.step()
+            if training is plain:
+                without.append(seconds)
+            else:
+                with_.append(seconds)
+                permuting.append(inside)
+    share = middle([own / whole for own, whole in zip(permuting, with_, strict=True)])
+    return {
+        "model": setting.name,
+        "parameters": shuffled.group.trainable_count,
+        "shuffled_share": shuffled.group.shuffled_share,
+        "records": len(setting.records),
+        "repeats": repeats,
+        "step_seconds": middle(without),
+        "shuffled_step_seconds": middle(with_),
+        "permutation_seconds": middle(permuting),
+        "ratio": middle([own / base for own, base in zip(with_, without, strict=True)]),
+        "permutation_share": share,
+        "met": share["median"] <= GOAL,
+    }
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """Both tables."""
+    host = report["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in host["versions"].items())
+    found = report["products"]
+    lines = [
+        "# What shuffling costs",
+        "",
+        f"{host['cpu']}, {host['cores']} cores, {report['threads']} thread(s); load average "
+        f"{host['load_average_at_start']:.1f} at the start; {versions}. Contestants take turns; medians, and "
+        "the ranges of the repeats.",
+        "",
+        f"## The rows of a {found['size']:,} x {found['size']:,} matrix, {found['repeats']} repeats",
+        "",
+        "| way | milliseconds | index_select takes of it | same result |",
+        "|---|---|---|---|",
+    ]
+    for name, own in found["seconds"].items():
+        low, high = (1000 * x for x in own["range"])
+        share = found["index_over"][name]
+        least, most = share["range"]
+        equal = "to rounding" if name == DENSE else "yes" if found["equal"][name] else "NO"
+        lines.append(
+            f"| {name} | {1000 * own['median']:.1f} ({low:.1f} to {high:.1f}) | {share['median']:.2%} "
+            f"({least:.2%} to {most:.2%}) | {equal} |"
+        )
+    index = PAPER["Index shuffle"]
+    printed = "; ".join(f"{name} {ms:g} ms: index takes {index / ms:.2%}" for name, ms in PAPER.items())
+    lines += ["", f"The paper's Table VII (10,000 x 10,000, one GPU): {printed}.", ""]
+    lines += [
+        f"## A step of DP-SGD with AdamW, shuffled and not; goal: at most {GOAL:.0%} of it",
+        "",
+        "| model | parameters | permuted | ms a step | shuffled | ratio | ms permuting | share of the step |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for own in report["steps"]:
+        low, high = own["ratio"]["range"]
+        least, most = own["permutation_share"]["range"]
+        lines.append(
+            f"| {own['model']} | {own['parameters']:,} | {own['shuffled_share']:.1%} "
+            f"| {1000 * own['step_seconds']['median']:.1f} "
+            f"| {1000 * own['shuffled_step_seconds']['median']:.1f} "
+            f"| {own['ratio']['median']:.3f} ({low:.3f} to {high:.3f}) "
+            f"| {1000 * own['permutation_seconds']['median']:.2f} "
+            f"| {own['permutation_share']['median']:.2%} ({least:.2%} to {most:.2%}): "
+            f"{'met' if own['met'] else 'not met'} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Command line."""
+    names = ["digits_vit", "random_bert", "random_roberta", "tiny_gpt2"]
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--size", type=int, default=10_000, help="rows of the matrix")
+    parser.add_argument("--repeats", type=int, default=3, help="of each way to permute the matrix")
+    parser.add_argument("--models", nargs="*", default=names, choices=names, help="whose steps are timed")
+    parser.add_argument("--steps", type=int, default=15, help="of each copy that are timed")
+    parser.add_argument("--threads", type=int, default=2, help="torch's threads")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    given = parser.parse_args()
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(given.threads)
+    report: dict[str, Any] = {"machine": machine(), "threads": given.threads}
+    report["steps"] = [steps(setting, given.steps) for setting in settings(given.models)]
+    report["products"] = products(given.size, given.repeats)
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "shuffle_overhead.json").write_text(json.dumps(report, indent=2) + "\n")
+    (given.out / "shuffle_overhead.md").write_text(markdown(report))
+    print(markdown(report))
+
+
+if __name__ == "__main__":
+    main()
