@@ -19,7 +19,7 @@ from enum import StrEnum
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from workbench.errors import UnsupportedError
 from workbench.interfaces import Claim, FloatArray, Model, Plan, Record, Signals
@@ -143,7 +143,7 @@ class _Journey:
         self.so_far = group.identity()
         self._rng = rng
 
-    def move(self, optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> None:
+    def move(self, optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]) -> None:
         """Permute weights and the optimiser's state by a fresh permutation."""
         permutation = self.group.draw(self._rng)
         permutation.apply_(parameters)

@@ -294,7 +294,7 @@ class Permutation:
 
 
 def permute_state_(
-    permutation: Permutation, optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]
+    permutation: Permutation, optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]
 ) -> None:
     """Move an optimiser's state with the weights, in place: momenta, squares and the like.
 
