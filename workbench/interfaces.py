@@ -606,6 +606,8 @@ class AccessLevel(StrEnum):
     """Given the released signs of independent trainings with or without a canary, score each training."""
     SUBSET = "candidate subset"
     """Given all of independent trainings but which candidate subset was the secret, score each training."""
+    CONSECUTIVE = "consecutive weights"
+    """Given weights before and after permuted steps, with or without a canary, score each step or run."""
 
 
 @dataclass(frozen=True, kw_only=True)

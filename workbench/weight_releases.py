@@ -1,0 +1,96 @@
+"""What is read of consecutive weights that were permuted: the nouns that a game and its adversary share.
+
+Free of any deep-learning framework, so that an attack can be named without loading one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from workbench import estimation
+from workbench.interfaces import BoolArray, FloatArray, IntArray
+
+VIEWS = ("blind", "invariant", "tidying")
+"""The adversaries that are judged, each by its own scores."""
+
+PLACES = ("moved", "fixed")
+"""Where the canary's weight is: one that permutations move, or one that none moves."""
+
+OTHERS = ("none", "sample")
+"""Who stands beside the canary: nobody, or the records of the plan."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """What is the same in all releases of a game.
+
+    Attributes:
+        names: Of the network's units.
+        units: Of each the places in the flat vector of the weights that each index owns, shape `(m, k)`.
+        coordinate: The canary's place.
+        orbit: All places that a permutation may move it to, itself among them.
+    """
+
+    names: tuple[str, ...]
+    units: tuple[IntArray, ...]
+    coordinate: int
+    orbit: IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightRelease:
+    """One release, as the adversary sees it.
+
+    Attributes:
+        expected: The weights before they are permuted, without the canary and without noise, shape `(d,)`.
+        released: Shape `(d,)`.
+        shift: What the canary would add to its weight.
+        noise: Standard deviation of the noise of that weight.
+        participation: Probability with which the canary takes part, where it is in the data.
+    """
+
+    expected: FloatArray
+    released: FloatArray
+    shift: float
+    noise: float
+    participation: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadRelease:
+    """What an adversary makes of one release.
+
+    Attributes:
+        ratios: Log-likelihood ratio "took part" over "did not", by view.
+        indices: The permutation that it found, of each unit in the scene's order.
+    """
+
+    ratios: Mapping[str, float]
+    indices: tuple[IntArray, ...]
+
+
+class ReleaseReader(Protocol):
+    """An attack that reads consecutive weights."""
+
+    place: str
+    others: str
+    magnitude: float
+
+    def read(self, scene: Scene, release: WeightRelease) -> ReadRelease:
+        """Ratios and permutation of one release."""
+
+
+def other_areas(scores: Mapping[str, FloatArray], members: BoolArray) -> dict[str, float]:
+    """`auc (STATISTIC)` of each statistic that is measured and not judged by itself.
+
+    Args:
+        scores: By view or statistic.
+        members: Shape `(n,)`.
+    """
+    return {
+        f"auc ({name})": estimation.auc(values, members, confidence=0.95).estimate
+        for name, values in scores.items()
+        if name not in VIEWS
+    }
