@@ -116,6 +116,8 @@ def crossings_for(
         theorem_6_delta, epsilon=per_step, dimension=dimension, batch_clip=batch_clip, zeta_2=zeta_2
     )
 
+    left_side(noise_multiplier=1.0)  # refuses an option that is out of range
+
     def holds(log_sigma: float) -> bool:
         return left_side(noise_multiplier=math.exp(log_sigma)) <= share
 

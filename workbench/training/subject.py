@@ -110,12 +110,18 @@ class TrainedSubject:
             shape `(n,)`.
 
         Raises:
-            UnsupportedError: the mechanism gives no update away, or its samples are not Poisson.
+            UnsupportedError: the mechanism gives no update away, or no privatised sum, or its samples are not
+                Poisson.
         """
         plan = self.plan
         if self.mechanism.released is not Released.EVERY_UPDATE:
             raise UnsupportedError(
                 f"the mechanism releases its {self.mechanism.released}; a canary's releases need every update"
+            )
+        if not self.mechanism.releases_sums:
+            raise UnsupportedError(
+                f"{type(self.mechanism).__name__} releases no privatised sum of gradients, in which a canary "
+                "could be read"
             )
         if plan.sampling is not Sampling.POISSON:
             raise UnsupportedError(
