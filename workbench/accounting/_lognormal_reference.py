@@ -7,6 +7,7 @@ confidence. It has no bound on its error in balls: the verdicts of this bench do
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from scipy.interpolate import CubicSpline
@@ -45,7 +46,7 @@ def reference_cdf(law: LognormalSum, log_sum: FloatArray, *, tolerance: float = 
         single: FloatArray = ndtr((at - law.groups[0][0]) / law.sigma)
         return single
     values = np.exp(at - law.log_mean)
-    transform = _Transform(law)
+    transform = _transform(law)
     fine = transform.invert(values, 1)
     coarse = transform.invert(values, 2)
     worst = float(np.max(np.abs(fine - coarse)))
@@ -93,6 +94,11 @@ def _range_of(law: LognormalSum) -> tuple[float, float]:
         last = int(at.size - 1 - np.argmax(values[::-1] < 1 - _OUTSIDE))
         low, high = float(at[max(first - 1, 0)]), float(at[min(last + 1, at.size - 1)])
     return low, high
+
+
+@lru_cache(maxsize=8)
+def _transform(law: LognormalSum) -> _Transform:
+    return _Transform(law)
 
 
 class _Transform:

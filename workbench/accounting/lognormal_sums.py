@@ -17,8 +17,9 @@ S = sum of d terms exp(Y_i), Y_i ~ N(mu_i, sigma^2). Theorem 6 of Shuffled DPSGD
 `error` is sup |F - F_S| with an interval that holds at every number of draws (DKW); `quality` turns it into
 an answer at a tolerance, and `largest_good_sigma` into the place where an approximation stops being good.
 
-The sigma of these lognormals is c / sigma of Theorem 6, one over the noise multiplier. Fig. 2's 0.25 is a noise
-multiplier of 4; a noise multiplier of 0.25 is a sigma of 4, where the same approximation is another matter.
+The sigma of these lognormals is c / sigma of Theorem 6, one over the noise multiplier. Fig. 2's 0.25 is a
+noise multiplier of 4; a noise multiplier of 0.25 is a sigma of 4, where the same approximation is another
+matter.
 
 `DependentSum` and `WorstPairSum` are the sums that Theorem 6 is really about: their terms share one Y.
 
@@ -34,7 +35,10 @@ True
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+
+import numpy as np
 
 from workbench.accounting._lognormal_dependent import SIDES, DependentSum, WorstPairSum
 from workbench.accounting._lognormal_fits import (
@@ -58,11 +62,13 @@ from workbench.accounting._lognormal_sampling import (
     monte_carlo,
 )
 from workbench.errors import InputError, unknown_name
+from workbench.interfaces import FloatArray
 
 __all__ = [
     "LEAST_SQUARES_OF",
     "METHODS",
     "SIDES",
+    "Comparison",
     "CountedSum",
     "DependentSum",
     "Drawable",
@@ -76,6 +82,7 @@ __all__ = [
     "SumSample",
     "WorstPairSum",
     "approximate",
+    "compare",
     "error",
     "fenton_wilkinson",
     "kernel_density",
@@ -125,6 +132,72 @@ def approximate(
     if sample is None:
         raise InputError(f"sample must be given for {method}, got None")
     return least_squares(sample.log_sums) if method == "least_squares" else kernel_density(sample.log_sums)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """Fig. 2 at one sigma and d: distribution functions on one grid, and their errors.
+
+    Attributes:
+        law: The sum.
+        log_sums: Grid of log S, shape `(points,)`.
+        curves: For each method its distribution function on the grid, shape `(points,)`.
+        monte_carlo: The draws' distribution function on the grid.
+        band: Ends of its simultaneous band.
+        errors: For each method sup |F - F_S| with its interval; the intervals hold all at once.
+        sample: The draws.
+    """
+
+    law: LognormalSum
+    log_sums: FloatArray
+    curves: Mapping[str, FloatArray]
+    monte_carlo: FloatArray
+    band: tuple[FloatArray, FloatArray]
+    errors: Mapping[str, ErrorInterval]
+    sample: SumSample
+
+
+def compare(
+    law: LognormalSum,
+    *,
+    seed: int,
+    repeats: int = 1000,
+    draws: Drawable | None = None,
+    confidence: float = 0.95,
+    one_by_one: int = 1024,
+    points: int = 201,
+) -> Comparison:
+    """All approximations of one sum against draws of it.
+
+    Least squares and kernel density get draws of their own, as many as those that they are judged by.
+
+    Args:
+        law: The sum.
+        seed: Of the draws, >= 0; the two methods that learn from draws use the next one.
+        repeats: Draws; the paper took 1,000.
+        draws: How the law is drawn: None for term by term, or a `CountedSum` of it.
+        confidence: Of the band and the intervals.
+        one_by_one: Of `schwartz_yeh`.
+        points: Size of the grid, which spans the draws and a fifth beyond.
+
+    Raises:
+        InputError: an argument is out of range.
+    """
+    source = law if draws is None else draws
+    judged = monte_carlo(source, repeats=repeats, seed=seed)
+    learned = monte_carlo(source, repeats=repeats, seed=seed + 1)
+    low, high = float(judged.log_sums[0]), float(judged.log_sums[-1])
+    grid = np.linspace(low - 0.2 * (high - low), high + 0.2 * (high - low), points)
+    laws = {name: approximate(name, law, sample=learned, one_by_one=one_by_one) for name in METHODS}
+    return Comparison(
+        law=law,
+        log_sums=grid,
+        curves={name: fit.cdf(grid) for name, fit in laws.items()},
+        monte_carlo=judged.cdf(grid),
+        band=judged.band(grid, confidence),
+        errors={name: error(fit, judged, confidence=confidence) for name, fit in laws.items()},
+        sample=judged,
+    )
 
 
 def quality(interval: ErrorInterval, tolerance: float) -> Quality:
