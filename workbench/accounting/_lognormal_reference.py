@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from scipy.interpolate import CubicSpline
 from scipy.special import ndtr
 
@@ -17,6 +19,8 @@ from workbench.accounting._lognormal_fits import schwartz_yeh
 from workbench.accounting._lognormal_law import LognormalSum, LogSumLaw
 from workbench.errors import InconclusiveError
 from workbench.interfaces import FloatArray
+
+ComplexArray: TypeAlias = npt.NDArray[np.complex128]
 
 _SMALLEST = 1e-11
 _FADED = 25.0
@@ -119,7 +123,7 @@ class _Transform:
         self._real = CubicSpline(grid, exponents.real)
         self._imaginary = CubicSpline(grid, exponents.imag)
 
-    def _exponents(self, log_t: FloatArray) -> np.ndarray[tuple[int, ...], np.dtype[np.complex128]]:
+    def _exponents(self, log_t: FloatArray) -> ComplexArray:
         """Sum over the terms of log phi, less i t."""
         total = np.zeros(log_t.shape, dtype=np.complex128)
         for mu, count in self._law.groups:
@@ -128,7 +132,7 @@ class _Transform:
             total += count * self._log_of_one(np.exp(log_t + scale))
         return total
 
-    def _log_of_one(self, t: FloatArray) -> np.ndarray[tuple[int, ...], np.dtype[np.complex128]]:
+    def _log_of_one(self, t: FloatArray) -> ComplexArray:
         """log E[e^(it(X - 1))], X lognormal with mean 1."""
         sigma = self._law.sigma
         angle = min(sigma, 1.4)
@@ -145,7 +149,8 @@ class _Transform:
         # e^(-it) is taken off as a number, not as an exponent of each node, which would overflow.
         log_phi = np.log1p(out)
         imaginary = np.unwrap(log_phi.imag) - t
-        return log_phi.real + 1j * imaginary
+        centred: ComplexArray = log_phi.real + 1j * imaginary
+        return centred
 
     def invert(self, values: FloatArray, coarser: int) -> FloatArray:
         """F at values of S / E[S]."""

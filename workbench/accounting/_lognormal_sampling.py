@@ -287,7 +287,7 @@ def monte_carlo(
         if value < least:
             raise InputError(f"{name} must be >= {least}, got {value!r}")
     rows = max(1, block_numbers // law.work)
-    header = {"law": law.describe(), "seed": seed, "rows": rows}
+    header: dict[str, str | int] = {"law": law.describe(), "seed": seed, "rows": rows}
     blocks = -(-repeats // rows)
     done: list[FloatArray] = []
     if progress is not None:
