@@ -69,6 +69,7 @@ from workbench.mechanisms._shuffled_steps import ShuffledSteps, Watch
 from workbench.mechanisms.accountants._shuffled_calibration import noise_multiplier_for
 from workbench.mechanisms.accountants.shuffled_dp_sgd import ZETA_2
 from workbench.registry import register
+from workbench.training._flat import squared_norms
 from workbench.training.loop import GradientMechanism, gaussian_noise
 from workbench.training.permutations import PermutationGroup, Reach
 from workbench.training.subject import TrainedSubject
@@ -211,7 +212,8 @@ class ShuffledDPSGD(GradientMechanism):
         """What line 12 multiplies the sum by, shape `(..., 1)`: 1 / max(1, |g| / c'), g in these places."""
         squares = torch.zeros(total.shape[:-1], dtype=torch.float64, device=total.device)
         for place in places:
-            squares += torch.linalg.vector_norm(total[..., place], dim=-1).double().square()
+            part = total[..., place]
+            squares += squared_norms(part.reshape(-1, part.shape[-1])).view(squares.shape)
         bound = self.batch_clip * self.l2_clip_norm
         return (bound / squares.sqrt()).clamp(max=1.0).to(total.dtype)[..., None]
 

@@ -183,7 +183,7 @@ def _all_below(epsilon: float, delta: float, dimension: int, batch_clip: float) 
     square = max(alone, 2 * epsilon, 2.0)
     while _least(square, epsilon) <= delta:
         square *= 2
-    return square**-0.5
+    return 1 / math.sqrt(square)
 
 
 def _least(square: float, epsilon: float) -> float:
