@@ -32,9 +32,8 @@ def eq_45(inside: FloatArray, outside: FloatArray, *, delta: float, floor: float
     """
     scores = np.concatenate([inside, outside])
     is_inside = np.concatenate([np.ones(inside.size), np.zeros(outside.size)])[np.argsort(-scores)]
-    found = np.cumsum(is_inside) / inside.size
+    beta = (inside.size - np.cumsum(is_inside)) / inside.size
     alpha = np.cumsum(1.0 - is_inside) / outside.size
-    beta = 1.0 - found
     kept = (alpha >= floor) & (beta >= floor)
     alpha, beta = alpha[kept], beta[kept]
     ratios = np.concatenate([(1.0 - alpha - delta) / beta, (1.0 - beta - delta) / alpha, [1.0]])

@@ -61,7 +61,8 @@ def claim_check(paper: PublishedPaper) -> Check:
 def _equal(paper: PublishedPaper, parameters: Setting) -> Iterator[str]:
     for one, other in parameters["pairs"]:
         first, second = _pair(paper, (one, other))
-        yield "" if first.meets(second) else _versus(one, first, other, second)
+        overlap = min(first.upper, second.upper) - max(first.lower, second.lower)
+        yield "" if overlap > SLACK else _versus(one, first, other, second)
 
 
 def _higher(paper: PublishedPaper, parameters: Setting) -> Iterator[str]:

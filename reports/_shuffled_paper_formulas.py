@@ -46,7 +46,7 @@ def theorem_6_check(paper: PublishedPaper) -> Check:
         )
         failed[-1] += (
             f" (one release in ViT's d = {d / 1e6:g} million at sigma = {RELEASE_SIGMA:g} c, c' = c, delta "
-            f"{delta:g}, is called {first:.3g} by the one and {second:.3g} by the other)"
+            f"{delta:g}, has epsilon {first:.3g} by the one and {second:.3g} by the other)"
         )
     return check(
         "Theorem 6",

@@ -154,9 +154,9 @@ def permutations_check(paper: PublishedPaper) -> Check:
     failed = []
     if logarithm > 1.01 * model.log_permutations:
         failed.append(
-            f"Section I gives GPT-2, of the billion level, 10^{math.log10(stated):g}! permutations (natural logarithm "
-            f"{logarithm:.2g}). Table I gives it {printed.value:g} million parameters, and Theorems 3 and 4 "
-            f"allow a number whose logarithm is {model.log_permutations:.2g}, "
+            f"Section I gives GPT-2, of the billion level, 10^{math.log10(stated):g}! permutations (natural "
+            f"logarithm {logarithm:.2g}). Table I gives it {printed.value:g} million parameters, and "
+            f"Theorems 3 and 4 allow a number whose logarithm is {model.log_permutations:.2g}, "
             f"{logarithm / model.log_permutations:,.0f} times smaller"
         )
     return check("permutation space", 1, failed)

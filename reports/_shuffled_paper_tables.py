@@ -187,12 +187,13 @@ def shares_remark(paper: PublishedPaper) -> str:
     fit = [one for one in ones if is_share(one, TEST_RECORDS)]
     cut = [one for one in ones if one not in fit and _is_cut(one)]
     rest = [one for one in ones if one not in fit and one not in cut]
-    odd = f"; {_and([named(one) for one in rest])} are neither" if rest else ""
+    named_rest = "; ".join(named(one) for one in rest)
+    odd = f"; {named_rest} {'is' if len(rest) == 1 else 'are'} neither" if rest else ""
     return (
         f"Of the {len(ones)} accuracies of SST-2 {len(fit)} are whole numbers of {TEST_RECORDS} records (the "
         f"dev set of GLUE, whose test labels are not public), rounded, and {len(cut)} cut off after two "
-        f"digits (of any accuracy 9 % are the one){odd}. No other records are named on which learning rates "
-        "or epochs could have been chosen"
+        f"digits (9 % of all numbers of two digits after the point are the one){odd}. No other records are "
+        "named on which learning rates or epochs could have been chosen"
     )
 
 

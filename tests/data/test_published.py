@@ -1,6 +1,7 @@
-"""The printed numbers of three papers, cell by cell, and what contradicts DP-Weights.
+"""The printed numbers of four papers, cell by cell, and what contradicts DP-Weights.
 
-Golden cells are read from the papers (Zagardo 2024 and 2025, Ertan et al. 2026); the places stand beside.
+Golden cells are read from the papers (Zagardo 2024 and 2025, Ertan et al. 2026, Yang, Ji and Xiang 2024); the
+places stand beside.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import math
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,6 +127,29 @@ PACZERO_GOLDEN = [
 ]
 
 
+SHUFFLED = published("shuffled_dp_sgd")
+
+SHUFFLED_GOLDEN = [
+    ("table-1", ("GPT-2-large",), "trainable parameters", "838"),
+    ("table-1-datasets", ("BERT, RoBERTa", "QNLI"), "training records", "108000"),
+    ("table-1-datasets", ("BERT, RoBERTa", "MNLI"), "delta, formula", "1/(2N)"),
+    ("table-1-datasets", ("GPT-2, GPT-2-large", "E2E"), "delta", "8e-6"),
+    ("table-2", ("BERT", "shuffled with same sigma"), "test loss", "1.054"),
+    ("table-3", ("ViT", "CIFAR-100"), "Shuffled-DPSGD, 0.1", "67.31"),
+    ("table-4", ("BERT", "SST-2"), "Shuffled-DPSGD, 0.1", "87.5"),
+    ("table-4", ("RoBERTa", "MNLI"), "Shuffled-DPSGD, 0.5", "79.21"),
+    ("table-4", ("RoBERTa", "QNLI"), "MixOpt, 1", "86.14"),
+    ("table-5", ("GPT-2", "E2E", "BLEU"), "MixOpt, 0.1", "0.01"),
+    ("table-5", ("GPT-2-large", "DART", "METEOR"), "Shuffled-DPSGD, 1", "0.4936"),
+    ("table-6", ("second",), "audited epsilon", "0.7005"),
+    ("table-7", ("sparse matrix multiplication",), "milliseconds", "322.62"),
+    ("table-8", ("GPT-2", "E2E"), "unshuffled", "30min1s"),
+    ("statements", ("section VI-B", "distance between the weights of ViT"), "value", "1063.02"),
+    ("statements", ("section VI-C", "minutes of the timed samples"), "value", "62"),
+    ("texts", ("Eq. 83", "product in zeta_2"), "printed", "c (c + c')"),
+]
+
+
 def with_cell(table: str, row: tuple[str, ...], column: str, printed: str) -> PublishedPaper:
     """The paper with one cell printed otherwise."""
     numbers = printed_numbers(printed)
@@ -159,6 +185,71 @@ def test_golden_cells_of_paczero(table: str, row: tuple[str, ...], column: str, 
     cell = PACZERO.table(table).cell(row, column)
     assert cell is not None
     assert cell.printed == printed
+
+
+@pytest.mark.parametrize(("table", "row", "column", "printed"), SHUFFLED_GOLDEN)
+def test_golden_cells_of_shuffled_dp_sgd(table: str, row: tuple[str, ...], column: str, printed: str) -> None:
+    cell = SHUFFLED.table(table).cell(row, column)
+    assert cell is not None
+    assert cell.printed == printed
+
+
+def test_every_table_of_shuffled_dp_sgd_is_whole() -> None:
+    # Ten methods and epsilons of 1, 8 and 8 rows; of Table IV four groups of four cells are lost.
+    counts = {table.id: len(table.cells) for table in SHUFFLED.tables}
+    assert counts.pop("statements") == 57
+    assert counts.pop("texts") == 33
+    assert counts == {
+        "table-1": 5 * 2,
+        "table-1-datasets": 7 * 4,
+        "table-2": 8 * 2,
+        "table-3": 10,
+        "table-4": 8 * 10 - 16,
+        "table-5": 8 * 10,
+        "table-6": 2 * 2,
+        "table-7": 3,
+        "table-8": 5 * 2,
+    }
+    table = SHUFFLED.table("table-4")
+    lost = Counter((cell.row[0], cell.column) for cell in table.unreadable)
+    assert lost == {
+        ("BERT", "MixOpt, 0.1"): 4,
+        ("BERT", "Ghost, 0.5"): 4,
+        ("BERT", "MixOpt, 1"): 4,
+        ("RoBERTa", "Ghost, 0.5"): 4,
+    }
+    assert "86.93 and 82.07" in table.why_unreadable(("BERT", "QNLI"), "MixOpt, 1")
+
+
+def test_claims_of_shuffled_dp_sgd_name_printed_cells() -> None:
+    assert len(SHUFFLED.claims) == 24
+    for claim in SHUFFLED.claims:
+        settings = list(_settings(claim.parameters))
+        assert settings
+        assert claim.parameters["metric"]
+        assert (claim.test == "figure") == all("cell" not in setting for setting in settings)
+        for setting in settings:
+            if "cell" in setting:
+                table, *row, column = setting["cell"].split(" | ")
+                assert table in claim.tables
+                assert SHUFFLED.table(table).cell(tuple(row), column) is not None
+                # The setting and the place of its number say the same.
+                named = [str(setting[name]) for name in ("model", "method") if name in setting]
+                assert all(name in setting["cell"] or table in ("table-6", "table-8") for name in named)
+                if "epsilon" in setting and table in ("table-3", "table-4", "table-5"):
+                    assert column.endswith(f", {setting['epsilon']:g}")
+
+
+def _settings(value: object) -> Iterator[dict[str, Any]]:
+    """The settings of a claim, however deep they stand in pairs, groups and gaps."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _settings(one)
+    elif isinstance(value, dict):
+        if {"method", "model", "d"} & set(value):
+            yield value
+        else:
+            yield from _settings(list(value.values()))
 
 
 def test_every_table_of_paczero_is_whole() -> None:
