@@ -104,7 +104,9 @@ class AuditSettings:
         claim: The claim under audit; the mechanism is asked to meet its guarantee (`budget`).
         delta: At which a claim in nats is also read as (epsilon, delta)-DP.
         mechanism, mechanism_parameters: The subject.
-        control: Also audit `non_private` under the same claim (does not count for the exit code).
+        control: Also audit the control under the same claim (does not count for the exit code).
+        control_mechanism: Which one: `non_private`, in which the attacks should find something, or for a
+            mechanism that shuffles `dp_sgd`, in which they should not.
         attacks: Names, in the order of the report.
         attack_parameters: Parameters by attack name.
         corpus, corpus_parameters, model, model_parameters: What is trained on what.
@@ -129,6 +131,7 @@ class AuditSettings:
     mechanism: str = "dp_sgd"
     mechanism_parameters: Mapping[str, Any] = field(default_factory=dict)
     control: bool = True
+    control_mechanism: str = "non_private"
     attacks: tuple[str, ...] = EMBEDDED_ATTACKS
     attack_parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=_default_attack_parameters)
     corpus: str = "clinical"
@@ -211,11 +214,13 @@ class AuditSettings:
 
 
 def as_control(settings: AuditSettings) -> AuditSettings:
-    """The settings of the control that shows what the attacks can find: its own step size, and AdamW.
+    """The settings of the control that shows what the attacks can find: its own step size, and its optimizer.
 
     An optimizer other than the one that the subject's mechanism asks for is the user's wish for both.
     """
     rate = settings.control_learning_rate or settings.learning_rate
+    if settings.control_mechanism != "non_private":  # The same run under another mechanism.
+        return replace(settings, learning_rate=rate)
     asked = settings.optimizer == optimizer_of(settings.mechanism)
     optimizer = optimizer_of("non_private") if asked else settings.optimizer
     return replace(settings, learning_rate=rate, optimizer=optimizer)
@@ -245,7 +250,7 @@ def default_settings(
         mechanism=mechanism, optimizer=optimizer_of(mechanism), attacks=_default_attacks(mechanism)
     )
     if currency is Currency.DP:
-        return embedded
+        return _shuffled(embedded) if shuffles(mechanism) else embedded
     nats = 0.0 if claims_nothing_spent(mechanism, parameters) else DEFAULT_EPSILON[currency]
     claim = claim_of(mechanism, nats, READING_DELTA, source="the embedded default")
     digits = replace(
@@ -255,6 +260,35 @@ def default_settings(
         return _record_nats(digits, embedded)
     # A ledger that conditions on the released bits promises nothing about the values behind them.
     return _subset_nats(digits, "bits" if parameters.get("posterior") == "bits" else "values")
+
+
+def shuffles(mechanism: str) -> bool:
+    """Whether a registered mechanism releases permuted weights."""
+    entry = registry.entries("mechanism").get(mechanism)
+    return hasattr(entry.factory if entry else None, "released_weights")
+
+
+def _shuffled(embedded: AuditSettings) -> AuditSettings:
+    """The audit of permuted weights: plain steps of a small network on the digits, in games of their own.
+
+    The control is DP-SGD at the noise that a certified accountant asks for.
+    """
+    return replace(
+        embedded,
+        corpus="digits",
+        corpus_parameters={},
+        model="digits_mlp",
+        model_parameters={},
+        candidates=1000,
+        steps=100,
+        sampling_probability=0.05,
+        learning_rate=1.0,
+        optimizer="sgd",
+        control_mechanism="dp_sgd",
+        control_learning_rate=None,
+        attacks=("weight_tidying",),
+        attack_parameters={},
+    )
 
 
 def _record_nats(digits: AuditSettings, embedded: AuditSettings) -> AuditSettings:

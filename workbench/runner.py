@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest
@@ -23,6 +24,7 @@ from workbench._runner_settings import (
     currency_of,
     default_settings,
 )
+from workbench._runner_shuffled_words import shuffled_view_forms
 from workbench._runner_subjects import audited as audited_subject
 from workbench._runner_subjects import claim_form, judged_subject, subject_report
 from workbench._runner_views import audit_views
@@ -40,6 +42,8 @@ from workbench.interfaces import (
     Evidence,
     FloatArray,
     Game,
+    Mechanism,
+    Plan,
     Trials,
     VerdictKind,
 )
@@ -101,8 +105,8 @@ def audit_mechanisms(
         subjects, views = audit_views(settings, out=out, progress=progress)
         return {**_report(settings, subjects, command=command, started=started), "views": views}
     audited = [audited_subject(settings, settings.mechanism, "subject", settings.mechanism_parameters)]
-    if settings.control and settings.mechanism != "non_private":
-        audited.append(audited_subject(as_control(settings), "non_private", "control", {}))
+    if settings.control and settings.mechanism != settings.control_mechanism:
+        audited.append(audited_subject(as_control(settings), settings.control_mechanism, "control", {}))
     from workbench.training.fine_tuning import check_plan
 
     for subject in audited:  # A plan that cannot be met fails here, before anything is trained or written.
@@ -111,6 +115,7 @@ def audit_mechanisms(
         getattr(mechanism, "check", check_plan)(plan)
         workers.check_fit(subject.setup)
         _require_testable(settings, subject.setup, mechanism.claim(plan))
+        _require_readable(subject.setup, mechanism, plan)
     trainings = [subject.trainings() for subject in audited]
     flat = [job for jobs in trainings for job in jobs]
     store = Store(out / "store")
@@ -125,7 +130,19 @@ def audit_mechanisms(
         played = [attacked.pop(0) for _ in subject.setup.attack_parameters]
         record = records[jobs[0].key]
         subjects.append(subject_report(settings, subject, record, played))
-    return _report(settings, subjects, command=command, started=started)
+    report = _report(settings, subjects, command=command, started=started)
+    if all(_access(audited[0].setup, name) is AccessLevel.CONSECUTIVE for name in settings.attacks):
+        report["views"] = shuffled_view_forms(
+            subjects[0],
+            mechanism=settings.mechanism,
+            confidence=settings.confidence,
+            control=subjects[1] if len(subjects) > 1 else None,
+        )
+    return report
+
+
+def _access(setup: TrainingSetup, name: str) -> AccessLevel:
+    return workers.create_attack(setup, name).access
 
 
 def _require_testable(settings: AuditSettings, setup: TrainingSetup, own: Claim) -> None:
@@ -170,6 +187,22 @@ def _require_testable(settings: AuditSettings, setup: TrainingSetup, own: Claim)
             f"claim covers {claim.released}, and {setup.mechanism} promises nothing beyond its "
             f"{own.released}: claim released={own.released}"
         )
+
+
+def _require_readable(setup: TrainingSetup, mechanism: Mechanism, plan: Plan) -> None:
+    """Refuse, before anything is trained, an attack on consecutive weights that cannot be played.
+
+    Raises:
+        InputError: the plan descends otherwise than by plain steps.
+        UnsupportedError: the mechanism or the model has nothing for it.
+    """
+    for name in setup.attack_parameters:
+        attack: Any = workers.create_attack(setup, name)
+        if attack.access is AccessLevel.CONSECUTIVE:
+            from workbench.training.fine_tuning import build_model
+            from workbench.training.shuffled_game import check_shuffled
+
+            check_shuffled(mechanism, build_model(plan), plan, attack)
 
 
 def _report(
