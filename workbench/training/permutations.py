@@ -22,7 +22,7 @@ function would change. What the theorems do not cover is left alone, with its re
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -48,13 +48,66 @@ UNKNOWN = "unknown architecture"
 
 
 @dataclass(frozen=True)
-class _Move:
-    """One axis of one parameter, and what permutes it: units by their number, with their starts."""
+class _Program:
+    """What every permutation of a group does, worked out once: it is done in every step of a training.
 
-    parameter: str
-    axis: int
-    length: int
-    parts: tuple[tuple[int, int], ...]
+    Many axes are permuted alike (those of a weight and its bias), so an axis refers to a pattern: the indices
+    of a whole axis. All patterns lie one after the other in one vector.
+
+    Attributes:
+        moves: Parameter, its shape, and each permuted axis (counted from the end) with its pattern.
+        lengths: Of each pattern.
+        still: The vector of all patterns where nothing moves.
+        places: Where in that vector the units' indices go.
+        sources: Where they come from in the vector of all units' indices, one unit after the other.
+        starts: What is added to them.
+    """
+
+    moves: tuple[tuple[str, torch.Size, tuple[tuple[int, int], ...]], ...]
+    lengths: tuple[int, ...]
+    still: IntArray
+    places: IntArray
+    sources: IntArray
+    starts: IntArray
+
+    @classmethod
+    def of(cls, units: Sequence[Unit], shapes: Mapping[str, torch.Size]) -> _Program:
+        """The program of a group."""
+        parts: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for number, unit in enumerate(units):
+            for slot in unit.slots:
+                parts.setdefault((slot.parameter, slot.axis), []).append((number, slot.start))
+        patterns: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
+        moves: dict[str, list[tuple[int, int]]] = {}
+        for (name, axis), own in parts.items():
+            pattern = patterns.setdefault((shapes[name][axis], tuple(own)), len(patterns))
+            moves.setdefault(name, []).append((axis - len(shapes[name]), pattern))
+        first = np.cumsum([0, *(unit.size for unit in units)])
+        places, sources, starts = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], []
+        offset = 0
+        for length, own_parts in patterns:
+            for number, start in own_parts:
+                size = units[number].size
+                places.append(np.arange(offset + start, offset + start + size))
+                sources.append(np.arange(first[number], first[number] + size))
+                starts.append(np.full(size, start))
+            offset += length
+        lengths = tuple(length for length, _ in patterns)
+        return cls(
+            moves=tuple((name, shapes[name], tuple(axes)) for name, axes in moves.items()),
+            lengths=lengths,
+            still=np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(length) for length in lengths)]),
+            places=np.concatenate(places),
+            sources=np.concatenate(sources),
+            starts=np.concatenate([np.zeros(0, dtype=np.int64), *starts]),
+        )
+
+    def patterns(self, indices: Iterable[IntArray]) -> tuple[Tensor, ...]:
+        """The indices of each pattern's axis, by the indices of all units in their order."""
+        whole = self.still.copy()
+        if len(self.places):
+            whole[self.places] = np.concatenate(list(indices))[self.sources] + self.starts
+        return torch.from_numpy(whole).split(self.lengths)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,9 +168,13 @@ class PermutationGroup:
     def shuffled_count(self) -> int:
         """Number of trainable numbers that some unit moves."""
         still = dict.fromkeys(self.shapes, 1.0)
-        for move in self._moves:
-            covered = sum(self.units[unit].size for unit, _ in move.parts)
-            still[move.parameter] *= 1 - covered / move.length
+        sizes: dict[tuple[str, int], int] = {}
+        for unit in self.units:
+            for slot in unit.slots:
+                key = (slot.parameter, slot.axis)
+                sizes[key] = sizes.get(key, 0) + unit.size
+        for (name, axis), moved in sizes.items():
+            still[name] *= 1 - moved / self.shapes[name][axis]
         return sum(round(shape.numel() * (1 - still[name])) for name, shape in self.shapes.items())
 
     @property
@@ -174,14 +231,8 @@ class PermutationGroup:
         return mask
 
     @cached_property
-    def _moves(self) -> tuple[_Move, ...]:
-        parts: dict[tuple[str, int], list[tuple[int, int]]] = {}
-        for number, unit in enumerate(self.units):
-            for slot in unit.slots:
-                parts.setdefault((slot.parameter, slot.axis), []).append((number, slot.start))
-        return tuple(
-            _Move(name, axis, self.shapes[name][axis], tuple(own)) for (name, axis), own in parts.items()
-        )
+    def _program(self) -> _Program:
+        return _Program.of(self.units, self.shapes)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -195,7 +246,7 @@ class Permutation:
 
     group: PermutationGroup
     indices: Mapping[str, IntArray]
-    _kept: dict[object, Tensor] = field(default_factory=dict, repr=False)
+    _kept: dict[torch.device, tuple[Tensor, ...]] = field(default_factory=dict, repr=False)
 
     def __eq__(self, other: object) -> bool:
         """Whether both move the same units in the same way."""
@@ -246,17 +297,19 @@ class Permutation:
             InputError: a tensor has another shape than its parameter.
         """
         with torch.no_grad():
-            for move in self.group._moves:
-                tensor = tensors.get(move.parameter)
-                if tensor is not None:
-                    shape = self.group.shapes[move.parameter]
-                    if tensor.shape[tensor.ndim - len(shape) :] != shape:
-                        raise InputError(
-                            f"tensor of {move.parameter!r} must have shape {tuple(shape)}, "
-                            f"got {tuple(tensor.shape)}"
-                        )
-                    axis = tensor.ndim - len(shape) + move.axis
-                    tensor.copy_(tensor.index_select(axis, self._index(move, tensor.device)))
+            for name, shape, axes in self.group._program.moves:
+                tensor = tensors.get(name)
+                if tensor is None:
+                    continue
+                if tensor.shape[tensor.ndim - len(shape) :] != shape:
+                    raise InputError(
+                        f"tensor of {name!r} must have shape {tuple(shape)}, got {tuple(tensor.shape)}"
+                    )
+                patterns = self._patterns(tensor.device)
+                moved = tensor
+                for axis, pattern in axes:
+                    moved = moved.index_select(axis, patterns[pattern])
+                tensor.copy_(moved)
 
     def applied(self, vector: Tensor, layout: Mapping[str, tuple[slice, torch.Size]]) -> Tensor:
         """A flat vector, permuted.
@@ -281,16 +334,13 @@ class Permutation:
         )
         return moved
 
-    def _index(self, move: _Move, device: torch.device) -> Tensor:
-        """Indices of a whole axis; weights and biases with the same parts share them."""
-        key = (move.length, move.parts, device)
-        if key not in self._kept:
-            whole = np.arange(move.length)
-            for number, start in move.parts:
-                unit = self.group.units[number]
-                whole[start : start + unit.size] = start + self.indices[unit.name]
-            self._kept[key] = torch.from_numpy(whole).to(device)
-        return self._kept[key]
+    def _patterns(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Indices of each pattern's axis, on a device."""
+        found = self._kept.get(device)
+        if found is None:
+            made = self.group._program.patterns(self.indices[unit.name] for unit in self.group.units)
+            found = self._kept[device] = tuple(pattern.to(device) for pattern in made)
+        return found
 
 
 def permute_state_(

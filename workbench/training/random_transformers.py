@@ -118,7 +118,9 @@ class TextClassifier:
         self.name = name
 
     def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
-        """Bytes of the records' texts, padded on the right, with mask and labels.
+        """Bytes of the records' texts, padded on the right to `max_length`, with mask and labels.
+
+        Every row is the same whatever else is in the batch: classifiers' rows are kept.
 
         Raises:
             InputError: a record has no text, or no label.
@@ -128,8 +130,7 @@ class TextClassifier:
                 missing = "label" if record.text else "text"
                 raise InputError(f"record {record.id!r} has no {missing}: model {self.name!r} needs one")
         rows = [[BEGINNING, *record.text.encode()[: self.max_length - 2], END] for record in records]
-        length = max((len(row) for row in rows), default=1)
-        ids = torch.full((len(rows), length), PADDING)
+        ids = torch.full((len(rows), self.max_length), PADDING)
         for i, row in enumerate(rows):
             ids[i, : len(row)] = torch.tensor(row)
         labels = torch.tensor([record.label for record in records], dtype=torch.int64)
