@@ -59,7 +59,8 @@ class Coverage:
         if not counts:
             return ""
         listed = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))
-        return f"{len(self.left_alone)} parameters ({listed})"
+        noun = "parameter" if len(self.left_alone) == 1 else "parameters"
+        return f"{len(self.left_alone)} {noun} ({listed})"
 
 
 class _Asked:

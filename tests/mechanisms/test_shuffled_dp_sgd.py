@@ -293,9 +293,9 @@ def test_the_claim_is_the_authors_and_says_what_it_leaves_out() -> None:
     said = " | ".join(claim.assumptions)
     assert "an approximation of a lower bound on delta" in said
     assert "which move 99.79% of the weights" in said
-    assert "with noise sigma_0 c: 1 parameters (1 added after the permuted sum); what they release" in said
+    assert "with noise sigma_0 c: 1 parameter (1 added after the permuted sum); what they release" in said
     everything = ShuffledDPSGD(uncovered="sigma").claim(make_plan()).assumptions
-    assert "with noise sigma c all the same: 1 parameters" in everything[-1]
+    assert "with noise sigma c all the same: 1 parameter" in everything[-1]
 
 
 def test_a_given_noise_is_accounted_for() -> None:
