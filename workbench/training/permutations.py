@@ -107,7 +107,7 @@ class _Program:
         whole = self.still.copy()
         if len(self.places):
             whole[self.places] = np.concatenate(list(indices))[self.sources] + self.starts
-        return torch.from_numpy(whole).split(self.lengths)
+        return torch.split(torch.from_numpy(whole), list(self.lengths))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -325,13 +325,8 @@ class Permutation:
             InputError: a parameter of the layout has another shape than the group's.
         """
         moved = vector.clone(memory_format=torch.contiguous_format)
-        self.apply_(
-            {
-                name: moved[..., place].unflatten(-1, tuple(shape))
-                for name, (place, shape) in layout.items()
-                if shape
-            }
-        )
+        parts = ((name, moved[..., place], shape) for name, (place, shape) in layout.items())
+        self.apply_({name: part.view(*part.shape[:-1], *shape) for name, part, shape in parts})
         return moved
 
     def _patterns(self, device: torch.device) -> tuple[Tensor, ...]:
