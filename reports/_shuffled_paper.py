@@ -68,6 +68,8 @@ def checks(paper: PublishedPaper) -> list[Check]:
         formulas.sigma_check(paper),
         formulas.normalisation_check(paper),
         formulas.titles_check(paper),
+        formulas.code_check(paper),
+        formulas.element_wise_check(paper),
         formulas.delta_check(paper),
         formulas.figure_1_check(paper),
         times.overhead_check(paper),

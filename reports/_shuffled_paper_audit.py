@@ -72,14 +72,14 @@ def audit_remark(paper: PublishedPaper) -> str:
     observed = said(paper, "section VI-F", "observations").value
     known = {claimed for claimed, _ in pairs}
     left_out = [text for text in EPSILONS if float(text) not in known]
+    found = _and([f"{audited:g} where {claimed:g} is claimed" for claimed, audited in pairs])
+    parts = _and([f"{100 * audited / claimed:.0f} %" for claimed, audited in pairs])
     return (
-        "Table VI audits "
-        f"{_and([f'{audited:g} where {claimed:g} is claimed' for claimed, audited in pairs])} "
-        f"({_and([f'{100 * audited / claimed:.0f} %' for claimed, audited in pairs])}), without an interval. "
-        f"Eq. 45, read as the largest value over thresholds with both errors at least {floor:g}, is no lower "
-        f"bound: on {observed:.0f} observations that no canary has touched it reads {middle:.2f} in the "
-        f"median (5 % to 95 %: {low:.2f} to {high:.2f}, {NULL_REPETITIONS} simulated audits of equal scores, "
-        f"half of them called canary). Epsilon {_and(left_out)}, where the gains are largest, is not audited"
+        f"Table VI audits {found} ({parts}), without an interval. Eq. 45 is a lower bound for a test's true "
+        f"error rates. On rates that {observed:.0f} observations give, at the best of all thresholds with "
+        f"both at least {floor:g}, it reads {middle:.2f} in the median (5 % to 95 %: {low:.2f} to "
+        f"{high:.2f}) where there is no canary at all ({NULL_REPETITIONS} simulated audits of equal scores, "
+        f"half of them called canary). Epsilon {_and(left_out)}, with the largest gains, is not audited"
     )
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
 
 from workbench.published import PublishedPaper
 from workbench.reports._published_checks import Check, Interval
 from workbench.reports._shuffled_paper_cells import cell, check, said, stands_for, words
+
+FloatArray = npt.NDArray[np.float64]
 
 RELEASE_SIGMA = 0.24
 """Noise multiplier of the release at which two readings of Theorem 6 are compared; near where it acts."""
@@ -118,6 +124,52 @@ def delta_check(paper: PublishedPaper) -> Check:
     return check("deltas", checked, failed, start=start)
 
 
+def element_wise_check(paper: PublishedPaper) -> Check:
+    """Which functions that Theorem 3 calls element-wise are not: an entry of theirs depends on another."""
+    listed = words(paper, "Theorem 3", "element-wise functions").replace(" and ", ", ").split(", ")
+    before, after = np.array([0.0, 0.0]), np.array([0.0, 1.0])
+    failed = []
+    for name in listed:
+        first, second = (float(_FUNCTIONS[name.lower()](entries)[0]) for entries in (before, after))
+        if first != second:
+            failed.append(
+                f"{name} of an entry 0 is {first:.3g} beside 0 and {second:.3g} beside 1 (it permutes with "
+                "its input all the same, which the proof needs)"
+            )
+    return check("element-wise", len(listed), failed, start="Theorem 3 lists as element-wise what is not: ")
+
+
+def code_check(paper: PublishedPaper) -> Check:
+    """Whether Appendix E's code, run on the layers of an MLP one by one, does what Theorem 3 asks."""
+    failed = []
+    if words(paper, "appendix E", "where the indices of a matrix are drawn").endswith("one matrix"):
+        own, shared = (two_layers_moved(each_its_own=value) for value in (True, False))
+        if own > 1e-9 > shared:
+            failed.append(
+                "Appendix E draws new indices in every call, a call a matrix. Theorem 3 needs the same in "
+                f"W_t, b_t and W_(t+1): a random MLP's outputs change by up to {own:.2g} if each matrix has "
+                "its own, and by rounding alone if they share them"
+            )
+    return check("code", 1, failed)
+
+
+def two_layers_moved(*, each_its_own: bool, seed: int = 0) -> float:
+    """Largest change of a random two-layer MLP's outputs when its hidden units are permuted.
+
+    Args:
+        each_its_own: The rows of the first layer and the columns of the second get indices of their own.
+        seed: Of the network, the inputs and the indices.
+    """
+    rng = np.random.default_rng(seed)
+    first, bias, second = rng.normal(size=(16, 8)), rng.normal(size=16), rng.normal(size=(4, 16))
+    inputs = rng.normal(size=(32, 8))
+    rows = rng.permutation(16)
+    columns = rng.permutation(16) if each_its_own else rows
+    before = np.tanh(inputs @ first.T + bias) @ second.T
+    after = np.tanh(inputs @ first[rows].T + bias[rows]) @ second[:, columns].T
+    return float(np.abs(after - before).max())
+
+
 def figure_1_check(paper: PublishedPaper) -> Check:
     """The two distances of Fig. 1 against each other."""
     a = said(paper, "figure 1", "coordinate of the two points").value
@@ -184,6 +236,21 @@ def weights_remark(paper: PublishedPaper) -> str:
         "that weights were moved, not that nobody can move them back"
     )
 
+
+def _softmax(entries: FloatArray) -> FloatArray:
+    shares = np.exp(entries)
+    return np.asarray(shares / shares.sum(), dtype=np.float64)
+
+
+def _relu(entries: FloatArray) -> FloatArray:
+    return np.maximum(entries, 0.0)
+
+
+_FUNCTIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "relu": _relu,
+    "tanh": np.tanh,
+    "softmax": _softmax,
+}
 
 _DISTANCES = ("of the Gaussians", "after shuffling")
 

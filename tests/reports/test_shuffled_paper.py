@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from workbench.reports._shuffled_paper_statements import STATEMENTS, statement_c
 
 PAPER = published("shuffled_dp_sgd")
 CLAIMS = {claim.id: claim for claim in PAPER.claims}
-SHUFFLED = "Shuffled-DPSGD"
+PAGE = (Path(__file__).parents[2] / "docs" / "shuffled_dp_sgd.md").read_text(encoding="utf-8")
 
 
 def with_cell(path: str, printed: str, paper: PublishedPaper = PAPER) -> PublishedPaper:
@@ -70,6 +71,8 @@ def test_what_contradicts_itself() -> None:
         "units of sigma",
         "normalisation",
         "titles of proofs",
+        "code",
+        "element-wise",
         "deltas",
         "figure 1",
         "overhead",
@@ -119,6 +122,16 @@ def test_a_wrong_digit_is_found(check: Callable[[PublishedPaper], Check], path: 
         (formulas.sigma_check, "statements | section VI-A | clip of all NLP tasks | value", "1"),
         (formulas.normalisation_check, "texts | Eq. 16 | power of 2 pi sigma^2 | printed", "d / 2"),
         (formulas.delta_check, "table-1-datasets | GPT-2, GPT-2-large | E2E | delta", "1.2e-5"),
+        (
+            formulas.code_check,
+            "texts | appendix E | where the indices of a matrix are drawn | printed",
+            "once for an MLP",
+        ),
+        (
+            formulas.element_wise_check,
+            "texts | Theorem 3 | element-wise functions | printed",
+            "ReLu and tanh",
+        ),
         (formulas.figure_1_check, "statements | figure 1 | distance after shuffling | value", "13.10"),
         (
             times.overhead_check,
@@ -188,6 +201,11 @@ def test_shuffling_divides_the_distance_by_the_root_of_two() -> None:
     mixed = 0.5 * (density(2.0, 0.0) + density(0.0, 2.0) - density(-2.0, 0.0) - density(0.0, -2.0))
     for difference, square in ((plain, formulas.plain_square), (mixed, formulas.shuffled_square)):
         assert np.linalg.norm(difference) * 0.05 == pytest.approx(math.sqrt(square(2.0, 1.0)), rel=1e-9)
+
+
+def test_shared_indices_leave_an_mlp_as_it_is() -> None:
+    assert formulas.two_layers_moved(each_its_own=False) < 1e-12
+    assert min(formulas.two_layers_moved(each_its_own=True, seed=seed) for seed in range(5)) > 0.1
 
 
 def test_theorem_6_in_its_two_readings() -> None:
@@ -336,3 +354,24 @@ def test_remarks_follow_the_cells() -> None:
     assert "is 0.115 a weight" in formulas.weights_remark(PAPER)  # 1063.02 / sqrt(85.8e6).
     # sigma_0 = 49.1 c: advanced composition with half of delta for the 10,000 steps.
     assert "sigma_0 = 49.1 c at epsilon 1" in audit.accountants_remark(PAPER)
+
+
+@pytest.mark.parametrize("sigma", ["0.24", "0.25", "0.3", "1", "4"])
+def test_the_page_prints_what_theorem_6_gives(sigma: str) -> None:
+    (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| {sigma} |"))
+    for printed, dimension, zeta_2 in zip(
+        row.split("|")[2:5], (85_800_000, 85_800_000, 1), ("appendix", "main text", "appendix"), strict=True
+    ):
+        epsilon = formulas.release_epsilon(float(sigma), dimension=dimension, delta=5e-6, zeta_2=zeta_2)
+        assert printed.strip() == ("0" if epsilon == 0.0 else f"{epsilon:.1f}")
+
+
+def test_the_page_prints_what_the_checks_find() -> None:
+    found = {check.name: check for check in shuffled.checks(PAPER)}
+    text, claims = found["numbers of the text"], found["conclusions"]
+    assert f"{text.checked - len(text.failed)} of {text.checked} numbers" in PAGE
+    assert f"{claims.checked - len(claims.failed)} of {claims.checked} conclusions" in PAGE
+    for name, model in models.MODELS.items():
+        assert f"{100 * model.share:.1f} % of {name}'s" in PAGE
+    middle, low, high = audit.null_audits(PAPER)
+    assert f"{middle:.1f} in the median (5 to 95 %: {low:.1f} to {high:.1f})" in PAGE.replace("\n  ", " ")
