@@ -64,7 +64,7 @@ class WeightTidying:
     """Three readings of shuffled weights, blind, invariant and tidying, by a Dirac canary.
 
     Attributes:
-        releases: Number of independent releases at the trained state.
+        releases: Number of independent releases at the trained state; the paper had 10,000 observations.
         runs: Number of independent trainings, read step by step.
         invariant: Which statistic the invariant adversary is judged by: `"sorted"`, `"sums"` or `"norms"`.
         place: `"moved"`: the canary's weight is one that permutations move; `"fixed"`: one that none moves.
@@ -82,7 +82,7 @@ class WeightTidying:
     def __init__(
         self,
         *,
-        releases: int = 4000,
+        releases: int = 10_000,
         runs: int = 200,
         invariant: str = "sorted",
         place: str = "moved",

@@ -99,7 +99,7 @@ class AuditOptions:
         typer.Option(
             help="An attack; may be repeated.",
             show_default="loss, lira and dirac_canary; with nats sign_transcript or subset_posterior, and "
-            "attacks on members",
+            "attacks on members; with permuted weights weight_tidying",
         ),
     ] = None
     corpus: Annotated[str | None, typer.Option(help="The data.", show_default="clinical")] = None
@@ -136,7 +136,8 @@ class AuditOptions:
         bool | None,
         typer.Option(
             "--control/--no-control",
-            help="Also attack a subject without privacy, which does not count for the exit code.",
+            help="Also attack a control, which does not count for the exit code: a subject without "
+            "privacy, or with permuted weights DP-SGD.",
             show_default="control",
         ),
     ] = None
@@ -199,6 +200,10 @@ def audit(options: AuditOptions) -> int:
     trainings; the same number read as (epsilon, delta)-DP; and ordinary members. One that claims nats about a
     candidate subset in two: its claim, by many trainings on secret subsets, and outside it records of the
     universe. The claim decides the exit code.
+
+    A mechanism that permutes its weights is judged by three adversaries who read the same releases: one is
+    blind to the permutations, one reads what they do not change, one undoes them. Its control is DP-SGD at
+    the noise of a certified accountant.
 
     Fix the number of trials before: whoever reruns an audit with more of them, or another seed, after seeing
     the verdict has no guarantee of the stated confidence any more.

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from workbench import estimation
 from workbench.interfaces import BoolArray, FloatArray, IntArray
 
@@ -85,6 +87,8 @@ class ReleaseReader(Protocol):
 def other_areas(scores: Mapping[str, FloatArray], members: BoolArray) -> dict[str, float]:
     """`auc (STATISTIC)` of each statistic that is measured and not judged by itself.
 
+    One that says nothing of the canary's weight, whose scores are all alike, is left out.
+
     Args:
         scores: By view or statistic.
         members: Shape `(n,)`.
@@ -92,5 +96,5 @@ def other_areas(scores: Mapping[str, FloatArray], members: BoolArray) -> dict[st
     return {
         f"auc ({name})": estimation.auc(values, members, confidence=0.95).estimate
         for name, values in scores.items()
-        if name not in VIEWS
+        if name not in VIEWS and np.ptp(values) > 0.0
     }

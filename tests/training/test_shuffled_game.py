@@ -49,7 +49,7 @@ from workbench.training.shuffled_game import (
     recovery,
     whole_run_game,
 )
-from workbench.weight_releases import VIEWS, ReadRelease, Scene, WeightRelease
+from workbench.weight_releases import VIEWS, ReadRelease, Scene, WeightRelease, other_areas
 
 BUDGET = ApproximateDP(epsilon=1.0, delta=1e-5)
 SHUFFLED = ShuffledDPSGD()
@@ -205,7 +205,7 @@ def test_recovery_falls_with_the_learning_rate_and_with_noise() -> None:
 
 
 def test_runs_are_read_step_by_step() -> None:
-    plan = make_plan()
+    plan = make_plan(steps=3)
     attack = Watching(others="sample")
     told: list[tuple[int, int]] = []
     played = play_runs(SHUFFLED, plan, attack, trials=4, seed=0, progress=lambda *now: told.append(now))
@@ -231,6 +231,8 @@ def test_a_weight_that_stays_is_read_by_everybody() -> None:
     assert scene.orbit.tolist() == [scene.coordinate]
     assert np.allclose(played.scores["blind"], played.scores["tidying"])
     assert np.allclose(played.scores["blind"], played.scores["sorted"], rtol=1e-6)
+    shown = other_areas(played.scores, COINS)
+    assert set(shown) == {"auc (sorted)", "auc (sums)"}  # The norms of units do not see it.
     sigma_0 = SHUFFLED.for_plan(make_plan()).unshuffled_noise_multiplier
     assert sigma_0 is not None
     assert release.noise == pytest.approx(sigma_0 * 0.5 / 20, rel=0.45)  # 64 draws: 9 % of standard error.
