@@ -33,6 +33,7 @@ from workbench.accounting.lognormal_sums import (
     fenton_wilkinson,
     kernel_density,
     least_squares,
+    lower_tail_bound,
     monte_carlo,
     quality,
     reference_cdf,
@@ -313,6 +314,29 @@ def test_many_dimensions_are_drawn_by_counts_within_bounds() -> None:
     drawn = plain.probability(middle, 1 - RARE)
     assert max(counted.lower, drawn.lower) <= min(counted.upper, drawn.upper)
     assert 0.15 < counted.lower < counted.upper < 0.85
+
+
+@pytest.mark.parametrize(("count", "sigma"), [(100, 1.0), (1000, 2.0), (10**6, 3.0)])
+def test_chernoff_is_above_the_truth_and_not_far(count: int, sigma: float) -> None:
+    law = LognormalSum(sigma=sigma, groups=((0.0, count), (1.0, 3)))
+    at = schwartz_yeh(law, one_by_one=count if count < 2000 else 1024).mu
+    at = min(at, law.log_mean) - np.linspace(0.0, 0.4 / sigma, 5)
+    truth = reference_cdf(law, at)
+    bound = np.array([lower_tail_bound(law, float(x)) for x in at])
+    assert np.all(bound >= truth - 1e-6)
+    seen = truth > 1e-4
+    assert np.all(bound[seen] < 1000 * truth[seen])
+    assert lower_tail_bound(law, law.log_mean + 1) == 1.0
+
+
+def test_lemma_1_is_off_by_orders_of_magnitude_where_theorem_6_puts_the_vit() -> None:
+    pair = WorstPairSum(dimension=85_800_000, noise_multiplier=0.2732)
+    assert pair.lemma_1_probability(0.36) > 0.03
+    assert pair.probability_bound(0.36) < 1e-20
+    # Negative control: where Lemma 1 is right, the bound is above it.
+    for side in SIDES:
+        easy = WorstPairSum(dimension=2, noise_multiplier=0.3, side=side)
+        assert easy.probability_bound(0.5) >= easy.lemma_1_probability(0.5) - 0.01
 
 
 def test_lemma_1_is_off_at_the_noise_of_the_vit() -> None:

@@ -22,6 +22,7 @@ from scipy.special import logsumexp, ndtr
 
 from workbench.accounting._lognormal_fits import fenton_wilkinson, lognormal_of_moments
 from workbench.accounting._lognormal_law import LognormalFit, LognormalSum, sum_of_exponentials
+from workbench.accounting._lognormal_reference import lower_tail_bound
 from workbench.accounting._lognormal_sampling import CountedSum, ProbabilityInterval, monte_carlo
 from workbench.errors import InputError
 from workbench.interfaces import FloatArray
@@ -218,6 +219,16 @@ class WorstPairSum:
         """P(S <= C(epsilon)) as Theorem 6 has it: by Lemma 1's lognormal (Eqs. 37 to 39)."""
         fit = fenton_wilkinson(self.as_independent)
         return float(ndtr((self.log_threshold(epsilon) - fit.mu) / fit.sigma))
+
+    def probability_bound(self, epsilon: float) -> float:
+        """A bound on P(S <= C(epsilon)) of the dependent sum that needs no draws (Chernoff).
+
+        The common factor is within e^(+-30 a / sqrt(d)) but for a probability of 1e-197, which is added.
+        """
+        law = self._without_factor
+        reach = 30.0 * law.sigma / math.sqrt(self.dimension)
+        bound = lower_tail_bound(law, self.log_threshold(epsilon) + reach)
+        return min(1.0, bound + float(ndtr(-30.0)))
 
     def probability(
         self, epsilon: float, *, repeats: int, seed: int, confidence: float = 0.95

@@ -51,7 +51,7 @@ from workbench.accounting._lognormal_fits import (
     schwartz_yeh,
 )
 from workbench.accounting._lognormal_law import LognormalFit, LognormalSum, LogSumLaw
-from workbench.accounting._lognormal_reference import reference_cdf, reference_error
+from workbench.accounting._lognormal_reference import lower_tail_bound, reference_cdf, reference_error
 from workbench.accounting._lognormal_sampling import (
     CountedSum,
     Drawable,
@@ -89,6 +89,7 @@ __all__ = [
     "largest_good_sigma",
     "least_squares",
     "lognormal_of_moments",
+    "lower_tail_bound",
     "monte_carlo",
     "quality",
     "reference_cdf",
