@@ -202,7 +202,7 @@ def _free_test(
 
 def _with_participation(epsilon: float, q: float) -> float:
     """log(1 + q (e^epsilon - 1)), stably: the epsilon where the record takes part with probability q."""
-    if q == 1.0 or math.isnan(epsilon):
+    if q == 1.0 or epsilon == 0.0 or math.isnan(epsilon):
         return epsilon
     return max(0.0, float(np.logaddexp(math.log1p(-q), math.log(q) + epsilon)))
 

@@ -16,8 +16,18 @@ from workbench.attacks._weight_matching import match, match_weights, permuted, r
 from workbench.attacks.weight_tidying import WeightTidying, printed_epsilon
 from workbench.errors import InputError
 from workbench.estimation import auc
-from workbench.interfaces import AccessLevel, FloatArray, Insertions, IntArray, Observations, References
-from workbench.weight_releases import Scene, WeightRelease
+from workbench.findings import Finding
+from workbench.interfaces import (
+    AccessLevel,
+    FloatArray,
+    Insertions,
+    IntArray,
+    Observations,
+    References,
+    VerdictKind,
+)
+from workbench.ledger import load_ledger
+from workbench.weight_releases import VIEWS, Scene, WeightRelease
 
 SUBJECT: object = object()
 
@@ -210,6 +220,38 @@ def test_equation_45_is_as_printed() -> None:
     assert printed_epsilon(scores, members, delta=0.95) == 0.0
     perfect = np.where(members, 1.0, 0.0)
     assert printed_epsilon(perfect, members, delta=0.0) == 0.0  # No rate to divide by at any threshold.
+
+
+QUICK = {"releases": 300, "runs": 20, "steps": 3, "sampling_probability": 0.5}
+
+
+def test_the_ledgers_check_lets_the_judge_decide() -> None:
+    """At sigma = 0.4 the tidying adversary needs few trials; at honest noise none of them refutes.
+
+    False alarms: 0.1 % of each finding about a true claim.
+    """
+    found = {
+        view: registry.create("claim_check", "shuffled_attacked", view=view, **QUICK)
+        for view in ("blind", "invariant", "tidying")
+    }
+    assert found["blind"].verdict is VerdictKind.UNDECIDED
+    assert "shows no privacy" in found["blind"].summary
+    tidied: Finding = found["tidying"]
+    assert tidied.verdict is VerdictKind.REFUTED
+    assert tidied.confidence == 0.999
+    assert float(tidied.counterexample["epsilon_lower"]) > 0.5
+    assert float(tidied.counterexample["noise_multiplier"]) == pytest.approx(0.4, abs=0.05)
+    assert tidied.evidence[0].startswith("setting: add-remove")
+    assert "99.95 % confidence" in tidied.evidence[1]  # Two games share the error.
+    honest = registry.create("claim_check", "shuffled_attacked", mechanism="dp_sgd", **QUICK)
+    assert honest.verdict is VerdictKind.UNDECIDED
+    with pytest.raises(InputError, match="did you mean 'tidying'"):
+        registry.create("claim_check", "shuffled_attacked", view="tidyng")
+
+
+def test_the_ledger_has_the_composed_claim_with_all_three() -> None:
+    attacked = [claim.parameters for claim in load_ledger() if claim.check == "shuffled_attacked"]
+    assert [one["view"] for one in attacked] == list(VIEWS)
 
 
 def test_it_is_registered_and_refuses_what_it_cannot_do() -> None:
