@@ -301,9 +301,7 @@ def check_fit(setup: TrainingSetup) -> None:
 
 def _has_task(setup: TrainingSetup) -> bool:
     """Whether a model that says nothing of a task has one all the same."""
-    from workbench import bases
-
-    if setup.model in bases.names():  # Plain language models, which may not be built yet.
+    if setup.model in registry.entries("base"):  # Plain language models, which may not be built yet.
         return False
     try:
         made = registry.create("model", setup.model, seed=0, **setup.model_parameters)
