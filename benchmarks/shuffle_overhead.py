@@ -246,9 +246,9 @@ def markdown(report: Mapping[str, Any]) -> str:
     printed = "; ".join(f"{name} {ms:g} ms: index takes {index / ms:.2%}" for name, ms in PAPER.items())
     lines += ["", f"The paper's Table VII (10,000 x 10,000, one GPU): {printed}.", ""]
     lines += [
-        f"## A step of DP-SGD with AdamW, shuffled and not; goal: at most {GOAL:.0%} of it",
+        f"## A step of DP-SGD with AdamW, shuffled and not, in milliseconds; goal: at most {GOAL:.0%} of it",
         "",
-        "| model | parameters | permuted | records | ms a step | shuffled | ratio | permuting | share |",
+        "| model | parameters | permuted | records | step | shuffled step | ratio | permuting | its share |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for own in report["steps"]:
