@@ -93,7 +93,9 @@ class Probe:
         expected = float(np.dot(terms, fitted(job.kind, before))) if before else 0.0
         if time.monotonic() + expected > ends:
             if not before:
-                self._refused[kind] = f"not tried: the {self._seconds:g} seconds for trying were over"
+                self._refused[kind] = (
+                    f"not tried: the {self._seconds:g} seconds for trying were over (--try-for)"
+                )
             return
         try:
             seconds = self._took(job, size, scratch)

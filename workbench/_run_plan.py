@@ -73,14 +73,14 @@ _DECIDE_FIT = tuple(
 )
 
 
-def make_plan(study: Study, out: Path, *, retry_failed: bool, may_probe: bool) -> Plan:
+def make_plan(study: Study, out: Path, *, retry_failed: bool, probe_seconds: float | None) -> Plan:
     """Look into the store, and estimate; writes nothing.
 
     Args:
         study: The study.
         out: Its folder, which may be missing.
         retry_failed: Failures count as not done.
-        may_probe: Try a few steps of what no record tells the cost of.
+        probe_seconds: Try a few steps of what no record tells the cost of, for so long; None for not at all.
     """
     from workbench import costs, study_jobs
 
@@ -88,8 +88,8 @@ def make_plan(study: Study, out: Path, *, retry_failed: bool, may_probe: bool) -
         waiting = study_jobs.pending(study, store, retry_failed=retry_failed)
         rows = _rows(study, store, waiting)
         cost = costs.estimate(study, store, waiting)
-        if may_probe and cost.unknown:
-            cost = costs.probe(study, store, waiting)
+        if probe_seconds is not None and cost.unknown:
+            cost = costs.probe(study, store, waiting, seconds=probe_seconds)
     return Plan(rows=rows, pending=waiting, cost=cost)
 
 

@@ -32,7 +32,7 @@ MOST_RECORDS = 600
 """Records that are read; their keys are hashes, so the first ones are a fair sample."""
 
 PROBE_SECONDS = 20.0
-"""Wall time after which `probe` tries nothing more."""
+"""Wall time after which `probe` tries nothing more, unless it is told otherwise."""
 
 
 class Remaining(Protocol):
@@ -112,21 +112,28 @@ def estimate(study: Study, store: Store, pending: Remaining) -> CostEstimate:
     return _estimated(jobs, _recorded(store), {})
 
 
-def probe(study: Study, store: Store | None = None, pending: Remaining | None = None) -> CostEstimate:
+def probe(
+    study: Study,
+    store: Store | None = None,
+    pending: Remaining | None = None,
+    *,
+    seconds: float = PROBE_SECONDS,
+) -> CostEstimate:
     """The same, after a few steps of every kind of which there is no record, on this machine.
 
-    Takes about `PROBE_SECONDS` at most; kinds that it does not come to are unknown. Writes no record.
+    Takes about so many seconds at most; kinds that it does not come to are unknown. Writes no record.
 
     Args:
         study: The study.
         store: Where records may be; None for none.
         pending: What is to be done; None for all of the study.
+        seconds: Wall time after which nothing more is tried.
     """
     from workbench._cost_probe import Probe
 
     jobs = _all_jobs(study) if pending is None else (*pending.trainings, *pending.measurings)
     known = _recorded(store) if store is not None else {}
-    tried, refused = Probe([job for job in jobs if kind_of(job) not in known], PROBE_SECONDS).run()
+    tried, refused = Probe([job for job in jobs if kind_of(job) not in known], seconds).run()
     return _estimated(jobs, known, tried, refused)
 
 

@@ -57,6 +57,10 @@ class InterruptedRunError(WorkbenchError):
     """The user stopped a run; the message says what is kept."""
 
 
+MOST_TRYING = 86_400.0
+"""Seconds that a dry run may try."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunCommandOptions:
     """What a user may say to `workbench run`; None where they said nothing."""
@@ -109,6 +113,14 @@ class RunCommandOptions:
             " kind are tried to tell the cost.",
         ),
     ] = False
+    try_for: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long `--dry-run` tries at most; large models need minutes.",
+            show_default="20",
+        ),
+    ] = None
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Do experiments again that failed before.")
     ] = False
@@ -158,7 +170,7 @@ def run(options: RunCommandOptions) -> int:
     lacking = missing_bases(study)
     if not options.dry_run:
         _build(options, lacking)
-    plan = make_plan(study, out, retry_failed=options.retry_failed, may_probe=options.dry_run)
+    plan = make_plan(study, out, retry_failed=options.retry_failed, probe_seconds=_probe_seconds(options))
     console = terminal.output_console()
     if not options.quiet:
         if options.dry_run:
@@ -180,6 +192,15 @@ def run(options: RunCommandOptions) -> int:
     return 1 if outcome is not None and outcome[1] else 0
 
 
+def _probe_seconds(options: RunCommandOptions) -> float | None:
+    """How long a dry run may try; None for a run."""
+    if not options.dry_run:
+        return None
+    from workbench.costs import PROBE_SECONDS
+
+    return PROBE_SECONDS if options.try_for is None else options.try_for
+
+
 def _check(options: RunCommandOptions) -> None:
     """Refuse options that do not belong together, and values out of range, before a file is read."""
     if options.workers is not None and options.scheduler is not None:
@@ -188,6 +209,10 @@ def _check(options: RunCommandOptions) -> None:
         raise InputError(f"--workers must be in [0, {MOST_WORKERS}], got {options.workers}")
     if options.limit is not None and options.limit < 1:
         raise InputError(f"--limit must be at least 1, got {options.limit}")
+    if options.try_for is not None and not options.dry_run:
+        raise InputError("--try-for is said of --dry-run, which is missing")
+    if options.try_for is not None and not 0 <= options.try_for <= MOST_TRYING:
+        raise InputError(f"--try-for must be in [0, {MOST_TRYING:g}], got {options.try_for:g}")
     if options.scheduler is not None and not _ADDRESS.fullmatch(options.scheduler):
         raise InputError(f"--scheduler must be tcp://HOST:PORT, got {options.scheduler!r}")
 

@@ -225,7 +225,7 @@ def test_probing_tries_what_no_record_tells(store: Store) -> None:
     assert len(list(store.records())) == 1
 
 
-def test_probing_says_what_could_not_be_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probing_says_what_could_not_be_tried() -> None:
     texts = experiment(corpus="clinical")  # A digits model cannot read them.
     found = probe(study_of(texts))
     assert len(found.unknown) == 2
@@ -233,10 +233,9 @@ def test_probing_says_what_could_not_be_tried(monkeypatch: pytest.MonkeyPatch) -
         "trying it failed: InputError: model 'digits_logistic' cannot read texts" in line
         for line in found.unknown
     )
-    monkeypatch.setattr("workbench.costs.PROBE_SECONDS", 0.0)
-    found = probe(study_of(experiment()))
+    found = probe(study_of(experiment()), seconds=0.0)
     assert [line.partition(": ")[2] for line in found.unknown] == [
-        "not tried: the 0 seconds for trying were over"
+        "not tried: the 0 seconds for trying were over (--try-for)"
     ] * 2
 
 

@@ -148,10 +148,22 @@ def test_a_dry_run_tries_a_few_steps_and_writes_nothing(capsys: pytest.CaptureFi
     assert [path.name for path in Path().iterdir()] == ["tiny.toml"]
 
 
+def test_a_dry_run_tries_for_as_long_as_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run("tiny.toml --dry-run --try-for 0", capsys)
+    assert code == 0
+    assert "not tried: the 0 seconds for trying were over (--try-for)" in out
+    code, out, _ = run("tiny.toml --dry-run --try-for 60", capsys)
+    assert code == 0
+    assert "measured by trying a few steps" in out
+
+
 def test_a_dry_run_says_what_it_cannot_tell(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(costs, "probe", costs.estimate)
+    def untried(*asked: Any, seconds: float) -> costs.CostEstimate:
+        return costs.estimate(*asked)
+
+    monkeypatch.setattr(costs, "probe", untried)
     code, out, _ = run("tiny.toml --dry-run", capsys)
     assert code == 0
     assert "Cost: not known yet" in out
@@ -194,6 +206,8 @@ def test_failures_are_recorded_and_the_rest_goes_on(
         ("nowhere/study.toml", ["cannot read nowhere/study.toml"]),
         ("broken.toml", ["study 'broken'", "unknown field 'epocs'", "did you mean 'epochs'?"]),
         ("tiny.toml --limit 0", ["--limit must be at least 1, got 0"]),
+        ("tiny.toml --try-for 60", ["--try-for is said of --dry-run, which is missing"]),
+        ("tiny.toml --dry-run --try-for nan", ["--try-for must be in [0, 86400], got nan"]),
         ("tiny.toml --limit x", ["--limit"]),
         ("tiny.toml --only sed=0", ["--only: unknown field 'sed'; did you mean 'seed'?"]),
         ("tiny.toml --only seed=7", ["--only: no experiment has seed = 7; there are 0"]),
