@@ -1,6 +1,7 @@
 """One copy of a model's trainable weights on disk, for training that may go back to it.
 
-A copy in memory would double what zeroth-order training holds. The file has no name, so it is gone with the
+A copy in memory would double what zeroth-order training holds. The file lies where temporary files do
+(`TMPDIR`; where that is a file system in memory, nothing is gained) and has no name, so it is gone with the
 process, however that ends; raw numbers are written to it and read from it, and nothing in it is executed.
 """
 
