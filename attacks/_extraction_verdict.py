@@ -9,7 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workbench.attacks._extraction_overlap import FILTERS, NGRAMS, matches, secret_like, similarities
+from workbench.attacks._extraction_overlap import (
+    FILTERS,
+    NGRAMS,
+    Similarities,
+    matches,
+    secret_like,
+    similarities,
+)
 from workbench.attacks._extraction_tests import (
     Exposures,
     Tested,
@@ -18,7 +25,7 @@ from workbench.attacks._extraction_tests import (
     exposures,
     of_means,
 )
-from workbench.interfaces import FloatArray
+from workbench.interfaces import FloatArray, IntArray
 
 SHARES = {"exposure": 0.25, "secret": 0.25, "prefix": 0.25, "jaccard": 0.25}
 """How the verdict's tests share its error; the n-gram lengths share theirs evenly."""
@@ -76,25 +83,40 @@ def judged(
     }
     never = planted + choices(planted, len(secrets) - planted, DRAWS, generator)
     for n in NGRAMS:
-        found = similarities(said, secrets, n)
-        exchanged = of_means(found.mean, planted, drawn)
-        mean, deviation = found.of(slice(0, planted))
-        low, high = np.quantile(found.mean[never].mean(axis=1), [0.025, 0.975])
-        details |= {
-            f"jaccard_{n}": mean,
-            f"jaccard_{n}_sd": deviation,
-            f"jaccard_{n}_p_value": exchanged.p_value,
-            f"jaccard_{n}_called": exchanged.least(significance * JACCARD_SHARE),
-            f"chance_jaccard_{n}": float(found.mean[planted:].mean()),
-            f"chance_jaccard_{n}_low": float(low),
-            f"chance_jaccard_{n}_high": float(high),
-        }
+        details |= _overlap_details(n, similarities(said, secrets, n), drawn, never, significance)
     p_value = combined(_tests(details))
     return {
         "memorised": float(p_value <= significance),
         "memorised_p_value": p_value,
         "confidence": confidence,
         **details,
+    }
+
+
+def _overlap_details(
+    n: int, found: Similarities, drawn: IntArray, never: IntArray, significance: float
+) -> dict[str, float]:
+    """Of one length: Eqs. 34 and 35, the test of exchanged secrets, and what chance gives.
+
+    Args:
+        n: Length of the n-grams.
+        found: Similarities to all secrets, the planted ones first.
+        drawn: Choices of m secrets among all, shape `(draws, m)`, of the exchange.
+        never: Choices among those that were never trained on, of the same shape.
+        significance: Error of the whole verdict.
+    """
+    planted = drawn.shape[1]
+    exchanged = of_means(found.mean, planted, drawn)
+    mean, deviation = found.of(slice(0, planted))
+    low, high = np.quantile(found.mean[never].mean(axis=1), [0.025, 0.975])
+    return {
+        f"jaccard_{n}": mean,
+        f"jaccard_{n}_sd": deviation,
+        f"jaccard_{n}_p_value": exchanged.p_value,
+        f"jaccard_{n}_called": exchanged.least(significance * JACCARD_SHARE),
+        f"chance_jaccard_{n}": float(found.mean[planted:].mean()),
+        f"chance_jaccard_{n}_low": float(low),
+        f"chance_jaccard_{n}_high": float(high),
     }
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 from conformance import FALSE_ALARM, mu_interval, toy_plan, watched_plan
+from kept_releases import keep_releases
 from scipy import stats
-from torch import Tensor
 
 from workbench.errors import InputError
-from workbench.interfaces import FloatArray, GradientCanary, Model, Plan, Signals
+from workbench.interfaces import FloatArray, GradientCanary
 from workbench.mechanisms._norm_histograms import (
     FINEST,
     bin_middles,
@@ -24,7 +24,6 @@ from workbench.mechanisms._norm_histograms import (
     percentile_norm,
 )
 from workbench.mechanisms.dc_sgd import DCSGD, DynamicClipping
-from workbench.training.steps import Steps
 
 CANARY = GradientCanary(coordinate=3, magnitude=1e3)
 
@@ -131,46 +130,16 @@ def test_every_step_of_a_run_is_read_on_one_scale(choice: str) -> None:
     assert stats.kstest(whitened, stats.norm(0.0, 1.0).cdf).pvalue > FALSE_ALARM
 
 
-class _Kept(DynamicClipping):
-    """Keeps what was released."""
-
-    def __init__(self, mechanism: DCSGD, plan: Plan, model: Model) -> None:
-        super().__init__(mechanism, plan, model)
-        self.kept: list[Tensor] = []
-        LAST.append(self)
-
-    def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
-        released = super().privatise(signals, generator)
-        self.kept.append(released)
-        return released
-
-
-LAST: list[_Kept] = []
-
-
-@dataclass(frozen=True, kw_only=True)
-class Keeping(DCSGD):
-    """DC-SGD whose releases are kept."""
-
-    def steps(self, plan: Plan, model: Model) -> Steps:
-        """A run that keeps them."""
-        return _Kept(self, plan, model)
-
-
-@pytest.fixture
-def kept() -> Iterator[list[_Kept]]:
-    LAST.clear()
-    yield LAST
-    LAST.clear()
-
-
 @pytest.mark.parametrize("choice", ["percentile", "expected-error"])
-def test_clipping_norms_are_functions_of_what_was_released(choice: str, kept: list[_Kept]) -> None:
+def test_clipping_norms_are_functions_of_what_was_released(
+    choice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = keep_releases(monkeypatch, DynamicClipping)
     plan = toy_plan(steps=20)
-    mechanism = Keeping(choice=choice, noise_multiplier=1.0, measures_quality=False)
+    mechanism = DCSGD(choice=choice, noise_multiplier=1.0, measures_quality=False)
     traces = mechanism.train(plan).transcript.traces
     norm, width, size = mechanism.l2_clip_norm, mechanism.bin_width, len(plan.records)
-    for step, released in enumerate(kept[0].kept):
+    for step, released in enumerate(kept):
         assert (traces["l2_clip_norm"][step], traces["bin_width"][step]) == (norm, width)
         counts, dimension = released[-mechanism.bins :].double().numpy(), len(released) - mechanism.bins
         batch = plan.sampling_probability * size

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from conformance import FALSE_ALARM, toy_plan, watched_plan
+from kept_releases import keep_releases
 from scipy import stats
 from torch import Tensor
 
 from workbench.errors import InputError
-from workbench.interfaces import GradientCanary, Model, Plan, Signals
+from workbench.interfaces import GradientCanary
 from workbench.mechanisms._geometry import Geometry, LowRankCovariance, Stretching
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.geoclip import FollowingGeometry, GeoClip
 from workbench.training._flat import FlatLayout
 from workbench.training.canary import SignalsWithCanary
 from workbench.training.per_record import EmptySignals, MatrixSignals
-from workbench.training.steps import Steps
 
 CANARY = GradientCanary(coordinate=3, magnitude=1e3)
 VARIANTS: dict[str, dict[str, object]] = {
@@ -152,57 +151,27 @@ def test_every_step_of_a_run_is_read_on_one_scale(variant: str) -> None:
     assert stats.kstest(whitened, stats.norm(0.0, 1.0).cdf).pvalue > FALSE_ALARM
 
 
-class _Kept(FollowingGeometry):
-    """Keeps what was released."""
-
-    def __init__(self, mechanism: GeoClip, plan: Plan, model: Model) -> None:
-        super().__init__(mechanism, plan, model)
-        self.kept: list[Tensor] = []
-        LAST.append(self)
-
-    def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
-        released = super().privatise(signals, generator)
-        self.kept.append(released)
-        return released
-
-
-LAST: list[_Kept] = []
-
-
-@dataclass(frozen=True, kw_only=True)
-class Keeping(GeoClip):
-    """GeoClip whose releases are kept."""
-
-    def steps(self, plan: Plan, model: Model) -> Steps:
-        """A run that keeps them."""
-        return _Kept(self, plan, model)
-
-
-@pytest.fixture
-def kept() -> Iterator[list[_Kept]]:
-    LAST.clear()
-    yield LAST
-    LAST.clear()
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_geometry_is_a_function_of_what_was_released(variant: str, kept: list[_Kept]) -> None:
+def test_the_geometry_is_a_function_of_what_was_released(
+    variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = keep_releases(monkeypatch, FollowingGeometry)
     plan = toy_plan(steps=20)
-    mechanism = Keeping(noise_multiplier=1.0, measures_quality=False, **VARIANTS[variant])  # type: ignore[arg-type]
+    mechanism = GeoClip(noise_multiplier=1.0, measures_quality=False, **VARIANTS[variant])  # type: ignore[arg-type]
     traces = mechanism.train(plan).transcript.traces
     batch = plan.sampling_probability * len(plan.records)
-    dimension = len(kept[0].kept[0])
+    dimension = len(kept[0])
     covariance = mechanism.first_covariance(dimension)
     decay = mechanism.smoothing(mechanism.variant(dimension)).mean_decay
     shift, radius = torch.zeros(dimension, dtype=torch.float64), mechanism.l2_clip_norm
-    for step, released in enumerate(kept[0].kept):
+    for step, released in enumerate(kept):
         assert math.isclose(traces["l2_clip_norm"][step], radius, rel_tol=1e-9)
         shift = decay * shift + (1 - decay) * released.double() / batch
         covariance = covariance.after(released.double() / batch - shift)
         found = covariance.geometry(shift)
         radius = radius if found is None else found.radius
     if variant == "dropped":
-        span = torch.stack(kept[0].kept).double()
+        span = torch.stack(kept).double()
         assert int(torch.linalg.matrix_rank(span, rtol=1e-4)) == 4
 
 
