@@ -36,8 +36,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from workbench.attacks._checks import whole_number
-from workbench.errors import InputError
+from workbench.core.arguments import whole_number
+from workbench.core.errors import InputError
+from workbench.core.registry import register
 from workbench.interfaces import (
     AccessLevel,
     Corpus,
@@ -49,7 +50,6 @@ from workbench.interfaces import (
     Scores,
     Subject,
 )
-from workbench.registry import register
 
 LARGEST_MAGNITUDE = 1e15
 """Beyond what float32 holds, the canary would be clipped to nothing, and show nothing."""
@@ -72,7 +72,7 @@ class DiracCanary:
     access = AccessLevel.RELEASE
     references_needed = 0
     later_parameters: ClassVar[Mapping[str, object]] = {"everywhere": False}
-    """See `workbench._content.settled`."""
+    """See `workbench.training.content.settled`."""
 
     def __init__(self, *, magnitude: float = 100.0, releases: int = 4000, everywhere: bool = False) -> None:
         """Keep the parameters."""

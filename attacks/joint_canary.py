@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from workbench.attacks.dirac_canary import DiracCanary
-from workbench.registry import register
+from workbench.core.registry import register
 
 
 @register("attack", "joint_canary")

@@ -5,8 +5,8 @@ For each candidate the shadow models show how its confidence is distributed with
 target's confidence is then judged by the ratio of the two Gaussian likelihoods. What sets it apart from
 the loss attack: a record that is easy, or hard, for every model is no evidence.
 
-The shadows' coins are independent of the target's (see `workbench.shadows`), so the target's labels remain
-fair coins given the scores' recipe: bad shadows cost power, never validity.
+The shadows' coins are independent of the target's (see `workbench.training.shadows`), so the target's labels
+remain fair coins given the scores' recipe: bad shadows cost power, never validity.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.attacks._checks import whole_number
-from workbench.attacks._statistics import (
+from workbench.attacks.shared.statistics import (
     TokenScorer,
     checked_records,
     checked_share,
     scored_log_likelihoods,
     secret_insertions,
 )
-from workbench.errors import InputError, unknown_name
+from workbench.core.arguments import whole_number
+from workbench.core.errors import InputError, unknown_name
+from workbench.core.registry import register
 from workbench.interfaces import (
     AccessLevel,
     BoolArray,
@@ -37,7 +38,6 @@ from workbench.interfaces import (
     Scores,
     Subject,
 )
-from workbench.registry import register
 
 MODES = ("online", "offline")
 VARIANCES = ("auto", "fixed", "per_example")

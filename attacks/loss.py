@@ -14,8 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from workbench.attacks._checks import whole_number
-from workbench.attacks._statistics import (
+from workbench.attacks.shared.statistics import (
     TokenScorer,
     checked_records,
     checked_share,
@@ -25,7 +24,9 @@ from workbench.attacks._statistics import (
     secret_insertions,
     zlib_bytes,
 )
-from workbench.errors import InputError, unknown_name
+from workbench.core.arguments import whole_number
+from workbench.core.errors import InputError, unknown_name
+from workbench.core.registry import register
 from workbench.interfaces import (
     AccessLevel,
     Corpus,
@@ -38,7 +39,6 @@ from workbench.interfaces import (
     Scores,
     Subject,
 )
-from workbench.registry import register
 
 SCORES = ("log_likelihood", "confidence", "zlib", "min_k")
 REFERENCES = ("base", "shadow")

@@ -28,8 +28,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from workbench.attacks._checks import whole_number
-from workbench.errors import InputError, unknown_name
+from workbench.core.arguments import whole_number
+from workbench.core.errors import InputError, unknown_name
+from workbench.core.registry import register
 from workbench.estimation.low_fpr import CERTAIN
 from workbench.interfaces import (
     AccessLevel,
@@ -45,7 +46,6 @@ from workbench.interfaces import (
     SignReading,
     Subject,
 )
-from workbench.registry import register
 
 CANARIES = ("opposed", "outlier", "average")
 OTHERS = ("corpus", "copies")

@@ -1,7 +1,7 @@
 """The weight canary: a white-box audit of finished weights that were noised once.
 
 A canary record whose effect on the weights is as large as clipping allows is in half of many trainings, each
-of which is one trial (`workbench.training.weight_game`). Three canaries:
+of which is one trial (`workbench.games.weights.play`). Three canaries:
 
 - "coordinate": a record whose gradient lies in one weight (the Dirac canary of Nasr et al. 2023): after
   clipping it adds C to that weight's sum in every step that it takes part in.
@@ -32,9 +32,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workbench.accounting import ApproximateDP
-from workbench.attacks._checks import whole_number
-from workbench.errors import InputError, unknown_name
+from workbench.core.arguments import whole_number
+from workbench.core.errors import InputError, unknown_name
+from workbench.core.registry import register
 from workbench.estimation.all_thresholds import coin_sample_size, perfect_guesses_bound
+from workbench.estimation.judge import judge
 from workbench.interfaces import (
     AccessLevel,
     Claim,
@@ -52,8 +54,6 @@ from workbench.interfaces import (
     Subject,
     Verdict,
 )
-from workbench.judge import judge
-from workbench.registry import register
 
 CANARIES = ("spread", "coordinate", "record")
 STATISTICS = ("vector", "coordinate")
@@ -225,7 +225,7 @@ def audit_weights(
         InputError: the plan is unusable.
         UnsupportedError: the claim is not one that this game tests.
     """
-    from workbench.training.weight_game import play_weights, weight_game
+    from workbench.games.weights.play import play_weights, weight_game
 
     drawn, scored, judged = (np.random.default_rng(own) for own in np.random.SeedSequence(seed).spawn(3))
     with_canary, canary = attack.insert(plan, drawn)

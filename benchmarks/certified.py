@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import scipy
 
-from workbench import registry
 from workbench.accounting import certified
 from workbench.accounting.events import dp_sgd
-from workbench.errors import WorkbenchError
+from workbench.core import registry
+from workbench.core.errors import WorkbenchError
 from workbench.interfaces import Adjacency
 
 RESULTS = Path(__file__).parent / "results" / "certified.json"

@@ -34,8 +34,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench import registry
 from workbench.accounting import ApproximateDP
+from workbench.core import registry
 from workbench.interfaces import BoolArray, FloatArray, GradientCanary, Plan
 from workbench.training.canary import FixedSignals, SignalsWithCanary
 from workbench.training.fine_tuning import trainable

@@ -31,7 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench import registry
+from workbench.core import registry
 from workbench.training.models import LanguageModel
 from workbench.training.per_record import per_record_signals
 

@@ -15,6 +15,7 @@ import itertools
 import json
 import math
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,10 +25,12 @@ import numpy as np
 import scipy
 
 from workbench.accounting.gaussian import mu_of_epsilon
-from workbench.errors import UnsupportedError
+from workbench.core.errors import UnsupportedError
 from workbench.estimation import ESTIMATORS, clopper_pearson
-from workbench.estimation.known_truths import known_truths
 from workbench.interfaces import BoolArray, FloatArray
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from oracles.known_truths import known_truths
 
 DELTA, CONFIDENCE, SEED = 1e-5, 0.95, 2026
 RESULTS = Path(__file__).parent / "results" / "estimators.json"

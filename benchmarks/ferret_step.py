@@ -39,8 +39,8 @@ import torch
 from dp_step import WithPositions, machine, trainable
 from ferret_tables import BASELINES, NON_PRIVATE, PLAIN, markdown
 
-from workbench import registry
 from workbench.accounting import ApproximateDP, MutualInformation
+from workbench.core import registry
 from workbench.interfaces import Plan, Secret
 from workbench.mechanisms.accountants.ferret import ceiling_nats, firing_probability
 from workbench.training.fine_tuning import Seeds, build_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.published import published
+from workbench.checks.published import published
 
 DP_SGD, GHOST, HOOKS = "DP-SGD (ours, automatic clipping)", "DP-SGD (Opacus, ghost)", "DP-SGD (Opacus, hooks)"
 NON_PRIVATE, PLAIN = "without privacy (ours)", "without privacy (PyTorch)"

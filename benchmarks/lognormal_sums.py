@@ -30,7 +30,10 @@ from typing import Any
 import numpy as np
 import scipy
 
-from workbench.accounting.lognormal_sums import (
+from workbench.core.errors import InconclusiveError
+from workbench.mechanisms.accountants.shuffled_dp_sgd.calibration import step_budget
+from workbench.mechanisms.accountants.shuffled_dp_sgd.curves import AUDIT_BATCH, noise_curve, paper_run
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
     METHODS,
     SIDES,
     Comparison,
@@ -51,9 +54,6 @@ from workbench.accounting.lognormal_sums import (
     schwartz_yeh,
     tail_ratio,
 )
-from workbench.errors import InconclusiveError
-from workbench.mechanisms.accountants._shuffled_calibration import step_budget
-from workbench.mechanisms.accountants._shuffled_curves import AUDIT_BATCH, noise_curve, paper_run
 
 SEED, CONFIDENCE, TOLERANCE = 2026, 0.95, 0.05
 RESULTS = Path(__file__).parent / "results"

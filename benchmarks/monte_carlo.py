@@ -25,7 +25,7 @@ import scipy
 
 from workbench.accounting import certified
 from workbench.accounting.events import Event, Gaussian, Laplace, SubsampledGaussian, dp_sgd
-from workbench.attacks.accountant_monte_carlo import (
+from workbench.attacks.accountant_checks.monte_carlo import (
     GaussianPair,
     IntervalMethod,
     ProductPair,

@@ -43,11 +43,11 @@ import torch
 from dp_step import machine
 from torch.nn import functional
 
-from workbench import registry
+from workbench.core import registry
 from workbench.interfaces import Record
-from workbench.tasks import SENTIMENT_OPTIONS
 from workbench.training.fine_tuning import evaluating
 from workbench.training.precision import reduced
+from workbench.training.prompt_tasks import SENTIMENT_OPTIONS
 from workbench.training.zeroth_order import Directions, ZerothOrder
 
 RESULTS = Path(__file__).parent / "results"

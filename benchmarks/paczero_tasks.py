@@ -33,7 +33,7 @@ import torch
 from dp_step import machine
 from scipy.stats import binomtest
 
-from workbench import registry
+from workbench.core import registry
 from workbench.estimation.metrics import auc
 from workbench.interfaces import Corpus, Plan, Record
 from workbench.training.fine_tuning import evaluating

@@ -21,6 +21,7 @@ import argparse
 import json
 import logging
 import statistics
+import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -33,11 +34,13 @@ import torch
 from dp_step import machine
 from torch import Tensor
 
-from workbench import registry
+from workbench.core import registry
 from workbench.interfaces import Model, Plan, Record
 from workbench.training.fine_tuning import trainable
 from workbench.training.permutations import AT_A_TIME, PermutationGroup, permute_state_
-from workbench.training.random_transformers import random_transformer
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from oracles.random_transformers import random_transformer
 
 RESULTS = Path(__file__).parent / "results"
 INDEX = "index_select"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workbench.data._parts import checked_count
-from workbench.data._task_models import STANDS_ON, base_fingerprint, language_base
-from workbench.registry import register
-from workbench.text_generation import check_references
+from workbench.core.registry import register
+from workbench.data.shared.parts import checked_count
+from workbench.data.shared.task_models import STANDS_ON, base_fingerprint, language_base
+from workbench.training.generation_scores import check_references
 
 if TYPE_CHECKING:
     from workbench.interfaces import Record
@@ -43,7 +43,7 @@ def data_to_text(
 
 
 def _check_records(records: Sequence[Record], **_: object) -> None:
-    """Refuse records that no text is given for; see `workbench.text_generation.check_references`."""
+    """Refuse records without a reference; see `workbench.training.generation_scores.check_references`."""
     check_references(records)
 
 

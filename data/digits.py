@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.data._parts import checked_seed, part_sizes, split, without_duplicates
+from workbench.core.registry import register
+from workbench.data.shared.parts import checked_seed, part_sizes, split, without_duplicates
 from workbench.interfaces import Corpus, Record
-from workbench.registry import register
 
 BRIGHTEST = 16.0
 """Largest pixel value of the data set; pixels are scaled by it to [0, 1]."""

@@ -19,11 +19,18 @@ from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 
-from workbench.data._near_duplicates import near_duplicates
-from workbench.data._parts import cache_folder, checked_seed, normal_form, part_sizes, split, write_atomically
-from workbench.errors import InputError
+from workbench.core.errors import InputError
+from workbench.core.registry import register
+from workbench.data.shared.near_duplicates import near_duplicates
+from workbench.data.shared.parts import (
+    cache_folder,
+    checked_seed,
+    normal_form,
+    part_sizes,
+    split,
+    write_atomically,
+)
 from workbench.interfaces import Corpus, Record
-from workbench.registry import register
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "statsmodels", "torch")
 """Distributions that are read by default; those that are not installed are passed over."""

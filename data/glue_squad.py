@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from workbench.data._parts import (
+from workbench.core.errors import InputError
+from workbench.core.registry import register
+from workbench.data.shared.parts import (
     Parts,
     Sizes,
     checked_seed,
@@ -24,10 +26,8 @@ from workbench.data._parts import (
     split,
     without_duplicates,
 )
-from workbench.errors import InputError
 from workbench.interfaces import Corpus, Record
-from workbench.registry import register
-from workbench.tasks import question_text
+from workbench.training.prompt_tasks import question_text
 
 LABELS = {"0": 0, "1": 1}
 

@@ -21,8 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.data._near_duplicates import near_duplicates
-from workbench.data._parts import (
+from workbench.core.errors import InputError, unknown_name
+from workbench.core.registry import register
+from workbench.data.shared.near_duplicates import near_duplicates
+from workbench.data.shared.parts import (
     Parts,
     Sizes,
     cache_folder,
@@ -32,9 +34,7 @@ from workbench.data._parts import (
     split,
     write_atomically,
 )
-from workbench.errors import InputError, unknown_name
 from workbench.interfaces import Corpus, Record
-from workbench.registry import register
 
 ARCHIVE = "vaderSentiment-3.3.2.tar.gz"
 REQUIREMENT = "vaderSentiment==3.3.2"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workbench.data._task_models import STANDS_ON, base_fingerprint, language_base
-from workbench.registry import register
-from workbench.tasks import check_records
+from workbench.core.registry import register
+from workbench.data.shared.task_models import STANDS_ON, base_fingerprint, language_base
+from workbench.training.prompt_tasks import check_records
 
 if TYPE_CHECKING:
     from workbench.interfaces import Record
@@ -48,7 +48,7 @@ def prompted(
 
 
 def _check_records(records: Sequence[Record], *, task: str = "sentiment", **_: object) -> None:
-    """Refuse records that the task cannot be done on; see `workbench.tasks.check_records`."""
+    """Refuse records that the task cannot be done on; see `workbench.training.prompt_tasks.check_records`."""
     check_records(task, records)
 
 

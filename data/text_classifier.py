@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench import registry
-from workbench.data._parts import checked_count
-from workbench.errors import UnsupportedError, unknown_name
-from workbench.registry import register
-from workbench.text_tasks import check_labels, classes_of
+from workbench.core import registry
+from workbench.core.errors import UnsupportedError, unknown_name
+from workbench.core.registry import register
+from workbench.data.shared.parts import checked_count
+from workbench.training.text_tasks import check_labels, classes_of
 
 if TYPE_CHECKING:
     from workbench.interfaces import Record

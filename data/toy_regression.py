@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.data._parts import checked_count, checked_seed, part_sizes, require, split
-from workbench.errors import InputError
+from workbench.core.errors import InputError
+from workbench.core.registry import register
+from workbench.data.shared.parts import checked_count, checked_seed, part_sizes, require, split
 from workbench.interfaces import Corpus, FloatArray, Record
-from workbench.registry import register
 
 if TYPE_CHECKING:
     from torch import Tensor

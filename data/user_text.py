@@ -13,11 +13,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from workbench.data._arrow import dataset_rows
-from workbench.data._parts import Sizes, checked_seed, part_sizes, split, without_duplicates
-from workbench.errors import InputError
+from workbench.core.errors import InputError
+from workbench.core.registry import register
+from workbench.data.shared.arrow import dataset_rows
+from workbench.data.shared.parts import Sizes, checked_seed, part_sizes, split, without_duplicates
 from workbench.interfaces import Corpus, Record
-from workbench.registry import register
 
 Row = tuple[str, Mapping[str, Any]]
 """Where a row stands ("line 3 of 'x.csv'"), and its fields."""

@@ -4,7 +4,7 @@
 (exit code 1 where not). The same code gives the same bytes, whatever the terminal.
 
 All that a page says stands in the code: purpose and exit codes in the command's docstring, arguments and
-options in its signature, the worked example in `workbench.cli.EXAMPLES`.
+options in its signature, the worked example in `workbench.cli.app.EXAMPLES`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Union, get_args, get_origin
 
 import typer
 
-from workbench.cli import EXAMPLES, app
+from workbench.cli.app import EXAMPLES, app
 
 FOLDER = Path(__file__).parent / "commands"
 WIDTH = 110

@@ -53,11 +53,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from workbench.errors import InputError, unknown_name
+from workbench.core.errors import InputError, unknown_name
+from workbench.core.registry import register
 from workbench.interfaces import Model, Plan, Signals
-from workbench.mechanisms._adaptive_sums import AdaptiveSteps, AdaptiveSums
-from workbench.mechanisms._gaussian_sums import flat_factors, require_scale
-from workbench.registry import register
+from workbench.mechanisms.shared.adaptive_sums import AdaptiveSteps, AdaptiveSums
+from workbench.mechanisms.shared.gaussian_sums import flat_factors, require_scale
 from workbench.training.canary import SignalsWithCanary
 from workbench.training.fine_tuning import averaging_size
 from workbench.training.loop import gaussian_noise

@@ -42,11 +42,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from workbench.errors import InconclusiveError, InputError, unknown_name
+from workbench.core.errors import InconclusiveError, InputError, unknown_name
+from workbench.core.registry import register
 from workbench.interfaces import Family, Model, Plan, Signals
-from workbench.mechanisms._adaptive_sums import AdaptiveSteps, AdaptiveSums
-from workbench.mechanisms._gaussian_sums import SCALES, flat_factors, noisy_sum, require_positive
-from workbench.registry import register
+from workbench.mechanisms.shared.adaptive_sums import AdaptiveSteps, AdaptiveSums
+from workbench.mechanisms.shared.gaussian_sums import SCALES, flat_factors, noisy_sum, require_positive
 from workbench.training.canary import Layout
 from workbench.training.fine_tuning import averaging_size
 from workbench.training.steps import Steps

@@ -31,9 +31,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from workbench.errors import unknown_name
-from workbench.mechanisms._zo_private import PrivateZerothOrder
-from workbench.registry import register
+from workbench.core.errors import unknown_name
+from workbench.core.registry import register
+from workbench.mechanisms.shared.private_zeroth_order import PrivateZerothOrder
 
 AVERAGES = ("after", "before")
 

@@ -25,9 +25,10 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from workbench.errors import unknown_name
+from workbench.core.errors import unknown_name
+from workbench.core.registry import register
 from workbench.interfaces import Claim, Family, Plan, Signals
-from workbench.mechanisms._gaussian_sums import (
+from workbench.mechanisms.shared.gaussian_sums import (
     CERTIFIED,
     calibrated,
     flat_factors,
@@ -36,7 +37,6 @@ from workbench.mechanisms._gaussian_sums import (
     require_calibrator,
     require_positive,
 )
-from workbench.registry import register
 from workbench.training.loop import GradientMechanism
 
 CLIPPINGS = ("flat", "automatic")
@@ -60,7 +60,7 @@ class DPSGD(GradientMechanism):
 
     release_family: ClassVar[Family] = Family.GAUSSIAN
     later_parameters: ClassVar[Mapping[str, object]] = {"accountant": CERTIFIED}
-    """See `workbench._content.settled`."""
+    """See `workbench.training.content.settled`."""
 
     l2_clip_norm: float = 1.0
     clipping: str = "flat"

@@ -42,7 +42,8 @@ import torch
 from torch import Tensor
 
 from workbench.accounting import ApproximateDP, NoGuarantee
-from workbench.errors import InputError, UnsupportedError, unknown_name
+from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency, Claim, Plan, Released, Sampling, Signals, Subject
 from workbench.mechanisms.accountants.dp_weights import (
     FORMS,
@@ -50,7 +51,6 @@ from workbench.mechanisms.accountants.dp_weights import (
     noise_scale,
     sensitivity,
 )
-from workbench.registry import register
 from workbench.training.fine_tuning import (
     Seeds,
     averaging_size,

@@ -27,9 +27,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from workbench.errors import InputError
-from workbench.mechanisms._zo_private import PrivateZerothOrder
-from workbench.registry import register
+from workbench.core.errors import InputError
+from workbench.core.registry import register
+from workbench.mechanisms.shared.private_zeroth_order import PrivateZerothOrder
 
 
 @register("mechanism", "dpzero")

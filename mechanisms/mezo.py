@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench.accounting import NoGuarantee
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency, Claim, FloatArray, IntArray, Model, Plan, Released
-from workbench.registry import register
 from workbench.training.fine_tuning import averaging_size
 from workbench.training.zeroth_order import ZerothOrderMechanism, ZerothOrderSteps
 

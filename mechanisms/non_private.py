@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from workbench.accounting import NoGuarantee
-from workbench.errors import UnsupportedError
+from workbench.core.errors import UnsupportedError
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency, Claim, Model, Plan, Released, Signals
-from workbench.mechanisms._shuffling import ShuffledPlainSums, released_weights
-from workbench.registry import register
+from workbench.mechanisms.shared.shuffling import ShuffledPlainSums, released_weights
 from workbench.training.loop import GradientMechanism
 from workbench.training.steps import PlainSums, Steps
 
@@ -29,7 +29,7 @@ class NonPrivate(GradientMechanism):
     """
 
     later_parameters: ClassVar[Mapping[str, object]] = {"shuffle": False}
-    """See `workbench._content.settled`."""
+    """See `workbench.training.content.settled`."""
 
     shuffle: bool = False
 

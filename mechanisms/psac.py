@@ -28,10 +28,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from workbench.core.registry import register
 from workbench.interfaces import Signals
-from workbench.mechanisms._adaptive_sums import AdaptiveSums
-from workbench.mechanisms._gaussian_sums import noisy_sum, require_positive
-from workbench.registry import register
+from workbench.mechanisms.shared.adaptive_sums import AdaptiveSums
+from workbench.mechanisms.shared.gaussian_sums import noisy_sum, require_positive
 
 
 @register("mechanism", "psac")

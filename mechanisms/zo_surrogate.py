@@ -22,11 +22,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.accounting import NoGuarantee
-from workbench.errors import InputError, unknown_name
+from workbench.core.errors import InputError, unknown_name
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency, BoolArray, Claim, FloatArray, IntArray, Model, Plan, Released
-from workbench.mechanisms._paczero_release import signs_of_means
-from workbench.mechanisms._paczero_subsets import SCHEMES, candidate_subsets, check_subset_count
-from workbench.registry import register
+from workbench.mechanisms.paczero.release import signs_of_means
+from workbench.mechanisms.paczero.subsets import SCHEMES, candidate_subsets, check_subset_count
 from workbench.training.fine_tuning import Seeds, seed_number
 from workbench.training.zeroth_order import ZerothOrderMechanism, ZerothOrderSteps
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-# Test files are no packages (`--import-mode=importlib`), so a helper beside one could not be imported.
-sys.path.insert(0, str(Path(__file__).with_name("helpers")))
+# Test files are no packages (`--import-mode=importlib`), so a helper next to one could not be imported;
+# `oracles` holds slow exact twins, which benchmarks use too.
+sys.path[:0] = [str(Path(__file__).with_name("helpers")), str(Path(__file__).parent)]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import tempfile
 import torch
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
-from workbench import registry
+from workbench.core import registry
 
 
 def train(records, seed):

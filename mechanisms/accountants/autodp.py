@@ -13,17 +13,17 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.accounting.events import Event, Gaussian, Laplace, RandomisedResponse, SubsampledGaussian
-from workbench.errors import UnsupportedError
+from workbench.core.errors import UnsupportedError
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants._optional import library, quiet
-from workbench.mechanisms.accountants._questions import (
+from workbench.mechanisms.accountants.shared.optional import library, quiet
+from workbench.mechanisms.accountants.shared.questions import (
     require_adjacency,
     require_delta,
     require_epsilon,
     require_fpr,
     require_target,
 )
-from workbench.registry import register
 
 NOISE_BOUNDS = (0.05, 200.0)
 """Where the calibrator searches; the library asks its user for them."""

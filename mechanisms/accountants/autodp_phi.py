@@ -17,11 +17,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.accounting.events import Event, Gaussian, Laplace, RandomisedResponse, SubsampledGaussian
-from workbench.errors import UnsupportedError
+from workbench.core.errors import UnsupportedError
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants._optional import library, quiet
-from workbench.mechanisms.accountants._questions import require_adjacency, require_delta, require_epsilon
-from workbench.registry import register
+from workbench.mechanisms.accountants.shared.optional import library, quiet
+from workbench.mechanisms.accountants.shared.questions import (
+    require_adjacency,
+    require_delta,
+    require_epsilon,
+)
 
 
 @register("accountant", "autodp_phi")

@@ -8,14 +8,14 @@ Promise: an upper bound with every error carried in it.
 from __future__ import annotations
 
 from workbench.accounting.events import Event
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants._questions import (
+from workbench.mechanisms.accountants.shared.questions import (
     require_delta,
     require_epsilon,
     require_fpr,
     require_target,
 )
-from workbench.registry import register
 
 
 @register("accountant", "certified")

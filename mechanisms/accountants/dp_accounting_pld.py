@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.accounting.events import Event
-from workbench.errors import InputError
+from workbench.core.errors import InputError
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants import _dp_events
-from workbench.mechanisms.accountants._optional import library
-from workbench.registry import register
+from workbench.mechanisms.accountants.shared import dp_events
+from workbench.mechanisms.accountants.shared.optional import library
 
 
 @register("accountant", "dp_accounting_pld")
 @dataclass(frozen=True, kw_only=True)
-class DPAccountingPLD(_dp_events.DPAccountingAccountant):
+class DPAccountingPLD(dp_events.DPAccountingAccountant):
     """dp-accounting's PLD accountant, pessimistic (Doroshenko et al. 2022, "Connect the Dots").
 
     Attributes:
@@ -49,6 +49,6 @@ class DPAccountingPLD(_dp_events.DPAccountingAccountant):
 
     def fresh(self, event: Event, adjacency: Adjacency) -> Any:
         """See `DPAccountingAccountant.fresh`."""
-        relation = _dp_events.relation(event, adjacency)
-        pld = library("dp_accounting.pld", distribution=_dp_events.DISTRIBUTION)
+        relation = dp_events.relation(event, adjacency)
+        pld = library("dp_accounting.pld", distribution=dp_events.DISTRIBUTION)
         return pld.PLDAccountant(relation, self.interval)

@@ -16,20 +16,20 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.accounting.events import Event
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants import _dp_events
-from workbench.mechanisms.accountants._optional import library
-from workbench.registry import register
+from workbench.mechanisms.accountants.shared import dp_events
+from workbench.mechanisms.accountants.shared.optional import library
 
 
 @register("accountant", "dp_accounting_rdp")
-class DPAccountingRDP(_dp_events.DPAccountingAccountant):
+class DPAccountingRDP(dp_events.DPAccountingAccountant):
     """dp-accounting's Renyi differential privacy accountant, with its default orders."""
 
     name = "dp_accounting_rdp"
 
     def fresh(self, event: Event, adjacency: Adjacency) -> Any:
         """See `DPAccountingAccountant.fresh`."""
-        relation = _dp_events.relation(event, adjacency)
-        rdp = library("dp_accounting.rdp", distribution=_dp_events.DISTRIBUTION)
+        relation = dp_events.relation(event, adjacency)
+        rdp = library("dp_accounting.rdp", distribution=dp_events.DISTRIBUTION)
         return rdp.RdpAccountant(neighboring_relation=relation)

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from scipy.optimize import minimize_scalar
 
 from workbench.accounting.events import Event, Gaussian
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.registry import register
 
 FORMS = ("eq. 1", "appendix")
 VARIANTS = ("product", "sum")

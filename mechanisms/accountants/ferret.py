@@ -23,9 +23,9 @@ from fractions import Fraction
 from typing import Literal
 
 from workbench.accounting.events import Event, FinitePair, GaussianMixturePair
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.registry import register
 
 LN2 = math.log(2.0)
 

@@ -11,11 +11,11 @@ Only one kind of step is accounted: noise and sampling must stay as they are.
 from __future__ import annotations
 
 from workbench.accounting.events import Event
-from workbench.errors import UnsupportedError
+from workbench.core.errors import UnsupportedError
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants._opacus import OpacusAccountant
-from workbench.mechanisms.accountants._questions import gaussian_runs
-from workbench.registry import register
+from workbench.mechanisms.accountants.shared.opacus import OpacusAccountant
+from workbench.mechanisms.accountants.shared.questions import gaussian_runs
 
 
 @register("accountant", "opacus_gdp")

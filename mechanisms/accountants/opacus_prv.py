@@ -8,8 +8,8 @@ Promise: an upper bound (Gopi, Lee and Wutschitz 2021), up to rounding in its FF
 
 from __future__ import annotations
 
-from workbench.mechanisms.accountants._opacus import OpacusAccountant
-from workbench.registry import register
+from workbench.core.registry import register
+from workbench.mechanisms.accountants.shared.opacus import OpacusAccountant
 
 
 @register("accountant", "opacus_prv")

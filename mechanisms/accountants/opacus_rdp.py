@@ -7,8 +7,8 @@ Promise: an upper bound (Mironov et al. 2019 for the sampled Gaussian).
 
 from __future__ import annotations
 
-from workbench.mechanisms.accountants._opacus import OpacusAccountant
-from workbench.registry import register
+from workbench.core.registry import register
+from workbench.mechanisms.accountants.shared.opacus import OpacusAccountant
 
 
 @register("accountant", "opacus_rdp")

@@ -28,9 +28,9 @@ from scipy import optimize, special
 from workbench.accounting import binary_channel
 from workbench.accounting.events import Event
 from workbench.accounting.guarantees import binary_kl_nats
-from workbench.errors import InputError, UnsupportedError, unknown_name
+from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency, FloatArray
-from workbench.registry import register
 
 QUADRATURE_NODES = 60
 """Gauss-Hermite nodes (appendix C)."""

@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.accounting.events import Event, Gaussian, Laplace, RandomisedResponse, SubsampledGaussian
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants._optional import library, quiet
-from workbench.mechanisms.accountants._questions import (
+from workbench.mechanisms.accountants.shared.optional import library, quiet
+from workbench.mechanisms.accountants.shared.questions import (
     require_adjacency,
     require_delta,
     require_epsilon,
     require_target,
 )
-from workbench.registry import register
 
 
 @register("accountant", "prv_accountant")

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.accounting.events import Event
-from workbench.errors import InputError
+from workbench.core.errors import InputError
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants._optional import library, quiet
-from workbench.mechanisms.accountants._questions import (
+from workbench.mechanisms.accountants.shared.optional import library, quiet
+from workbench.mechanisms.accountants.shared.questions import (
     gaussian_runs,
     require_adjacency,
     require_delta,
@@ -30,7 +31,6 @@ from workbench.mechanisms.accountants._questions import (
     require_run,
     require_target,
 )
-from workbench.registry import register
 
 
 @register("accountant", "riskcal")

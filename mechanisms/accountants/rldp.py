@@ -33,9 +33,9 @@ from scipy.special import ndtri
 
 from workbench.accounting.events import Event, Gaussian, SubsampledGaussian, dp_sgd
 from workbench.accounting.gaussian import delta_of_epsilon, epsilon_of_delta
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.registry import register
 
 READINGS = ("duality", "quantile")
 MUS = ("printed", "central limit")

@@ -7,9 +7,8 @@ from importlib import resources
 
 import pytest
 from flint import arb, ctx
-
-from workbench.accounting import _ball_checks, certified, exact
-from workbench.accounting._ball_checks import (
+from oracles import ball_checks
+from oracles.ball_checks import (
     composed_delta_inversion,
     composed_delta_polynomial,
     composed_epsilon_polynomial,
@@ -17,14 +16,16 @@ from workbench.accounting._ball_checks import (
     golden_value,
     subsampled_gaussian_delta_quadrature,
 )
-from workbench.accounting._ball_composition import (
+
+from workbench.accounting import certified, exact
+from workbench.accounting.balls.composition import (
     Cells,
     GridChoice,
     composed_curves,
     dominated_law,
     dominating_law,
 )
-from workbench.accounting._ball_steps import step_orders
+from workbench.accounting.balls.steps import step_orders
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import (
     Composed,
@@ -36,7 +37,7 @@ from workbench.accounting.events import (
     SubsampledGaussian,
     dp_sgd,
 )
-from workbench.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 
 COARSE = GridChoice(cells=1 << 11, tail=1e-11)
@@ -133,7 +134,7 @@ def test_inversion_equals_the_gaussians_closed_form() -> None:
 
 
 def test_inversion_gives_up_where_it_cannot_converge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_ball_checks, "_LARGEST_NODE_COUNT", 1024)
+    monkeypatch.setattr(ball_checks, "_LARGEST_NODE_COUNT", 1024)
     run = dp_sgd(noise_multiplier=1.0, sampling_probability=1e-4, steps=2)
     with pytest.raises(InconclusiveError):
         composed_delta_inversion(run, 0.1)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from workbench.accounting import binary_channel
 from workbench.accounting.binary_channel import binary_mi_bounds, noise_for
 from workbench.accounting.guarantees import binary_kl_nats
-from workbench.attacks import _binary_channel
-from workbench.errors import InputError
+from workbench.attacks.claim_checks.paczero import binary_channel as exact_channel
+from workbench.core.errors import InputError
 from workbench.mechanisms.accountants.paczero import binary_mi_nats
 
 AGREEMENTS = st.floats(1e-12, 1 - 1e-12) | st.floats(-12, -0.31).map(lambda x: 10.0**x)
@@ -30,10 +30,10 @@ def precise(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def enclosed(agreement: float, noise: float) -> Any:
         tiny = min(agreement, 1 - agreement) < 1e-20
-        monkeypatch.setattr(_binary_channel, "TOLERANCE", 2.0**-420 if tiny else 2.0**-200)
-        monkeypatch.setattr(_binary_channel, "REACH", 24 if tiny else 16)
+        monkeypatch.setattr(exact_channel, "TOLERANCE", 2.0**-420 if tiny else 2.0**-200)
+        monkeypatch.setattr(exact_channel, "REACH", 24 if tiny else 16)
         with flint.ctx.workprec(600 if tiny else 320):
-            return _binary_channel.binary_mi(Fraction(agreement), Fraction(noise))
+            return exact_channel.binary_mi(Fraction(agreement), Fraction(noise))
 
     return enclosed
 

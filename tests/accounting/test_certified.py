@@ -13,18 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from workbench.accounting import certified, exact
-from workbench.accounting._atomic_laws import LaplaceLaw
-from workbench.accounting._composition import Composition, Step
-from workbench.accounting._grids import GridLaw, dominated, dominating
-from workbench.accounting._loss_laws import (
-    CellMasses,
-    GaussianLaw,
-    LossLaw,
-    MixtureLaw,
-    ReplaceLaw,
-    SubsampledLaw,
-)
-from workbench.accounting._tilted import TiltedSum
+from workbench.accounting.atomic_laws import LaplaceLaw
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.certified import (
     RELATIVE_WIDTH,
@@ -33,6 +22,7 @@ from workbench.accounting.certified import (
     epsilon_bounds,
     tpr_bounds,
 )
+from workbench.accounting.composition import Composition, Step
 from workbench.accounting.events import (
     Composed,
     Event,
@@ -46,7 +36,17 @@ from workbench.accounting.events import (
     dp_sgd,
 )
 from workbench.accounting.gaussian import delta_of_epsilon, epsilon_of_delta
-from workbench.errors import InputError, UnsupportedError
+from workbench.accounting.grids import GridLaw, dominated, dominating
+from workbench.accounting.loss_laws import (
+    CellMasses,
+    GaussianLaw,
+    LossLaw,
+    MixtureLaw,
+    ReplaceLaw,
+    SubsampledLaw,
+)
+from workbench.accounting.tilted import TiltedSum
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 
 

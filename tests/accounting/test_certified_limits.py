@@ -12,18 +12,10 @@ import pytest
 from flint import arb, ctx
 
 from workbench.accounting import certified, dp_sgd, exact
-from workbench.accounting._atomic_laws import AtomicLaw
-from workbench.accounting._composition import Composition, Step
-from workbench.accounting._grids import GridLaw, _without_negative
-from workbench.accounting._loss_laws import (
-    ROUND_OFF,
-    ReplaceLaw,
-    SubsampledLaw,
-    _masses_of,
-)
-from workbench.accounting._tilted import TiltedSum, Window
+from workbench.accounting.atomic_laws import AtomicLaw
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.certified import delta_bounds, epsilon_bounds, tpr_bounds
+from workbench.accounting.composition import Composition, Step
 from workbench.accounting.events import (
     Composed,
     Event,
@@ -33,7 +25,15 @@ from workbench.accounting.events import (
     SubsampledGaussian,
 )
 from workbench.accounting.events import dp_sgd as run_of
-from workbench.errors import UnsupportedError
+from workbench.accounting.grids import GridLaw, _without_negative
+from workbench.accounting.loss_laws import (
+    ROUND_OFF,
+    ReplaceLaw,
+    SubsampledLaw,
+    _masses_of,
+)
+from workbench.accounting.tilted import TiltedSum, Window
+from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Adjacency
 
 # The rounding errors that the bounds allow for

@@ -19,7 +19,7 @@ from workbench.accounting.dp_sgd import (
     same_sigma_epsilon,
 )
 from workbench.accounting.gaussian import epsilon_of_delta
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 
 SCHEDULE = {"sampling_probability": 0.1, "steps": 100}
 

@@ -12,9 +12,10 @@ from flint import arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.accounting import _ball, _ball_finite, certified, exact
-from workbench.accounting._ball_composition import GridChoice, composed_curves
-from workbench.accounting._ball_shuffled import BinnedMaximum, MaximumPair
+from workbench.accounting import certified, exact
+from workbench.accounting.balls import ball, finite
+from workbench.accounting.balls.composition import GridChoice, composed_curves
+from workbench.accounting.balls.shuffled import BinnedMaximum, MaximumPair
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import (
     Composed,
@@ -29,7 +30,7 @@ from workbench.accounting.events import (
     dp_sgd,
 )
 from workbench.accounting.exact import delta_bounds, epsilon_bounds, supports, tpr_bounds
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 
 NARROW = 1e-12
@@ -100,12 +101,12 @@ def test_the_doctest_runs() -> None:
 def test_ends_are_rounded_outwards() -> None:
     with ctx.workprec(200):
         third = arb(1) / 3
-    low, high = _ball.ends(third)
+    low, high = ball.ends(third)
     assert Fraction(low) < Fraction(1, 3) < Fraction(high)
     assert math.nextafter(low, 1) == high
-    assert _ball.ends(arb(0.25)) == (0.25, 0.25)
-    assert _ball.ends(arb.nan()) == (-math.inf, math.inf)
-    assert _ball.ends(arb.pos_inf()) == (math.inf, math.inf)
+    assert ball.ends(arb(0.25)) == (0.25, 0.25)
+    assert ball.ends(arb.nan()) == (-math.inf, math.inf)
+    assert ball.ends(arb.pos_inf()) == (math.inf, math.inf)
 
 
 def test_the_global_precision_stays_what_it_was() -> None:
@@ -298,7 +299,7 @@ class TestFinite:
     @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=6))
     @settings(max_examples=50, deadline=None)
     def test_coprime_base(self, numbers: list[int]) -> None:
-        base = _ball_finite.coprime_base(numbers)
+        base = finite.coprime_base(numbers)
         assert all(math.gcd(a, b) == 1 for a, b in itertools.combinations(base, 2))
         for number in numbers:
             for factor in base:
@@ -316,7 +317,7 @@ class TestFinite:
             for (i, a), (j, b) in itertools.product(enumerate(naive), enumerate(row)):
                 longer[i + j] += a * b
             naive = longer
-        power = _ball_finite.polynomial_power([arb(entry) for entry in row], count)
+        power = finite.polynomial_power([arb(entry) for entry in row], count)
         assert len(power) == len(naive)
         assert all(ball.contains(entry) for ball, entry in zip(power, naive, strict=True))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from workbench.accounting import gaussian
 from workbench.accounting.gaussian import delta_of_epsilon, epsilon_of_delta, mu_of_epsilon
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 
 MUS = st.floats(1e-3, 50)
 DELTAS = st.floats(-12 * math.log(10), math.log(0.5)).map(math.exp)

@@ -17,7 +17,7 @@ from workbench.accounting import (
     guarantee_from_json,
     nats_of_epsilon,
 )
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Guarantee, Secret
 
 RATES = np.concatenate([[0.0], np.geomspace(1e-9, 1e-3, 20), np.linspace(0.002, 1.0, 500)])

@@ -12,7 +12,8 @@ from lognormal_truths import RARE, far_apart, off_reference
 from scipy.special import ndtr
 from scipy.stats import binom, norm
 
-from workbench.accounting.lognormal_sums import (
+from workbench.core.errors import InputError
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
     CountedSum,
     ErrorInterval,
     LognormalFit,
@@ -27,7 +28,6 @@ from workbench.accounting.lognormal_sums import (
     reference_cdf,
     tail_ratio,
 )
-from workbench.errors import InputError
 
 # ---------------------------------------------------------------------------------------------- intervals
 

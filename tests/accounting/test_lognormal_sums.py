@@ -14,8 +14,11 @@ from lognormal_truths import RARE, far_apart, off_reference
 from scipy.integrate import dblquad, quad
 from scipy.stats import norm
 
-from workbench.accounting import lognormal_sums
-from workbench.accounting.lognormal_sums import (
+from workbench.core.errors import InconclusiveError, InputError
+from workbench.interfaces import FloatArray
+from workbench.mechanisms.accountants.shuffled_dp_sgd import theorem_6_delta
+from workbench.reports.papers.shuffled_dp_sgd import lognormal_sums
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
     LEAST_SQUARES_OF,
     METHODS,
     SIDES,
@@ -42,9 +45,6 @@ from workbench.accounting.lognormal_sums import (
     reference_error,
     schwartz_yeh,
 )
-from workbench.errors import InconclusiveError, InputError
-from workbench.interfaces import FloatArray
-from workbench.mechanisms.accountants.shuffled_dp_sgd import theorem_6_delta
 
 MEANS = st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=6)
 

@@ -21,7 +21,7 @@ from workbench.accounting.events import (
     SubsampledGaussian,
     dp_sgd,
 )
-from workbench.errors import UnsupportedError
+from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Adjacency, FloatArray
 
 ORDERS: FloatArray = np.array([*range(2, 65), 80, 96, 128, 192, 256, 512], dtype=float)

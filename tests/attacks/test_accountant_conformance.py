@@ -19,14 +19,15 @@ from workbench.accounting import certified
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import Event, Gaussian, dp_sgd
 from workbench.accounting.gaussian import epsilon_of_delta
-from workbench.attacks import _conformance_judging, _conformance_truth
-from workbench.attacks.accountant_conformance import (
+from workbench.attacks.accountant_checks.conformance import (
     CHECKS,
     CheckStatus,
     accountant_checks,
+    judging,
     run_checks,
+    truth,
 )
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 
 HERE = Path(__file__).parent
@@ -183,7 +184,7 @@ def test_rounding_is_said_and_is_no_failure() -> None:
 
 def _zeros() -> int:
     """Cells of the Gaussian family whose truth is 0, so that scaling it changes nothing."""
-    from workbench.attacks._conformance_grid import families
+    from workbench.attacks.accountant_checks.conformance.grid import families
 
     cells = [cell.question for cell in families("quick")["gaussian"]]
     return sum(certified.epsilon_bounds(q.event, q.argument).lower == 0 for q in cells)
@@ -191,7 +192,7 @@ def _zeros() -> int:
 
 def test_wrong_bounds_of_ours_are_no_under_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: with a yardstick that is too long, the second method keeps us from blaming others."""
-    true_bounds = _conformance_judging.truth
+    true_bounds = judging.truth
 
     def too_long(question: Any) -> Bounds | None:
         bounds = true_bounds(question)
@@ -201,7 +202,7 @@ def test_wrong_bounds_of_ours_are_no_under_report(monkeypatch: pytest.MonkeyPatc
             lower=1.5 * bounds.lower, upper=2 * bounds.upper, rigorous=bounds.rigorous, method=bounds.method
         )
 
-    monkeypatch.setattr(_conformance_judging, "truth", too_long)
+    monkeypatch.setattr(judging, "truth", too_long)
     result = run_checks(Scaled(1.01), only=[GAUSSIAN]).results[0]
     assert result.status is CheckStatus.ERROR
     assert not result.under_reports
@@ -210,7 +211,7 @@ def test_wrong_bounds_of_ours_are_no_under_report(monkeypatch: pytest.MonkeyPatc
 
 
 def test_bounds_that_are_not_rigorous_need_a_second_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    true_bounds = _conformance_judging.truth
+    true_bounds = judging.truth
 
     def tight_only(question: Any) -> Bounds | None:
         bounds = true_bounds(question)
@@ -218,11 +219,11 @@ def test_bounds_that_are_not_rigorous_need_a_second_method(monkeypatch: pytest.M
             return None
         return Bounds(lower=bounds.lower, upper=bounds.upper, rigorous=False, method="tight")
 
-    monkeypatch.setattr(_conformance_judging, "truth", tight_only)
+    monkeypatch.setattr(judging, "truth", tight_only)
     confirmed = run_checks(Scaled(0.9), only=[GAUSSIAN]).results[0]
     assert confirmed.status is CheckStatus.FAILED
     assert all(report.confirmed_by for report in confirmed.under_reports)
-    monkeypatch.setattr(_conformance_judging, "confirmed", lambda question, claimed: None)
+    monkeypatch.setattr(judging, "confirmed", lambda question, claimed: None)
     unconfirmed = run_checks(Scaled(0.9), only=[GAUSSIAN]).results[0]
     assert unconfirmed.status is CheckStatus.ERROR
     assert not unconfirmed.under_reports
@@ -346,7 +347,7 @@ def test_the_certified_bounds_pass_their_own_suite() -> None:
 def test_imports_stay_light(tmp_path: Path) -> None:
     """Neither torch nor Hypothesis, nor ball arithmetic, is loaded before it is needed."""
     code = (
-        "import sys, workbench.attacks.accountant_conformance\n"
+        "import sys, workbench.attacks.accountant_checks.conformance\n"
         "print([m for m in ('torch', 'hypothesis', 'flint', 'z3', 'dp_accounting') if m in sys.modules])"
     )
     found = subprocess.run(
@@ -357,7 +358,7 @@ def test_imports_stay_light(tmp_path: Path) -> None:
 
 USERS_TESTS = """
 from workbench.accounting.gaussian import epsilon_of_delta
-from workbench.attacks.accountant_conformance import parametrize_with_accountant_checks
+from workbench.attacks.accountant_checks.conformance import parametrize_with_accountant_checks
 
 
 def good(*, noise_multiplier, sampling_probability, steps, delta):
@@ -421,10 +422,10 @@ def test_a_crash_of_ours_is_said_and_blames_nobody(monkeypatch: pytest.MonkeyPat
     def broken(event: Event, delta: float, *, adjacency: Adjacency) -> Bounds:
         raise IndexError("no cell")
 
-    _conformance_truth._certified.cache_clear()
+    truth._certified.cache_clear()
     monkeypatch.setattr(certified, "epsilon_bounds", broken)
     result = run_checks(_gaussian_function, only=[GAUSSIAN]).results[0]
-    _conformance_truth._certified.cache_clear()
+    truth._certified.cache_clear()
     assert result.status is CheckStatus.LEFT_OUT
     assert result.cells.without_truth == result.cells.planned
     assert "a fault of ours" in result.describe()

@@ -22,8 +22,8 @@ from workbench.accounting.events import (
     dp_sgd,
 )
 from workbench.accounting.gaussian import delta_of_epsilon
-from workbench.attacks import accountant_monte_carlo
-from workbench.attacks.accountant_monte_carlo import (
+from workbench.attacks.accountant_checks import monte_carlo as accountant_monte_carlo
+from workbench.attacks.accountant_checks.monte_carlo import (
     Direction,
     GaussianPair,
     IntervalMethod,
@@ -40,7 +40,7 @@ from workbench.attacks.accountant_monte_carlo import (
     random_direction,
     refute_sequentially,
 )
-from workbench.errors import InconclusiveError, InputError
+from workbench.core.errors import InconclusiveError, InputError
 from workbench.interfaces import Adjacency, FloatArray, VerdictKind
 
 SAMPLED = SubsampledGaussian(noise_multiplier=1.0, sampling_probability=0.01)

@@ -18,10 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln, ndtr
 
-from workbench.attacks import accountant_proof as proof
-from workbench.attacks._proof_enclosure import Fact, curved_facts, facts, value_bounds
-from workbench.attacks._proof_evaluation import decimals, truth_at
-from workbench.attacks.accountant_proof import (
+from workbench.attacks.accountant_checks import proof
+from workbench.attacks.accountant_checks.proof import (
     And,
     Formula,
     Implies,
@@ -40,7 +38,9 @@ from workbench.attacks.accountant_proof import (
     real,
     sqrt,
 )
-from workbench.errors import InputError
+from workbench.attacks.accountant_checks.proof.enclosure import Fact, curved_facts, facts, value_bounds
+from workbench.attacks.accountant_checks.proof.evaluation import decimals, truth_at
+from workbench.core.errors import InputError
 from workbench.interfaces import VerdictKind
 
 X, Y = real("x"), real("y")
@@ -132,12 +132,12 @@ def test_a_model_that_the_second_opinion_denies_is_not_believed(opinion: bool | 
 
 
 def test_a_wrong_model_from_the_solver_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.attacks import _proof_translation
+    from workbench.attacks.accountant_checks.proof import translation
 
     def lie(self: Any, model: Any) -> list[dict[str, Fraction]]:
         return [{"x": Fraction(5)}]
 
-    monkeypatch.setattr(_proof_translation.Translation, "points", lie)
+    monkeypatch.setattr(translation.Translation, "points", lie)
     assert prove(_statement((X * X > 2 * X, ()))).verdict is VerdictKind.UNDECIDED
 
 
@@ -384,15 +384,15 @@ def test_decimals_are_those_of_the_exact_value() -> None:
     assert decimals(log(number(-1)), {}) == "undefined"
 
 
-@pytest.mark.parametrize("name", ["accountant_proof", "_proof_terms", "_proof_finite"])
+@pytest.mark.parametrize("name", ["proof", "proof.terms", "proof.finite"])
 def test_examples_in_the_docstrings_run(name: str) -> None:
-    module = importlib.import_module(f"workbench.attacks.{name}")
+    module = importlib.import_module(f"workbench.attacks.accountant_checks.{name}")
     assert doctest.testmod(module).failed == 0
 
 
 def test_importing_loads_neither_solver_nor_balls(tmp_path: Path) -> None:
     code = (
-        "import sys; import workbench.attacks.accountant_proof, workbench.attacks._proof_library;"
+        "import sys; import workbench.attacks.accountant_checks.proof.library;"
         "print([name for name in ('z3', 'flint', 'torch') if name in sys.modules])"
     )
     done = subprocess.run(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from workbench import registry
-from workbench.findings import Finding
+from workbench.core import registry
 from workbench.interfaces import VerdictKind
+from workbench.interfaces.findings import Finding
 
 REFUTED, UNDECIDED = VerdictKind.REFUTED, VerdictKind.UNDECIDED
 

@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from workbench import registry
-from workbench.attacks import _extraction_tests, _extraction_verdict
-from workbench.attacks._extraction_overlap import matches, ngrams, secret_like, similarities
-from workbench.attacks._extraction_prompts import INSTRUCTION, paper_prompt, planted_in, planted_records
-from workbench.attacks._extraction_tests import Exchanged, choices, exposures, of_means
-from workbench.attacks._extraction_verdict import judged
-from workbench.attacks.canary_extraction import CanaryExtraction
-from workbench.canaries import secret_id
-from workbench.errors import InputError, UnsupportedError
+from workbench.attacks.canary_extraction import CanaryExtraction, tests, verdict
+from workbench.attacks.canary_extraction.overlap import matches, ngrams, secret_like, similarities
+from workbench.attacks.canary_extraction.prompts import INSTRUCTION, paper_prompt, planted_in, planted_records
+from workbench.attacks.canary_extraction.tests import Exchanged, choices, exposures, of_means
+from workbench.attacks.canary_extraction.verdict import judged
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Corpus, FloatArray, Insertions, Plan, Record, References, Subject
+from workbench.training.secrets import secret_id
 
 PLANTED, REFERENCES = 4, 60
 
@@ -164,7 +163,7 @@ def test_ties_are_broken_at_random_and_priced_by_the_interval() -> None:
     ranks = np.array([one.ranks for one in found])
     assert ranks.mean() == pytest.approx(31.0, abs=2.5)  # Four standard errors.
     low, high = found[0].interval(0.95)
-    assert (low, high) == (0.0, pytest.approx(_extraction_tests.MOST_EXPOSURE_BITS))
+    assert (low, high) == (0.0, pytest.approx(tests.MOST_EXPOSURE_BITS))
 
 
 def test_exposure_intervals_hold_the_truth() -> None:
@@ -232,7 +231,7 @@ def null_verdict(seed: int, texts: int = 60) -> dict[str, float]:
 
 
 def false_alarms(monkeypatch: pytest.MonkeyPatch, models: int) -> tuple[int, list[FloatArray]]:
-    monkeypatch.setattr(_extraction_verdict, "DRAWS", 999)
+    monkeypatch.setattr(verdict, "DRAWS", 999)
     found = [null_verdict(seed) for seed in range(models)]
     names = [name for name in found[0] if name.endswith("p_value")]
     return sum(one["memorised"] > 0 for one in found), [np.array([one[n] for one in found]) for n in names]

@@ -14,14 +14,20 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from workbench import registry
-from workbench.attacks._binary_channel import binary_mi, noise_between
-from workbench.attacks._claims import Counterexample, settle
-from workbench.attacks._information import FiniteLaw, certify, entropy, information, quantity
-from workbench.errors import InconclusiveError, InputError
-from workbench.findings import Finding
+from workbench.attacks.claim_checks.paczero.binary_channel import binary_mi, noise_between
+from workbench.attacks.claim_checks.shared.claims import Counterexample, settle
+from workbench.attacks.claim_checks.shared.information import (
+    FiniteLaw,
+    certify,
+    entropy,
+    information,
+    quantity,
+)
+from workbench.checks.ledger import load_ledger
+from workbench.core import registry
+from workbench.core.errors import InconclusiveError, InputError
 from workbench.interfaces import VerdictKind
-from workbench.ledger import load_ledger
+from workbench.interfaces.findings import Finding
 
 P, R, H, U = VerdictKind.PROVEN, VerdictKind.REFUTED, VerdictKind.HOLDS_UNDER, VerdictKind.UNDECIDED
 

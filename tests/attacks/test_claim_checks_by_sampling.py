@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from workbench import registry
-from workbench.findings import Finding
+from workbench.core import registry
 from workbench.interfaces import VerdictKind
+from workbench.interfaces.findings import Finding
 
 
 def found(name: str, **parameters: float) -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.attacks.accountant_conformance import CheckStatus, run_checks
+from workbench.attacks.accountant_checks.conformance import CheckStatus, run_checks
 
 SUBSAMPLED = "never_below_certified_lower[subsampled_gaussian]"
 

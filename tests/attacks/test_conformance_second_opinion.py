@@ -21,10 +21,10 @@ from workbench.accounting.events import (
     dp_sgd,
 )
 from workbench.accounting.gaussian import delta_of_epsilon
-from workbench.attacks._conformance_asking import Question
-from workbench.attacks._conformance_second_opinion import Curve
-from workbench.attacks._conformance_truth import confirmed, truth
-from workbench.errors import UnsupportedError
+from workbench.attacks.accountant_checks.conformance.asking import Question
+from workbench.attacks.accountant_checks.conformance.second_opinion import Curve
+from workbench.attacks.accountant_checks.conformance.truth import confirmed, truth
+from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Adjacency
 
 ADD_REMOVE, REPLACE_ONE = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE

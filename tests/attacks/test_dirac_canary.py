@@ -12,11 +12,11 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from workbench import registry
 from workbench.accounting import ApproximateDP
 from workbench.accounting.dp_sgd import mu_to_run_epsilon
 from workbench.attacks.dirac_canary import DiracCanary
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.interfaces import (
     AccessLevel,
     BoolArray,

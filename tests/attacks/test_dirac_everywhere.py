@@ -13,11 +13,10 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from workbench import registry
-from workbench._content import settled
 from workbench.accounting import ApproximateDP, GaussianDP
 from workbench.attacks.dirac_canary import DiracCanary
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.interfaces import (
     Adjacency,
     BoolArray,
@@ -34,6 +33,7 @@ from workbench.interfaces import (
 )
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.training.canary import FixedSignals, Layout, SignalsWithCanary
+from workbench.training.content import settled
 from workbench.training.loop import GradientMechanism, gaussian_noise
 from workbench.training.samples import sample_signals
 from workbench.training.steps import PrivatisedSums, Steps

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench import registry
 from workbench.accounting import ApproximateDP
 from workbench.accounting.gaussian import epsilon_of_delta, mu_of_epsilon
+from workbench.core import registry
 from workbench.estimation import gaussian_location
 from workbench.interfaces import GradientCanary, Plan, Subject
 

@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from workbench.accounting.gaussian import delta_of_epsilon
-from workbench.attacks.accountant_monte_carlo import (
+from workbench.attacks.accountant_checks.monte_carlo import (
     AlgorithmOne,
     GaussianPair,
     NoiseScaleForm,
@@ -19,7 +19,7 @@ from workbench.attacks.accountant_monte_carlo import (
     estimate_delta,
     judge_claim,
 )
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import VerdictKind
 
 

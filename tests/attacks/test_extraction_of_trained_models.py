@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from workbench import workers
 from workbench.accounting import ApproximateDP
+from workbench.core.streams import stream
+from workbench.execution.processes import one_thread
 from workbench.interfaces import References
-from workbench.streams import stream
-from workbench.workers import TrainingSetup
+from workbench.training import setup as workers
+from workbench.training.setup import TrainingSetup
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +50,7 @@ def setup(mechanism: str, rate: float, parameters: Mapping[str, Any]) -> Trainin
 def extracted(mechanism: str, rate: float) -> Mapping[str, float]:
     """What is extracted from a model that is trained here."""
     found = setup(mechanism, rate, PLANTED)
-    with workers.one_thread():
+    with one_thread():
         coins = stream(SEED, "coins").random(CANDIDATES) < 0.5
         subject = workers.create_mechanism(found).train(workers.make_plan(found, coins, 0))
         candidates, _ = workers.prepare(found)

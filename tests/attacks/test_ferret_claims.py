@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from flint import ctx
 
-from workbench import registry
 from workbench.accounting import ApproximateDP, MutualInformation
-from workbench.attacks._claims import BITS, ball
-from workbench.attacks._information import FiniteLaw
-from workbench.attacks.claim_checks.ferret_attack import BATCH, EPOCHS, HIDDEN_LAYERS, RECORDS, small_plan
-from workbench.attacks.claim_checks.ferret_transcript import worst_record
-from workbench.errors import InputError, UnsupportedError
-from workbench.findings import Finding
+from workbench.attacks.claim_checks.ferret.attack import BATCH, EPOCHS, HIDDEN_LAYERS, RECORDS, small_plan
+from workbench.attacks.claim_checks.ferret.transcript import worst_record
+from workbench.attacks.claim_checks.shared.claims import BITS, ball
+from workbench.attacks.claim_checks.shared.information import FiniteLaw
+from workbench.checks.ledger import load_ledger
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Secret, VerdictKind
-from workbench.ledger import load_ledger
+from workbench.interfaces.findings import Finding
 
 PROVEN, REFUTED, HOLDS_UNDER, UNDECIDED = (
     VerdictKind.PROVEN,

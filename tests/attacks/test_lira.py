@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from workbench import registry
 from workbench.attacks.lira import LiraAttack, logit_confidence, offline_scores, online_scores
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.interfaces import (
     AccessLevel,
     BoolArray,
@@ -24,7 +24,7 @@ from workbench.interfaces import (
     References,
     Subject,
 )
-from workbench.shadows import shadow_memberships
+from workbench.training.shadows import shadow_memberships
 
 NOTHING = np.random.default_rng(0)
 

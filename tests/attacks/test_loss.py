@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from workbench import registry
-from workbench._content import settled
 from workbench.attacks.loss import LossAttack
-from workbench.canaries import SECRET_MARKER
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.interfaces import (
     AccessLevel,
     Corpus,
@@ -26,6 +24,8 @@ from workbench.interfaces import (
     References,
     Subject,
 )
+from workbench.training.content import settled
+from workbench.training.secrets import SECRET_MARKER
 
 NOTHING = np.random.default_rng(0)
 

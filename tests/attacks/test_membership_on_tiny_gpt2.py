@@ -10,11 +10,11 @@ import pytest
 import torch
 from scipy import stats
 
-from workbench import registry
-from workbench.canaries import SECRET_MARKER
+from workbench.core import registry
 from workbench.estimation.blind import blind_p_value
 from workbench.interfaces import BoolArray, FloatArray, Plan, Record, References, Subject
-from workbench.shadows import shadow_memberships
+from workbench.training.secrets import SECRET_MARKER
+from workbench.training.shadows import shadow_memberships
 
 CANDIDATES, SHADOWS = 64, 4
 

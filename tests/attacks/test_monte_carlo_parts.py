@@ -22,8 +22,7 @@ from workbench.accounting.events import (
     ShuffledBatches,
     SubsampledGaussian,
 )
-from workbench.attacks._monte_carlo_pairs import Tilt
-from workbench.attacks.accountant_monte_carlo import (
+from workbench.attacks.accountant_checks.monte_carlo import (
     DiscretePair,
     GaussianPair,
     IntervalMethod,
@@ -35,7 +34,8 @@ from workbench.attacks.accountant_monte_carlo import (
     permuted_gaussians,
     random_direction,
 )
-from workbench.errors import InputError, UnsupportedError
+from workbench.attacks.accountant_checks.monte_carlo.pairs import Tilt
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation.bounded_mean import predictable_bets
 from workbench.interfaces import Adjacency, FloatArray
 

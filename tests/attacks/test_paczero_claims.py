@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench import registry
-from workbench.attacks.claim_checks import paczero_runs
-from workbench.attacks.claim_checks.paczero_runs import CONFIDENCE, paczero, world
-from workbench.errors import InconclusiveError
-from workbench.findings import Finding
+from workbench.attacks.claim_checks.paczero import runs as paczero_runs
+from workbench.attacks.claim_checks.paczero.runs import CONFIDENCE, paczero, world
+from workbench.checks.ledger import load_ledger
+from workbench.core import registry
+from workbench.core.errors import InconclusiveError
 from workbench.interfaces import Model, Plan, VerdictKind
-from workbench.ledger import load_ledger
-from workbench.mechanisms._paczero_steps import SubsetBits, Watch
+from workbench.interfaces.findings import Finding
 from workbench.mechanisms.paczero import PACZero
+from workbench.mechanisms.paczero.steps import SubsetBits, Watch
 
 PROVEN, REFUTED, HOLDS_UNDER, UNDECIDED = (
     VerdictKind.PROVEN,

@@ -7,18 +7,18 @@ from fractions import Fraction
 
 import pytest
 
-from workbench.attacks import _proof_library as library
-from workbench.attacks.accountant_proof import (
+from workbench.attacks.accountant_checks.proof import (
     Statement,
     TransitionSystem,
     holds_under,
+    library,
     prove,
     prove_invariant,
     real,
 )
-from workbench.errors import InputError
-from workbench.findings import Finding
+from workbench.core.errors import InputError
 from workbench.interfaces import VerdictKind
+from workbench.interfaces.findings import Finding
 
 Made = Statement | TransitionSystem | Finding
 

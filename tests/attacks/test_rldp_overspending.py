@@ -10,14 +10,16 @@ import pytest
 from flint import ctx
 from scipy import stats
 
-from workbench import registry
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import ShuffledBatches
-from workbench.attacks._claims import ball
-from workbench.attacks.claim_checks import rldp_joint, rldp_overspending, rldp_shuffled
+from workbench.attacks.claim_checks.rldp import joint as rldp_joint
+from workbench.attacks.claim_checks.rldp import overspending as rldp_overspending
+from workbench.attacks.claim_checks.rldp import shuffled as rldp_shuffled
+from workbench.attacks.claim_checks.shared.claims import ball
+from workbench.checks.ledger import load_ledger, select_claims
+from workbench.core import registry
 from workbench.interfaces import Adjacency, VerdictKind
-from workbench.ledger import load_ledger, select_claims
-from workbench.mechanisms._rldp_dials import smoothed_log_noise
+from workbench.mechanisms.rldp.dials import smoothed_log_noise
 
 
 @pytest.fixture(autouse=True)

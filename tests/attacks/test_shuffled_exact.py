@@ -9,15 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench import registry
 from workbench.accounting.certified import delta_bounds, epsilon_bounds
 from workbench.accounting.events import Gaussian, GaussianMixturePair, dp_sgd
-from workbench.attacks._shuffled_deltas import ReleaseClaim, ShuffledDelta, shuffled_deltas
-from workbench.attacks._shuffled_noise import least_noise, unshuffled_at_same_noise
-from workbench.attacks._shuffled_pairs import PAIRS, QueryPair, query_pair
-from workbench.attacks._shuffled_plane import plane_delta
-from workbench.attacks.accountant_monte_carlo import permuted_gaussians
-from workbench.attacks.claim_checks.shuffled_exact import (
+from workbench.attacks.accountant_checks.monte_carlo import permuted_gaussians
+from workbench.attacks.claim_checks.shuffled_dp_sgd.deltas import ReleaseClaim, ShuffledDelta, shuffled_deltas
+from workbench.attacks.claim_checks.shuffled_dp_sgd.exact import (
     EQUAL_PAIRS,
     SAMPLED_PAIRS,
     UNSHUFFLED,
@@ -25,9 +21,13 @@ from workbench.attacks.claim_checks.shuffled_exact import (
     theorem_6_grid,
     theorem_noise,
 )
-from workbench.errors import InconclusiveError, InputError
-from workbench.findings import Finding
+from workbench.attacks.claim_checks.shuffled_dp_sgd.noise import least_noise, unshuffled_at_same_noise
+from workbench.attacks.claim_checks.shuffled_dp_sgd.pairs import PAIRS, QueryPair, query_pair
+from workbench.attacks.claim_checks.shuffled_dp_sgd.plane import plane_delta
+from workbench.core import registry
+from workbench.core.errors import InconclusiveError, InputError
 from workbench.interfaces import Adjacency, VerdictKind
+from workbench.interfaces.findings import Finding
 from workbench.mechanisms.accountants.shuffled_dp_sgd import theorem_6_delta
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from workbench.attacks._claims import ball
-from workbench.attacks.claim_checks.shuffled_figure_1 import figure_1, grid_sums
+from workbench.attacks.claim_checks.shared.claims import ball
+from workbench.attacks.claim_checks.shuffled_dp_sgd.figure_1 import figure_1, grid_sums
 from workbench.interfaces import VerdictKind
 
 

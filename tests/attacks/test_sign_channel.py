@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from workbench.attacks._sign_channel import (
+from workbench.attacks.claim_checks.ferret.sign_channel import (
     Channel,
     OpposedTranscript,
     capacity,
@@ -17,7 +17,7 @@ from workbench.attacks._sign_channel import (
     membership_channel,
     record_channel,
 )
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 
 S = (Fraction(1, 200), Fraction(1, 20), Fraction(1, 2), Fraction(1))
 HALF = (Fraction(1, 2), Fraction(1, 2))

@@ -8,11 +8,12 @@ import math
 import numpy as np
 import pytest
 
-from workbench import registry
 from workbench.attacks import sign_transcript
 from workbench.attacks.sign_transcript import SignTranscript, batches, log_ratio
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.estimation.low_fpr import CERTAIN
+from workbench.games.transcript import play as transcript_game
 from workbench.interfaces import (
     AccessLevel,
     FloatArray,
@@ -21,7 +22,6 @@ from workbench.interfaces import (
     SignObservations,
     SignReading,
 )
-from workbench.training import transcript_game
 
 RULES = ("silent", "coin")
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from workbench import registry
 from workbench.attacks.subset_posterior import SubsetPosterior
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.interfaces import (
     AccessLevel,
     FloatArray,

@@ -5,30 +5,20 @@ Whole games of a stand-in, judged as an audit judges them: error 5 % over both t
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import subsets_stand_in as stand_in
 from scipy.stats import binom
 
 from workbench.accounting import MutualInformation
 from workbench.attacks.subset_posterior import SubsetPosterior
+from workbench.estimation.judge import judge
 from workbench.estimation.subset_trials import SubsetEvidence
+from workbench.games.subset.play import play_subsets, subset_game
+from workbench.games.subset.series import trial_series
 from workbench.interfaces import Claim, Plan, Record, References, Released, Secret, VerdictKind
-from workbench.judge import judge
-from workbench.training.subset_game import play_subsets, subset_game
-from workbench.training.subset_series import trial_series
-
-_PLACE = Path(__file__).parents[1] / "training" / "subsets_stand_in.py"
-_SPEC = importlib.util.spec_from_file_location("subsets_stand_in", _PLACE)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-stand_in = importlib.util.module_from_spec(_SPEC)
-sys.modules["subsets_stand_in"] = stand_in
-_SPEC.loader.exec_module(stand_in)
 
 PLAN = Plan(
     records=tuple(Record(id=str(i), image=(0.0,), label=0) for i in range(24)),

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench import registry
 from workbench.accounting import ApproximateDP
 from workbench.attacks.trajectory import Trajectory
-from workbench.errors import InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.estimation.judge import judge
+from workbench.games.trajectory.play import on_digits, play_trajectories, trajectory_game
 from workbench.interfaces import (
     Adjacency,
     Evidence,
@@ -21,8 +23,6 @@ from workbench.interfaces import (
     TrajectoryObservations,
     VerdictKind,
 )
-from workbench.judge import judge
-from workbench.training.trajectory_game import on_digits, play_trajectories, trajectory_game
 
 ADD_REMOVE, REPLACE_ONE = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
 
@@ -98,7 +98,7 @@ def test_public_radii_tell_nothing(mechanism: str, parameters: dict[str, Any]) -
 
 
 def test_constants_are_trained_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.training import trajectory_game as module
+    from workbench.games.trajectory import play as module
 
     trained: list[Plan] = []
     real = module._trajectory

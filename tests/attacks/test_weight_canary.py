@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from workbench import registry
 from workbench.accounting import ApproximateDP, NoGuarantee
 from workbench.accounting.gaussian import mu_of_epsilon
-from workbench.attacks.claim_checks.by_attack import order_known, papers_plan
+from workbench.attacks.claim_checks.dp_weights.by_attack import order_known, papers_plan
 from workbench.attacks.weight_canary import WeightCanary, audit_weights
-from workbench.errors import InputError, UnsupportedError
-from workbench.findings import Finding
+from workbench.checks.ledger import load_ledger
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.estimation.judge import judge
+from workbench.games.weights.play import paired_changes, play_weights, weight_game
 from workbench.interfaces import (
     AccessLevel,
     Adjacency,
@@ -35,15 +37,13 @@ from workbench.interfaces import (
     Trials,
     VerdictKind,
 )
-from workbench.judge import judge
-from workbench.ledger import load_ledger
+from workbench.interfaces.findings import Finding
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.dp_weights import DPWeights
-from workbench.training._flat import FlatLayout
 from workbench.training.canary import SignalsWithCanaryRecord
+from workbench.training.flat import FlatLayout
 from workbench.training.per_record import EmptySignals
 from workbench.training.subject import TrainedSubject
-from workbench.training.weight_game import paired_changes, play_weights, weight_game
 
 BUDGET = ApproximateDP(epsilon=1.0, delta=1e-4)
 REFUTED, NOT_REFUTED, UNDECIDED = VerdictKind.REFUTED, VerdictKind.NOT_REFUTED, VerdictKind.UNDECIDED

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench import registry
-from workbench.attacks._weight_matching import match, match_weights, permuted, restored
 from workbench.attacks.weight_tidying import WeightTidying, printed_epsilon
-from workbench.errors import InputError
+from workbench.attacks.weight_tidying.matching import match, match_weights, permuted, restored
+from workbench.checks.ledger import load_ledger
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.estimation import auc
-from workbench.findings import Finding
+from workbench.games.consecutive.releases import VIEWS, Projection, Scene, WeightRelease
 from workbench.interfaces import (
     AccessLevel,
     FloatArray,
@@ -27,8 +28,7 @@ from workbench.interfaces import (
     References,
     VerdictKind,
 )
-from workbench.ledger import load_ledger
-from workbench.weight_releases import VIEWS, Projection, Scene, WeightRelease
+from workbench.interfaces.findings import Finding
 
 SUBJECT: object = object()
 

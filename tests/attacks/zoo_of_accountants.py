@@ -19,7 +19,7 @@ from workbench.accounting.events import (
     SubsampledGaussian,
 )
 from workbench.accounting.gaussian import delta_of_epsilon, epsilon_of_delta
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency, FloatArray
 
 

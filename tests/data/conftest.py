@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from workbench.data import _task_texts, docstrings, movie_reviews
-from workbench.data._encounter_generator import generate
-from workbench.data._encounters import COLUMNS
+from workbench.data import docstrings, movie_reviews
+from workbench.data.bases import task_texts
+from workbench.data.clinical.encounters import COLUMNS
+from workbench.data.clinical.generator import generate
 
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty")
 
@@ -67,7 +68,7 @@ def vader_archive(lines: dict[str, list[str]]) -> bytes:
     inner = {movie_reviews.MEMBERS[source]: "\r\n".join(lines[source]).encode() for source in lines}
     lexicon = "".join(f"{word}\t{i - 4.5}\t0.5\t[]\n" for i, word in enumerate((*WORDS, ":-)")))
     return gzipped_tar(
-        {movie_reviews.INNER_ARCHIVE: gzipped_tar(inner), _task_texts.LEXICON: lexicon.encode()}
+        {movie_reviews.INNER_ARCHIVE: gzipped_tar(inner), task_texts.LEXICON: lexicon.encode()}
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workbench import registry
-from workbench.data import bases as room
+from workbench.core import registry
+from workbench.data.bases import catalogue as room
 from workbench.interfaces import Plan, Record
 from workbench.training.book_keeping import BookKeepingSignals
 from workbench.training.lora import with_lora

@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 import torch
 
-from workbench import bases, registry
-from workbench.bases import BuildStage, BuildStep
-from workbench.data import _base_builds, _checkpoint, _pretraining_text, docstrings
-from workbench.data import bases as room
-from workbench.data._near_duplicates import near_duplicates
-from workbench.data._parts import normal_form
-from workbench.errors import InconclusiveError, InputError
+from workbench.core import registry
+from workbench.core.errors import InconclusiveError, InputError
+from workbench.data import docstrings
+from workbench.data.bases import builds, checkpoint, pretraining_text
+from workbench.data.bases import catalogue as room
+from workbench.data.shared.near_duplicates import near_duplicates
+from workbench.data.shared.parts import normal_form
 from workbench.interfaces import Record
+from workbench.studies import bases
+from workbench.studies.bases import BuildStage, BuildStep
 from workbench.training.models import LanguageModel
 
 BUILT = tuple(room.RECIPES)
@@ -40,10 +42,10 @@ def put_text(texts: list[str]) -> None:
     half = len(texts) // 2
     found = {"packages": texts[:half], "python": texts[half:], "docstrings": texts[::40]}
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_pretraining_text, "_collect", lambda: found)
+        patched.setattr(pretraining_text, "_collect", lambda: found)
         for place in Path(os.environ["WORKBENCH_CACHE"]).glob("base-text-*"):
             place.unlink()
-        _pretraining_text.load()
+        pretraining_text.load()
 
 
 def squares(first: int = 0) -> list[str]:
@@ -63,7 +65,7 @@ def few_steps(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def weights(folder: Path) -> bytes:
     """What two builds are compared by."""
-    return (folder / _checkpoint.WEIGHTS).read_bytes()
+    return (folder / checkpoint.WEIGHTS).read_bytes()
 
 
 def fingerprint(name: str, **parameters: str) -> str:
@@ -178,7 +180,7 @@ def test_a_built_base_is_a_language_model_whose_rows_are_alone(name: str) -> Non
 def test_training_lowers_the_loss_and_the_recipe_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(room.RECIPES, "llama_base", replace(room.RECIPES["llama_base"], steps=40))
     folder = bases.build("llama_base")
-    recipe = _checkpoint.read_json(folder / _checkpoint.RECIPE)
+    recipe = checkpoint.read_json(folder / checkpoint.RECIPE)
     tenths = recipe["training_loss_by_tenths"]
     assert len(tenths) == 10
     assert tenths[-1] < tenths[0] - 1
@@ -236,12 +238,12 @@ def _break_states() -> None:
         state.write_bytes(state.read_bytes()[:1000])
 
 
-@pytest.mark.parametrize("file", [*_base_builds.HASHED, _checkpoint.RECIPE])
+@pytest.mark.parametrize("file", [*builds.HASHED, checkpoint.RECIPE])
 def test_damage_is_refused_in_one_line_and_a_build_mends_it(file: str) -> None:
     folder = bases.build("llama_base")
     whole, content = weights(folder), bytearray((folder / file).read_bytes())
     content[-5] ^= 1
-    (folder / file).write_bytes(content if file != _checkpoint.RECIPE else content[:40])
+    (folder / file).write_bytes(content if file != checkpoint.RECIPE else content[:40])
     assert not bases.is_built("llama_base")
     for ask in (
         lambda: registry.create("model", "llama_base", seed=0),
@@ -269,7 +271,7 @@ def test_two_builds_of_one_base_wait_for_each_other() -> None:
         raise WaitedError
 
     with (
-        _base_builds._locked(lock.with_name(f".{recipe.name}-{recipe.key}.lock"), lambda: None),
+        builds._locked(lock.with_name(f".{recipe.name}-{recipe.key}.lock"), lambda: None),
         pytest.raises(WaitedError),
     ):
         bases.build("bloom_base", told)
@@ -351,7 +353,7 @@ def test_a_local_folder_stands_in_for_any_base(tmp_path: Path) -> None:
     assert fingerprint("bloom_base") not in prints
     with pytest.raises(InputError, match="path must be a local folder with a model, got 'no/such'"):
         registry.create("model", "llama_base", seed=0, path="no/such")
-    (folder / _checkpoint.WEIGHTS).rename(folder / "pytorch_model.bin")
+    (folder / checkpoint.WEIGHTS).rename(folder / "pytorch_model.bin")
     with pytest.raises(InputError, match="pickled weights only"):
         registry.create("model", "llama_base", seed=0, path=str(folder))
 
@@ -370,19 +372,19 @@ def test_the_text_leaves_out_what_the_corpus_docstrings_holds(monkeypatch: pytes
     monkeypatch.setattr(docstrings, "load_texts", lambda: corpus)
     monkeypatch.setattr(docstrings, "collect", lambda packages: [corpus[0].upper(), own, own + " Again."])
     monkeypatch.setattr(
-        _pretraining_text, "_reference", lambda: ["Along the given axis, return the mean of the values."]
+        pretraining_text, "_reference", lambda: ["Along the given axis, return the mean of the values."]
     )
     near = "Return the mean of the values along the given axis, as a number."
-    monkeypatch.setattr(_pretraining_text, "_standard_library", lambda: [near, "x" * 30_000])
-    found = _pretraining_text._collect()
+    monkeypatch.setattr(pretraining_text, "_standard_library", lambda: [near, "x" * 30_000])
+    found = pretraining_text._collect()
     assert found["packages"] == [own]
     assert near not in found["python"]
-    assert not any(len(text) > _pretraining_text.LONGEST_BYTES for text in found["python"])
-    assert not set(_pretraining_text.PACKAGES) & set(docstrings.PACKAGES)
+    assert not any(len(text) > pretraining_text.LONGEST_BYTES for text in found["python"])
+    assert not set(pretraining_text.PACKAGES) & set(docstrings.PACKAGES)
 
 
 def test_only_texts_are_trained_on_that_are_not_held_out() -> None:
-    text = _pretraining_text.load()
+    text = pretraining_text.load()
     train = {one for source in text.sources for one in source.train}
     held_out = {one for source in text.sources for one in source.held_out}
     assert train
@@ -392,7 +394,7 @@ def test_only_texts_are_trained_on_that_are_not_held_out() -> None:
 
 def test_a_long_topic_is_cut_between_paragraphs() -> None:
     paragraphs = [f"Paragraph {i} " + "of some words " * 60 for i in range(6)]
-    parts = _pretraining_text._in_parts("\n\n".join(paragraphs))
+    parts = pretraining_text._in_parts("\n\n".join(paragraphs))
     assert "\n\n".join(parts) == "\n\n".join(paragraphs).strip()
     assert max(map(len, parts)) < 2000 + len(paragraphs[0])
     assert len(parts) == 3
@@ -401,7 +403,7 @@ def test_a_long_topic_is_cut_between_paragraphs() -> None:
 @pytest.mark.slow
 def test_no_base_has_seen_a_record_of_the_corpus_docstrings(cache: Path) -> None:
     shutil.rmtree(cache)
-    text = _pretraining_text.load()
+    text = pretraining_text.load()
     train = [one for source in text.sources for one in source.train]
     assert len(train) > 5_000
     made = registry.create("corpus", "docstrings", size=4_000, seed=5, held_out=1_000, public=10)
@@ -418,12 +420,12 @@ def test_no_base_has_seen_a_record_of_the_corpus_docstrings(cache: Path) -> None
 BUILDING = """
 import json, sys
 from dataclasses import replace
-from workbench import bases
+from workbench.studies import bases
 from workbench.data import bases as room
-from workbench.data import _base_builds
+from workbench.data import builds
 
 if __name__ == "__main__":
-    _base_builds.SAVE_SECONDS = 1.0
+    builds.SAVE_SECONDS = 1.0
     room.RECIPES["qwen2_base"] = replace(room.RECIPES["qwen2_base"], steps=30)
 
     def told(step):

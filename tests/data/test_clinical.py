@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.data._encounter_generator import FACTORS, generate, marginals
-from workbench.data._encounters import (
+from workbench.core.errors import InputError
+from workbench.data.clinical import clinical, load_encounters, to_record
+from workbench.data.clinical.encounters import (
     ATTRIBUTES,
     BRIEF_ATTRIBUTES,
     COLUMNS,
@@ -23,8 +24,7 @@ from workbench.data._encounters import (
     clause,
     verbalise,
 )
-from workbench.data.clinical import clinical, load_encounters, to_record
-from workbench.errors import InputError
+from workbench.data.clinical.generator import FACTORS, generate, marginals
 
 ENCOUNTERS_IN_FILE = 101_766
 """Rows of diabetic_data.csv (Strack et al. 2014; RLDP, section 2.1)."""

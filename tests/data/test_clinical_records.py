@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench import registry
-from workbench.data import _encounter_records
-from workbench.data._encounter_generator import generate, marginals
-from workbench.data._encounters import ATTRIBUTES, MISSING, Encounter, clause
-from workbench.data.clinical_records import (
+from workbench.core import registry
+from workbench.core.errors import InputError
+from workbench.data.clinical import split
+from workbench.data.clinical.encounters import ATTRIBUTES, MISSING, Encounter, clause
+from workbench.data.clinical.generator import generate, marginals
+from workbench.data.clinical.records import (
     SLOTS,
     clinical_records,
     in_other_words,
@@ -20,8 +21,7 @@ from workbench.data.clinical_records import (
     slot_value,
     to_text,
 )
-from workbench.errors import InputError
-from workbench.text_generation import TEXT_MARK
+from workbench.training.generation_scores import TEXT_MARK
 
 VALUES = {
     **dict.fromkeys(ATTRIBUTES, MISSING),
@@ -102,6 +102,6 @@ def test_records_of_the_real_file(uci_file: Path) -> None:
 
 
 def test_too_few_clauses_to_tell_so_many_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_encounter_records, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(split, "MOST_ROUNDS", 1)
     with pytest.raises(InputError, match=r"size must be smaller, got 2000: 2 clauses tell only \d+ of 2000"):
         clinical_records(size=2000, seed=0, clauses=2, held_out=0, public=0)

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench import registry
-from workbench.data._clinical_examples import BLOCK, MAKERS, direction
-from workbench.data._clinical_wordings import DOSES, PUBLIC_DOSES, PUBLIC_RETOLD, RETOLD, TOLD
-from workbench.data._encoder_texts import PUBLIC_WORDS
-from workbench.data._encounter_generator import generate
-from workbench.data._encounters import MEDICATIONS, SENTENCES, clause
-from workbench.data._parts import normal_form
-from workbench.data.clinical_questions import TOPICS
-from workbench.data.clinical_tasks import WORDS
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
+from workbench.data.bases.encoder_texts import PUBLIC_WORDS
+from workbench.data.clinical.encounters import MEDICATIONS, SENTENCES, clause
+from workbench.data.clinical.examples import BLOCK, MAKERS, direction
+from workbench.data.clinical.generator import generate
+from workbench.data.clinical.questions import TOPICS
+from workbench.data.clinical.tasks import WORDS
+from workbench.data.clinical.wordings import DOSES, PUBLIC_DOSES, PUBLIC_RETOLD, RETOLD, TOLD
+from workbench.data.shared.parts import normal_form
 from workbench.interfaces import Corpus
-from workbench.text_tasks import TEXT_TASKS, check_labels, pair_text, text_parts
+from workbench.training.text_tasks import TEXT_TASKS, check_labels, pair_text, text_parts
 
 BLOCKS = [generate(BLOCK, np.random.default_rng(i)) for i in range(60)]
 
@@ -114,7 +114,7 @@ def test_a_statement_is_entailed_contradicted_or_not_said() -> None:
 
 
 def _retold(name: str, value: str, choice: int) -> str:
-    from workbench.data._clinical_wordings import retold
+    from workbench.data.clinical.wordings import retold
 
     return retold(name, value, RETOLD, choice)
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench import registry
-from workbench.data._parts import Sizes, normal_form, split, without_duplicates, write_atomically
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
+from workbench.data.shared.parts import Sizes, normal_form, split, without_duplicates, write_atomically
 from workbench.estimation.blind import blind_p_value
 from workbench.interfaces import Corpus, Record
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from workbench import registry
-from workbench.errors import InputError
-from workbench.mechanisms._ferret_public import GRANULARITIES, grouped
+from workbench.core import registry
+from workbench.core.errors import InputError
+from workbench.mechanisms.ferret.public import GRANULARITIES, grouped
 
 
 def test_the_default_is_one_hidden_layer_with_the_weights_it_always_had() -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.core.errors import InputError
 from workbench.data import docstrings as module
-from workbench.data._near_duplicates import jaccard, near_duplicates, shingles, signatures
 from workbench.data.docstrings import clean, collect, docstrings, load_texts
-from workbench.errors import InputError
+from workbench.data.shared.near_duplicates import jaccard, near_duplicates, shingles, signatures
 
 MESSY = """
     Sum of ``a`` along :py:func:`an axis <numpy.sum>` [1]_.

@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from oracles.random_transformers import random_transformer
 from torch import nn
 
-from workbench import bases, registry
-from workbench.data import _checkpoint, _record_texts, clinical_records, large_bases
-from workbench.data._encounters import ATTRIBUTES, clause
-from workbench.data._growing import grown
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
+from workbench.data.bases import checkpoint, large_bases, record_texts
+from workbench.data.bases.growing import grown
+from workbench.data.clinical import records as clinical_records
+from workbench.data.clinical.encounters import ATTRIBUTES, clause
 from workbench.interfaces import Record
+from workbench.studies import bases
 from workbench.training.models import LanguageModel
 from workbench.training.permutations import PermutationGroup
-from workbench.training.random_transformers import random_transformer
 
 IDS = torch.tensor([[5, 77, 31, 200, 9, 1, 64, 3], [8, 8, 120, 250, 17, 4, 99, 2]])
 
@@ -79,7 +81,7 @@ def test_the_shipped_base_grows_with_almost_the_same_logits() -> None:
     ours: Any = registry.create("model", "gpt2_base", seed=0)
     large = large_bases.GPT2_LARGE.new_module().eval()
     assert sum(p.numel() for p in large.parameters()) == bases.card("gpt2_large_base").parameters
-    batch = ours.encode([Record(id="a", text=text) for text in _checkpoint.SAMPLE])
+    batch = ours.encode([Record(id="a", text=text) for text in checkpoint.SAMPLE])
     wide = LanguageModel(large, ours.tokenizer, 256, "grown")
     with torch.no_grad():
         theirs, own = wide.losses(batch), ours.losses(batch)
@@ -88,16 +90,16 @@ def test_the_shipped_base_grows_with_almost_the_same_logits() -> None:
 
 
 def test_nothing_that_is_taught_is_of_the_corpus() -> None:
-    taught = [sentence for pair in _record_texts.SENTENCES.values() for sentence in pair]
+    taught = [sentence for pair in record_texts.SENTENCES.values() for sentence in pair]
     values = dict.fromkeys(ATTRIBUTES, "3") | {"age": "[60-70)", "readmitted": "NO", "gender": "Female"}
     for name in clinical_records.SLOTS:
         told = {clause(name, values[name]), clinical_records.in_other_words(name, values[name])}
         forms = {re.sub(r"\b(3( days)?|60.*70|Female|female|Elective)\b", "{}", one).lower() for one in told}
         assert not forms & {sentence.lower() for sentence in taught}
-    names = {one for pair in _record_texts.NAMES.values() for one in pair}
+    names = {one for pair in record_texts.NAMES.values() for one in pair}
     assert not names & set(clinical_records.SLOTS.values())
-    assert set(_record_texts.NAMES) == set(_record_texts.SENTENCES) == set(clinical_records.SLOTS)
-    records = _record_texts.record_texts()
+    assert set(record_texts.NAMES) == set(record_texts.SENTENCES) == set(clinical_records.SLOTS)
+    records = record_texts.record_texts()
     generator = np.random.default_rng(0)
     for _ in range(200):
         record, text = records.example(generator)
@@ -131,7 +133,7 @@ def test_a_tiny_build_is_a_language_model_that_is_listed(monkeypatch: pytest.Mon
     model = registry.create("model", "data_to_text", seed=0, base="gpt2_large_base", max_length=64)
     assert model.base.name == "gpt2_large_base"
     assert len(PermutationGroup.of(model.module).units) > 10
-    said = _checkpoint.read_json(folder / _checkpoint.RECIPE)
+    said = checkpoint.read_json(folder / checkpoint.RECIPE)
     assert said["recipe"]["grown_from"]
     assert "validation" in said
     with pytest.raises(InputError, match=r"max_length must be .*, got 513"):

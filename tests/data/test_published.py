@@ -20,20 +20,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import InputError
-from workbench.published import (
+from workbench.checks.published import (
     PrintedNumber,
     PublishedPaper,
     parse_published,
     printed_numbers,
     published,
 )
-from workbench.reports import _dp_weights_group_sizes as sizes
-from workbench.reports import _dp_weights_identities as identities
-from workbench.reports import _dp_weights_t_tests as t_tests
-from workbench.reports._dp_weights_layout import COMPARISONS, GRIDS, METRICS, detail_tables
-from workbench.reports._dp_weights_paper import checks, composition_check, inconsistencies, repeated_setting
-from workbench.reports._published_checks import Interval, repeated_tables
+from workbench.core.errors import InputError
+from workbench.reports.papers.dp_weights import group_sizes as sizes
+from workbench.reports.papers.dp_weights import identities, t_tests
+from workbench.reports.papers.dp_weights.layout import COMPARISONS, GRIDS, METRICS, detail_tables
+from workbench.reports.papers.dp_weights.paper import (
+    checks,
+    composition_check,
+    inconsistencies,
+    repeated_setting,
+)
+from workbench.reports.shared.published_checks import Interval, repeated_tables
 
 PAPER = published("dp_weights")
 
@@ -508,7 +512,7 @@ def test_unknown_names_get_a_hint() -> None:
 
 def test_the_loader_needs_no_slow_library(tmp_path: Path) -> None:
     code = (
-        "import sys; from workbench.published import published; published('dp_weights');"
+        "import sys; from workbench.checks.published import published; published('dp_weights');"
         "print([name for name in ('torch', 'scipy', 'pandas') if name in sys.modules])"
     )
     done = subprocess.run(

@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench import bases, registry
-from workbench.bases import BuildStage, BuildStep
-from workbench.data import _checkpoint, _task_texts, clinical_questions, movie_reviews, task_bases
-from workbench.data._task_builds import UNKNOWN_ID, write_tokenizer
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
+from workbench.data import movie_reviews
+from workbench.data.bases import checkpoint, task_bases, task_texts
+from workbench.data.bases.task_builds import UNKNOWN_ID, write_tokenizer
+from workbench.data.clinical import questions as clinical_questions
 from workbench.interfaces import Plan, Record
-from workbench.tasks import SENTIMENT_OPTIONS, SENTIMENT_PROMPT, question_text
+from workbench.studies import bases
+from workbench.studies.bases import BuildStage, BuildStep
 from workbench.training.models import LanguageModel
+from workbench.training.prompt_tasks import SENTIMENT_OPTIONS, SENTIMENT_PROMPT, question_text
 
 NAMES = ("question_base", "sentiment_base")
 
@@ -29,27 +32,27 @@ def few_steps(vader: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SENTIMENT", "QUESTION"):
         recipe = replace(getattr(task_bases, name), steps=4, examples=4)
         monkeypatch.setattr(task_bases, name, recipe)
-    monkeypatch.setattr(_task_texts, "ENCOUNTERS", 60)
+    monkeypatch.setattr(task_texts, "ENCOUNTERS", 60)
 
 
 # What they are taught
 
 
 def test_nothing_taught_is_worded_as_a_task_is() -> None:
-    phrases = {phrase.lower() for phrase, _ in _task_texts.RATED_AS}
-    words = {f" {word}" for _, levels in _task_texts.RATED_AS for word in levels}
+    phrases = {phrase.lower() for phrase, _ in task_texts.RATED_AS}
+    words = {f" {word}" for _, levels in task_texts.RATED_AS for word in levels}
     assert not any(phrase.endswith(SENTIMENT_PROMPT.lower()) for phrase in phrases)
     assert not words & set(SENTIMENT_OPTIONS)
-    assert all(len(set(levels)) == len(_task_texts.LEVELS) + 1 for _, levels in _task_texts.RATED_AS)
-    asked = {wording for wordings in _task_texts.ASKED_AS.values() for wording in wordings}
-    assert set(_task_texts.ASKED_AS) == set(clinical_questions.TOPICS)
+    assert all(len(set(levels)) == len(task_texts.LEVELS) + 1 for _, levels in task_texts.RATED_AS)
+    asked = {wording for wordings in task_texts.ASKED_AS.values() for wording in wordings}
+    assert set(task_texts.ASKED_AS) == set(clinical_questions.TOPICS)
     assert not asked & {topic.question for topic in clinical_questions.TOPICS.values()}
-    assert not any("Answer:" in form or "Question:" in form for form in _task_texts.ASKED_IN)
+    assert not any("Answer:" in form or "Question:" in form for form in task_texts.ASKED_IN)
 
 
 def test_no_film_review_is_taught(vader: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     films = {one.text for one in movie_reviews.load_snippets("movie_reviews")}
-    taught = _task_texts.ratings()
+    taught = task_texts.ratings()
     assert len(taught.snippets) > 3000
     assert not films & {one.text for one in taught.snippets}
     assert {one.text for one in taught.lexicon} == {
@@ -63,11 +66,11 @@ def test_no_film_review_is_taught(vader: Path, monkeypatch: pytest.MonkeyPatch) 
         return [replace(found[0], text=f"{leaked}!"), *found] if source == "product" else found
 
     monkeypatch.setattr(movie_reviews, "load_snippets", with_a_leak)
-    assert len(_task_texts.ratings().snippets) == len(taught.snippets)
+    assert len(task_texts.ratings().snippets) == len(taught.snippets)
 
 
 def test_ratings_fall_into_five_levels() -> None:
-    assert [_task_texts.level(rating) for rating in (-4, -1.5, -1.4, 0, 0.5, 1.6)] == [0, 0, 1, 2, 3, 4]
+    assert [task_texts.level(rating) for rating in (-4, -1.5, -1.4, 0, 0.5, 1.6)] == [0, 0, 1, 2, 3, 4]
 
 
 def test_words_are_tokens_and_text_comes_back(tmp_path: Path) -> None:
@@ -85,7 +88,7 @@ def test_words_are_tokens_and_text_comes_back(tmp_path: Path) -> None:
 
 def test_an_example_ends_with_what_is_to_be_learned(vader: Path, tmp_path: Path) -> None:
     _, lesson, _ = task_bases.SentimentBase(recipe=task_bases.SENTIMENT).lesson(tmp_path)
-    levels = {lesson.ids(f" {word}")[0] for _, words in _task_texts.RATED_AS for word in words}
+    levels = {lesson.ids(f" {word}")[0] for _, words in task_texts.RATED_AS for word in words}
     generator = np.random.default_rng(0)
     for _ in range(50):
         tokens, first = lesson.example(generator)
@@ -118,12 +121,12 @@ def test_a_build_goes_on_where_it_stopped_and_loads(
     steps: list[BuildStep] = []
     folder = bases.build(name, steps.append)
     assert [step.done for step in steps if step.stage is BuildStage.TRAINING] == [3, 4]
-    weights = (folder / _checkpoint.WEIGHTS).read_bytes()
+    weights = (folder / checkpoint.WEIGHTS).read_bytes()
     shutil.rmtree(folder)
-    assert (bases.build(name) / _checkpoint.WEIGHTS).read_bytes() == weights
+    assert (bases.build(name) / checkpoint.WEIGHTS).read_bytes() == weights
     model: Any = registry.create("model", name, seed=0, max_length=100)
     assert isinstance(model, LanguageModel)
-    recipe = json.loads((folder / _checkpoint.RECIPE).read_text("utf-8"))
+    recipe = json.loads((folder / checkpoint.RECIPE).read_text("utf-8"))
     assert recipe["parameters"] == sum(p.numel() for p in model.module.parameters())
     card = bases.card(name)
     assert card.is_built

@@ -13,17 +13,18 @@ import numpy as np
 import pytest
 import torch
 
-from workbench import bases, registry
 from workbench.accounting import ApproximateDP
-from workbench.bases import BuildStage, BuildStep
-from workbench.data import _checkpoint, _encoder_texts, encoder_bases
-from workbench.errors import InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.data.bases import checkpoint, encoder_bases, encoder_texts
 from workbench.interfaces import Corpus, Plan, Record, TaskModel
-from workbench.text_tasks import pair_text
+from workbench.studies import bases
+from workbench.studies.bases import BuildStage, BuildStep
 from workbench.training.per_record import per_record_signals
 from workbench.training.permutations import PermutationGroup
 from workbench.training.subject import load_subject
 from workbench.training.text_classifier import TextClassifier
+from workbench.training.text_tasks import pair_text
 
 NAMES = ("bert_base", "roberta_base")
 
@@ -42,9 +43,9 @@ def hurried(patch: pytest.MonkeyPatch) -> None:
     for name in ("BERT", "ROBERTA"):
         recipe = replace(getattr(encoder_bases, name), steps=2, examples=2, narratives=2)
         patch.setattr(encoder_bases, name, recipe)
-    patch.setattr(_encoder_texts, "ENCOUNTERS", 60)
-    patch.setattr(_encoder_texts, "EXAMPLES", 12)
-    patch.setattr(_encoder_texts, "CODES", tuple(str(number) for number in range(150)))
+    patch.setattr(encoder_texts, "ENCOUNTERS", 60)
+    patch.setattr(encoder_texts, "EXAMPLES", 12)
+    patch.setattr(encoder_texts, "CODES", tuple(str(number) for number in range(150)))
 
 
 @pytest.fixture(scope="module")
@@ -297,9 +298,9 @@ def test_a_build_goes_on_where_it_stopped(name: str, cache: Path, monkeypatch: p
     steps: list[BuildStep] = []
     folder = bases.build(name, steps.append)
     assert [step.done for step in steps if step.stage is BuildStage.TRAINING] == [3, 4]
-    weights = (folder / _checkpoint.WEIGHTS).read_bytes()
+    weights = (folder / checkpoint.WEIGHTS).read_bytes()
     shutil.rmtree(folder)
-    assert (bases.build(name) / _checkpoint.WEIGHTS).read_bytes() == weights
+    assert (bases.build(name) / checkpoint.WEIGHTS).read_bytes() == weights
     assert bases.card(name).is_built
 
 
@@ -308,7 +309,7 @@ def test_a_build_goes_on_where_it_stopped(name: str, cache: Path, monkeypatch: p
 def test_the_true_base_tunes_well_above_chance(name: str, cache: Path) -> None:
     """Under a minute of building; then 100 steps a task. Of 256 held-out records."""
     bases.build(name)
-    recipe = json.loads((bases.card(name).place / _checkpoint.RECIPE).read_text("utf-8"))
+    recipe = json.loads((bases.card(name).place / checkpoint.RECIPE).read_text("utf-8"))
     assert recipe["parameters"] == bases.card(name).parameters
     # By chance 256 coins give 0.62 or more with probability 7e-5, three-sided ones 0.45 with 4e-5.
     for task, least in {"outcome": 0.85, "pairs": 0.62, "inference": 0.6, "answers": 0.85}.items():

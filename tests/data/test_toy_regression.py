@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from workbench import registry
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.interfaces import Corpus, Model, Record
 
 

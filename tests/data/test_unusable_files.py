@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from workbench import registry
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
 
 
 def squad_file(folder: Path, ids: list[str]) -> Path:

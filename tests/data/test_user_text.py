@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.core.errors import InputError
 from workbench.data.user_text import huggingface_dataset, read_file, text_file, to_records
-from workbench.errors import InputError
 
 SMALL = {"size": 4, "seed": 0, "held_out": 1, "public": 1}
 ROWS = [{"text": f"Text, number {i}.", "kind": ["b", "a"][i % 2], "stars": i % 3} for i in range(8)]

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from workbench import bases, registry
-from workbench.data import _checkpoint, _letters, vision_base
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
+from workbench.data.bases import checkpoint, letters, vision_base
+from workbench.studies import bases
 from workbench.training.permutations import PermutationGroup
 
 
@@ -23,23 +24,23 @@ def small_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_letters_are_grey_pictures_of_one_seed() -> None:
-    drawn, labels = _letters.pictures(np.random.default_rng(0), 200)
-    again, _ = _letters.pictures(np.random.default_rng(0), 200)
+    drawn, labels = letters.pictures(np.random.default_rng(0), 200)
+    again, _ = letters.pictures(np.random.default_rng(0), 200)
     assert drawn.shape == (200, 64)
     assert np.array_equal(drawn, again)
     assert drawn.min() == 0.0
     assert 0.9 < drawn.max() <= 1.0
     assert 0.2 < drawn.mean() < 0.45  # load_digits: 0.31
     assert np.mean((drawn > 0.05) & (drawn < 0.95)) > 0.2  # grey, not black and white
-    assert set(labels) <= set(range(len(_letters.LETTERS)))
+    assert set(labels) <= set(range(len(letters.LETTERS)))
 
 
 def test_no_letter_looks_like_a_digit_and_none_is_drawn_as_another() -> None:
-    assert not set("IOSZ0123456789") & set(_letters.LETTERS)
-    assert len(set(_letters.LETTERS.values())) == len(_letters.LETTERS)
-    corners = [corner for strokes in _letters.LETTERS.values() for stroke in strokes for corner in stroke]
-    assert {x for x, _ in corners} <= set(range(_letters.WIDE + 1))
-    assert {y for _, y in corners} <= set(range(_letters.HIGH + 1))
+    assert not set("IOSZ0123456789") & set(letters.LETTERS)
+    assert len(set(letters.LETTERS.values())) == len(letters.LETTERS)
+    corners = [corner for strokes in letters.LETTERS.values() for stroke in strokes for corner in stroke]
+    assert {x for x, _ in corners} <= set(range(letters.WIDE + 1))
+    assert {y for _, y in corners} <= set(range(letters.HIGH + 1))
 
 
 def test_it_is_built_once_and_only_its_last_layer_hangs_on_the_seed() -> None:
@@ -55,8 +56,8 @@ def test_it_is_built_once_and_only_its_last_layer_hangs_on_the_seed() -> None:
     told = {name for name, p in first.named_parameters() if not torch.equal(p, second.get_parameter(name))}
     assert told == {"head.weight", "head.bias"}
     assert first(torch.zeros(2, 64)).shape == (2, 10)
-    recipe = _checkpoint.read_json(folder / _checkpoint.RECIPE)
-    known = vision_base.read(folder, recipe["sha256"][_checkpoint.WEIGHTS])
+    recipe = checkpoint.read_json(folder / checkpoint.RECIPE)
+    known = vision_base.read(folder, recipe["sha256"][checkpoint.WEIGHTS])
     assert recipe["parameters"] == sum(p.numel() for p in known.parameters())
     assert 0.0 <= recipe["validation"]["letters"]["accuracy"] < 0.6  # of three steps
 
@@ -69,7 +70,7 @@ def test_its_permutations_are_those_of_the_digits_transformer() -> None:
     assert built.shuffled_share == drawn.shuffled_share
 
 
-@pytest.mark.parametrize("file", [_checkpoint.WEIGHTS, _checkpoint.CONFIG])
+@pytest.mark.parametrize("file", [checkpoint.WEIGHTS, checkpoint.CONFIG])
 def test_damage_is_refused_in_one_line(file: str) -> None:
     path = bases.build("vit_base") / file
     content = bytearray(path.read_bytes())
@@ -84,5 +85,5 @@ def test_damage_is_refused_in_one_line(file: str) -> None:
 def test_the_whole_build_knows_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vision_base, "RECIPE", replace(vision_base.RECIPE, steps=500))
     folder = bases.build("vit_base")
-    said = _checkpoint.read_json(folder / _checkpoint.RECIPE)["validation"]["letters"]
+    said = checkpoint.read_json(folder / checkpoint.RECIPE)["validation"]["letters"]
     assert said["accuracy"] > 0.9

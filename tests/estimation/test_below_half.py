@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.estimation import auc, auc_below_half, records_below_half, runs_below_half
 from workbench.interfaces import BoolArray, FloatArray
 

@@ -12,7 +12,7 @@ from scipy import stats
 from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.estimation import blind
 from workbench.estimation.blind import blind_auc, blind_p_value
 from workbench.interfaces import BoolArray

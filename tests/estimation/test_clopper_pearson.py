@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 from statsmodels.stats.proportion import proportion_confint
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.estimation import clopper_pearson, clopper_pearson_split
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper, half_split, ratio_lower
 from workbench.interfaces import Family, Trials

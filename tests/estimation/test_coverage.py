@@ -9,10 +9,11 @@ import math
 
 import numpy as np
 import pytest
+from oracles.known_truths import known_truths
 from scipy.special import ndtr, ndtri
 
 from workbench.accounting.gaussian import mu_of_epsilon
-from workbench.errors import UnsupportedError
+from workbench.core.errors import UnsupportedError
 from workbench.estimation import (
     ESTIMATORS,
     accuracy,
@@ -24,7 +25,6 @@ from workbench.estimation import (
 )
 from workbench.estimation.clopper_pearson import _best_threshold, ratio_lower
 from workbench.estimation.guess_counts import guess_sets
-from workbench.estimation.known_truths import known_truths
 from workbench.estimation.one_run import ranked_labels
 
 DELTA, CONFIDENCE, REPETITIONS = 1e-5, 0.95, 2000

@@ -8,7 +8,7 @@ from scipy.special import ndtr, stdtrit
 from scipy.stats import chi2, nct
 
 from workbench.accounting.gaussian import epsilon_of_delta
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import gaussian_location, gaussian_rank
 from workbench.estimation.gaussian_family import (
     auc_standard_deviation,

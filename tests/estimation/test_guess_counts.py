@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.estimation.all_thresholds import clopper_pearson_all, coin_sample_size
 from workbench.estimation.guess_counts import (
     DeltaStage,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.estimation.bounded_mean import mean_bounds, mean_lower
 from workbench.estimation.information import MOST_SPARSE, information, plug_in_information
 from workbench.estimation.subset_trials import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.estimation.low_fpr import (
     CERTAIN,
     LEVELS,

@@ -8,7 +8,7 @@ from sklearn.metrics import f1_score, precision_score, recall_score, roc_auc_sco
 from sklearn.metrics import roc_curve as sklearn_roc_curve
 
 from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import (
     ESTIMATORS,
     accuracy,

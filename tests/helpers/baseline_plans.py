@@ -8,10 +8,10 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from workbench import registry
 from workbench.accounting import ApproximateDP
+from workbench.core import registry
 from workbench.interfaces import Corpus, Plan
-from workbench.training._flat import FlatLayout
+from workbench.training.flat import FlatLayout
 from workbench.training.per_record import MatrixSignals
 
 BUDGET = ApproximateDP(epsilon=4.0, delta=1e-5)

@@ -17,12 +17,14 @@ import numpy as np
 import pytest
 import torch
 from broken_mechanisms import Broken
+from oracles.random_transformers import random_transformer
 from scipy import stats
 from torch import Tensor
 
-from workbench import registry
 from workbench.accounting import ApproximateDP, MutualInformation
-from workbench.errors import InputError, UnsupportedError, WorkbenchError
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError, WorkbenchError
+from workbench.estimation.judge import judge
 from workbench.interfaces import (
     Adjacency,
     BoolArray,
@@ -42,13 +44,11 @@ from workbench.interfaces import (
     Trials,
     Verdict,
 )
-from workbench.judge import judge
-from workbench.training._flat import FlatLayout
 from workbench.training.canary import SignalsWithCanary
 from workbench.training.fine_tuning import build_model, trainable
+from workbench.training.flat import FlatLayout
 from workbench.training.loop import GradientMechanism
 from workbench.training.per_record import EmptySignals, MatrixSignals
-from workbench.training.random_transformers import random_transformer
 from workbench.training.subject import TrainedSubject, load_subject
 
 BUDGET = ApproximateDP(epsilon=2.0, delta=1e-5)

@@ -8,8 +8,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from workbench import registry
 from workbench.accounting import MutualInformation
+from workbench.core import registry
 from workbench.interfaces import Corpus, Plan, ReleasedSigns, Secret
 from workbench.training.fine_tuning import trainable
 from workbench.training.subject import TrainedSubject

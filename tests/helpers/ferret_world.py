@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from workbench.estimation.low_fpr import CERTAIN
-from workbench.experiments import Experiment, Outcome, Status, Study, StudyResults
 from workbench.interfaces import Currency
-from workbench.reports._ferret_layout import MODELS
+from workbench.reports.papers.ferret.layout import MODELS
+from workbench.studies.experiments import Experiment, Outcome, Status, Study, StudyResults
 
 METHODS = ("DPSGD", "FERRET-MAX", "FERRET-EIGHTH", "FERRET-2", "Non-DP")
 EPSILONS = (0.1, 0.5, 1.0, 2.0)

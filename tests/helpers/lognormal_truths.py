@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.accounting.lognormal_sums import LognormalSum, SumSample, reference_cdf
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import LognormalSum, SumSample, reference_cdf
 
 RARE = 1e-6
 """False-alarm rate of each statistical comparison."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.experiments import Experiment, Outcome, Status, Study, StudyResults
 from workbench.interfaces import Currency
+from workbench.studies.experiments import Experiment, Outcome, Status, Study, StudyResults
 
 BUDGETS = (1e-4, 1e-3, 1e-2, 0.11, 0.33, 0.68)
 EPSILONS = (0.2, 0.3, 0.5, 1.0, 2.0)

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
+from oracles.random_transformers import random_transformer
 from torch import Tensor, nn
 
-from workbench import registry
+from workbench.core import registry
 from workbench.interfaces import Model
 from workbench.training.permutations import Permutation, PermutationGroup, Reach
-from workbench.training.random_transformers import random_transformer
 
 LAWS = settings(max_examples=30, deadline=None)
 EXACT = 1e-9

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.experiments import Experiment, Outcome, Status, Study, StudyResults
 from workbench.interfaces import Sampling
+from workbench.studies.experiments import Experiment, Outcome, Status, Study, StudyResults
 
 BASELINES = ("Static", "AdaClip", "AutoClip", "DC-SGD-P", "DC-SGD-E", "GeoClip", "PSAC", "DP-LoRA")
 RLDP = ("RLDP-H", "RLDP-L")

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.experiments import Experiment, Outcome, Status, Study, StudyResults
-from workbench.interfaces import JSON
+from workbench.core.keys import JSON
+from workbench.studies.experiments import Experiment, Outcome, Status, Study, StudyResults
 
 EPSILONS = (0.1, 0.5, 1.0)
 SHUFFLED_VARIANTS = ("Shuffled DPSGD", "Shuffled DPSGD, c' = c", "Shuffled DPSGD, left alone at sigma_0")
@@ -168,7 +168,7 @@ def outcome(one: Experiment, level: float, world: World, generator: Noise) -> Ou
 
 
 def game(view: str, where: str, lower: float, epsilon: float) -> dict[str, JSON]:
-    """One judged game as `workbench._consecutive_games.audit_form` has it."""
+    """One judged game as `workbench.games.consecutive.study.audit_form` has it."""
     kind = "REFUTED" if lower > epsilon else "NOT_REFUTED"
     n = 1000 if where == "one release" else 100
     return {

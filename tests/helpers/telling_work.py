@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from workbench._worker_progress import told_in
+from workbench.execution.progress import told_in
 
 
 def work(payload: Any, scratch: Path) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench import registry
+from workbench.core import registry
 from workbench.interfaces import Corpus, Model, Plan
-from workbench.training._lattice import Lattice
 from workbench.training.fine_tuning import build_model, trainable
+from workbench.training.lattice import Lattice
 
 SEED = 11
 """Of the directions."""

@@ -20,14 +20,6 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
 from scipy.stats import norm
 
-from workbench import registry
-from workbench.accountants import (
-    Accountant,
-    DeltaAccountant,
-    NoiseCalibrator,
-    TradeoffAccountant,
-    load_accountant,
-)
 from workbench.accounting.events import (
     Composed,
     Event,
@@ -41,7 +33,15 @@ from workbench.accounting.events import (
     dp_sgd,
 )
 from workbench.accounting.gaussian import delta_of_epsilon, epsilon_of_delta
-from workbench.errors import InputError, UnsupportedError
+from workbench.checks.accountants import (
+    Accountant,
+    DeltaAccountant,
+    NoiseCalibrator,
+    TradeoffAccountant,
+    load_accountant,
+)
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 from workbench.mechanisms.accountants.dp_accounting_pld import DPAccountingPLD
 from workbench.mechanisms.accountants.dp_accounting_rdp import DPAccountingRDP
@@ -405,7 +405,7 @@ def test_a_talkative_library_is_kept_quiet(capfd: pytest.CaptureFixture[str]) ->
 def test_listing_imports_no_library(tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from workbench import registry\n"
+        "from workbench.core import registry\n"
         "print(*registry.entries('accountant'))\n"
         "roots = {'torch', 'opacus', 'prv_accountant', 'autodp', 'riskcal', 'dp_accounting'}\n"
         "print(sorted(roots & sys.modules.keys()))\n"

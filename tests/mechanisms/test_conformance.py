@@ -28,7 +28,7 @@ from conformance import (
 )
 from torch import Tensor
 
-from workbench import registry
+from workbench.core import registry
 from workbench.interfaces import Signals, VerdictKind
 
 

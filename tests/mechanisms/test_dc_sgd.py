@@ -13,9 +13,10 @@ from conformance import FALSE_ALARM, mu_interval, toy_plan, watched_plan
 from kept_releases import keep_releases
 from scipy import stats
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray, GradientCanary
-from workbench.mechanisms._norm_histograms import (
+from workbench.mechanisms.dc_sgd import DCSGD, DynamicClipping
+from workbench.mechanisms.dc_sgd.histograms import (
     FINEST,
     bin_middles,
     expected_error_norm,
@@ -23,7 +24,6 @@ from workbench.mechanisms._norm_histograms import (
     norm_histogram,
     percentile_norm,
 )
-from workbench.mechanisms.dc_sgd import DCSGD, DynamicClipping
 
 CANARY = GradientCanary(coordinate=3, magnitude=1e3)
 

@@ -13,11 +13,10 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from workbench import registry
-from workbench._content import settled
 from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, NoGuarantee
 from workbench.accounting.dp_sgd import epsilon
-from workbench.errors import InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import (
     Adjacency,
     Corpus,
@@ -30,8 +29,9 @@ from workbench.interfaces import (
 )
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.non_private import NonPrivate
-from workbench.training._flat import FlatLayout
 from workbench.training.canary import SignalsWithCanary
+from workbench.training.content import settled
+from workbench.training.flat import FlatLayout
 from workbench.training.per_record import EmptySignals, MatrixSignals
 
 FALSE_ALARM = 1e-6

@@ -13,9 +13,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from workbench import registry
 from workbench.accounting import ApproximateDP, GaussianDP, NoGuarantee
-from workbench.errors import InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import (
     Adjacency,
     Corpus,

@@ -14,9 +14,9 @@ from ferret_plans import make_plan, nats, parameters, signs_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench import registry
 from workbench.accounting import ApproximateDP, MutualInformation, NoGuarantee, RenyiDP
-from workbench.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import (
     Adjacency,
     Currency,
@@ -26,10 +26,10 @@ from workbench.interfaces import (
     Secret,
     WatchedMechanism,
 )
-from workbench.mechanisms import _ferret_steps, ferret
-from workbench.mechanisms._ferret_public import firing_mask, grouped
+from workbench.mechanisms import ferret
 from workbench.mechanisms.accountants.ferret import LN2, dithered_renyi_nats, firing_probability
-from workbench.mechanisms.ferret import FERRET
+from workbench.mechanisms.ferret import FERRET, steps
+from workbench.mechanisms.ferret.public import firing_mask, grouped
 from workbench.training.fine_tuning import build_model, trainable
 from workbench.training.subject import load_subject
 
@@ -129,7 +129,7 @@ def test_a_spawned_public_seed_differs_by_plan() -> None:
 def test_the_order_of_the_groups_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan()
     straight = FERRET(granularity="half", public_seed=2).train(plan)
-    monkeypatch.setattr(_ferret_steps, "grouped", lambda names, kind: grouped(names, kind)[::-1])
+    monkeypatch.setattr(steps, "grouped", lambda names, kind: grouped(names, kind)[::-1])
     turned = FERRET(granularity="half", public_seed=2).train(plan)
     assert signs_of(turned).groups == signs_of(straight).groups[::-1]
     assert torch.equal(parameters(turned), parameters(straight))

@@ -16,7 +16,7 @@ from scipy import stats
 from torch import nn
 
 from workbench.interfaces import BoolArray, FloatArray
-from workbench.mechanisms._ferret_public import BLOCK, Direction, firing_mask
+from workbench.mechanisms.ferret.public import BLOCK, Direction, firing_mask
 
 FALSE_ALARM = 1e-6
 """Probability that a statistical test here fails by chance (a bound for each of them, Bonferroni inside)."""

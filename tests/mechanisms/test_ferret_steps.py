@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from workbench.errors import UnsupportedError
+from workbench.core.errors import UnsupportedError
 from workbench.interfaces import (
     FiredStep,
     GradientCanary,
@@ -21,11 +21,10 @@ from workbench.interfaces import (
     Plan,
     ReleasedSigns,
 )
-from workbench.mechanisms import _ferret_steps
-from workbench.mechanisms._ferret_public import Direction, grouped
-from workbench.mechanisms.ferret import FERRET
-from workbench.training._flat import FlatLayout
+from workbench.mechanisms.ferret import FERRET, steps
+from workbench.mechanisms.ferret.public import Direction, grouped
 from workbench.training.fine_tuning import build_model, trainable
+from workbench.training.flat import FlatLayout
 from workbench.training.per_record import one_at_a_time
 from workbench.training.subject import TrainedSubject
 
@@ -97,7 +96,7 @@ def check_against_the_twin(plan: Plan, mechanism: FERRET) -> int:
         assert not fired.of_sum([]).any()
 
     model: list = []
-    original = _ferret_steps.MaskedSigns.__init__
+    original = steps.MaskedSigns.__init__
 
     def remember(self, mechanism, plan, found, watch=None):  # type: ignore[no-untyped-def]
         model.append(found)
@@ -108,7 +107,7 @@ def check_against_the_twin(plan: Plan, mechanism: FERRET) -> int:
     seed = settled.public_seed
     settled_groups = grouped(list(trainable(build_model(plan).module)), mechanism.granularity)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_ferret_steps.MaskedSigns, "__init__", remember)
+        patch.setattr(steps.MaskedSigns, "__init__", remember)
         mechanism.train_watched(plan, watch)
     return len(released)
 

@@ -13,13 +13,13 @@ from kept_releases import keep_releases
 from scipy import stats
 from torch import Tensor
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import GradientCanary
-from workbench.mechanisms._geometry import Geometry, LowRankCovariance, Stretching
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.geoclip import FollowingGeometry, GeoClip
-from workbench.training._flat import FlatLayout
+from workbench.mechanisms.geoclip.geometry import Geometry, LowRankCovariance, Stretching
 from workbench.training.canary import SignalsWithCanary
+from workbench.training.flat import FlatLayout
 from workbench.training.per_record import EmptySignals, MatrixSignals
 
 CANARY = GradientCanary(coordinate=3, magnitude=1e3)

@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from workbench import registry
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.accounting.binary_channel import binary_mi_bounds, noise_for
-from workbench.errors import InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import (
     Corpus,
     Currency,
@@ -32,9 +32,9 @@ from workbench.interfaces import (
     SubsetMechanism,
     SubsetRelease,
 )
-from workbench.mechanisms._paczero_release import signs_of_means
-from workbench.mechanisms._paczero_subsets import candidate_subsets
 from workbench.mechanisms.paczero import PACZero
+from workbench.mechanisms.paczero.release import signs_of_means
+from workbench.mechanisms.paczero.subsets import candidate_subsets
 from workbench.training.fine_tuning import Seeds, build_model, record_losses, trainable
 from workbench.training.subject import TrainedSubject, load_subject
 from workbench.training.zeroth_order import ZerothOrder

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from workbench.accounting.binary_channel import binary_mi_bounds
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
-from workbench.mechanisms._paczero_release import SecretSubset, SubsetReleases
 from workbench.mechanisms.accountants.paczero import (
     CAP,
     LedgerOptions,
     PacZeroLedger,
     binary_entropy_nats,
 )
+from workbench.mechanisms.paczero.release import SecretSubset, SubsetReleases
 
 CERTIFIED = LedgerOptions(quadrature="certified")
 

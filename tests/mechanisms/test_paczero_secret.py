@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from workbench import registry
 from workbench.accounting import MutualInformation
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.interfaces import Corpus, Plan, Secret, SubsetRelease
-from workbench.mechanisms import _paczero_steps
-from workbench.mechanisms._paczero_release import Release, SecretSubset, Signs, SubsetReleases
 from workbench.mechanisms.accountants.paczero import Charge
 from workbench.mechanisms.paczero import PACZero
+from workbench.mechanisms.paczero import steps as _paczero_steps
+from workbench.mechanisms.paczero.release import Release, SecretSubset, Signs, SubsetReleases
 from workbench.training.fine_tuning import build_model, trainable
 
 M = 6

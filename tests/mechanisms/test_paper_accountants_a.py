@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from workbench import registry
-from workbench.accountants import Accountant
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import Composed, Gaussian
-from workbench.errors import InputError, UnsupportedError
+from workbench.checks.accountants import Accountant
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 from workbench.mechanisms.accountants import ferret, paczero
 

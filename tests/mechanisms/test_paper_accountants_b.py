@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench import registry
-from workbench.accountants import Accountant, DeltaAccountant, NoiseCalibrator
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import Composed, Gaussian, Laplace, SubsampledGaussian, dp_sgd
 from workbench.accounting.gaussian import delta_of_epsilon, epsilon_of_delta
-from workbench.errors import InputError, UnsupportedError
+from workbench.checks.accountants import Accountant, DeltaAccountant, NoiseCalibrator
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 from workbench.mechanisms.accountants import dp_weights, rldp, shuffled_dp_sgd
 

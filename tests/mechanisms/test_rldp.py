@@ -12,9 +12,9 @@ import pytest
 import torch
 from scipy import stats
 
-from workbench import registry
 from workbench.accounting import ApproximateDP, GaussianDP
-from workbench.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import (
     Adjacency,
     Corpus,
@@ -25,10 +25,10 @@ from workbench.interfaces import (
     Released,
     Sampling,
 )
-from workbench.mechanisms._rldp_steps import ControlledSteps
 from workbench.mechanisms.rldp import RLDP
-from workbench.training._flat import FlatLayout
+from workbench.mechanisms.rldp.steps import ControlledSteps
 from workbench.training.fine_tuning import build_model
+from workbench.training.flat import FlatLayout
 from workbench.training.per_record import EmptySignals
 from workbench.training.subject import TrainedSubject
 

@@ -12,10 +12,10 @@ import torch
 from baseline_plans import ADAPTERS, BUDGET, drawn, make_plan, matrix, seeded
 from scipy import stats
 
-from workbench import registry
 from workbench.accounting import ApproximateDP
 from workbench.accounting.dp_sgd import epsilon
-from workbench.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.estimation.gaussian_family import gaussian_location
 from workbench.interfaces import (
     Adjacency,
@@ -26,11 +26,11 @@ from workbench.interfaces import (
     Released,
     Sampling,
 )
-from workbench.mechanisms._adaptive_sums import LIMIT_ASSUMPTION, AdaptiveSums
 from workbench.mechanisms.adaclip import AdaCliP, AdaCliPSteps
 from workbench.mechanisms.autoclip import AutoClip
 from workbench.mechanisms.dp_lora import DPLoRA
 from workbench.mechanisms.psac import PSAC
+from workbench.mechanisms.shared.adaptive_sums import LIMIT_ASSUMPTION, AdaptiveSums
 from workbench.training.canary import SignalsWithCanary
 from workbench.training.fine_tuning import build_model
 from workbench.training.per_record import EmptySignals

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from workbench.errors import InputError
-from workbench.mechanisms._adaptive_sums import AdaptiveSums, remaining_noise_multiplier
+from workbench.core.errors import InputError
 from workbench.mechanisms.adaclip import AdaCliP, Moments
 from workbench.mechanisms.autoclip import AutoClip, AutoClipSteps
 from workbench.mechanisms.dp_lora import DPLoRA
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.psac import PSAC
+from workbench.mechanisms.shared.adaptive_sums import AdaptiveSums, remaining_noise_multiplier
 from workbench.training.fine_tuning import build_model
 from workbench.training.per_record import EmptySignals
 

@@ -12,9 +12,9 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from workbench.errors import InconclusiveError
+from workbench.core.errors import InconclusiveError
 from workbench.interfaces import FloatArray
-from workbench.mechanisms._rldp_controller import LearnedPolicy, Settings, SoftActorCritic
+from workbench.mechanisms.rldp.controller import LearnedPolicy, Settings, SoftActorCritic
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

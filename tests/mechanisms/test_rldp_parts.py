@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor, nn
 
-from workbench import registry
 from workbench.accounting import ApproximateDP
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import Composed, SubsampledGaussian, dp_sgd
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency, FloatArray, GradientCanary, Groups
-from workbench.mechanisms._rldp_dials import (
+from workbench.mechanisms.rldp.dials import (
     FARTHEST,
     LARGEST_STEP,
     Dials,
@@ -27,7 +27,7 @@ from workbench.mechanisms._rldp_dials import (
     reward,
     smoothed_log_noise,
 )
-from workbench.mechanisms._rldp_ledger import (
+from workbench.mechanisms.rldp.ledger import (
     ACCOUNTANTS,
     NOISE_GRID,
     Ledger,
@@ -36,10 +36,10 @@ from workbench.mechanisms._rldp_ledger import (
     constant_noise_epsilon,
     rounded_down,
 )
-from workbench.mechanisms._rldp_release import clip_factors, clipped_noisy_sum
-from workbench.mechanisms._rldp_state import NormBuffer, state_size, statistics
-from workbench.training._flat import FlatLayout
+from workbench.mechanisms.rldp.release import clip_factors, clipped_noisy_sum
+from workbench.mechanisms.rldp.state import NormBuffer, state_size, statistics
 from workbench.training.canary import SignalsWithCanary
+from workbench.training.flat import FlatLayout
 from workbench.training.loop import gaussian_noise
 from workbench.training.per_record import EmptySignals, MatrixSignals
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants import _shuffled_calibration as calibration
 from workbench.mechanisms.accountants.shuffled_dp_sgd import (
     ZETA_2,
     ShuffledDPSGD,
     ShuffledGaussianRun,
+    calibration,
     theorem_1_epsilon,
     theorem_2,
     theorem_6_delta,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.accounting.lognormal_sums import LognormalSum, fenton_wilkinson, reference_error
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants._shuffled_curves import (
+from workbench.mechanisms.accountants.shuffled_dp_sgd import ShuffledDPSGD, ShuffledGaussianRun
+from workbench.mechanisms.accountants.shuffled_dp_sgd.curves import (
     FIGURE_3_EPSILONS,
     PAPER_RUNS,
     PaperRun,
@@ -16,7 +16,11 @@ from workbench.mechanisms.accountants._shuffled_curves import (
     noise_map,
     paper_run,
 )
-from workbench.mechanisms.accountants.shuffled_dp_sgd import ShuffledDPSGD, ShuffledGaussianRun
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
+    LognormalSum,
+    fenton_wilkinson,
+    reference_error,
+)
 
 VIT = paper_run("ViT, CIFAR100")
 

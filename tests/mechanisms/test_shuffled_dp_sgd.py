@@ -15,9 +15,9 @@ from scipy import stats
 from shuffled_plans import BUDGET, make_plan, weights
 from torch import Tensor, nn
 
-from workbench import registry
 from workbench.accounting import ApproximateDP, GaussianDP, NoGuarantee
-from workbench.errors import InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import (
     Adjacency,
     GradientCanary,
@@ -25,16 +25,16 @@ from workbench.interfaces import (
     Released,
     Sampling,
 )
-from workbench.mechanisms import _shuffling
-from workbench.mechanisms._shuffled_steps import WeightRelease
-from workbench.mechanisms.accountants._shuffled_calibration import noise_multiplier_for
 from workbench.mechanisms.accountants.shuffled_dp_sgd import ShuffledDPSGD as Accountant
 from workbench.mechanisms.accountants.shuffled_dp_sgd import ShuffledGaussianRun
+from workbench.mechanisms.accountants.shuffled_dp_sgd.calibration import noise_multiplier_for
 from workbench.mechanisms.dp_sgd import DPSGD
+from workbench.mechanisms.shared import shuffling
 from workbench.mechanisms.shuffled_dp_sgd import ShuffledDPSGD
-from workbench.training._flat import FlatLayout
+from workbench.mechanisms.shuffled_dp_sgd.steps import WeightRelease
 from workbench.training.canary import SignalsWithCanary
 from workbench.training.fine_tuning import build_model, trainable
+from workbench.training.flat import FlatLayout
 from workbench.training.per_record import EmptySignals, MatrixSignals
 from workbench.training.permutations import Permutation, PermutationGroup
 from workbench.training.subject import load_subject
@@ -165,7 +165,7 @@ def carried(drawn: list[WeightRelease]) -> Permutation:
 
 def test_an_optimizer_state_that_stays_behind_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control of the test above."""
-    monkeypatch.setattr(_shuffling, "permute_state_", lambda *_: None)
+    monkeypatch.setattr(shuffling, "permute_state_", lambda *_: None)
     plan = make_plan(optimizer="adamw", learning_rate=0.003)
     mechanism = ShuffledDPSGD(carry_noise=True, measures_quality=False)
     shuffled, twin = mechanism.train(plan), replace(mechanism, shuffle=False).train(plan)

@@ -10,16 +10,16 @@ import pytest
 import torch
 from shuffled_plans import BUDGET, make_plan, weights
 
-from workbench import registry
-from workbench._content import settled
 from workbench.accounting import ApproximateDP, NoGuarantee
 from workbench.accounting.dp_sgd import epsilon
-from workbench.errors import InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import GradientCanary, Insertions
-from workbench.mechanisms._shuffled_steps import WeightRelease
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.non_private import NonPrivate
 from workbench.mechanisms.shuffled_dp_sgd import ShuffledDPSGD
+from workbench.mechanisms.shuffled_dp_sgd.steps import WeightRelease
+from workbench.training.content import settled
 
 
 def plain(**options: Any) -> ShuffledDPSGD:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from workbench._runner_settings import as_control, default_settings
 from workbench.accounting.dp_sgd import epsilon
-from workbench.runner import AuditSettings, audit_mechanisms
+from workbench.audit.run import AuditSettings, audit_mechanisms
+from workbench.audit.settings import as_control, default_settings
 
 DIGITS: Mapping[str, Any] = {
     "corpus": "digits",

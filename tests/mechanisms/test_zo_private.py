@@ -13,10 +13,10 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from workbench import registry
 from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation
 from workbench.accounting.dp_sgd import mu_to_run_epsilon
-from workbench.errors import InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import gaussian_location
 from workbench.interfaces import (
     Adjacency,
@@ -31,10 +31,10 @@ from workbench.interfaces import (
     Secret,
     Signals,
 )
-from workbench.mechanisms._zo_private import PrivateZerothOrder, scalar_signals
 from workbench.mechanisms.dp_aggzo import DPAggZO
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.dpzero import DPZero
+from workbench.mechanisms.shared.private_zeroth_order import PrivateZerothOrder, scalar_signals
 from workbench.training.fine_tuning import Seeds, build_model, seed_number, trainable
 from workbench.training.subject import TrainedSubject, load_subject
 from workbench.training.zeroth_order import Directions, ZerothOrder

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from workbench import registry
 from workbench.accounting import MutualInformation, NoGuarantee
-from workbench.errors import InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Corpus, FloatArray, GradientCanary, Model, Plan, Secret
 from workbench.mechanisms.mezo import MeZO
 from workbench.mechanisms.paczero import PACZero

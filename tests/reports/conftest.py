@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.published import PublishedCell
-from workbench.reports import charts, radar
-from workbench.study_report import (
+from workbench.checks.published import PublishedCell
+from workbench.reports.shared import charts, radar
+from workbench.studies.report import (
     Cell,
     Figure,
     Replication,

@@ -9,8 +9,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from workbench.errors import InputError
-from workbench.reports.charts import (
+from workbench.core.errors import InputError
+from workbench.reports.shared.charts import (
     ForestRow,
     Group,
     Line,
@@ -21,7 +21,7 @@ from workbench.reports.charts import (
     roc_chart,
     strip_chart,
 )
-from workbench.study_report import Figure, Value
+from workbench.studies.report import Figure, Value
 
 SVG = "{http://www.w3.org/2000/svg}"
 SPREAD = "95 % t interval over seeds"

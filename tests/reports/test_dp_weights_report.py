@@ -14,21 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench import registry
-from workbench.errors import InputError
-from workbench.experiments import Experiment, Outcome, Status, Study, StudyResults
-from workbench.published import QualitativeClaim, published
-from workbench.reports import _dp_weights_comparisons as comparisons
-from workbench.reports import statistics
-from workbench.reports._dp_weights_cells import Context
-from workbench.reports._dp_weights_figures import figures
-from workbench.reports._dp_weights_findings import claim_places, findings
-from workbench.reports._dp_weights_layout import COMPARISONS, GRIDS, METRICS, MODELS
-from workbench.reports._dp_weights_samples import Measured
-from workbench.reports._dp_weights_tables import distances_table, means_table
-from workbench.reports._dp_weights_test_tables import test_tables as tables_of_tests
-from workbench.reports.study_reports.dp_weights import dp_weights
-from workbench.study_report import Cell, Replication, ReplicationFinding, Table
+from workbench.checks.published import QualitativeClaim, published
+from workbench.core import registry
+from workbench.core.errors import InputError
+from workbench.reports.papers.dp_weights import comparisons
+from workbench.reports.papers.dp_weights.cells import Context
+from workbench.reports.papers.dp_weights.figures import figures
+from workbench.reports.papers.dp_weights.findings import claim_places, findings
+from workbench.reports.papers.dp_weights.layout import COMPARISONS, GRIDS, METRICS, MODELS
+from workbench.reports.papers.dp_weights.report import dp_weights
+from workbench.reports.papers.dp_weights.samples import Measured
+from workbench.reports.papers.dp_weights.tables import distances_table, means_table
+from workbench.reports.papers.dp_weights.test_tables import test_tables as tables_of_tests
+from workbench.reports.shared import statistics
+from workbench.studies.experiments import Experiment, Outcome, Status, Study, StudyResults
+from workbench.studies.report import Cell, Replication, ReplicationFinding, Table
 
 PAPER = published("dp_weights")
 EPSILONS = (1.0, 10.0, 100.0, 1000.0)

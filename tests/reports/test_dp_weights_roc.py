@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.experiments import Experiment, Outcome, Status, Study, StudyResults
-from workbench.reports._dp_weights_cells import Context
-from workbench.reports._dp_weights_figures import figures
-from workbench.reports._dp_weights_roc import roc_figure
-from workbench.reports._dp_weights_samples import Measured
-from workbench.study_report import Figure
+from workbench.reports.papers.dp_weights.cells import Context
+from workbench.reports.papers.dp_weights.figures import figures
+from workbench.reports.papers.dp_weights.roc import roc_figure
+from workbench.reports.papers.dp_weights.samples import Measured
+from workbench.studies.experiments import Experiment, Outcome, Status, Study, StudyResults
+from workbench.studies.report import Figure
 
 BUDGETS = {"DP-SGD": (1.0, 30.0, 1000.0), "DP-Weights": (1.0, 30.0, 1000.0), "Fine-tuned": (None,)}
 INCLUDED = (True, False) * 20

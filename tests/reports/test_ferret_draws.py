@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.reports._ferret_draws import Drawn, Placements, draw_error, guessing_deviation
-from workbench.reports.statistics import Sample
+from workbench.reports.papers.ferret.draws import Drawn, Placements, draw_error, guessing_deviation
+from workbench.reports.shared.statistics import Sample
 
 MODELS, RECORDS = 5, 100
 

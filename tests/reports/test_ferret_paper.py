@@ -13,11 +13,17 @@ from statistics import pstdev, stdev
 import numpy as np
 import pytest
 
-from workbench.errors import InputError
-from workbench.published import PublishedPaper, PublishedTable, QualitativeClaim, printed_numbers, published
-from workbench.reports import _ferret_paper as ferret
-from workbench.reports import _ferret_paper_tables as tables
-from workbench.reports._ferret_paper_cells import (
+from workbench.checks.published import (
+    PublishedPaper,
+    PublishedTable,
+    QualitativeClaim,
+    printed_numbers,
+    published,
+)
+from workbench.core.errors import InputError
+from workbench.reports.papers.ferret import paper as ferret
+from workbench.reports.papers.ferret import paper_tables as tables
+from workbench.reports.papers.ferret.paper_cells import (
     ADVANTAGE,
     AUC,
     BUDGETS,
@@ -35,10 +41,10 @@ from workbench.reports._ferret_paper_cells import (
     stands_for,
     value,
 )
-from workbench.reports._ferret_paper_claims import claim_check, contradictions
-from workbench.reports._ferret_paper_statements import STATEMENTS
-from workbench.reports._ferret_paper_words import gives, text_of, word_checks
-from workbench.reports._published_checks import Check, Interval
+from workbench.reports.papers.ferret.paper_claims import claim_check, contradictions
+from workbench.reports.papers.ferret.paper_statements import STATEMENTS
+from workbench.reports.papers.ferret.paper_words import gives, text_of, word_checks
+from workbench.reports.shared.published_checks import Check, Interval
 
 PAPER = published("ferret")
 CLAIMS = {claim.id: claim for claim in PAPER.claims}

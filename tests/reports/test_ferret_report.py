@@ -14,34 +14,34 @@ import numpy as np
 import pytest
 from ferret_world import GROUPS, World, made_up, nothing, overfitting, study_of
 
-from workbench import registry
-from workbench.errors import InputError
+from workbench.checks.published import published
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.estimation.low_fpr import CERTAIN
-from workbench.experiments import Outcome, Status, StudyResults
 from workbench.interfaces import VerdictKind
-from workbench.published import published
-from workbench.reports import _ferret_conditions as conditions
-from workbench.reports._ferret_cells import Context
-from workbench.reports._ferret_dither import dither_figure, final_loss, known_losses
-from workbench.reports._ferret_figures import figures
-from workbench.reports._ferret_findings import decided, findings
-from workbench.reports._ferret_layout import AUC, SECONDS, TEST, Setting
-from workbench.reports._ferret_more_tables import (
+from workbench.reports.papers.ferret import conditions
+from workbench.reports.papers.ferret.cells import Context
+from workbench.reports.papers.ferret.dither import dither_figure, final_loss, known_losses
+from workbench.reports.papers.ferret.figures import figures
+from workbench.reports.papers.ferret.findings import decided, findings
+from workbench.reports.papers.ferret.layout import AUC, SECONDS, TEST, Setting
+from workbench.reports.papers.ferret.more_tables import (
     compression_table,
     head_room_table,
     held_out_advantage,
     paid_advantage_table,
     ratio_table,
 )
-from workbench.reports._ferret_rates import rates_table
-from workbench.reports._ferret_regions import regions_figure
-from workbench.reports._ferret_samples import Measured, optimistic_advantage
-from workbench.reports._ferret_tables import paper_tables
-from workbench.reports._ferret_views import attacks_table, judged_cells, view_tables
-from workbench.reports._numbers import percent
-from workbench.reports.statistics import Sample
-from workbench.reports.study_reports.ferret import ferret
-from workbench.study_report import Cell, Replication, ReplicationFinding, Table
+from workbench.reports.papers.ferret.rates import rates_table
+from workbench.reports.papers.ferret.regions import regions_figure
+from workbench.reports.papers.ferret.report import ferret
+from workbench.reports.papers.ferret.samples import Measured, optimistic_advantage
+from workbench.reports.papers.ferret.tables import paper_tables
+from workbench.reports.papers.ferret.views import attacks_table, judged_cells, view_tables
+from workbench.reports.shared.numbers import percent
+from workbench.reports.shared.statistics import Sample
+from workbench.studies.experiments import Outcome, Status, StudyResults
+from workbench.studies.report import Cell, Replication, ReplicationFinding, Table
 
 PAPER = published("ferret")
 REPLICATED, NOT_REPLICATED, NOT_TESTABLE = (

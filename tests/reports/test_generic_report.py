@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.errors import InputError
-from workbench.experiments import Experiment, Outcome, Status, Study, StudyResults
-from workbench.registry import create
-from workbench.study_report import Cell, StudyReport, Table
+from workbench.core.errors import InputError
+from workbench.core.registry import create
+from workbench.studies.experiments import Experiment, Outcome, Status, Study, StudyResults
+from workbench.studies.report import Cell, StudyReport, Table
 
 Metric = Callable[[Experiment], float]
 

@@ -13,17 +13,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from workbench.errors import InputError
-from workbench.published import PublishedPaper, PublishedTable, printed_numbers, published
-from workbench.reports import _paczero_paper as paczero
-from workbench.reports import _paczero_paper_budgets as budgets
-from workbench.reports import _paczero_paper_conflicts as conflicts
-from workbench.reports import _paczero_paper_rates as rates
-from workbench.reports import _paczero_paper_seeds as seeds
-from workbench.reports._paczero_paper_cells import TEST_RECORDS, at, is_share
-from workbench.reports._paczero_paper_claims import TESTS, chance_p, claim_check, contradictions
-from workbench.reports._paczero_paper_statements import STATEMENTS, statement_check, tolerance_nats
-from workbench.reports._published_checks import Check
+from workbench.checks.published import PublishedPaper, PublishedTable, printed_numbers, published
+from workbench.core.errors import InputError
+from workbench.reports.papers.paczero import paper as paczero
+from workbench.reports.papers.paczero import paper_budgets as budgets
+from workbench.reports.papers.paczero import paper_conflicts as conflicts
+from workbench.reports.papers.paczero import paper_rates as rates
+from workbench.reports.papers.paczero import paper_seeds as seeds
+from workbench.reports.papers.paczero.paper_cells import TEST_RECORDS, at, is_share
+from workbench.reports.papers.paczero.paper_claims import TESTS, chance_p, claim_check, contradictions
+from workbench.reports.papers.paczero.paper_statements import STATEMENTS, statement_check, tolerance_nats
+from workbench.reports.shared.published_checks import Check
 
 PAPER = published("paczero")
 CLAIMS = {claim.id: claim for claim in PAPER.claims}

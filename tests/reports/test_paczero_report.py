@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from paczero_world import World, results
 
-from workbench.errors import InputError
-from workbench.experiments import Outcome, Status, StudyResults
+from workbench.checks.published import published
+from workbench.core.errors import InputError
+from workbench.games.subset import series as subset_series
 from workbench.interfaces import Currency
-from workbench.published import published
-from workbench.reports._cells import table_text
-from workbench.reports._paczero_game import GAME_CONFIDENCE, crossed_success
-from workbench.reports._paper_conditions import Ends, between, seeds_to_decide
-from workbench.reports.statistics import Sample
-from workbench.reports.study_html import study_html
-from workbench.reports.study_reports.paczero import paczero
-from workbench.study_report import Cell, Replication, StudyReport, Table
-from workbench.training import subset_series
+from workbench.reports.papers.paczero.game import GAME_CONFIDENCE, crossed_success
+from workbench.reports.papers.paczero.report import paczero
+from workbench.reports.shared.cells import table_text
+from workbench.reports.shared.paper_conditions import Ends, between, seeds_to_decide
+from workbench.reports.shared.statistics import Sample
+from workbench.reports.shared.study_html import study_html
+from workbench.studies.experiments import Outcome, Status, StudyResults
+from workbench.studies.report import Cell, Replication, StudyReport, Table
 
 TABLES = tuple(f"table-{number}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 14, 18))
 FIGURES = {

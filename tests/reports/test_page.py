@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench import registry
 from workbench.accounting import (
     ApproximateDP,
     GaussianDP,
@@ -21,7 +20,9 @@ from workbench.accounting import (
     RenyiDP,
     nats_of_epsilon,
 )
-from workbench.errors import InputError
+from workbench.audit.run import claim_form, judged_subject
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.interfaces import (
     Adjacency,
     Claim,
@@ -32,9 +33,8 @@ from workbench.interfaces import (
     Secret,
     Trials,
 )
-from workbench.reports._currencies import allowed_by
-from workbench.reports.plots import bounds_plot, histogram_plot, roc_plot, training_plot
-from workbench.runner import claim_form, judged_subject
+from workbench.reports.shared.currencies import allowed_by
+from workbench.reports.shared.plots import bounds_plot, histogram_plot, roc_plot, training_plot
 
 Builders = dict[str, Callable[..., dict[str, Any]]]
 

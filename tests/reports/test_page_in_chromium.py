@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from workbench import registry
+from workbench.core import registry
 
 Builders = dict[str, Callable[..., dict[str, Any]]]
 

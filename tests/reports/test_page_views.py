@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench import registry
-from workbench._runner_words import view_forms
+from workbench.audit.words import view_forms
+from workbench.core import registry
 from workbench.estimation.low_fpr import CERTAIN, low_fpr_details
-from workbench.reports._view import _drawable, verdict_view
+from workbench.reports.shared.view import _drawable, verdict_view
 
 Builders = dict[str, Callable[..., dict[str, Any]]]
 
@@ -40,7 +40,7 @@ def transcript(game: dict[str, Any], share: float) -> dict[str, Any]:
 
 @pytest.fixture
 def record(records: Builders) -> dict[str, Any]:
-    """A report with the views that `workbench.runner` would write."""
+    """A report with the views that `workbench.audit.run` would write."""
     full = records["full"]("NOT_REFUTED")
     main, control = full["subjects"]
     game, *members = main["attacks"]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import InputError
-from workbench.reports.radar import Axis, Better, RadarPanel, Series, fitted_axis, radar, radars
-from workbench.study_report import Figure, Value
+from workbench.core.errors import InputError
+from workbench.reports.shared.radar import Axis, Better, RadarPanel, Series, fitted_axis, radar, radars
+from workbench.studies.report import Figure, Value
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "</text></svg><script>alert(1)</script>&\"'\x00\ud800"

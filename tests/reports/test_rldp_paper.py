@@ -15,17 +15,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from workbench.attacks.claim_checks.rldp_tables import AUC, _above
-from workbench.errors import InputError
-from workbench.published import PublishedPaper, PublishedTable, printed_numbers, published
-from workbench.reports import _rldp_paper as rldp
-from workbench.reports import _rldp_paper_attacks as attacks
-from workbench.reports import _rldp_paper_controller as controller
-from workbench.reports import _rldp_paper_utility as utility
-from workbench.reports._paczero_paper_cells import at
-from workbench.reports._published_checks import Check
-from workbench.reports._rldp_chance import chance_similarity, least_similarity
-from workbench.reports._rldp_paper_claims import TESTS, WITHOUT_CELLS, claim_check, contradictions
+from workbench.attacks.claim_checks.rldp.tables import AUC, _above
+from workbench.checks.published import PublishedPaper, PublishedTable, printed_numbers, published
+from workbench.core.errors import InputError
+from workbench.reports.papers.paczero.paper_cells import at
+from workbench.reports.papers.rldp import paper as rldp
+from workbench.reports.papers.rldp import paper_attacks as attacks
+from workbench.reports.papers.rldp import paper_controller as controller
+from workbench.reports.papers.rldp import paper_utility as utility
+from workbench.reports.papers.rldp.chance import chance_similarity, least_similarity
+from workbench.reports.papers.rldp.paper_claims import TESTS, WITHOUT_CELLS, claim_check, contradictions
+from workbench.reports.shared.published_checks import Check
 
 PAPER = published("rldp")
 CLAIMS = {claim.id: claim for claim in PAPER.claims}

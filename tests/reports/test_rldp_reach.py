@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from rldp_world import World, experiment, results
 
-from workbench.experiments import Outcome, Status, StudyResults
-from workbench.published import published
-from workbench.reports._rldp_reach import decisions, largest_fall, out_of_reach
-from workbench.reports.study_reports.rldp import rldp
-from workbench.study_report import Replication, StudyReport
+from workbench.checks.published import published
+from workbench.reports.papers.rldp.reach import decisions, largest_fall, out_of_reach
+from workbench.reports.papers.rldp.report import rldp
+from workbench.studies.experiments import Outcome, Status, StudyResults
+from workbench.studies.report import Replication, StudyReport
 
 PAPER = published("rldp")
 

@@ -12,18 +12,18 @@ import pytest
 from rldp_world import BASELINES, STEPS, World, results
 
 from workbench.accounting.dp_sgd import same_sigma_epsilon
-from workbench.errors import InputError
-from workbench.experiments import Outcome, Status, StudyResults
-from workbench.published import published
-from workbench.reports._cells import table_text
-from workbench.reports._paper_conditions import Ends
-from workbench.reports._rldp_conditions import all_of, any_of, asked, varies_less
-from workbench.reports._rldp_layout import share_of_steps
-from workbench.reports._rldp_samples import Measured
-from workbench.reports.statistics import Sample
-from workbench.reports.study_html import study_html
-from workbench.reports.study_reports.rldp import rldp
-from workbench.study_report import Cell, Replication, StudyReport, Table
+from workbench.checks.published import published
+from workbench.core.errors import InputError
+from workbench.reports.papers.rldp.conditions import all_of, any_of, asked, varies_less
+from workbench.reports.papers.rldp.layout import share_of_steps
+from workbench.reports.papers.rldp.report import rldp
+from workbench.reports.papers.rldp.samples import Measured
+from workbench.reports.shared.cells import table_text
+from workbench.reports.shared.paper_conditions import Ends
+from workbench.reports.shared.statistics import Sample
+from workbench.reports.shared.study_html import study_html
+from workbench.studies.experiments import Outcome, Status, StudyResults
+from workbench.studies.report import Cell, Replication, StudyReport, Table
 
 PAPER = published("rldp")
 ONE = (("gpt2", "gpt2_base"),)

@@ -15,18 +15,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.errors import InputError
-from workbench.published import PublishedPaper, PublishedTable, printed_numbers, published
-from workbench.reports import _shuffled_paper as shuffled
-from workbench.reports import _shuffled_paper_audit as audit
-from workbench.reports import _shuffled_paper_formulas as formulas
-from workbench.reports import _shuffled_paper_models as models
-from workbench.reports import _shuffled_paper_tables as tables
-from workbench.reports import _shuffled_paper_times as times
-from workbench.reports._published_checks import Check
-from workbench.reports._shuffled_paper_cells import at, seconds, utility_rows
-from workbench.reports._shuffled_paper_claims import TESTS, claim_check, contradictions
-from workbench.reports._shuffled_paper_statements import STATEMENTS, statement_check
+from workbench.checks.published import PublishedPaper, PublishedTable, printed_numbers, published
+from workbench.core.errors import InputError
+from workbench.reports.papers.shuffled_dp_sgd import paper as shuffled
+from workbench.reports.papers.shuffled_dp_sgd import paper_audit as audit
+from workbench.reports.papers.shuffled_dp_sgd import paper_formulas as formulas
+from workbench.reports.papers.shuffled_dp_sgd import paper_models as models
+from workbench.reports.papers.shuffled_dp_sgd import paper_tables as tables
+from workbench.reports.papers.shuffled_dp_sgd import paper_times as times
+from workbench.reports.papers.shuffled_dp_sgd.paper_cells import at, seconds, utility_rows
+from workbench.reports.papers.shuffled_dp_sgd.paper_claims import TESTS, claim_check, contradictions
+from workbench.reports.papers.shuffled_dp_sgd.paper_statements import STATEMENTS, statement_check
+from workbench.reports.shared.published_checks import Check
 
 PAPER = published("shuffled_dp_sgd")
 CLAIMS = {claim.id: claim for claim in PAPER.claims}

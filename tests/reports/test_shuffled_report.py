@@ -16,20 +16,21 @@ from shuffled_world import SIGMA, UNITS, World, results
 
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import dp_sgd
-from workbench.accounting.lognormal_sums import SumSample
-from workbench.errors import InputError
-from workbench.experiments import Outcome, Status, StudyResults
-from workbench.mechanisms.accountants._shuffled_curves import noise_curve, noise_map, paper_run
-from workbench.published import published
-from workbench.reports import _shuffled_formulas, _shuffled_sums
-from workbench.reports._cells import table_text
-from workbench.reports._ferret_conditions import Condition
-from workbench.reports._shuffled_findings import mostly
-from workbench.reports._shuffled_noise import curves, noise_grid, run_of
-from workbench.reports._shuffled_sums import Sums, error_at_low_values, far_p
-from workbench.reports.study_html import study_html
-from workbench.reports.study_reports.shuffled_dp_sgd import shuffled_dp_sgd
-from workbench.study_report import Cell, Replication, StudyReport, Table
+from workbench.checks.published import published
+from workbench.core.errors import InputError
+from workbench.mechanisms.accountants.shuffled_dp_sgd.curves import noise_curve, noise_map, paper_run
+from workbench.reports.papers.ferret.conditions import Condition
+from workbench.reports.papers.shuffled_dp_sgd import formulas
+from workbench.reports.papers.shuffled_dp_sgd import sums as _shuffled_sums
+from workbench.reports.papers.shuffled_dp_sgd.findings import mostly
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import SumSample
+from workbench.reports.papers.shuffled_dp_sgd.noise import curves, noise_grid, run_of
+from workbench.reports.papers.shuffled_dp_sgd.report import shuffled_dp_sgd
+from workbench.reports.papers.shuffled_dp_sgd.sums import Sums, error_at_low_values, far_p
+from workbench.reports.shared.cells import table_text
+from workbench.reports.shared.study_html import study_html
+from workbench.studies.experiments import Outcome, Status, StudyResults
+from workbench.studies.report import Cell, Replication, StudyReport, Table
 
 PAPER = published("shuffled_dp_sgd")
 TABLES = ("table-1", "table-1-datasets", *(f"table-{number}" for number in range(2, 9)))
@@ -52,7 +53,7 @@ def small_sums() -> Iterator[None]:
     """Fig. 2 of a hundred terms: the whole one takes seconds."""
     sums = (Sums(terms=100, spread=0.25, where="Fig. 2"), Sums(terms=100, spread=3.7, where="Theorem 6"))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (_shuffled_sums, _shuffled_formulas):
+        for module in (_shuffled_sums, formulas):
             patch.setattr(module, "sums_of", lambda paper: sums)
         yield
 
@@ -375,7 +376,7 @@ def test_a_refuted_claim_names_who_refuted_it() -> None:
 
 def test_formulas_of_another_accountant_would_not_be_flat(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise that does not hang on the dimension replicates neither Fig. 3 nor Fig. 4."""
-    name = "workbench.reports._shuffled_noise.noise"
+    name = "workbench.reports.papers.shuffled_dp_sgd.noise.noise"
     monkeypatch.setattr(name, lambda run, epsilon, dimension: 1.0 / epsilon)
     found = {one.id: one.outcome for one in made(results()).findings}
     assert found["shuffled-sigma-flat"] is Replication.NOT_REPLICATED
@@ -520,5 +521,5 @@ def test_it_makes_a_page() -> None:
 
 
 def test_the_reports_tables_need_no_deep_learning(tmp_path: Path) -> None:
-    code = "import sys, workbench.reports.study_reports.shuffled_dp_sgd; sys.exit('torch' in sys.modules)"
+    code = "import sys, workbench.reports.papers.shuffled_dp_sgd; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)

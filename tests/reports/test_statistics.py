@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
-from workbench.reports import statistics
-from workbench.reports.statistics import (
+from workbench.reports.shared import statistics
+from workbench.reports.shared.statistics import (
     AS_PRINTED,
     Answer,
     Equivalence,

@@ -14,8 +14,8 @@ import pytest
 from scipy import stats
 
 from workbench.interfaces import FloatArray
-from workbench.reports import statistics
-from workbench.reports.statistics import (
+from workbench.reports.shared import statistics
+from workbench.reports.shared.statistics import (
     Equivalence,
     Interval,
     Sample,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from workbench import registry
-from workbench.errors import InputError
-from workbench.study_report import Cell, Replication, ReplicationFinding, StudyReport, Value
+from workbench.core import registry
+from workbench.core.errors import InputError
+from workbench.studies.report import Cell, Replication, ReplicationFinding, StudyReport, Value
 
 Builder = Callable[..., StudyReport]
 

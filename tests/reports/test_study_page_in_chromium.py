@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from workbench import registry
-from workbench.study_report import StudyReport
+from workbench.core import registry
+from workbench.studies.report import StudyReport
 
 Builder = Callable[..., StudyReport]
 PHONE, PAPER, TABLET, DESKTOP = 390, 718, 800, 1300

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench import registry
-from workbench.errors import InputError
-from workbench.published import PublishedCell
-from workbench.reports._cells import fixed, table_text, value_text
-from workbench.reports._latex import latex
-from workbench.reports.writers import markdown
-from workbench.study_report import Cell, Replication, ReplicationFinding, StudyReport, Table, Value
+from workbench.checks.published import PublishedCell
+from workbench.core import registry
+from workbench.core.errors import InputError
+from workbench.reports.shared.cells import fixed, table_text, value_text
+from workbench.reports.shared.latex import latex
+from workbench.reports.shared.writers import markdown
+from workbench.studies.report import Cell, Replication, ReplicationFinding, StudyReport, Table, Value
 
 Builder = Callable[..., StudyReport]
 

@@ -14,17 +14,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from workbench import registry
-from workbench._content import settled
-from workbench._cost_model import terms
-from workbench.errors import InputError
-from workbench.experiments import Experiment, Status, Study
+from workbench.core import registry
+from workbench.core.errors import InputError
+from workbench.execution.store import Store
 from workbench.interfaces import Claim, Corpus, GradientCanary, Insertions, Model, Plan
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.non_private import NonPrivate
-from workbench.store import Store
-from workbench.study_jobs import JobKind
-from workbench.study_run import RunOptions, read_results, run_study
+from workbench.studies.cost_model import terms
+from workbench.studies.experiments import Experiment, Status, Study
+from workbench.studies.jobs import JobKind
+from workbench.studies.run import RunOptions, read_results, run_study
+from workbench.training.content import settled
 from workbench.training.fine_tuning import quality, trainable
 from workbench.training.steps import PrivatisedSums, Steps
 from workbench.training.subject import TrainedSubject, load_subject

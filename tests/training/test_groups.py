@@ -13,11 +13,11 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import GradientCanary, Record, Signals
-from workbench.training import _groups, lora
-from workbench.training._flat import FlatLayout
+from workbench.training import groups, lora
 from workbench.training.canary import FixedSignals, SignalsWithCanary, SignalsWithCanaryRecord
+from workbench.training.flat import FlatLayout
 from workbench.training.lora import lora_pairs
 from workbench.training.per_record import EmptySignals, MatrixSignals, per_record_signals
 from workbench.training.samples import MicroBatchedSignals
@@ -158,11 +158,11 @@ def test_fixed_signals_keep_apart_what_they_are_asked() -> None:
     names = list(known.layout)
     first, second = [names[:1], names[1:]], [names[:2], names[2:]]
     weights = torch.linspace(0.0, 1.0, 2 * RECORDS, dtype=torch.float64).view(-1, 2)
-    for groups in (first, first, second, first):
-        total = fixed.group_sum(weights, groups)
-        torch.testing.assert_close(total, known.group_sum(weights, groups))
+    for chosen in (first, first, second, first):
+        total = fixed.group_sum(weights, chosen)
+        torch.testing.assert_close(total, known.group_sum(weights, chosen))
         total.zero_()  # the caller's copy, not the kept one
-        torch.testing.assert_close(fixed.group_norms(groups), known.group_norms(groups))
+        torch.testing.assert_close(fixed.group_norms(chosen), known.group_norms(chosen))
         torch.testing.assert_close(fixed.weighted_sum(weights[:, 0]), known.weighted_sum(weights[:, 0]))
 
 
@@ -243,7 +243,7 @@ def test_the_pairs_of_adapters_are_groups() -> None:
         lora_pairs({name: layout[name] for name in list(layout)[:-1]})
 
 
-@pytest.mark.parametrize("module", [_groups, lora], ids=lambda m: str(m.__name__))
+@pytest.mark.parametrize("module", [groups, lora], ids=lambda m: str(m.__name__))
 def test_doctests(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 
 import pytest
+from oracles.invariance import Invariance, Noise, invariance
+from oracles.random_transformers import random_transformer
 
-from workbench import registry
-from workbench.errors import UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Corpus, Model, Plan, Record
-from workbench.training.invariance import Invariance, Noise, invariance
-from workbench.training.random_transformers import random_transformer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from zeroth_order_parts import full, lora, ready, texts
 
-from workbench.training import _logits
-from workbench.training._logits import IGNORED, logits_at, target_losses
+from workbench.training import logits
+from workbench.training.logits import IGNORED, logits_at, target_losses
 from workbench.training.precision import reduced
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -47,7 +47,7 @@ def test_chosen_losses_are_those_of_whole_logits(adapter: Any, monkeypatch: pyte
     module.get_output_embeddings().register_forward_hook(  # type: ignore[operator]
         lambda layer, given, output: shapes.append(output.numel() // output.shape[-1])
     )
-    monkeypatch.setattr(_logits, "AT_ONCE", 4 * whole.shape[-1])
+    monkeypatch.setattr(logits, "AT_ONCE", 4 * whole.shape[-1])
     with torch.no_grad():
         found = target_losses(module, inputs, targets)
         torch.testing.assert_close(found, wanted.detach(), atol=1e-5, rtol=1e-5)
@@ -99,7 +99,7 @@ def test_logits_that_are_changed_after_the_output_layer_are_taken_whole() -> Non
         torch.testing.assert_close(
             target_losses(module, inputs, targets), target_losses(module.inner, inputs, targets)
         )
-    assert _logits._known[module] is None
+    assert logits._known[module] is None
 
 
 def test_reduced_losses_are_rounded_less_than_logits() -> None:
@@ -113,10 +113,10 @@ def test_reduced_losses_are_rounded_less_than_logits() -> None:
         # Targets that the model finds likely, as in training.
         likely = torch.multinomial(layer(hidden[chosen]).softmax(1), 1, generator=drawn)[:, 0]
         wanted = functional.cross_entropy(layer(hidden[chosen]), likely, reduction="none")
-        parts = _logits._parts(module, inputs)
+        parts = logits._parts(module, inputs)
         assert parts is not None
         with reduced("bfloat16", device):
-            ours = _logits._chosen_losses(parts, hidden[chosen], likely)
+            ours = logits._chosen_losses(parts, hidden[chosen], likely)
             rounded = layer(hidden[chosen])
         assert rounded.dtype == torch.bfloat16
         naive = functional.cross_entropy(rounded.float(), likely, reduction="none")
@@ -129,12 +129,12 @@ def test_a_sure_target_has_no_loss_in_reduced_precision() -> None:
     output = nn.Linear(4, 6, bias=False)
     with torch.no_grad():
         output.weight.copy_(100 * torch.eye(6, 4))
-        parts = _logits._Parts(lambda ids, mask: ids, output, 6)
+        parts = logits._Parts(lambda ids, mask: ids, output, 6)
         with reduced("bfloat16", torch.device("cpu")):
-            found = _logits._chosen_losses(parts, torch.eye(4), torch.tensor([0, 1, 2, 0]))
+            found = logits._chosen_losses(parts, torch.eye(4), torch.tensor([0, 1, 2, 0]))
     assert found[:3].tolist() == [0.0, 0.0, 0.0]
     assert float(found[3]) == pytest.approx(100, rel=0.01)
 
 
 def test_examples() -> None:
-    assert doctest.testmod(_logits).failed == 0
+    assert doctest.testmod(logits).failed == 0

@@ -14,9 +14,9 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from workbench import registry
 from workbench.accounting import ApproximateDP, NoGuarantee
-from workbench.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import (
     Adjacency,
     Claim,
@@ -29,9 +29,9 @@ from workbench.interfaces import (
     Signals,
 )
 from workbench.training import canary as canary_module
-from workbench.training._flat import FlatLayout
 from workbench.training.canary import FixedSignals, SignalsWithCanary
 from workbench.training.fine_tuning import build_model, record_losses, trainable
+from workbench.training.flat import FlatLayout
 from workbench.training.loop import GradientMechanism, gaussian_noise
 from workbench.training.per_record import MatrixSignals
 from workbench.training.samples import poisson_sample, sample_signals

@@ -12,15 +12,15 @@ import torch
 import transformers
 from torch import nn
 
-from workbench import workers
-from workbench._study_fields import checked
-from workbench.errors import InputError, UnsupportedError
-from workbench.experiments import Experiment
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.keys import plain
 from workbench.interfaces import Insertions, Plan, Record
-from workbench.store import plain
-from workbench.study_jobs import Training, jobs_of, membership, setup_of
-from workbench.training._flat import FlatLayout
+from workbench.studies.experiments import Experiment
+from workbench.studies.fields import checked
+from workbench.studies.jobs import Training, jobs_of, membership, setup_of
+from workbench.training import setup as workers
 from workbench.training.fine_tuning import build_model, check_plan, trainable
+from workbench.training.flat import FlatLayout
 from workbench.training.lora import LORA_TARGETS, lora_pairs, with_lora
 
 # peft asks transformers 5 for a property by its old name.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import Model, Record
 from workbench.training import models
 from workbench.training.models import Classifier, LanguageModel, remove_dropout

@@ -12,10 +12,10 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from workbench.errors import InputError, UnsupportedError
-from workbench.training import _factors, _flat, per_record, vmap
-from workbench.training._recorder import Recorder
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.training import factors, flat, per_record, vmap
 from workbench.training.per_record import EmptySignals, per_record_signals
+from workbench.training.recorder import Recorder
 
 # peft asks transformers 5 for a property by its old name.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -203,24 +203,24 @@ def test_vmap_restores_the_attention_implementation() -> None:
 def test_gram_norms_and_multiplied_out_gradients_agree(
     family: str, ratio: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_factors, "_KEEP_RATIO", ratio)
-    monkeypatch.setattr(_factors, "_GRAM_ELEMENTS", 250)  # two records a block
+    monkeypatch.setattr(factors, "_KEEP_RATIO", ratio)
+    monkeypatch.setattr(factors, "_GRAM_ELEMENTS", 250)  # two records a block
     assert_same_signals(Language(build(FAMILIES[family])), text_batch(), "book_keeping", 1e-10)
 
 
 def test_a_dropped_cross_term_of_tied_weights_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: the comparison rejects the norm of a library that forgets the cross term."""
 
-    def without_cross_term(self: _factors.ParameterGradients, n: int) -> Tensor:
+    def without_cross_term(self: factors.ParameterGradients, n: int) -> Tensor:
         del n
-        return torch.stack([_factors.inner_products(a, a) for a in self._factors]).sum(0)
+        return torch.stack([factors.inner_products(a, a) for a in self._factors]).sum(0)
 
-    monkeypatch.setattr(_factors, "_KEEP_RATIO", 0)
+    monkeypatch.setattr(factors, "_KEEP_RATIO", 0)
     model, batch = Language(build(gpt2)), text_batch()
     assert_same_signals(model, batch, "book_keeping", 1e-10)
-    correct = _factors.ParameterGradients.squared_norms
+    correct = factors.ParameterGradients.squared_norms
     monkeypatch.setattr(
-        _factors.ParameterGradients,
+        factors.ParameterGradients,
         "squared_norms",
         lambda self, n: without_cross_term(self, n) if len(self._factors) > 1 else correct(self, n),
     )
@@ -598,11 +598,9 @@ def test_factors_are_kept_where_the_gradient_would_take_more_memory() -> None:
 def test_norms_of_a_million_float32_entries_are_exact_to_a_millionth() -> None:
     rows = torch.randn(2, 1_100_000, generator=torch.Generator().manual_seed(0))
     expected = rows.double().square().sum(1)
-    torch.testing.assert_close(_flat.squared_norms(rows), expected, rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(flat.squared_norms(rows), expected, rtol=1e-6, atol=0.0)
     short = rows[:, :3]
-    torch.testing.assert_close(
-        _flat.squared_norms(short), short.double().square().sum(1), rtol=1e-6, atol=0.0
-    )
+    torch.testing.assert_close(flat.squared_norms(short), short.double().square().sum(1), rtol=1e-6, atol=0.0)
 
 
 def test_the_example_in_the_documentation_runs() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.random_transformers import FAMILIES, random_transformer
 from permutation_cases import (
     CASES,
     EXACT,
@@ -31,11 +32,10 @@ from permutation_cases import (
 )
 from torch import nn
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import Record
-from workbench.training._flat import FlatLayout
+from workbench.training.flat import FlatLayout
 from workbench.training.permutations import PermutationGroup, Reach
-from workbench.training.random_transformers import FAMILIES, random_transformer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from permutation_cases import CASES, LAWS, difference, drawn, outputs, perceptrons, weights
 from torch import Tensor, nn
 
-from workbench.errors import UnsupportedError
+from workbench.core.errors import UnsupportedError
 from workbench.training.permutations import PermutationGroup, permute_state_
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,14 +11,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workbench import registry
-from workbench.data import base_models
-from workbench.errors import InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.data.bases import models as base_models
 from workbench.interfaces import Plan, Record, TaskModel
-from workbench.tasks import exact_match, f1_score, normal_answer, question_parts, question_text
 from workbench.training.fine_tuning import build_model, evaluating, quality, record_losses
 from workbench.training.models import LanguageModel
 from workbench.training.per_record import per_record_signals
+from workbench.training.prompt_tasks import (
+    exact_match,
+    f1_score,
+    normal_answer,
+    question_parts,
+    question_text,
+)
 from workbench.training.prompts import ANSWER_TOKENS, PromptedModel
 
 WORDS = (

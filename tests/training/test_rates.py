@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from workbench import registry
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.interfaces import Plan, Schedule
 from workbench.mechanisms.non_private import NonPrivate
 from workbench.training.fine_tuning import build_model, learning_rate, make_optimizer, trainable

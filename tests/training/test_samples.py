@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from workbench import registry
 from workbench.accounting import ApproximateDP
-from workbench.errors import InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Corpus, GradientCanary, Plan, Sampling
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.non_private import NonPrivate

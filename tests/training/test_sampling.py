@@ -12,8 +12,8 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from workbench import registry
-from workbench.errors import InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.training import sampling
 from workbench.training.sampling import Decoding, Prompt, language_model
 

@@ -13,13 +13,13 @@ import transformers
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from workbench import registry
-from workbench.errors import InputError
+from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.interfaces import GradientCanary, Insertions, Plan, Record
 from workbench.mechanisms.non_private import NonPrivate
-from workbench.training._flat import FlatLayout
 from workbench.training.canary import SignalsWithCanaryRecord, check_canary
 from workbench.training.fine_tuning import build_model, trainable
+from workbench.training.flat import FlatLayout
 from workbench.training.flat_adamw import FlatAdamW
 from workbench.training.per_record import EmptySignals, one_at_a_time
 from workbench.training.samples import sample_signals

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from oracles.random_transformers import Bytes, random_transformer
 
-from workbench import registry
 from workbench.accounting import ApproximateDP
-from workbench.errors import InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Plan, Record, TaskModel
-from workbench.training._greedy import Greedy
+from workbench.training.greedy import Greedy
 from workbench.training.per_record import per_record_signals
 from workbench.training.permutations import PermutationGroup
-from workbench.training.random_transformers import Bytes, random_transformer
 from workbench.training.subject import load_subject
 from workbench.training.text_generation import DataToTextModel
 

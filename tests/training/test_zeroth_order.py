@@ -25,9 +25,9 @@ from zeroth_order_parts import (
     values,
 )
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import Corpus, FloatArray, Model, Plan, Record
-from workbench.training._batches import Batches
+from workbench.training.batches import Batches
 from workbench.training.fine_tuning import record_losses
 from workbench.training.models import Classifier
 from workbench.training.precision import reduced

@@ -12,9 +12,9 @@ import pytest
 import torch
 from zeroth_order_parts import bits, digits, direction, full, load, lora, plan, ready, texts, values
 
-from workbench import registry
 from workbench.accounting import NoGuarantee
-from workbench.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.core import registry
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import (
     Adjacency,
     Claim,

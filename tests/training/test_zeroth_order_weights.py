@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from zeroth_order_parts import SEED, bits, digits, direction, lattice, plan, ready, values
 
-from workbench.errors import InputError, UnsupportedError
-from workbench.training._directions import BLOCK, FARTHEST, LEVELS, Directions, levels
-from workbench.training._lattice import Lattice, power_above
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.training.directions import BLOCK, FARTHEST, LEVELS, Directions, levels
+from workbench.training.lattice import Lattice, power_above
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

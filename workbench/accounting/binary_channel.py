@@ -60,7 +60,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
 
 _ROUND_OFF = 1e-11

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,18 +29,9 @@ from functools import lru_cache
 import numpy as np
 
 from workbench.accounting import exact
-from workbench.accounting._atomic_laws import AtomicLaw, LaplaceLaw
-from workbench.accounting._composition import Composition, Step
-from workbench.accounting._loss_laws import (
-    GaussianLaw,
-    LossLaw,
-    MixtureLaw,
-    ReplaceLaw,
-    SubsampledLaw,
-)
-from workbench.accounting._search import smallest_meeting
-from workbench.accounting._tilted import TiltedSum
+from workbench.accounting.atomic_laws import AtomicLaw, LaplaceLaw
 from workbench.accounting.bounds import Bounds
+from workbench.accounting.composition import Composition, Step
 from workbench.accounting.events import (
     Event,
     FinitePair,
@@ -53,7 +44,16 @@ from workbench.accounting.events import (
     dp_sgd,
 )
 from workbench.accounting.gaussian import mu_of_epsilon
-from workbench.errors import InputError, UnsupportedError
+from workbench.accounting.loss_laws import (
+    GaussianLaw,
+    LossLaw,
+    MixtureLaw,
+    ReplaceLaw,
+    SubsampledLaw,
+)
+from workbench.accounting.search import smallest_meeting
+from workbench.accounting.tilted import TiltedSum
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 
 RELATIVE_WIDTH = 1e-3

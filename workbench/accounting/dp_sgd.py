@@ -17,7 +17,7 @@ from functools import cache
 from workbench.accounting import certified
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import dp_sgd
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
 
 LARGEST_RELEASE_MU = 10.0
 """Lower bounds on a release's mu above this one are composed as this one: still a lower bound."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 
 
 def _require(name: str, value: float, good: bool, wanted: str) -> None:

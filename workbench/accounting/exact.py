@@ -29,12 +29,12 @@ import math
 from fractions import Fraction
 from functools import lru_cache
 
-from workbench.accounting._ball import Enclosure
-from workbench.accounting._ball_finite import FiniteCurve
-from workbench.accounting._ball_gaussian import GaussianCurve, LaplaceCurve
-from workbench.accounting._ball_mixture import ThresholdCurve, subsampled_orders
-from workbench.accounting._ball_mixture_pair import MixtureCurve
-from workbench.accounting._ball_shuffled import ShuffledEnclosure
+from workbench.accounting.balls.ball import Enclosure
+from workbench.accounting.balls.finite import FiniteCurve
+from workbench.accounting.balls.gaussian import GaussianCurve, LaplaceCurve
+from workbench.accounting.balls.mixture import ThresholdCurve, subsampled_orders
+from workbench.accounting.balls.mixture_pair import MixtureCurve
+from workbench.accounting.balls.shuffled import ShuffledEnclosure
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import (
     Event,
@@ -46,7 +46,7 @@ from workbench.accounting.events import (
     ShuffledBatches,
     SubsampledGaussian,
 )
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 
 

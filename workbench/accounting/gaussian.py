@@ -24,7 +24,7 @@ import math
 from scipy.optimize import brentq
 from scipy.special import erfcx, erfinv, ndtr, ndtri
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 
 _TINY = 1e-320
 _RELATIVE_TOLERANCE = 1e-13

@@ -19,8 +19,9 @@ from typing import ClassVar
 import numpy as np
 from scipy import optimize, special
 
-from workbench.errors import InputError, UnsupportedError, unknown_name
-from workbench.interfaces import JSON, FloatArray, Guarantee, Secret
+from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.core.keys import JSON
+from workbench.interfaces import FloatArray, Guarantee, Secret
 
 
 def _require(name: str, value: float, condition: bool, wanted: str) -> None:

@@ -22,12 +22,12 @@ tests in other currencies in `success`; what an experiment could have shown at b
 
 from __future__ import annotations
 
-from workbench.estimation._inputs import check_game
 from workbench.estimation.all_thresholds import clopper_pearson_all
 from workbench.estimation.below_half import auc_below_half, records_below_half, runs_below_half
 from workbench.estimation.clopper_pearson import clopper_pearson, clopper_pearson_split
 from workbench.estimation.estimators import ESTIMATORS, Estimator
 from workbench.estimation.gaussian_family import gaussian_location, gaussian_rank
+from workbench.estimation.inputs import check_game
 from workbench.estimation.metrics import (
     accuracy,
     advantage,

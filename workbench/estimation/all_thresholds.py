@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betainc
 
-from workbench.estimation._inputs import check_game, check_probability
+from workbench.estimation.inputs import check_game, check_probability
 from workbench.estimation.one_run import (
     SIDES,
     check_sides,

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.special import betainc
 
-from workbench.errors import InputError
-from workbench.estimation._inputs import check_probability
+from workbench.core.errors import InputError
+from workbench.estimation.inputs import check_probability
 from workbench.estimation.metrics import auc as area_under_curve
 from workbench.interfaces import BoolArray, FloatArray
 

@@ -31,7 +31,7 @@ import numpy.typing as npt
 import scipy.linalg
 import scipy.stats
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import BoolArray, FloatArray, Interval
 
 Float32Array = npt.NDArray[np.float32]

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import brentq
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
 
 _BLOCK = 1 << 20

@@ -19,8 +19,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betainc, betaincc, betaincinv, expit, ndtri
 
-from workbench.errors import InputError
-from workbench.estimation._inputs import check_game, check_probability
+from workbench.core.errors import InputError
+from workbench.estimation.inputs import check_game, check_probability
 from workbench.interfaces import BoolArray, Bound, Family, FloatArray, Trials
 
 _TOLERANCE = 1e-3

@@ -17,8 +17,7 @@ from scipy.special import ndtr, ndtri, stdtrit
 from scipy.stats import nct
 
 from workbench.accounting.gaussian import epsilon_of_delta
-from workbench.errors import InputError
-from workbench.estimation._inputs import check_game, check_probability
+from workbench.core.errors import InputError
 from workbench.estimation.gaussian_guard import (
     mann_whitney,
     require_common_normal,
@@ -26,6 +25,7 @@ from workbench.estimation.gaussian_guard import (
     require_gaussian_roc,
     triple_probability,
 )
+from workbench.estimation.inputs import check_game, check_probability
 from workbench.interfaces import BoolArray, Bound, Family, FloatArray, Trials
 
 _LARGEST_MU = 30.0

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import fdtr, fdtrc, ndtri, owens_t, stdtr
 from scipy.stats import normaltest, rankdata, shapiro
 
-from workbench.errors import UnsupportedError
+from workbench.core.errors import UnsupportedError
 from workbench.interfaces import BoolArray, FloatArray
 
 GUARD_LEVEL = 0.01

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri, xlogy
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray, IntArray
 
 LEAST_EXPECTED, MOST_SPARSE = 5.0, 0.2

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.errors import InputError
-from workbench.estimation._inputs import check_game, check_probability
+from workbench.core.errors import InputError
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
+from workbench.estimation.inputs import check_game, check_probability
 from workbench.estimation.metrics import roc_curve, tpr_at_fpr
 from workbench.interfaces import BoolArray, FloatArray, Interval
 

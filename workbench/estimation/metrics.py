@@ -14,8 +14,8 @@ from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv, ndtr
 from scipy.stats import rankdata
 
-from workbench.estimation._inputs import check_game, check_probability, split_classes
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
+from workbench.estimation.inputs import check_game, check_probability, split_classes
 from workbench.interfaces import BoolArray, FloatArray, Interval
 
 _ASSUMPTION = "scores are independent, and identically distributed within each class"

@@ -29,9 +29,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from scipy.special import betainc
 
-from workbench.errors import InputError
-from workbench.estimation._inputs import check_game, check_probability
+from workbench.core.errors import InputError
 from workbench.estimation.guess_counts import DeltaStage, epsilon_from_path, guess_probabilities, guess_sets
+from workbench.estimation.inputs import check_game, check_probability
 from workbench.interfaces import BoolArray, Bound, Family, FloatArray, IntArray, Trials
 
 _DELTA_SHARE = 0.2

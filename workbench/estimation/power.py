@@ -11,11 +11,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from workbench.errors import InconclusiveError, InputError, UnsupportedError
-from workbench.estimation._inputs import check_probability
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.estimation.all_thresholds import coin_sample_size, perfect_guesses_bound
 from workbench.estimation.clopper_pearson import ratio_lower
 from workbench.estimation.estimators import ESTIMATORS
+from workbench.estimation.inputs import check_probability
 
 _LARGEST = 2**19
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.estimation.bounded_mean import mean_lower
 from workbench.interfaces import BoolArray, Bound, Evidence, Family, FloatArray, Trials
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betainc, betaincinv, expit
 
-from workbench.errors import InputError
-from workbench.estimation._inputs import check_game, check_probability
+from workbench.core.errors import InputError
 from workbench.estimation.clopper_pearson import binomial_lower, half_split
+from workbench.estimation.inputs import check_game, check_probability
 from workbench.estimation.one_run import ranked_labels
 from workbench.interfaces import BoolArray, Bound, Family, FloatArray, Guarantee, IntArray, Trials
 

@@ -1,1 +1,4 @@
-"""Training floor: models, per-record gradients, the loop that the gradient mechanisms share."""
+"""How models are trained: the loop, per-record signals, canaries, models, zeroth order.
+
+It knows no game and no attack's scores.
+"""

@@ -4,7 +4,7 @@ Every trainable parameter enters the computation through some operation (a linea
 normalisation, ...). The recorder watches those operations, whichever module they stand in: it computes
 them with the parameter detached, and keeps the operation's input and the autograd edge of its output.
 One backward pass to these edges gives the errors; inputs and errors are the factors of every record's
-gradient (`workbench.training._factors`). After Bu et al. 2023, "Differentially private optimization on
+gradient (`workbench.training.factors`). After Bu et al. 2023, "Differentially private optimization on
 large model at small cost" (book-keeping).
 
 Three guards keep a wrong answer from passing in silence:
@@ -12,7 +12,7 @@ Three guards keep a wrong answer from passing in silence:
 - A parameter that is used in any other way stays in the autograd graph, is found there, and refused.
 - A stored input that was modified in place is refused.
 - The first time that a module runs with a given pattern of uses, a random weighted sum is compared with
-  autograd's (`workbench.training._verify`): rows in an unexpected order cannot agree.
+  autograd's (`workbench.training.verify`): rows in an unexpected order cannot agree.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Groups
-from workbench.training._factors import ParameterGradients
-from workbench.training._flat import FlatLayout
-from workbench.training._groups import Grouping
-from workbench.training._recorder import Recorder
-from workbench.training._replay import random_state
-from workbench.training._verify import verify_once
+from workbench.training.factors import ParameterGradients
+from workbench.training.flat import FlatLayout
+from workbench.training.groups import Grouping
+from workbench.training.recorder import Recorder
+from workbench.training.replay import random_state
+from workbench.training.verify import verify_once
 
 if TYPE_CHECKING:
     from workbench.interfaces import Model

@@ -8,7 +8,7 @@ record of the plan, and takes part where that record does.
 
     >>> import torch
     >>> from workbench.interfaces import GradientCanary
-    >>> from workbench.training._flat import FlatLayout
+    >>> from workbench.training.flat import FlatLayout
     >>> from workbench.training.per_record import EmptySignals
     >>> nobody = EmptySignals(FlatLayout.of(torch.nn.Linear(2, 1)))
     >>> signals = SignalsWithCanary(nobody, GradientCanary(coordinate=4, magnitude=100.0), included=True)
@@ -28,9 +28,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import GradientCanary, Groups, Signals
-from workbench.training._groups import Grouping, squares_by_parameter
+from workbench.training.groups import Grouping, squares_by_parameter
 
 Layout: TypeAlias = Mapping[str, tuple[slice, torch.Size]]
 """Place and shape of each named trainable parameter in the flat vector, as of `Signals.layout`."""

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from workbench import registry
-from workbench.errors import InputError, unknown_name
+from workbench.core import registry
+from workbench.core.errors import InputError, unknown_name
 from workbench.interfaces import FloatArray, Model, Plan, Record, Sampling, Schedule, TaskModel
 from workbench.training.lora import check_lora, with_lora
 

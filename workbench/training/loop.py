@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import (
     Claim,
     Currency,
@@ -79,7 +79,7 @@ class GradientMechanism(ABC):
     """What the number counts that studies and commands call the budget's epsilon."""
 
     later_parameters: ClassVar[Mapping[str, object]] = {"evaluation_interval": 0}
-    """See `workbench._content.settled`; a mechanism's own are added to it."""
+    """See `workbench.training.content.settled`; a mechanism's own are added to it."""
 
     micro_batch_size: int = 64
     measures_quality: bool = True

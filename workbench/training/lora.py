@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from workbench.errors import InputError, UnsupportedError, unknown_name
+from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.interfaces import Groups, Plan
 
 ALL_LINEAR = "all-linear"

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray, Record
-from workbench.training._logits import IGNORED, target_losses
+from workbench.training.logits import IGNORED, target_losses
 
 _DROPOUT_WORDS = ("dropout", "layerdrop", "drop_prob", "drop_path", "pdrop")
 

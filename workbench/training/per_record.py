@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from workbench.errors import UnsupportedError, unknown_name
+from workbench.core.errors import UnsupportedError, unknown_name
 from workbench.interfaces import Groups, Signals
-from workbench.training._flat import FlatLayout, batch_size, squared_norms
-from workbench.training._groups import Grouping, squares_by_parameter
 from workbench.training.book_keeping import book_keeping_signals, known_unsupported
+from workbench.training.flat import FlatLayout, batch_size, squared_norms
+from workbench.training.groups import Grouping, squares_by_parameter
 from workbench.training.vmap import vmap_signals
 
 if TYPE_CHECKING:

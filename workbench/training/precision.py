@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import torch
 
-from workbench.errors import unknown_name
+from workbench.core.errors import unknown_name
 
 PRECISIONS = ("float32", "bfloat16")
 

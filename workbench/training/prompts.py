@@ -2,7 +2,7 @@
 
 A `PromptedModel` is a language model with a task around it. What it learns from a record is the right option
 or the answer alone, never the text of the prompt, and logits are computed only where they are needed. Prompts
-and scores are those of `workbench.tasks`.
+and scores are those of `workbench.training.prompt_tasks`.
 
 Row i depends on record i alone: rows are padded on the right, where a causal model never looks. A record that
 is too long loses words on the left of its text or context, never of the question, the prompt or the answer.
@@ -17,9 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workbench.errors import InputError, unknown_name
+from workbench.core.errors import InputError, unknown_name
 from workbench.interfaces import FloatArray, Record
-from workbench.tasks import (
+from workbench.training.logits import logits_at, target_losses
+from workbench.training.models import LanguageModel
+from workbench.training.prompt_rows import PromptModel, Row
+from workbench.training.prompt_tasks import (
     SENTIMENT_OPTIONS,
     SENTIMENT_PROMPT,
     TASKS,
@@ -28,9 +31,6 @@ from workbench.tasks import (
     f1_score,
     sentiment_label,
 )
-from workbench.training._logits import logits_at, target_losses
-from workbench.training._prompt_rows import PromptModel, Row
-from workbench.training.models import LanguageModel
 
 LOSSES = ("options", "tokens")
 
@@ -52,7 +52,7 @@ class PromptedModel(PromptModel):
         name: Registry name.
         base: The language model whose weights are trained.
         task: `"sentiment"` (records with label 0 or 1) or `"question"` (records with answers, their text as
-            `workbench.tasks.question_text` makes it).
+            `workbench.training.prompt_tasks.question_text` makes it).
         loss: Of sentiment: `"options"` is the cross entropy over the options' summed log-likelihoods,
             `"tokens"` the mean negative log-likelihood of the right option's tokens, over the whole
             vocabulary. Of questions it is `"tokens"`, of the first answer.
@@ -147,7 +147,7 @@ class PromptedModel(PromptModel):
     def task_metrics(self, records: Sequence[Record]) -> dict[str, float]:
         """`accuracy` of sentiment; of questions `f1` and `exact_match` of greedily generated answers.
 
-        Each in [0, 1], a mean over the records; see `workbench.tasks`. Empty without records.
+        Each in [0, 1], a mean over the records; see `workbench.training.prompt_tasks`. Empty without records.
         """
         if not records:
             return {}

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from workbench.interfaces import Groups, IntArray, Model, Plan, Record, Sampling
-from workbench.training._flat import FlatLayout
-from workbench.training._groups import Grouping
 from workbench.training.fine_tuning import shuffled_batch_size
+from workbench.training.flat import FlatLayout
+from workbench.training.groups import Grouping
 from workbench.training.per_record import EmptySignals, PerRecordSignals, per_record_signals
 
 

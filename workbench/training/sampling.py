@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import FloatArray
-from workbench.training._logits import logits_at, two_parts
 from workbench.training.fine_tuning import evaluating
+from workbench.training.logits import logits_at, two_parts
 from workbench.training.precision import exact
 
 PACKED = 128

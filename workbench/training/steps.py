@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from workbench.errors import InconclusiveError
+from workbench.core.errors import InconclusiveError
 from workbench.interfaces import IntArray, Model, Plan, Record, Signals
 from workbench.training.canary import Layout, SignalsWithCanary
 from workbench.training.fine_tuning import (

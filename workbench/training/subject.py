@@ -17,9 +17,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from workbench.accounting import guarantee_from_json
-from workbench.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.keys import JSON
 from workbench.interfaces import (
-    JSON,
     Adjacency,
     BoolArray,
     Claim,

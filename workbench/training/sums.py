@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray, Model, Plan, Record
 from workbench.training.canary import canary_entry, canary_places, check_canary
 from workbench.training.fine_tuning import trainable

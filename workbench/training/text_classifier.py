@@ -1,9 +1,9 @@
 """Classifiers of texts and of pairs of texts: transformers encoders of BERT's kind with a head on top.
 
-A record's text, or the two texts of a pair (`workbench.text_tasks`), become the segments of the tokenizer;
-what is learned is the record's label. Row i depends on record i alone: rows are padded on the right, and no
-token attends to padding. A text is as long as it is, so rows are padded to the longest of their batch, as a
-language model's are.
+A record's text, or the two texts of a pair (`workbench.training.text_tasks`), become the segments of the
+tokenizer; what is learned is the record's label. Row i depends on record i alone: rows are padded on the
+right, and no token attends to padding. A text is as long as it is, so rows are padded to the longest of their
+batch, as a language model's are.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray, IntArray, Record
-from workbench.text_tasks import check_labels, text_parts
 from workbench.training.models import remove_dropout
+from workbench.training.text_tasks import check_labels, text_parts
 
 BATCH = 64
 """Records in one forward pass of `label_scores`."""

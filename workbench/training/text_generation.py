@@ -2,7 +2,7 @@
 
 It reads a record and a mark, and is trained on the tokens of the first reference and the end of the text,
 never on those of the record. Texts are generated greedily, with a key-value cache. Scores are those of
-`workbench.text_generation`.
+`workbench.training.generation_scores`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray, Record
-from workbench.text_generation import TEXT_MARK, bleu, check_references, meteor
-from workbench.training._prompt_rows import PromptModel
+from workbench.training.generation_scores import TEXT_MARK, bleu, check_references, meteor
 from workbench.training.models import LanguageModel
+from workbench.training.prompt_rows import PromptModel
 
 SCORED = 64
 """Records that are told for the scores at most, of each part of a corpus."""
@@ -83,8 +83,8 @@ class DataToTextModel(PromptModel):
     def task_metrics(self, records: Sequence[Record]) -> dict[str, float]:
         """`bleu`, in [0, 100], and `meteor`, in [0, 1], of the first `scored` records as they are told.
 
-        Over all references, see `workbench.text_generation`; METEOR matches equal words and equal stems only.
-        Empty without records.
+        Over all references, see `workbench.training.generation_scores`; METEOR matches equal words and equal
+        stems only. Empty without records.
         """
         if not records:
             return {}

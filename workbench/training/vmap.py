@@ -16,12 +16,12 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from workbench.errors import UnsupportedError
+from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Groups
-from workbench.training._flat import FlatLayout, squared_norms
-from workbench.training._groups import Grouping
-from workbench.training._replay import random_state, with_random_state
-from workbench.training._verify import verify_once
+from workbench.training.flat import FlatLayout, squared_norms
+from workbench.training.groups import Grouping
+from workbench.training.replay import random_state, with_random_state
+from workbench.training.verify import verify_once
 
 if TYPE_CHECKING:
     from workbench.interfaces import Model

@@ -9,7 +9,7 @@ anew from their seed, in place, each time they are needed (Malladi et al. 2023, 
 with just forward passes").
 
 Adding and subtracting the same float does not in general restore a weight. Here it does, to the bit, whatever
-the number of steps and without a copy: `workbench.training._lattice` says how.
+the number of steps and without a copy: `workbench.training.lattice` says how.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.errors import InconclusiveError, InputError, UnsupportedError, unknown_name
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError, unknown_name
 from workbench.interfaces import FloatArray, IntArray, Model, Plan, Record, Signals, TaskModel
-from workbench.training._batches import Batches
-from workbench.training._directions import Directions
-from workbench.training._lattice import LARGEST_SCALE, Lattice
-from workbench.training._scratch import ScratchWeights
+from workbench.training.batches import Batches
+from workbench.training.directions import Directions
 from workbench.training.fine_tuning import Seeds, evaluating, seed_number, trainable
+from workbench.training.lattice import LARGEST_SCALE, Lattice
 from workbench.training.loop import GradientMechanism
 from workbench.training.precision import checked_precision, reduced
+from workbench.training.scratch import ScratchWeights
 from workbench.training.steps import Steps, diverged
 
 __all__ = ["Directions", "ZerothOrder", "ZerothOrderMechanism", "ZerothOrderSteps"]

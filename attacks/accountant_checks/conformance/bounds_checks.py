@@ -1,0 +1,268 @@
+"""Checks against certified values: never below the truth, calibration, edges, looseness."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from workbench.attacks.accountant_checks.conformance.asking import Answer, AnswerKind, Question
+from workbench.attacks.accountant_checks.conformance.grid import Cell, families
+from workbench.attacks.accountant_checks.conformance.judging import (
+    Context,
+    Counter,
+    Found,
+    Outcome,
+    counterexample_of,
+    result,
+    shortfall,
+    under_report,
+)
+from workbench.attacks.accountant_checks.conformance.more_cells import (
+    delta_cells,
+    edge_cells,
+    tpr_cells,
+)
+from workbench.attacks.accountant_checks.conformance.reproduction import expression
+from workbench.attacks.accountant_checks.conformance.results import (
+    Check,
+    CheckResult,
+    UnderReport,
+    plain_number,
+)
+from workbench.attacks.accountant_checks.conformance.shrinking import Parameters, smallest_counterexample
+from workbench.attacks.accountant_checks.conformance.truth import (
+    truth,
+)
+from workbench.core.keys import JSON
+
+
+def _below(context: Context, question: Question, answer: Answer) -> UnderReport | None:
+    """The under-report that an answer is; None where it is none. A negative number counts too."""
+    if math.isnan(answer.value):
+        return None
+    bounds = shortfall(question, answer.value)
+    return None if bounds is None else under_report(context, question, answer.value, bounds)
+
+
+def _judge(context: Context, counter: Counter, question: Question) -> UnderReport | None:
+    """Ask, count, and compare with the truth."""
+    answer = context.asker.ask(question)
+    found = _below(context, question, answer)
+    if found is not None:
+        counter.judged += 1
+        return found
+    if not counter.usable(answer, question.describe):
+        return None
+    bounds = truth(question)
+    if bounds is None:
+        counter.no_truth(question)
+        return None
+    counter.judged += 1
+    counter.compare_upper(answer.value, bounds.upper)
+    counter.rounding += answer.value < bounds.lower
+    return None
+
+
+def _smallest(context: Context, cell: Cell) -> tuple[Parameters, Question, UnderReport]:
+    """The simplest parameters of this cell's shape at which the accountant is below the truth."""
+
+    def report_at(parameters: Parameters) -> UnderReport | None:
+        question = cell.shape.build(**parameters)
+        return _below(context, question, context.asker.ask(question))
+
+    with context.asker.more_time(context.shrink_seconds):
+        parameters = smallest_counterexample(
+            cell.parameters,
+            cell.shape.simple,
+            lambda tried: report_at(tried) is not None,
+            seed=context.seed,
+            seconds=context.shrink_seconds,
+        )
+        report = report_at(parameters)
+    if report is None:
+        raise RuntimeError(f"{cell.question.describe()} failed once and not again")
+    return parameters, cell.shape.build(**parameters), report
+
+
+def never_below(context: Context, check: Check, cells: Sequence[Cell]) -> CheckResult:
+    """No answer of these cells is below the certified lower bound."""
+    counter, found, failing = Counter(planned=len(cells)), Found(), list[Cell]()
+    quantity = cells[0].question.quantity
+    if not context.asker.answers_for(quantity):
+        counter.refused = len(cells)
+        return result(context, check, counter, Outcome())
+    for cell in cells:
+        question = cell.question
+        report = _judge(context, counter, question)
+        if report is not None:
+            found.reports.append((question, report))
+            failing.append(cell)
+    return _report_of(context, check, counter, found, failing)
+
+
+def _report_of(
+    context: Context, check: Check, counter: Counter, found: Found, failing: Sequence[Cell]
+) -> CheckResult:
+    """The result of a check that may have found under-reports in cells."""
+    if not failing:
+        message = f"{counter.judged} answers, none below the certified lower bound"
+        return result(context, check, counter, Outcome(message=message))
+    parameters, question, smallest = _smallest(context, _simplest(failing))
+    standing = context.settle(found, (question, smallest))
+    notes = tuple(f"disputed: {text}" for text in found.disputed)
+    if not standing:
+        message = "answers are below our bounds, but a second method does not confirm these: a fault of ours"
+        return result(context, check, counter, Outcome(message=message, notes=notes, disputed=True))
+    worst = max(standing, key=lambda report: report.relative_shortfall)
+    below = min(len(found.reports), len(standing))
+    first = standing[0]
+    return result(
+        context,
+        check,
+        counter,
+        Outcome(
+            message=f"{below} of {counter.judged} answers are below the certified lower bound, the worst by "
+            f"{100 * worst.relative_shortfall:.3g} %",
+            failed=True,
+            under_reports=standing,
+            worst=worst.describe(),
+            counterexample=counterexample_of(first, parameters),
+            reproduction=first.reproduction,
+            notes=notes,
+        ),
+    )
+
+
+def _simplest(cells: Sequence[Cell]) -> Cell:
+    """The cell whose parameters are simplest, so that the search starts close to its end."""
+
+    def rank(cell: Cell) -> tuple[int, ...]:
+        places = []
+        for name, values in cell.shape.simple.items():
+            known = list(values)
+            value = cell.parameters[name]
+            places.append(known.index(value) if value in known else len(known))
+        return tuple(places)
+
+    return min(cells, key=rank)
+
+
+def never_below_delta(context: Context, check: Check) -> CheckResult:
+    """As `never_below`, for delta at an epsilon."""
+    return never_below(context, check, delta_cells(context.grid))
+
+
+def never_below_tpr(context: Context, check: Check) -> CheckResult:
+    """As `never_below`, for the TPR at an FPR."""
+    return never_below(context, check, tpr_cells(context.grid))
+
+
+def edge_cases(context: Context, check: Check) -> CheckResult:
+    """Corners, and whatever else was asked, give a number, infinity, or a clear error."""
+    named = edge_cells()
+    counter, found, failing = Counter(planned=len(named)), Found(), list[Cell]()
+    broken: list[tuple[str, Cell | None, Question, Answer]] = []
+    for name, cell in named:
+        question = cell.question
+        report = _judge(context, counter, question)
+        answer = context.asker.ask(question)
+        if answer.kind is AnswerKind.FAULT:
+            broken.append((name, cell, question, answer))
+        elif answer.is_number and truth(question) is None:
+            counter.judged += 1  # a number is what was asked for
+            counter.without_truth -= 1
+        if report is not None:
+            found.reports.append((question, report))
+            failing.append(cell)
+    corners = {question for _, _, question, _ in broken}
+    for question, answer in context.asker.faults():
+        if question not in corners:
+            broken.append((question.describe(), None, question, answer))
+    first = _report_of(context, check, counter, found, failing)
+    return _with_faults(context, first, counter, broken) if broken else first
+
+
+def _with_faults(
+    context: Context,
+    first: CheckResult,
+    counter: Counter,
+    broken: Sequence[tuple[str, Cell | None, Question, Answer]],
+) -> CheckResult:
+    """The result of the corners, with the answers that were neither numbers nor clear errors."""
+    described = "; ".join(f"{name}: {answer.message}" for name, _, _, answer in broken[:3])
+    more = f"; {len(broken) - 3} more" if len(broken) > 3 else ""
+    message = f"{len(broken)} answers were no number, no infinity and no clear error ({described}{more})"
+    if first.under_reports:
+        return replace(first, notes=(*first.notes, message))
+    counterexample, line = _smallest_fault(context, *broken[0][1:])
+    return result(
+        context,
+        first.check,
+        counter,
+        Outcome(message=message, failed=True, counterexample=counterexample, reproduction=line),
+    )
+
+
+def _smallest_fault(
+    context: Context, cell: Cell | None, question: Question, answer: Answer
+) -> tuple[dict[str, JSON], str]:
+    """The simplest parameters at which the accountant answers no number and gives no clear error."""
+    found: dict[str, JSON] = {}
+    if cell is not None:
+        shape = cell.shape
+
+        def fault_at(parameters: Parameters) -> bool:
+            return context.asker.ask(shape.build(**parameters)).kind is AnswerKind.FAULT
+
+        with context.asker.more_time(context.shrink_seconds):
+            parameters = smallest_counterexample(
+                cell.parameters, shape.simple, fault_at, seed=context.seed, seconds=context.shrink_seconds
+            )
+            question = shape.build(**parameters)
+            answer = context.asker.ask(question)
+        found |= {name: plain_number(value) for name, value in parameters.items()}
+    found |= {
+        "event": expression(question.event),
+        question.argument_name: question.argument,
+        "adjacency": str(question.adjacency),
+        "found": answer.message,
+    }
+    return found, context.line(question)
+
+
+def looseness(context: Context, check: Check) -> CheckResult:
+    """Answers over certified upper bounds, for all families; held against the budget where there is one."""
+    cells = [cell for family in families(context.grid).values() for cell in family]
+    counter, worst, worst_question = Counter(planned=len(cells)), 0.0, None
+    for cell in cells:
+        question = cell.question
+        before = len(counter.ratios)
+        _judge(context, counter, question)
+        if len(counter.ratios) > before and counter.ratios[-1] > worst:
+            worst, worst_question = counter.ratios[-1], question
+    if worst_question is None:
+        return result(context, check, counter, Outcome(message="no ratio to a certified upper bound"))
+    budget = context.looseness_budget
+    over = budget is not None and worst > budget
+    median = statistics.median(counter.ratios)
+    message = f"median {median:.4g}, worst {worst:.4g} times the certified upper bound"
+    answer = context.asker.ask(worst_question).value
+    bounds = truth(worst_question)
+    described = f"{worst_question.describe()}: answered {answer:.6g}"
+    described += f", certified upper bound {bounds.upper:.6g}" if bounds is not None else ""
+    example = {"event": expression(worst_question.event), "ratio": plain_number(worst)}
+    example |= {worst_question.argument_name: worst_question.argument}
+    return result(
+        context,
+        check,
+        counter,
+        Outcome(
+            message=message + (f", above the budget of {budget:g}" if over else ""),
+            failed=over,
+            worst=described,
+            counterexample=example if over else {},
+            reproduction=context.line(worst_question) if over else "",
+        ),
+    )

@@ -1,0 +1,296 @@
+"""What all checks share: counting cells, holding answers against the truth, and writing a result."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from workbench.accounting.bounds import Bounds
+from workbench.attacks.accountant_checks.conformance.asking import Answer, AnswerKind, Asker, Question
+from workbench.attacks.accountant_checks.conformance.reproduction import ask_line, expression, target_of
+from workbench.attacks.accountant_checks.conformance.results import (
+    Cells,
+    Check,
+    CheckResult,
+    CheckStatus,
+    UnderReport,
+    plain_number,
+)
+from workbench.attacks.accountant_checks.conformance.truth import (
+    by_rounding_only,
+    confirmed,
+    fault_of_ours,
+    truth,
+)
+from workbench.core.keys import JSON
+
+CONFIRMED_AT_MOST = 1
+"""So many under-reports of a check are computed a second time, the worst first, besides the smallest."""
+
+
+@dataclass(kw_only=True)
+class Context:
+    """One accountant under test, and how it is tested.
+
+    Attributes:
+        asker: Asks, remembers and measures.
+        grid: `"quick"` or `"full"`.
+        looseness_budget: Largest allowed ratio to the certified upper bound; None for any.
+        seed: Of the search for small counterexamples.
+        shrink_seconds: Time of one such search.
+        confirm_seconds: Time of one check's second computations.
+    """
+
+    asker: Asker
+    grid: str
+    looseness_budget: float | None
+    seed: int
+    shrink_seconds: float
+    confirm_seconds: float
+    _target: str | None = None
+
+    @property
+    def target(self) -> str:
+        """The text that loads the accountant again; empty where nothing does."""
+        if self._target is None:
+            self._target = target_of(self.asker.accountant)
+        return self._target
+
+    def settle(self, found: Found, smallest: tuple[Question, UnderReport] | None) -> tuple[UnderReport, ...]:
+        """What stands of the under-reports, in time of its own."""
+        with self.asker.more_time(self.confirm_seconds):
+            return found.settle(smallest, self.confirm_seconds)
+
+    def line(self, *questions: Question) -> str:
+        """A shell line that prints the accountant's answers."""
+        return ask_line(self.asker.accountant, self.target, *questions)
+
+
+@dataclass(kw_only=True)
+class Counter:
+    """Cells of a check, as they are judged.
+
+    Attributes:
+        planned, judged, refused, crashed, out_of_time, without_truth: See `Cells`.
+        ratios: Answers over certified upper bounds.
+        rounding: Answers below a certified bound by rounding only.
+        faults: Messages of crashed cells.
+        faults_of_ours: How the certified bounds crashed, with the question.
+    """
+
+    planned: int = 0
+    judged: int = 0
+    refused: int = 0
+    crashed: int = 0
+    out_of_time: int = 0
+    without_truth: int = 0
+    rounding: int = 0
+    ratios: list[float] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    faults_of_ours: list[str] = field(default_factory=list)
+
+    def no_truth(self, question: Question) -> None:
+        """Count an answer for which there is no certified value."""
+        self.without_truth += 1
+        fault = fault_of_ours(question)
+        if fault:
+            self.faults_of_ours.append(f"{question.describe()}: {fault}")
+
+    def usable(self, answer: Answer, where: Callable[[], str]) -> bool:
+        """Whether the answer is a number; what is not, is counted."""
+        if answer.kind is AnswerKind.REFUSED:
+            self.refused += 1
+        elif answer.kind is AnswerKind.OUT_OF_TIME:
+            self.out_of_time += 1
+        elif answer.kind is AnswerKind.FAULT:
+            self.crashed += 1
+            self.faults.append(f"{where()}: {answer.message}")
+        return answer.is_number
+
+    def compare_upper(self, value: float, upper: float) -> None:
+        """Keep the ratio to a certified upper bound, where it has a meaning."""
+        if 0 < upper < math.inf:
+            self.ratios.append(value / upper)
+
+    def cells(self) -> Cells:
+        """The counts."""
+        names = ("planned", "judged", "refused", "crashed", "out_of_time", "without_truth")
+        return Cells(**{name: getattr(self, name) for name in names})
+
+    def status(self, failed: bool) -> CheckStatus:
+        """How the check ended."""
+        if failed:
+            return CheckStatus.FAILED
+        if self.judged:
+            return CheckStatus.PASSED
+        if self.crashed:
+            return CheckStatus.ERROR
+        if self.refused and not self.out_of_time and not self.without_truth:
+            return CheckStatus.REFUSED
+        return CheckStatus.LEFT_OUT if self.planned else CheckStatus.REFUSED
+
+    def notes(self) -> tuple[str, ...]:
+        """Rounding, crashes and what was left out."""
+        notes = []
+        if self.rounding:
+            notes.append(
+                f"{self.rounding} answers are below the certified lower bound by floating-point rounding "
+                "only (less than 1e-9 of it), which is no failure"
+            )
+        if self.faults:
+            notes.append(f"no usable answer in {len(self.faults)} cells, for example {self.faults[0]}")
+        if self.faults_of_ours:
+            notes.append(
+                f"a fault of ours: no certified value in {len(self.faults_of_ours)} cells, for example "
+                f"{self.faults_of_ours[0]}"
+            )
+        if self.out_of_time:
+            notes.append(f"{self.out_of_time} cells were left out, because the time for this check was over")
+        return tuple(notes)
+
+
+def shortfall(question: Question, value: float) -> Bounds | None:
+    """The certified bounds where the value is below them by more than rounding; else None.
+
+    A negative number where the truth may be 0 is a fault, and no under-report.
+    """
+    bounds = truth(question)
+    if bounds is None or value >= bounds.lower or bounds.lower <= 0:
+        return None
+    return None if by_rounding_only(question.quantity, value, bounds.lower) else bounds
+
+
+def under_report(context: Context, question: Question, answer: float, bounds: Bounds) -> UnderReport:
+    """An answer below its certified bounds, on record (not computed a second time yet)."""
+    return UnderReport(
+        quantity=question.quantity,
+        event=question.event.describe(),
+        expression=expression(question.event),
+        adjacency=str(question.adjacency),
+        argument={question.argument_name: question.argument},
+        answer=answer,
+        claimed=answer,
+        certified_lower=bounds.lower,
+        certified_upper=bounds.upper,
+        rigorous=bounds.rigorous,
+        method=bounds.method,
+        reproduction=context.line(question),
+    )
+
+
+@dataclass(kw_only=True)
+class Found:
+    """Answers below the truth, with the questions that show it.
+
+    Attributes:
+        reports: The under-reports with the question whose truth they miss.
+        disputed: Those that the second method did not confirm, or that rest on bounds that are not rigorous
+            and that no second method covers: never counted as failures.
+    """
+
+    reports: list[tuple[Question, UnderReport]] = field(default_factory=list)
+    disputed: list[str] = field(default_factory=list)
+
+    def settle(
+        self, smallest: tuple[Question, UnderReport] | None, seconds: float
+    ) -> tuple[UnderReport, ...]:
+        """Compute the worst and the smallest a second time; drop what does not stand.
+
+        Args:
+            smallest: The shrunk counterexample.
+            seconds: After this time no other is computed again, unless its bounds are not rigorous.
+
+        Returns:
+            What stands: the smallest first, then the worst first.
+        """
+        deadline = time.perf_counter() + seconds
+        first = [smallest] if smallest is not None else []
+        known = {(report.expression, *report.argument.items()) for _, report in first}
+        rest = sorted(self.reports, key=lambda pair: -pair[1].relative_shortfall)
+        rest = [pair for pair in rest if (pair[1].expression, *pair[1].argument.items()) not in known]
+        standing = []
+        for index, (question, report) in enumerate(first + rest):
+            wanted = index <= CONFIRMED_AT_MOST and time.perf_counter() < deadline
+            kept = self._second_opinion(question, report, wanted=wanted or index == 0)
+            standing += [kept] if kept is not None else []
+        if self.disputed:  # then the bounds are in doubt, and only what was confirmed stands
+            standing = [report for report in standing if report.confirmed_by]
+        return tuple(standing)
+
+    def _second_opinion(self, question: Question, report: UnderReport, *, wanted: bool) -> UnderReport | None:
+        if report.rigorous and not wanted:
+            return report
+        second = confirmed(question, report.claimed)
+        if second is None:
+            if report.rigorous:
+                return report
+            self.disputed.append(
+                f"{report.describe()}: the bounds are not rigorous, and no second method is known"
+            )
+            return None
+        if not second.agrees:
+            self.disputed.append(
+                f"{report.describe()}: {second.method} does not confirm it ({second.value:.9g})"
+            )
+            return None
+        return replace(report, confirmed_by=second.describe(), confirmed_value=second.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a check found, besides its counts.
+
+    Attributes:
+        message, under_reports, worst, counterexample, reproduction, notes: As of `CheckResult`.
+        failed: A cell broke the promise.
+        disputed: Our own bounds are in doubt.
+    """
+
+    message: str = ""
+    failed: bool = False
+    under_reports: tuple[UnderReport, ...] = ()
+    worst: str = ""
+    counterexample: Mapping[str, JSON] = field(default_factory=dict)
+    reproduction: str = ""
+    notes: tuple[str, ...] = ()
+    disputed: bool = False
+
+
+def result(context: Context, check: Check, counter: Counter, outcome: Outcome) -> CheckResult:
+    """The result of a check from its counts and what was found."""
+    status = CheckStatus.ERROR if outcome.disputed else counter.status(outcome.failed)
+    words = {
+        CheckStatus.REFUSED: "the accountant does not answer this",
+        CheckStatus.LEFT_OUT: "nothing was judged",
+        CheckStatus.ERROR: f"no usable answer in {counter.crashed} cells, and none to judge",
+    }
+    return CheckResult(
+        check=check,
+        status=status,
+        cells=counter.cells(),
+        message=outcome.message if outcome.disputed else words.get(status, outcome.message),
+        under_reports=outcome.under_reports,
+        rounding=counter.rounding,
+        worst=outcome.worst,
+        looseness_median=statistics.median(counter.ratios) if counter.ratios else None,
+        looseness_worst=max(counter.ratios, default=None),
+        milliseconds_per_call=context.asker.here.milliseconds_per_call,
+        counterexample=outcome.counterexample,
+        reproduction=outcome.reproduction,
+        notes=counter.notes() + outcome.notes,
+    )
+
+
+def counterexample_of(report: UnderReport, parameters: Mapping[str, float]) -> dict[str, JSON]:
+    """A counterexample in plain form: the question, the answer and the truth."""
+    found: dict[str, JSON] = {name: plain_number(value) for name, value in parameters.items()}
+    found |= {"adjacency": report.adjacency, "event": report.expression}
+    found[f"answered_{report.quantity}"] = plain_number(report.answer)
+    found["certified_lower"] = plain_number(report.certified_lower)
+    found["certified_upper"] = plain_number(report.certified_upper)
+    if report.confirmed_by:
+        found["confirmed_by"] = report.confirmed_by
+    return found

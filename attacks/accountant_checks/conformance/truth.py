@@ -1,0 +1,170 @@
+"""The truth that accountants are held to: certified bounds, and a second, independent method."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from workbench.accounting.bounds import Bounds
+from workbench.accounting.events import Event, Gaussian, dp_sgd
+from workbench.attacks.accountant_checks.conformance.asking import CalibrationQuestion, Question
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.interfaces import Adjacency
+
+if TYPE_CHECKING:
+    from workbench.attacks.accountant_checks.conformance.second_opinion import Curve
+
+ROUNDING = 1e-9
+"""Relative shortfall up to which an answer is below a certified bound by rounding only."""
+
+ROUNDING_OF_EPSILON = 1e-12
+"""The same in absolute terms, for epsilons near 0 (deltas and TPRs near 0 get no such grace)."""
+
+_ERRORS = 5.0
+"""A second method decides only where it is so many of its own estimated errors away from the answer."""
+
+
+@cache
+def _certified(quantity: str, event: Event, argument: float, adjacency: Adjacency) -> Bounds | str:
+    from workbench.accounting import certified
+
+    functions = {
+        "epsilon": certified.epsilon_bounds,
+        "delta": certified.delta_bounds,
+        "tpr": certified.tpr_bounds,
+    }
+    try:
+        return functions[quantity](event, argument, adjacency=adjacency)
+    except (UnsupportedError, InconclusiveError, InputError):
+        return ""
+    except (ArithmeticError, LookupError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def truth(question: Question) -> Bounds | None:
+    """Certified bounds on what was asked; None where none are to be had. Kept for all accountants."""
+    found = _certified(question.quantity, question.event, question.argument, question.adjacency)
+    return None if isinstance(found, str) else found
+
+
+def fault_of_ours(question: Question) -> str:
+    """How the certified bounds crashed over this question; empty where they did not."""
+    found = _certified(question.quantity, question.event, question.argument, question.adjacency)
+    return found if isinstance(found, str) else ""
+
+
+@cache
+def smallest_noise(question: CalibrationQuestion) -> float | None:
+    """The smallest noise multiplier whose certified upper bound meets the target; None without one."""
+    from workbench.accounting import certified
+
+    try:
+        return certified.calibrate_noise_multiplier(
+            target_epsilon=question.target_epsilon,
+            target_delta=question.delta,
+            sampling_probability=question.sampling_probability,
+            steps=question.steps,
+            adjacency=question.adjacency,
+        )
+    except (UnsupportedError, InconclusiveError, InputError):
+        return None
+
+
+def question_at(noise_multiplier: float, question: CalibrationQuestion) -> Question:
+    """The question for epsilon at a noise multiplier that a calibrator returned."""
+    run = dp_sgd(
+        noise_multiplier=noise_multiplier,
+        sampling_probability=question.sampling_probability,
+        steps=question.steps,
+    )
+    return Question(quantity="epsilon", event=run, argument=question.delta, adjacency=question.adjacency)
+
+
+def is_below(claimed: float, lower: float) -> bool:
+    """Strictly below: what makes an answer an under-report, or a case of rounding."""
+    return claimed < lower
+
+
+def by_rounding_only(quantity: str, claimed: float, lower: float) -> bool:
+    """Whether an answer below the bound is below it by no more than floating-point rounding explains."""
+    shortfall = lower - claimed
+    if shortfall <= ROUNDING * lower:
+        return True
+    return quantity in ("epsilon", "noise_multiplier") and shortfall <= ROUNDING_OF_EPSILON
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondOpinion:
+    """What an independent method says about an answer that is below its certified bounds.
+
+    Attributes:
+        method: Its name.
+        value: The truth by that method, or a number below it where that does not settle.
+        agrees: Whether that is above the answer too.
+    """
+
+    method: str
+    value: float
+    agrees: bool
+
+    def describe(self) -> str:
+        """`inversion of the moment generating function: 4.37717810`."""
+        return f"{self.method}: {self.value:.9g}"
+
+
+def confirmed(question: Question, claimed: float) -> SecondOpinion | None:
+    """Compute a truth a second time, by a method that shares no code with the first.
+
+    Args:
+        question: What was asked.
+        claimed: The answer that is below the certified bounds.
+
+    Returns:
+        The second method's opinion; None where none covers the event, or its own error is too large to tell.
+    """
+    if question.quantity == "tpr":
+        return _confirmed_tpr(question, claimed)
+    from workbench.attacks.accountant_checks.conformance.second_opinion import Curve
+
+    bounds = truth(question)
+    try:
+        curve = Curve(question.event, question.adjacency)
+        at = max(claimed, 0.0) if question.quantity == "epsilon" else question.argument
+        found = curve.delta(at)
+        limit = question.argument if question.quantity == "epsilon" else claimed
+        if abs(found.value - limit) <= _ERRORS * found.error:
+            return None
+        value = found.value
+        if question.quantity == "epsilon" and value > limit and bounds is not None:
+            high = bounds.upper if math.isfinite(bounds.upper) else 2 * bounds.lower + 1
+            value = _epsilon(curve, limit, at, 1.01 * high)
+        elif question.quantity == "epsilon":
+            value = claimed
+    except (UnsupportedError, InconclusiveError, FloatingPointError):
+        return None
+    return SecondOpinion(method=curve.method, value=value, agrees=found.value > limit)
+
+
+def _epsilon(curve: Curve, delta: float, low: float, high: float) -> float:
+    """The second method's epsilon; `low`, below which it is not, where the method does not settle."""
+    try:
+        return curve.epsilon(delta, low, high)
+    except InconclusiveError:
+        return low
+
+
+def _confirmed_tpr(question: Question, claimed: float) -> SecondOpinion | None:
+    """The power of the Neyman-Pearson test, for Gaussians alone."""
+    from scipy.special import ndtr, ndtri
+
+    square = 0.0
+    for part, count in question.event.parts():
+        if not isinstance(part, Gaussian) or question.adjacency is Adjacency.REPLACE_ONE:
+            return None
+        square += count / part.noise_multiplier**2
+    value = float(ndtr(ndtri(question.argument) + math.sqrt(square)))
+    if abs(value - claimed) <= ROUNDING * value:
+        return None
+    return SecondOpinion(method="Neyman-Pearson test of two Gaussians", value=value, agrees=value > claimed)

@@ -1,0 +1,252 @@
+"""Canary extraction: are secrets that were planted in training told by the trained model? (RLDP, section 3.3)
+
+Ten random secrets stand in some training records. The trained model is asked for them 4,000 times, and the
+paper reports how similar the answers are to the secrets. What it does not report is what the same number is
+for secrets that nobody trained on; with it, a similarity can be called memorisation, or not. Beside that
+stand exposure (Carlini et al. 2019: how likely a secret is among others like it, which needs no lucky
+sample), and verbatim recoveries with their chance level.
+
+The verdict "memorised" is one test of the hypothesis that the model does not depend on the values of the
+planted secrets. Its error is shared, beforehand, among four: the mean exposure, the likeliest secret, the
+longest verbatim beginning, and the four n-gram similarities (`_extraction_verdict.SHARES`). Where it does not
+reject, memorisation is not shown, and the details say what would have been; that is no statement of privacy.
+A verdict refutes no claim: differential privacy allows some dependence on every record, and a secret that
+stands in many records is not covered by a promise about one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workbench.attacks.canary_extraction.overlap import FILTERS
+from workbench.attacks.canary_extraction.prompts import (
+    PROMPTS,
+    Planted,
+    check_read_whole,
+    paper_prompt,
+    planted_in,
+    planted_records,
+    profile,
+    sentences_in,
+)
+from workbench.attacks.canary_extraction.verdict import judged
+from workbench.attacks.loss import LossAttack
+from workbench.attacks.shared.statistics import checked_records
+from workbench.core.arguments import whole_number
+from workbench.core.errors import InputError, unknown_name
+from workbench.core.registry import register
+from workbench.interfaces import (
+    AccessLevel,
+    Corpus,
+    Insertions,
+    Observations,
+    Record,
+    References,
+    Scores,
+    Subject,
+)
+from workbench.training.secrets import SECRET_LENGTH, SECRET_MARKER, secret_id
+
+if TYPE_CHECKING:
+    from workbench.training.sampling import Prompt
+
+NARRATIVES = ("own", "same")
+
+REFERENCES_A_SECRET = 10
+"""Reference secrets at least, for each planted one."""
+
+_LEAST = {"secrets": 2, "insertions": 1, "generations": 1, "references": 1, "top_k": 1, "tokens": 1}
+"""The whole numbers among the parameters, and the least of each."""
+
+
+@register("attack", "canary_extraction")
+@dataclass(frozen=True, kw_only=True)
+class CanaryExtraction:
+    """Plant secrets, ask the trained model for them, and compare with secrets that it never saw.
+
+    `Scores.values` are those of attack `loss` (mean log-likelihoods), so that one training serves membership,
+    too; its details are among these. What was extracted is in the details (in a study's metrics as
+    `attack_...`):
+
+    - `memorised` (1 or 0), `memorised_p_value` (of the whole verdict), `confidence`;
+    - `jaccard_<n>`, `jaccard_<n>_sd` (Eqs. 34 and 35), `chance_jaccard_<n>` with `_low` and `_high` (95 % of
+      sets of as many reference secrets), `jaccard_<n>_p_value`; NaN, and 1, without a valid continuation;
+    - `generated`, `valid` by the chosen filter, and by each: `valid_printed`, `valid_sentence`, `valid_run`;
+    - `exposure_mean` (bits), `exposure_highest`, `exposure_low` and `exposure_high` (an interval for the mean
+      among all secrets there are), `chance_exposure` with `_low` and `_high`, `exposure_most` (the most that
+      so many references can show), `exposure_p_value`; `secrets_memorised` (secrets whose own rank shows it),
+      `secret_p_value` (of the likeliest);
+    - `exact_matches`, `chance_exact_matches`, `secrets_recovered`, `prefix_matches` (longest beginning that a
+      continuation and a secret share, characters), `chance_prefix`, `prefix_p_value`;
+    - `exposure_called`, `prefix_called`, `jaccard_<n>_called`: least values that make the verdict by
+      themselves; `secrets_for_power`: fully memorised secrets that the mean exposure shows with 80 %;
+    - `secrets`, `insertions`, `references`, `presentations` (expected number of times that a secret takes
+      part in a step), `prompt_tokens`, `prompt_dropped`.
+
+    Attributes:
+        secrets: Number m of planted secrets.
+        insertions: Records that tell each, 1 to 100.
+        narratives: `"own"`: each of these records has a narrative of its own; `"same"`: a secret's records
+            are all the same.
+        prompt: `"paper"`: RLDP's instruction, the profile of a record that no secret was planted in, and
+            `secret_id=` (section 6; where the model's positions are too few, the profile loses its first
+            sentences). `"record"`: a planted record's own text up to the secret, for each secret its own.
+            `"bare"`: `secret_id=` alone.
+        generations: Continuations in all.
+        filter: What counts as a valid continuation; see `_extraction_overlap.secret_like`.
+        temperature, top_k, top_p, tokens: How they are drawn; see `workbench.training.sampling.Decoding`.
+        references: Number K of secrets that were never trained on; at least ten a planted one.
+        ending_share: Of attack `loss`: the last share of a candidate's tokens, which alone is scored.
+        confidence: Of the verdict, and of the interval.
+
+    Raises:
+        InputError: a value is out of range, or an unknown name.
+    """
+
+    access = AccessLevel.MEMBERSHIP
+    references_needed = 0
+
+    secrets: int = 10
+    insertions: int = 1
+    narratives: str = "own"
+    prompt: str = "paper"
+    generations: int = 4000
+    filter: str = "sentence"
+    temperature: float = 0.7
+    top_k: int = 50
+    top_p: float = 0.95
+    tokens: int = 10
+    references: int = 1000
+    ending_share: float = 1.0
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        choices = {"narratives": NARRATIVES, "prompt": PROMPTS, "filter": FILTERS}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise unknown_name(name, getattr(self, name), known)
+        for name, least in _LEAST.items():
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least=least))
+        if self.insertions > 100:
+            raise InputError(f"insertions must be in [1, 100], got {self.insertions}")
+        if self.references < REFERENCES_A_SECRET * self.secrets:
+            needed = REFERENCES_A_SECRET * self.secrets
+            raise InputError(
+                f"references must be at least {needed} for {self.secrets} secrets, got {self.references}"
+            )
+        if not 0.0 < self.temperature < float("inf"):
+            raise InputError(f"temperature must be finite and > 0, got {self.temperature:g}")
+        if not 0.0 < self.top_p <= 1.0:
+            raise InputError(f"top_p must be in (0, 1], got {self.top_p:g}")
+        LossAttack(ending_share=self.ending_share)  # It says what is wrong with it.
+        if not 0.5 < self.confidence < 1.0:
+            raise InputError(f"confidence must be in (0.5, 1), got {self.confidence:g}")
+
+    @property
+    def plants(self) -> int:
+        """Number of records that are trained on beside the members."""
+        return self.secrets * self.insertions
+
+    def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
+        """The planted records; no candidate is changed.
+
+        Raises:
+            InputError: the corpus has no public records.
+            UnsupportedError: its records are no texts.
+        """
+        is_repeated = self.narratives == "same"
+        return Insertions(
+            planted=planted_records(corpus, self.secrets, self.insertions, is_repeated, generator)
+        )
+
+    def score(
+        self,
+        subject: Subject,
+        candidates: Sequence[Record] | Observations,
+        references: References,
+        generator: np.random.Generator,
+    ) -> Scores:
+        """Score the candidates by their likelihood, and extract the planted secrets.
+
+        Args:
+            subject: A trained language model whose plan holds the planted records.
+            candidates: Records, members and non-members alike.
+            references: Not used.
+            generator: Source of reference secrets, continuations and choices.
+
+        Returns:
+            Scores of attack `loss`, nats; and the details that the class describes.
+
+        Raises:
+            InputError: observations instead of records, no planted secrets or such as training cut off, or a
+                training that diverged.
+            UnsupportedError: the subject continues no text.
+        """
+        from workbench.training.sampling import language_model
+
+        records = checked_records(candidates, "canary_extraction")
+        plan = subject.plan
+        planted = planted_in(plan)
+        check_read_whole(language_model(subject), plan)
+        prompts = self._prompts(subject, planted)
+        membership = LossAttack(ending_share=self.ending_share).score(subject, records, references, generator)
+        secrets = [*planted.secrets, *(secret_id(generator) for _ in range(self.references))]
+        # A record ends its secret with a full stop.
+        table = np.stack([one.log_likelihoods([f"{secret}." for secret in secrets]) for one in prompts])
+        if not np.isfinite(table).all():
+            raise InputError("the model's likelihoods of secrets are not finite; its training diverged")
+        details = judged(
+            secrets,
+            len(planted.secrets),
+            self._continuations(prompts, generator),
+            table,
+            rule=self.filter,
+            confidence=self.confidence,
+            generator=generator,
+        )
+        details |= {
+            "secrets": float(len(planted.secrets)),
+            "insertions": float(planted.insertions),
+            "references": float(self.references),
+            "presentations": plan.steps * plan.sampling_probability * planted.insertions,
+            "prompt_tokens": float(np.mean([one.length for one in prompts])),
+            "prompt_dropped": float(np.mean([one.dropped for one in prompts])),
+            **membership.details,
+        }
+        return Scores(values=membership.values, details=details)
+
+    def _prompts(self, subject: Subject, planted: Planted) -> list[Prompt]:
+        """One prompt for all secrets, or one for each."""
+        from workbench.training.sampling import Prompt
+
+        room = max(self.tokens, SECRET_LENGTH + 6)
+        if self.prompt == "record":
+            return [Prompt(subject, text, room=room) for text in planted.narratives]
+        if self.prompt == "bare":
+            return [Prompt(subject, SECRET_MARKER, room=room)]
+        described = profile(subject.plan)
+        for kept in range(sentences_in(described), 0, -1):
+            found = Prompt(subject, paper_prompt(described, kept), room=room)
+            if not found.dropped:
+                return [found]
+        return [found]
+
+    def _continuations(self, prompts: Sequence[Prompt], generator: np.random.Generator) -> list[str]:
+        """What was generated, as evenly as it goes after each prompt."""
+        import torch
+
+        from workbench.training.sampling import Decoding
+
+        decoding = Decoding(
+            temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, tokens=self.tokens
+        )
+        noise = torch.Generator().manual_seed(int(generator.integers(2**63 - 1)))
+        found: list[str] = []
+        for place, prompt in enumerate(prompts):
+            count = (self.generations + place) // len(prompts)
+            found.extend(prompt.sample(count, decoding, noise))
+        return found

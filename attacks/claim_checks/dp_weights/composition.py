@@ -1,0 +1,329 @@
+"""DP-Weights, Sections 3.6, 4 and 8.1.3: Z3 check, composition formula, Renyi bounds, printed tests."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from workbench.attacks.accountant_checks.proof import dp_weights_algorithm_2_as_printed
+from workbench.attacks.claim_checks.shared import dp_lemmas as lemmas
+from workbench.attacks.claim_checks.shared.claims import Counterexample, ball, in_balls, setting, settle, show
+from workbench.attacks.claim_checks.shared.distinguishers import (
+    Distinguisher,
+    against_claim,
+    gaussian_delta,
+    many_steps,
+)
+from workbench.core.registry import register
+from workbench.interfaces.findings import Finding
+
+RELEASES = (
+    "any neighbours of a mechanism of the stated guarantee; the adversary sees all k outputs; balls, "
+    "nothing is "
+    "sampled"
+)
+DISTANCE = (
+    "two finished models whose weights are one noise deviation apart; the adversary knows both and sees one "
+    "noisy release; closed forms in balls, nothing is sampled"
+)
+PAIR = "two densities of noisy weights; the adversary knows both and sees one output; nothing is sampled"
+
+
+def composed(epsilon: Any, delta: Any, count: int) -> tuple[Any, Any]:
+    """Eqs. 8 and 9."""
+    return epsilon * (-2 * count * delta.log()).sqrt(), (count + 1) * delta
+
+
+@register("claim_check", "dp_weights_pointwise")
+@setting(PAIR)
+@in_balls
+def pointwise(*, noise: str = "40000", shift_in_noise: int = 10) -> Finding:
+    """Eq. 7: pdf_w(x) <= e^epsilon pdf_w'(x) + delta at every x is differential privacy.
+
+    Args:
+        noise: sigma; once 1 / (sigma sqrt(2 pi)) is below delta, the condition holds for any w and w'.
+        shift_in_noise: |w - w'| over sigma.
+    """
+    from flint import arb
+
+    epsilon, delta = ball(1), ball("0.00001")
+    height = 1 / (ball(noise) * (2 * arb.pi()).sqrt())
+    truth = gaussian_delta(ball(shift_in_noise), epsilon)
+    wrong = None
+    if height <= delta and truth > delta:
+        wrong = Counterexample(
+            sentence=(
+                f"noise {noise}, weights {shift_in_noise} noises apart: every density is at most "
+                f"{show(height)} <= "
+                f"1e-5, so Eq. 7 holds, but delta(1) is {show(truth)}"
+            ),
+            values={
+                "noise": noise,
+                "shift_in_noise": shift_in_noise,
+                "highest_density": show(height),
+                "true_delta": show(truth),
+            },
+        )
+    return settle(
+        proof=None,
+        counterexample=wrong,
+        evidence=(
+            "a density has the unit 1 / weight, delta is a probability; closed forms in balls of 192 bits",
+        ),
+    )
+
+
+@register("claim_check", "dp_weights_algorithm_2")
+@setting(PAIR)
+@in_balls
+def solver_check(*, noise: str = "0.01") -> Finding:
+    """Algorithm 2 and Section 4.2: Z3 answering "satisfiable" shows that the noise is private.
+
+    Args:
+        noise: sigma, for sensitivity 1, epsilon 1, delta 1e-5.
+    """
+    accepted = dp_weights_algorithm_2_as_printed(noise_scale=noise, sensitivity=1, epsilon=1, delta="0.00001")
+    truth = gaussian_delta(1 / ball(noise), ball(1))
+    wrong = None
+    if accepted and truth > ball("0.00001"):
+        wrong = Counterexample(
+            sentence=f"the algorithm accepts noise {noise} at sensitivity 1, where delta(1) is {show(truth)}",
+            values={"noise": noise, "epsilon": 1, "delta": "0.00001", "true_delta": show(truth)},
+        )
+    return settle(
+        proof=None,
+        counterexample=wrong,
+        evidence=(
+            f"the algorithm as printed (10 terms of the series) answers {accepted}",
+            "satisfiable means that some values meet the implication, and values that break its "
+            "premise always do",
+        ),
+    )
+
+
+@register("claim_check", "dp_weights_composition")
+@setting(RELEASES)
+@in_balls
+def composition(*, count: int = 1000, scale: float = 1.0) -> Finding:
+    """Eqs. 8 and 9: k releases compose to epsilon sqrt(2 k log(1 / delta)) and k delta + delta.
+
+    At the paper's own example, epsilon 1 and delta 1e-8 (Section 4.2). Randomised response that tells the
+    truth with probability e / (1 + e) is (1, 0)-DP, so (1, 1e-8)-DP.
+    """
+    epsilon, delta = composed(ball(1), ball("1e-8"), count)
+    epsilon *= ball(scale)
+    truth = ball(1).exp() / (1 + ball(1).exp())
+    single = Distinguisher(
+        event="the answer is the first category", true_positive=truth, false_positive=1 - truth
+    )
+    test = many_steps(single, count, max(1, round(0.65 * count)))
+    wrong = against_claim(
+        test,
+        epsilon=epsilon,
+        delta=delta,
+        where={
+            "mechanism": "randomised response",
+            "releases": count,
+            "epsilon_at_least": show(test.epsilon(delta)),
+        },
+        claim=f"the composition of {count} releases",
+    )
+    return settle(
+        proof=None,
+        counterexample=wrong,
+        evidence=(
+            f"claimed ({show(epsilon)}, {show(delta)}); {test.describe()}, Chernoff's bounds in balls",
+            "the second term of advanced composition, k epsilon (e^epsilon - 1), is missing",
+        ),
+    )
+
+
+@register("claim_check", "dp_weights_thousand_compositions")
+@setting(RELEASES)
+@in_balls
+def thousand_compositions(*, count: int = 1000, scale: float = 1.0) -> Finding:
+    """Section 4.2: after 1000 compositions the condition holds at (191.941..., 1.001e-05).
+
+    For one weight that moves by at most DW, with the noise of Algorithm 2 for epsilon 1, delta 1e-8; the
+    empirical term only adds to it.
+    """
+    epsilon, delta = composed(ball(1), ball("1e-8"), 1000)
+    root = (2 * (ball("1.25") / ball("1e-8")).log()).sqrt()
+    mu = ball(count).sqrt() / root
+    budget = ball(scale) * epsilon
+    truth = gaussian_delta(mu, budget)
+    wrong = None
+    if truth > delta:
+        wrong = Counterexample(
+            sentence=f"{count} releases have mu {show(mu)} and delta({show(budget)}) = {show(truth)}",
+            values={"releases": count, "mu": show(mu), "epsilon": show(budget), "true_delta": show(truth)},
+        )
+    return settle(
+        proof=(
+            f"{count} releases have mu at most {show(mu)}, and delta({show(budget)}) = {show(truth)}"
+            if truth <= delta
+            else None
+        ),
+        counterexample=wrong,
+        evidence=(
+            f"claimed ({show(epsilon, 18)}, {show(delta)}); exact for Gaussians, balls of 192 bits",
+            "k Gaussian releases of mu are one of sqrt(k) mu; a smaller mu has a smaller delta",
+            "Algorithm 2 itself tests another thing, one release with the composed budget's noise",
+        ),
+    )
+
+
+@register("claim_check", "dp_weights_gaussian_rdp")
+@setting(PAIR)
+def gaussian_rdp(*, scale: float = 1.0) -> Finding:
+    """Section 8.1.3: noise sigma on weights DW apart (Euclidean) has divergence alpha DW^2 / (2 sigma^2)."""
+    return lemmas.gaussian_renyi(scale=Fraction(scale))
+
+
+def subsampled_rdp(alpha: Any, ratio: Any, q: Any) -> Any:
+    """log(1 + q^2 (alpha choose 2) (e^((alpha - 1) alpha ratio^2 / 2) - 1)) / (alpha - 1)."""
+    grown = ((alpha - 1) * alpha * ratio * ratio / 2).exp() - 1
+    return (1 + q * q * alpha * (alpha - 1) / 2 * grown).log() / (alpha - 1)
+
+
+@register("claim_check", "dp_weights_subsampling")
+@setting(DISTANCE)
+@in_balls
+def subsampling(*, batch_size: int = 5, epochs: int = 10) -> Finding:
+    """Section 8.1.3: batches amplify the privacy of noised finished weights, by q = B / N, once an epoch."""
+    ratio, alpha = ball(1), ball(2)
+    q = ball(Fraction(batch_size, 1000))
+    claimed = epochs * subsampled_rdp(alpha, ratio, q)
+    truth = alpha * ratio * ratio / 2
+    wrong = None
+    if truth > claimed:
+        wrong = Counterexample(
+            sentence=(
+                f"weights one noise apart have divergence {show(truth)} of order 2, but the claim is "
+                f"{show(claimed)} "
+                f"({epochs} epochs, q = {batch_size}/1000)"
+            ),
+            values={
+                "alpha": 2,
+                "distance_over_noise": 1,
+                "epochs": epochs,
+                "batch_size": batch_size,
+                "records": 1000,
+                "divergence": show(truth),
+                "claimed": show(claimed),
+            },
+        )
+    return settle(
+        proof=None,
+        counterexample=wrong,
+        evidence=(
+            "the release is one Gaussian at the end of the training; every record was in a batch of "
+            "every epoch, so "
+            "no secret draw decides whether it took part, and the divergence at distance DW is exact",
+        ),
+    )
+
+
+@register("claim_check", "dp_weights_conversion")
+@setting(PAIR)
+def conversion() -> Finding:
+    """Section 8.1.3: epsilon = min over alpha of epsilon_RDP(alpha) + log(1 / delta) / (alpha - 1)."""
+    return lemmas.renyi_conversion()
+
+
+@register("claim_check", "dp_weights_final")
+@setting(DISTANCE)
+@in_balls
+def final_guarantee(*, batch_size: int = 1, alpha: int = 5) -> Finding:
+    """Section 8.1.3, "final privacy guarantee": noised weights by subsampled Renyi divergences.
+
+    The larger of the printed product and of the sum that the lines before it compose; the value at any
+    order is at least the smallest.
+
+    Args:
+        batch_size: B, for 1000 records and one epoch.
+        alpha: The order.
+    """
+    ratio, order = ball(1), ball(alpha)
+    delta = ball("0.000001")
+    divergence = subsampled_rdp(order, ratio, ball(Fraction(batch_size, 1000)))
+    price = -delta.log() / (order - 1)
+    summed, product = divergence + price, order * ratio * ratio / 2 * divergence + price
+    claimed = summed if summed > product else product
+    truth = gaussian_delta(ratio, claimed)
+    wrong = None
+    if truth > delta:
+        wrong = Counterexample(
+            sentence=(
+                f"weights one noise apart, B = {batch_size}, N = 1000, one epoch: claimed epsilon "
+                f"{show(claimed)}, "
+                f"where delta is {show(truth)}, not 1e-6"
+            ),
+            values={
+                "distance_over_noise": 1,
+                "batch_size": batch_size,
+                "records": 1000,
+                "epochs": 1,
+                "alpha": alpha,
+                "claimed_epsilon": show(claimed),
+                "true_delta": show(truth),
+            },
+        )
+    return settle(
+        proof=None,
+        counterexample=wrong,
+        evidence=(
+            f"as a sum {show(summed)}, as the printed product {show(product)}; exact delta of a "
+            "Gaussian, balls",
+            "sigma_total is taken as the standard deviation of the noise, DW as the distance",
+        ),
+    )
+
+
+P_VALUES = {
+    "batch sizes: perplexity (member)": "0.8032",
+    "batch sizes: perplexity (non-member)": "0.0069",
+    "batch sizes: ROC AUC": "0.0000224",
+    "batch sizes: accuracy": "0.0518",
+    "batch sizes: precision": "0.0161",
+    "batch sizes: recall": "0.8314",
+    "batch sizes: F1": "0.3762",
+    "epochs: perplexity (member)": "0.227",
+    "epochs: perplexity (non-member)": "0.030",
+    "epochs: ROC AUC": "0.0000117",
+    "epochs: accuracy": "0.292",
+    "epochs: precision": "0.255",
+    "epochs: recall": "0.252",
+    "epochs: F1": "0.815",
+}
+"""DP-SGD against DP-Weights, Sections 4.3.1 to 4.3.7 and 4.4.1 to 4.4.7."""
+
+
+@register("claim_check", "dp_weights_printed_tests")
+@setting(
+    "the paper's own t-tests of its own attack, as printed; arithmetic on them, the runs are not repeated"
+)
+def printed_tests(*, level: str = "0.05") -> Finding:
+    """Section 5.1.3: the statistics show no significant difference between DP-SGD and DP-Weights.
+
+    Args:
+        level: Of significance, for all tests together (Bonferroni).
+    """
+    each = Fraction(level) / len(P_VALUES)
+    found = [name for name, value in P_VALUES.items() if Fraction(value) <= each]
+    wrong = None
+    if found:
+        listed = ", ".join(f"{name} (p = {float(Fraction(P_VALUES[name])):.3g})" for name in found)
+        wrong = Counterexample(
+            sentence=f"the paper's own tests differ at level {level} even after Bonferroni: {listed}",
+            values={name: P_VALUES[name] for name in found},
+        )
+    return settle(
+        proof=None,
+        counterexample=wrong,
+        evidence=(
+            f"{len(P_VALUES)} printed p-values, each held against {level} / {len(P_VALUES)}",
+            "DP-SGD has the lower ROC AUC in both; a test that finds no difference would not show that there "
+            "is none",
+        ),
+    )

@@ -1,0 +1,432 @@
+"""FERRET, appendix B: Rényi, moments and (epsilon, delta) accounting, and the dithered bound of Eq. 12.
+
+A fired group's two neighbours release +C u or -C u. Along u, in units of the dither's standard deviation, the
+dithered pair is P = (1-p) N(0,1) + p N(c,1) against Q = (1-p) N(0,1) + p N(-c,1), with c = C / sigma.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from workbench.attacks.claim_checks.shared.claims import Counterexample, ball, in_balls, setting, settle, show
+from workbench.core.registry import register
+from workbench.interfaces import VerdictKind
+from workbench.interfaces.findings import Finding
+
+ONE_RELEASE = (
+    "one release of one group, given the batch, which holds the record that is added, removed or replaced; "
+    "its gradient decides the group's sign; the adversary sees the release and its direction"
+)
+
+REACH = 20
+"""The integrals run over [-REACH, REACH]; what lies outside is bounded."""
+
+
+def _moment(order: int, fire: Fraction, shift: Fraction) -> Any:
+    """E_Q[(P/Q)^order] of the dithered pair over [-REACH, REACH], a ball."""
+    from flint import acb
+
+    p, c = ball(fire), ball(shift)
+    half = c * c / 2
+
+    def integrand(x: Any, _: Any) -> Any:
+        up = (1 - p) + p * (c * x - half).exp()
+        down = (1 - p) + p * (-c * x - half).exp()
+        return (-x * x / 2).exp() * up**order / down ** (order - 1)
+
+    total = acb.integral(integrand, -REACH, REACH).real
+    return total / (2 * ball(1).pi()).sqrt()
+
+
+def _moment_tail(order: int, fire: Fraction, shift: Fraction) -> Any:
+    """An upper bound on what lies outside: P <= e^(c x) there, Q >= (1-p) times the noise's density."""
+    c = ball(shift) * order
+    right = (c * c / 2).exp() * _normal_tail(ball(REACH) - c)
+    return (right + _normal_tail(ball(REACH))) * (1 - ball(fire)) ** (1 - order)
+
+
+def _normal_tail(x: Any) -> Any:
+    return (x / ball(2).sqrt()).erfc() / 2
+
+
+def renyi_bounds(order: int, fire: Fraction, shift: Fraction) -> tuple[Any, Any]:
+    """Certified lower and upper bounds on D_order(P || Q) of the dithered pair, nats."""
+    inner, tail = _moment(order, fire, shift), _moment_tail(order, fire, shift)
+    return (inner.lower()).log() / (order - 1), (inner + tail).upper().log() / (order - 1)
+
+
+def _printed(order: int, fire: Fraction, shift: Fraction) -> Any:
+    """Eq. 12."""
+    grown = (2 * order * (order - 1) * ball(shift) ** 2).exp()
+    return ball(fire) ** order / (order - 1) * (grown + 1)
+
+
+def _cases() -> Iterator[tuple[int, Fraction, Fraction]]:
+    for fire in (Fraction(1, 10), Fraction(1, 100), Fraction(1, 1000), Fraction(1, 10**6)):
+        for order in (4, 8, 3, 2):
+            for shift in (Fraction(1, 4), Fraction(1, 2), Fraction(1)):
+                yield order, fire, shift
+
+
+@register("claim_check", "ferret_eq_12")
+@setting(ONE_RELEASE)
+@in_balls
+def eq_12(*, scale: float = 1.0, form: str = "eq-12") -> Finding:
+    """Eq. 12: the dithered release's Rényi divergence is at most p^a/(a-1) (exp(2a(a-1)C^2/sigma^2) + 1).
+
+    Args:
+        scale: Multiplies the claimed bound.
+        form: `"eq-12"`, or `"step-2"` for the line that section 11.6 derives it from.
+    """
+    lines: list[str] = []
+    wrong = None
+    for order, fire, shift in _cases():
+        lower, upper = renyi_bounds(order, fire, shift)
+        if form == "eq-12":
+            claimed = _printed(order, fire, shift)
+        else:
+            claimed = ball(fire) / (order - 1) * (2 * order * (order - 1) * ball(shift) ** 2).expm1()
+        claimed *= ball(scale)
+        at = f"order {order}, p = {fire}, sigma = {1 / shift} C"
+        if len(lines) < 4:
+            lines.append(f"{at}: in [{show(lower)}, {show(upper)}], claimed {show(claimed)} nats")
+        if lower > claimed:
+            wrong = Counterexample(
+                sentence=(
+                    f"At {at} the divergence is at least {show(lower)} nats, {show(lower / claimed, 3)} "
+                    "times the "
+                    f"claimed {show(claimed)}."
+                ),
+                values={"order": order, "p": str(fire), "sigma/C": str(1 / shift), "claimed": show(claimed)}
+                | {"divergence_lower": show(lower)},
+            )
+            break
+    derived = form == "step-2" and Fraction(scale) >= 1 and _logarithm_below_identity()
+    return settle(
+        proof="The line before Eq. 12, p/(a-1) (exp((a-1)R) - 1), bounds the divergence"
+        if derived and wrong is None
+        else None,
+        counterexample=wrong,
+        evidence=(
+            "ball arithmetic: Arb integral over 20 standard deviations, tails bounded; directions u' = -u",
+            *lines,
+            *([_orthogonal(wrong)] if wrong and form == "eq-12" else []),
+            "step 2: the latent switch can only raise the divergence (data processing), and ln(1+x) <= x",
+        ),
+    )
+
+
+def _orthogonal(opposite: Counterexample) -> str:
+    """The same for orthogonal u and u', as independent ones nearly are in high dimension."""
+    order, fire = int(str(opposite.values["order"])), Fraction(str(opposite.values["p"]))
+    shift = 1 / Fraction(str(opposite.values["sigma/C"]))
+    lower, _ = renyi_bounds(order, fire, shift)
+    # Seen along u - u', orthogonal updates of norm sqrt(2) C lie at +C and -C.
+    claimed = (2 * order * (order - 1) * 2 * ball(shift) ** 2).exp() + 1
+    claimed *= ball(fire) ** order / (order - 1)
+    return (
+        f"orthogonal directions, order {order}, p = {fire}, sigma = {1 / shift} C / sqrt(2): at least "
+        f"{show(lower)} (data processing), claimed {show(claimed)} nats"
+    )
+
+
+def _logarithm_below_identity() -> bool:
+    from workbench.attacks.accountant_checks.proof import Statement, log, prove, real
+
+    x = real("x", low=0)
+    found = prove(Statement(name="ln(1+x) <= x", conclusion=log(1 + x) <= x))
+    return found.verdict == VerdictKind.PROVEN
+
+
+@register("claim_check", "ferret_section_11_6_factorisation")
+@setting(ONE_RELEASE)
+@in_balls
+def factorisation(*, relation: str = "=") -> Finding:
+    """Section 11.6, step 2: D_a(P||Q) = ln((1-p) + p exp((a-1)R)) / (a-1), "exact"; or `relation` "<="."""
+    order, fire, shift = 2, Fraction(1, 10), Fraction(1)
+    lower, upper = renyi_bounds(order, fire, shift)
+    latent = (ball(1 - fire) + ball(fire) * (2 * order * (order - 1) * ball(shift) ** 2).exp()).log()
+    latent /= order - 1
+    evidence = (
+        f"order 2, p = 1/10, sigma = C: divergence in [{show(lower, 10)}, {show(upper, 10)}], "
+        f"formula {show(latent, 10)} nats",
+        "the formula is the divergence of the pair with the latent switch shown, so it is an upper bound "
+        "(data processing)",
+    )
+    if relation == "<=":
+        return settle(
+            proof="The divergence is at most the latent switch's, by data processing"
+            if upper <= latent
+            else None,
+            counterexample=None,
+            evidence=evidence,
+        )
+    return settle(
+        proof=None,
+        counterexample=Counterexample(
+            sentence=f"The divergence is at most {show(upper)} nats where the formula says {show(latent)}.",
+            values={"order": 2, "p": "1/10", "sigma/C": "1", "divergence_upper": show(upper)},
+        )
+        if upper < latent
+        else None,
+        evidence=evidence,
+    )
+
+
+@register("claim_check", "ferret_section_11_6_power")
+@in_balls
+def power(*, reverse: bool = False) -> Finding:
+    """Section 11.6, step 2: "the elementary p <= p^a" for p in [0, 1] and a > 1; or reversed, p^a <= p."""
+    from workbench.attacks.accountant_checks.proof import Statement, exp, prove, real
+
+    if reverse:
+        # With p = e^-t, p^a = p e^-x for x = (a - 1) t >= 0.
+        x = real("x", low=0)
+        found = prove(Statement(name="e^-x <= 1 for x = (1 - a) ln p >= 0", conclusion=exp(-x) <= 1))
+        text = "p^a <= p on [0, 1] for a > 1"
+    else:
+        p = real("p", low=0, high=1)
+        found = prove(Statement(name="p <= p^2 on [0, 1]", conclusion=p <= p * p))
+        text = "p <= p^a"
+    return settle(
+        proof=text if found.verdict == VerdictKind.PROVEN else None,
+        counterexample=Counterexample(
+            sentence=f"p <= p^a fails for a = 2 at p = {found.counterexample.get('p')}; the reverse holds.",
+            values={"a": 2, **found.counterexample},
+        )
+        if found.verdict == VerdictKind.REFUTED
+        else None,
+        evidence=found.evidence,
+    )
+
+
+@register("claim_check", "ferret_section_11_6_shift")
+@in_balls
+def shift_bound(*, scale: float = 1.0) -> Finding:
+    """Section 11.6, step 4: R = a C^2 |u-u'|^2 / (2 sigma^2) is at most 2 a C^2 / sigma^2."""
+    from workbench.attacks.accountant_checks.proof import Statement, prove, real
+
+    order, ratio, distance = real("a", low=1), real("C2_over_sigma2", low=0), real("distance", low=0, high=2)
+    found = prove(
+        Statement(
+            name="a r d^2 / 2 <= 2 a r for unit vectors, d = |u-u'| <= 2",
+            conclusion=order * ratio * distance * distance / 2 <= 2 * order * ratio * Fraction(scale),
+        )
+    )
+    return settle(
+        proof="The active branch's divergence is at most 2 a C^2 / sigma^2"
+        if found.verdict == VerdictKind.PROVEN
+        else None,
+        counterexample=Counterexample(sentence=found.summary, values=found.counterexample)
+        if found.verdict == VerdictKind.REFUTED
+        else None,
+        evidence=(*found.evidence, "Rényi divergence of shifted Gaussians: Mironov 2017, Proposition 7"),
+    )
+
+
+def _undithered(fire: Fraction, turn: Fraction) -> tuple[dict[str, Fraction], dict[str, Fraction]]:
+    """Released laws of two neighbours whose gradients lie `turn` half-turns apart."""
+    alike, differ = fire * (1 - turn), fire * turn
+    p = {"silent": 1 - fire, "same sign": alike, "sign of D": differ, "sign of D'": Fraction(0)}
+    q = p | {"sign of D": Fraction(0), "sign of D'": differ}
+    return p, q
+
+
+@register("claim_check", "ferret_section_11_2")
+@setting(ONE_RELEASE)
+@in_balls
+def infinite_divergence(*, firing_probability: str = "1/100") -> Finding:
+    """Section 11.2: neighbours' releases are disjoint, so every Rényi divergence of order > 1 is infinite."""
+    fire = Fraction(firing_probability)
+    p, q = _undithered(fire, Fraction(1, 2))
+    uncovered = sum((p[key] for key in p if q[key] == 0), Fraction(0))
+    shared = sum((min(p[key], q[key]) for key in p), Fraction(0))
+    parallel_p, parallel_q = _undithered(fire, Fraction(0))
+    evidence = (
+        f"orthogonal gradients, p = {fire}: P has mass {uncovered} where Q has none, so D_a = infinity for "
+        "a > 1",
+        f"the laws share mass {shared}: their supports are not disjoint (silence alone is {1 - fire})",
+        "u is drawn alike for both data sets; to compare one draw u with another u' would make a data set "
+        "infinitely far from itself",
+        f"parallel gradients (g' = 2 g): the two laws are equal: {parallel_p == parallel_q}",
+    )
+    return settle(
+        proof="Every Rényi divergence of order above 1 is infinite (although the supports share silence)"
+        if uncovered > 0
+        else None,
+        assumption="the neighbours' gradients are not positive multiples of each other",
+        counterexample=Counterexample(
+            sentence=(
+                "Neighbours with gradients g and 2 g release the same law: divergence 0."
+                if uncovered > 0
+                else "A group that never fires releases the same law: divergence 0."
+            ),
+            values={"g'": "2 g", "divergence_nats": 0, "p": str(fire)},
+        )
+        if parallel_p == parallel_q
+        else None,
+        evidence=evidence,
+    )
+
+
+@register("claim_check", "ferret_section_11_4")
+@setting(ONE_RELEASE)
+@in_balls
+def infinite_loss(*, firing_probability: str = "1/100") -> Finding:
+    """Section 11.4: the loss is infinite with positive probability, put at p(1-p); its moments diverge."""
+    fire = Fraction(firing_probability)
+    p, q = _undithered(fire, Fraction(1))
+    alike, also = _undithered(fire, Fraction(0))
+    found = sum((p[key] for key in p if q[key] == 0), Fraction(0))
+    coins = fire * (1 - fire)
+    return settle(
+        proof="The loss is infinite with positive probability, so every exponential moment diverges"
+        if found > 0
+        else None,
+        assumption="the neighbours' gradients are not positive multiples of each other",
+        counterexample=Counterexample(
+            sentence=(
+                "With gradients g and 2 g the loss is 0 throughout, although independent masks let one "
+                f"neighbour fire while the other is silent with probability p(1-p) = {coins}."
+                if fire > 0
+                else "A group that never fires has loss 0 throughout."
+            ),
+            values={"g'": "2 g", "p": str(fire), "loss": 0},
+        )
+        if alike == also
+        else None,
+        evidence=(
+            f"opposite gradients, p = {fire}: loss infinite with probability {found} (p, where the section "
+            f"says p(1-p) = {coins}); gradients at an angle of t half-turns: with probability t p",
+            "what tells neighbours apart is a sign; silence has the same probability for both",
+            "at p = 1 the formula p(1-p) gives 0, yet every release tells opposite gradients apart",
+        ),
+    )
+
+
+@register("claim_check", "ferret_section_11_5")
+@setting(ONE_RELEASE)
+@in_balls
+def infinite_cost(*, firing_probability: str = "1/100", groups: int = 200, steps: int = 1000) -> Finding:
+    """Section 11.5: (epsilon, delta)-DP, like Rényi DP, assigns FERRET an infinite cost."""
+    fire = Fraction(firing_probability)
+    p, q = _undithered(fire, Fraction(1))
+    delta = sum((max(p[key] - q[key], Fraction(0)) for key in p), Fraction(0))
+    rate = Fraction(1, 200)
+    best = ball("0.1") / (ball(groups * steps * rate) * ball(2).log())
+    whole = 1 - (1 - ball(rate) * (1 - (1 - best) ** groups)) ** steps
+    evidence = (
+        f"opposite gradients, p = {fire}: hockey-stick divergence {delta} at every epsilon >= 0; for other "
+        "gradients it is smaller",
+        "so one release is (0, p)-DP, and not (epsilon, delta)-DP for any epsilon where delta < p",
+        f"a run at 0.1 nats (G = {groups}, T = {steps}, s = 1/200) is (0, {show(whole)})-DP",
+    )
+    return settle(
+        proof="No epsilon suffices at any smaller delta" if delta > 0 else None,
+        assumption="delta lies below the probability that a release tells the neighbours apart",
+        counterexample=Counterexample(
+            sentence=(
+                f"One release with p = {fire} is (0, {delta})-DP: in (epsilon, delta)-DP the cost is "
+                "finite, and lies "
+                "in delta."
+            ),
+            values={"p": str(fire), "epsilon": 0, "delta": str(delta)},
+        )
+        if delta < 1
+        else None,
+        evidence=evidence,
+    )
+
+
+@register("claim_check", "ferret_section_11_6_step_3")
+@in_balls
+def active_branch(*, scale: float = 1.0) -> Finding:
+    """Section 11.6, step 3: E_Q1[(P/Q)^a] is at most exp((a-1) R) = E_Q1[(P1/Q1)^a].
+
+    Args:
+        scale: Multiplies the claimed bound.
+    """
+    from workbench.attacks.accountant_checks.proof import Statement, prove, real
+
+    # u' (u - u') = cos - 1 for unit vectors, cos their inner product.
+    cosine = real("cos", low=-1, high=1)
+    turned = prove(Statement(name="u' (u - u') = cos - 1 <= 0", conclusion=cosine - 1 <= 0))
+    lines, wrong = [], None
+    for order, fire, shift in ((2, Fraction(1, 2), Fraction(1, 2)), (4, Fraction(1, 10), Fraction(1, 4))):
+        lower = _active_moment(order, fire, shift)
+        claimed = (2 * order * (order - 1) * ball(shift) ** 2).exp() * ball(scale)
+        at = f"order {order}, p = {fire}, sigma = {1 / shift} C, u' = -u"
+        lines.append(f"{at}: at least {show(lower)}, claimed {show(claimed)}")
+        if lower > claimed and wrong is None:
+            wrong = Counterexample(
+                sentence=f"At {at} the moment is at least {show(lower)}, more than {show(claimed)}.",
+                values={"order": order, "p": str(fire), "sigma/C": str(1 / shift), "moment": show(lower)},
+            )
+    proven = turned.verdict == VerdictKind.PROVEN and Fraction(scale) >= 1 and wrong is None
+    return settle(
+        proof="The moment of the mixtures under the fired branch is at most that of the fired branches"
+        if proven
+        else None,
+        counterexample=wrong,
+        evidence=(
+            "P/Q = w + (1-w) P1/Q1 with w = (1-p) P0/Q, so (P/Q)^a <= w + (1-w) (P1/Q1)^a (convexity)",
+            "E_Q1[w (P1/Q1)^a] = exp((a-1)R) E'[w], E' after Q1 has moved by a C (u - u'), which lowers "
+            "x u'; w falls in x u', so E'[w] >= E_Q1[w], and the rest is (1 - exp((a-1)R)) E_Q1[w] <= 0",
+            *turned.evidence,
+            *lines,
+        ),
+    )
+
+
+def _active_moment(order: int, fire: Fraction, shift: Fraction) -> Any:
+    """A lower bound on E_Q1[(P/Q)^order] of the dithered pair: the integral over [-REACH, REACH]."""
+    from flint import acb
+
+    p, c = ball(fire), ball(shift)
+    half = c * c / 2
+
+    def integrand(x: Any, _: Any) -> Any:
+        up = (1 - p) + p * (c * x - half).exp()
+        down = (1 - p) + p * (-c * x - half).exp()
+        return (-((x + c) ** 2) / 2).exp() * (up / down) ** order
+
+    total = acb.integral(integrand, -REACH, REACH).real
+    return (total / (2 * ball(1).pi()).sqrt()).lower()
+
+
+@register("claim_check", "ferret_section_11_6_discussion")
+@in_balls
+def additive_term(*, dominant: str = "second") -> Finding:
+    """Section 11.6, discussion: where p is small, Eq. 12's second term dominates the first.
+
+    Args:
+        dominant: `"second"` as printed, or `"first"`.
+    """
+    from workbench.attacks.accountant_checks.proof import Statement, exp, prove, real
+
+    exponent = real("exponent", low=0)
+    larger = prove(
+        Statement(
+            name="e^x > 1 for x = 2 a (a-1) C^2 / sigma^2 > 0",
+            assumptions=(exponent > 0,),
+            conclusion=exp(exponent) > 1,
+        )
+    )
+    first = larger.verdict == VerdictKind.PROVEN
+    return settle(
+        proof="The first term is the second times e^x, x = 2 a (a-1) C^2 / sigma^2 > 0, hence larger"
+        if first and dominant == "first"
+        else None,
+        counterexample=Counterexample(
+            sentence=(
+                "The first term is the second times e^(2 a (a-1) C^2 / sigma^2), above 1 at every p, order "
+                "and dither; at order 2 and sigma = 0.001 C it is e^4000000 times the second."
+            ),
+            values={"order": 2, "sigma/C": "0.001", "log_ratio": 4_000_000},
+        )
+        if first and dominant == "second"
+        else None,
+        evidence=larger.evidence,
+    )

@@ -1,0 +1,1 @@
+"""shuffled_dp_sgd."""

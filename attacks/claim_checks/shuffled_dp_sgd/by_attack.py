@@ -1,0 +1,180 @@
+"""Shuffled DPSGD's composed claim, attacked: three adversaries who read consecutive weights of trainings.
+
+Algorithm 1 on a small network, with the noise that Theorems 6, 2 and 1 give for the budget, against a canary
+that is the only record there is (the other data set is empty). Each adversary is asked in two games, one
+release of a step and whole runs, judged by the bench's judge at half of the error each; no verdict is stored.
+What is not refuted here is not shown to be private. `workbench audit --mechanism shuffled_dp_sgd` plays the
+same games, beside DP-SGD at an honest noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from workbench.accounting import ApproximateDP
+from workbench.attacks.claim_checks.shared.claims import setting
+from workbench.attacks.weight_tidying import WeightTidying
+from workbench.core import registry
+from workbench.core.errors import unknown_name
+from workbench.core.registry import register
+from workbench.estimation.judge import combine, judge
+from workbench.games.consecutive.releases import VIEWS
+from workbench.interfaces import Claim, Evidence, Game, Mechanism, Plan, Verdict, VerdictKind
+from workbench.interfaces.findings import Finding
+
+CONFIDENCE = 0.999
+DELTA = 1e-5
+PUBLIC_SIZE = 500
+"""Times the sampling probability, what sums are divided by."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What decides the trials; the three adversaries share them."""
+
+    mechanism: str
+    epsilon: float
+    steps: int
+    sampling_probability: float
+    learning_rate: float
+    releases: int
+    runs: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class _Played:
+    """The trials of both games, read by all adversaries."""
+
+    claim: Claim
+    noise: float
+    evidence: Mapping[str, tuple[Evidence, ...]]
+    recovered: tuple[float, ...]
+
+
+@register("claim_check", "shuffled_attacked")
+@setting(
+    "add-remove: a record that moves one weight is in half of the trials, alone; a trial is one released "
+    "step from public weights (any, here the initial ones), or one whole training; the adversary knows the "
+    "weights before each step and all but membership, noise and permutations; delta 1e-5; 99.9 % confidence, "
+    "one-sided, shared by both games; no family of noise is assumed"
+)
+def attacked(
+    *,
+    view: str = "tidying",
+    epsilon: float = 0.5,
+    mechanism: str = "shuffled_dp_sgd",
+    steps: int = 50,
+    sampling_probability: float = 0.05,
+    learning_rate: float = 1.0,
+    releases: int = 6000,
+    runs: int = 80,
+    seed: int = 2026,
+) -> Finding:
+    """Algorithm 1 with Theorem 6's noise is (epsilon, delta)-DP, by an attack on the released weights.
+
+    Args:
+        view: The adversary, `"blind"`, `"invariant"` or `"tidying"`.
+        epsilon: The budget.
+        mechanism: Registry name; `"dp_sgd"` for the same games at honest noise.
+        steps, sampling_probability, learning_rate: Of the run.
+        releases, runs: Number of trials of the two games.
+        seed: Of everything random.
+    """
+    if view not in VIEWS:
+        raise unknown_name("view", view, VIEWS)
+    asked = _Asked(mechanism, epsilon, steps, sampling_probability, learning_rate, releases, runs, seed)
+    played = _played(asked)
+    share = 1.0 - (1.0 - CONFIDENCE) / len(played.evidence[view])
+    verdicts = [
+        judge(played.claim, one, confidence=share, generator=np.random.default_rng([seed, index]))
+        for index, one in enumerate(played.evidence[view])
+    ]
+    return _finding(view, played, verdicts, epsilon)
+
+
+@lru_cache(maxsize=4)
+def _played(asked: _Asked) -> _Played:
+    """Play both games; all three adversaries read them in one go."""
+    from workbench.games.consecutive.play import (
+        one_release_game,
+        play_releases,
+        play_runs,
+        whole_run_game,
+    )
+    from workbench.training.fine_tuning import build_model
+
+    plan = Plan(
+        records=registry.create("corpus", "digits", size=20, seed=0).records,
+        held_out=(),
+        model="digits_mlp",
+        steps=asked.steps,
+        sampling_probability=asked.sampling_probability,
+        learning_rate=asked.learning_rate,
+        optimizer="sgd",
+        budget=ApproximateDP(epsilon=asked.epsilon, delta=DELTA),
+        public_size=PUBLIC_SIZE,
+        seed=asked.seed,
+    )
+    subject: Mechanism = registry.create("mechanism", asked.mechanism)
+    attack = WeightTidying(releases=asked.releases, runs=asked.runs)
+    model = build_model(plan)
+    model.module.eval()
+    coins = np.random.default_rng(asked.seed).permutation(np.arange(asked.releases) < asked.releases // 2)
+    trials = (
+        play_releases(subject, model, plan, attack, included=coins, seed=asked.seed),
+        play_runs(subject, plan, attack, trials=asked.runs, seed=asked.seed + 1),
+    )
+    games: tuple[Game, ...] = (one_release_game(plan, attack.others), whole_run_game(plan, attack.others))
+    evidence = {
+        view: tuple(
+            Evidence(
+                scores=found.scores[view],
+                members=found.included,
+                game=game,
+                attack=f"weight_tidying ({view}, {where})",
+            )
+            for found, game, where in zip(trials, games, ("one release", "whole run"), strict=True)
+        )
+        for view in VIEWS
+    }
+    settled: Any = subject
+    noise = float(settled.for_plan(plan).noise_multiplier)
+    recovered = tuple(found.recovered["all"] for found in trials)
+    return _Played(claim=subject.claim(plan), noise=noise, evidence=evidence, recovered=recovered)
+
+
+def _finding(view: str, played: _Played, verdicts: list[Verdict], epsilon: float) -> Finding:
+    """The judge's verdict on both games, as an answer about the statement; it may refute, never prove."""
+    whole = combine(verdicts, confidence=CONFIDENCE)
+    lower = max(0.0, whole.bound.lower) if whole.bound is not None else 0.0
+    evidence = (
+        *(verdict.sentence for verdict in verdicts),
+        f"noise over clip norm {played.noise:.4g}; the claim is that of {played.claim.source}",
+        "whole permutations found exactly: "
+        f"{100 * played.recovered[0]:.4g} % of single releases, {100 * played.recovered[1]:.4g} % over runs",
+    )
+    if whole.kind is not VerdictKind.REFUTED:
+        return Finding(
+            verdict=VerdictKind.UNDECIDED,
+            summary=f"the {view} adversary does not refute it: epsilon >= {lower:.4g} at epsilon {epsilon:g} "
+            f"({whole.kind}), which shows no privacy",
+            evidence=evidence,
+        )
+    return Finding(
+        verdict=VerdictKind.REFUTED,
+        summary=f"the {view} adversary shows epsilon >= {lower:.4g} of the run, where {epsilon:g} is claimed",
+        evidence=evidence,
+        counterexample={
+            "epsilon_lower": lower,
+            "epsilon_claimed": epsilon,
+            "noise_multiplier": played.noise,
+            "recovered": played.recovered[0],
+        },
+        confidence=CONFIDENCE,
+    )

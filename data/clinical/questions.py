@@ -1,0 +1,160 @@
+"""Questions about pseudo-clinical narratives, whose answers are spans of the narrative: extractive, as SQuAD.
+
+One record is one encounter of the corpus `clinical`, told in a few clauses, and one question about one of
+them, in the form that MeZO gives SQuAD (`workbench.training.prompt_tasks.question_text`). Encounters are
+generated, or read from the user's UCI file; nothing is drawn but from the seed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.core.errors import InputError
+from workbench.core.registry import register
+from workbench.data.clinical import GENERATED, load_encounters
+from workbench.data.clinical.encounters import MISSING, OPENING, Encounter, clause
+from workbench.data.clinical.split import distinct_records, generated_records
+from workbench.data.shared.parts import checked_count, checked_seed, part_sizes, split
+from workbench.interfaces import Corpus, Record
+from workbench.training.prompt_tasks import question_text
+
+TITLE = "Hospital encounter"
+
+FEWEST_CLAUSES = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """What is asked about one attribute.
+
+    Attributes:
+        question: Asked of the patient.
+        answers: Patterns of the clause, of which the first group is an answer; the first is trained on.
+        unanswered: Values that leave nothing to ask.
+    """
+
+    question: str
+    answers: tuple[str, ...]
+    unanswered: tuple[str, ...] = ()
+
+
+_VALUE = (r"is (.+)\.$",)
+
+TOPICS: Mapping[str, Topic] = {
+    "race": Topic(question="What is the race of the patient?", answers=_VALUE),
+    "gender": Topic(question="What is the gender of the patient?", answers=_VALUE),
+    "age": Topic(
+        question="How old is the patient?",
+        answers=(r"ages (between \d+ and \d+ years old)", r"ages (between \d+ and \d+)", r"(\d+ and \d+)"),
+    ),
+    "admission_source_id": Topic(
+        question="Where was the patient admitted from?",
+        answers=_VALUE,
+        unanswered=("9", "15", "17", "20", "21"),
+    ),
+    "time_in_hospital": Topic(
+        question="How long did the patient stay in the hospital?",
+        answers=(r"for (\d+ days?)", r"(for \d+ days?)", r"for (\d+)"),
+    ),
+    "medical_specialty": Topic(
+        question="Which medical specialty was the patient admitted to?", answers=_VALUE
+    ),
+    "num_lab_procedures": Topic(question="How many lab procedures did the patient have?", answers=_VALUE),
+    "num_medications": Topic(question="How many medications did the patient get?", answers=_VALUE),
+    "diag_1": Topic(question="What was the first diagnosis of the patient?", answers=_VALUE),
+    "A1Cresult": Topic(question="What was the A1C result of the patient?", answers=_VALUE),
+    "insulin": Topic(question="What happened to the dose of insulin?", answers=_VALUE),
+    "readmitted": Topic(
+        question="When was the patient readmitted?",
+        answers=(r"readmitted (in (?:less|more) than 30 days)", r"(less than 30 days|more than 30 days)"),
+        unanswered=("NO",),
+    ),
+}
+"""What can be asked, by attribute, in the order of the schema."""
+
+
+def answerable(encounter: Encounter) -> tuple[str, ...]:
+    """The attributes of an encounter that have an answer."""
+    return tuple(
+        name for name, topic in TOPICS.items() if encounter.values[name] not in (MISSING, *topic.unanswered)
+    )
+
+
+def narrative(encounter: Encounter, asked: str, clauses: int, generator: np.random.Generator) -> str:
+    """An encounter in a few clauses, the one that is asked about among them, in the order of the schema."""
+    others = [name for name in TOPICS if name != asked]
+    chosen = {asked, *(others[i] for i in generator.permutation(len(others))[: clauses - 1])}
+    told = (clause(name, encounter.values[name]) for name in TOPICS if name in chosen)
+    return " ".join([OPENING, *told])
+
+
+def answers_of(encounter: Encounter, asked: str) -> tuple[str, ...]:
+    """Every answer to the question about an attribute, each a span of its clause; the first is trained on."""
+    told = clause(asked, encounter.values[asked])
+    found = (re.search(pattern, told) for pattern in TOPICS[asked].answers)
+    return tuple(dict.fromkeys(match[1] for match in found if match is not None))
+
+
+def to_record(encounter: Encounter, clauses: int, generator: np.random.Generator) -> Record | None:
+    """A question about an encounter, drawn from those that it answers; None where it answers none."""
+    known = answerable(encounter)
+    if not known:
+        return None
+    asked = known[int(generator.integers(len(known)))]
+    context = narrative(encounter, asked, clauses, generator)
+    return Record(
+        id=f"clinical_questions-{encounter.encounter_id}",
+        text=question_text(TITLE, context, TOPICS[asked].question),
+        answers=answers_of(encounter, asked),
+    )
+
+
+@register("corpus", "clinical_questions")
+def clinical_questions(
+    *,
+    size: int,
+    seed: int,
+    clauses: int = 5,
+    path: str | None = None,
+    held_out: int | None = None,
+    public: int | None = None,
+) -> Corpus:
+    """Questions about hospital encounters, answered by a span of the text (as SQuAD); generated, or UCI's.
+
+    Args:
+        size: Number of candidate records.
+        seed: Seed of generation, questions and split.
+        clauses: Clauses of a narrative, 2 to 12.
+        path: The real `diabetic_data.csv`; None generates.
+        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
+        public: Number of public records, likewise. They follow the private records' own distribution.
+
+    Returns:
+        The corpus: one question an encounter, no two alike. `Record.answers` holds every accepted span of the
+        narrative, the first of which is trained on.
+
+    Raises:
+        InputError: a parameter or the file is unusable.
+    """
+    sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
+    checked_count("clauses", clauses, minimum=FEWEST_CLAUSES)
+    if clauses > len(TOPICS):
+        raise InputError(f"clauses must be at most {len(TOPICS)}, got {clauses}")
+
+    def make(encounter: Encounter) -> Record | None:
+        return to_record(encounter, clauses, generator)
+
+    records: Sequence[Record]
+    if path is None:
+        apart = f"{clauses} clauses tell {{}} generated questions apart"
+        records, origin, what = generated_records(sizes, make, generator, apart), GENERATED, "the generator"
+    else:
+        records = distinct_records(load_encounters(path), make, set())
+        what = f"{path!r} (one distinct question a patient)"
+        origin = f"questions of ours about {what}"
+    parts = split(records, sizes, generator, what)
+    return Corpus(name="clinical_questions", kind="text", origin=origin, **parts._asdict())

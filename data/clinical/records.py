@@ -1,0 +1,204 @@
+"""Records of hospital encounters with their narratives: data to text, in the place of E2E and DART.
+
+One record is one encounter of the corpus `clinical`: some of its attributes as slots or triples, with the
+codes of the file, and the narrative of the same attributes by the same verbaliser, which says the codes in
+words. Like the meaning representations of E2E and DART, a record has several references: the narrative, the
+same in other words, and the same in another order. Encounters are generated, or read from the user's UCI
+file; nothing is drawn but from the seed.
+
+    >>> from workbench.data.clinical.encounters import ATTRIBUTES, Encounter
+    >>> values = {**dict.fromkeys(ATTRIBUTES, "?"), "age": "[60-70)", "readmitted": "<30"}
+    >>> encounter = Encounter(encounter_id="1", patient_nbr="1", values=values)
+    >>> to_text(encounter, ("age", "readmitted"), "triples")
+    'patient : age : 60-70 | patient : readmitted : <30'
+    >>> references(encounter, ("age", "readmitted"))[1]
+    'the patient is between 60 and 70 years old. the patient came back within 30 days.'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from workbench.core.errors import InputError, unknown_name
+from workbench.core.registry import register
+from workbench.data.clinical import GENERATED, load_encounters
+from workbench.data.clinical.encounters import ADMISSION_TYPES, AGE, MISSING, Encounter, clause
+from workbench.data.clinical.split import distinct_records, generated_records
+from workbench.data.shared.parts import checked_count, checked_seed, part_sizes, split
+from workbench.interfaces import Corpus, Record
+
+SLOTS: Mapping[str, str] = {
+    "gender": "gender",
+    "age": "age",
+    "admission_type_id": "type",
+    "time_in_hospital": "stay",
+    "num_lab_procedures": "labs",
+    "num_medications": "drugs",
+    "diag_1": "diag",
+    "A1Cresult": "A1C",
+    "insulin": "insulin",
+    "readmitted": "readmitted",
+}
+"""What an attribute is called in a record, in the order of the schema."""
+
+FORMS = ("slots", "triples")
+
+SUBJECT = "patient"
+"""First part of every triple."""
+
+FEWEST_CLAUSES = 2
+
+IN_OTHER_WORDS: Mapping[str, str] = {
+    "admission_type_id": "the type of admission is {}.",
+    "time_in_hospital": "the hospital stay lasted {}.",
+    "num_lab_procedures": "the patient had {} lab procedures.",
+    "num_medications": "the patient got {} medications.",
+    "diag_1": "the first diagnosis is {}.",
+    "A1Cresult": "the A1C test showed {}.",
+}
+"""Another wording of a clause, by attribute, for all values but those of `SAID_ANEW`."""
+
+SAID_ANEW: Mapping[str, Mapping[str, str]] = {
+    "gender": {"Female": "the patient is female.", "Male": "the patient is male."},
+    "A1Cresult": {"None": "the A1C test was not done."},
+    "insulin": {
+        "No": "the patient got no insulin.",
+        "Steady": "the dose of insulin was steady.",
+        "Up": "the dose of insulin was raised.",
+        "Down": "the dose of insulin was lowered.",
+    },
+    "readmitted": {
+        "<30": "the patient came back within 30 days.",
+        ">30": "the patient came back after more than 30 days.",
+        "NO": "the patient did not come back.",
+    },
+}
+"""Another wording of a clause, by attribute and value."""
+
+
+def slot_value(attribute: str, value: str) -> str:
+    """A value as a record has it: a code of the file, with a unit where there is one."""
+    if value == MISSING:
+        return value
+    if attribute == "age":
+        decade = AGE.fullmatch(value)
+        return value if decade is None else f"{decade[1]}-{decade[2]}"
+    return _days(value) if attribute == "time_in_hospital" else value
+
+
+def _days(value: str) -> str:
+    return f"{value} {'day' if value == '1' else 'days'}"
+
+
+def in_other_words(attribute: str, value: str) -> str:
+    """A clause that says what the verbaliser's says, in other words.
+
+    Raises:
+        InputError: the value does not exist in the schema.
+    """
+    told = clause(attribute, value)
+    if value == MISSING:
+        return f"the {SLOTS[attribute]} of the patient is not known."
+    if value in SAID_ANEW.get(attribute, {}):
+        return SAID_ANEW[attribute][value]
+    if attribute == "age":
+        return f"the patient is between {' and '.join(slot_value(attribute, value).split('-'))} years old."
+    if attribute == "admission_type_id":
+        value = ADMISSION_TYPES[value]
+    if attribute in IN_OTHER_WORDS:
+        return IN_OTHER_WORDS[attribute].format(slot_value(attribute, value))
+    return told
+
+
+def to_text(encounter: Encounter, attributes: Sequence[str], form: str) -> str:
+    """Some attributes of an encounter as a record, in the given order.
+
+    Args:
+        encounter: The encounter.
+        attributes: Of `SLOTS`.
+        form: `"slots"` (as E2E's meaning representations) or `"triples"` (as DART's).
+    """
+    values = [(SLOTS[name], slot_value(name, encounter.values[name])) for name in attributes]
+    if form == "triples":
+        return " | ".join(f"{SUBJECT} : {slot} : {value}" for slot, value in values)
+    return " | ".join(f"{slot}[{value}]" for slot, value in values)
+
+
+def references(encounter: Encounter, attributes: Sequence[str]) -> tuple[str, ...]:
+    """Narratives of some attributes: the verbaliser's, the same in other words, the first in reverse order.
+
+    Raises:
+        InputError: a value does not exist in the schema; the message names the encounter.
+    """
+    try:
+        told = [clause(name, encounter.values[name]) for name in attributes]
+        anew = [in_other_words(name, encounter.values[name]) for name in attributes]
+    except InputError as error:
+        raise InputError(f"encounter {encounter.encounter_id!r}: {error}") from error
+    return tuple(dict.fromkeys(" ".join(one) for one in (told, anew, told[::-1])))
+
+
+def to_record(encounter: Encounter, form: str, clauses: int, generator: np.random.Generator) -> Record:
+    """A record of an encounter, of attributes that are drawn, in the order of the schema."""
+    names = tuple(SLOTS)
+    drawn = np.sort(generator.permutation(len(names))[:clauses])
+    attributes = [names[i] for i in drawn]
+    return Record(
+        id=f"clinical_records-{encounter.encounter_id}",
+        text=to_text(encounter, attributes, form),
+        answers=references(encounter, attributes),
+    )
+
+
+@register("corpus", "clinical_records")
+def clinical_records(
+    *,
+    size: int,
+    seed: int,
+    form: str = "slots",
+    clauses: int = 4,
+    path: str | None = None,
+    held_out: int | None = None,
+    public: int | None = None,
+) -> Corpus:
+    """Records of hospital encounters, to be told as narratives (as E2E and DART); generated, or UCI's.
+
+    Args:
+        size: Number of candidate records.
+        seed: Seed of generation, attributes and split.
+        form: "slots" (`age[60-70] | stay[3 days]`, as E2E) or "triples" (`patient : age : 60-70`, as DART).
+        clauses: Attributes of a record, 2 to 10. A record of four with its narrative has at most about a
+            hundred tokens of the small bases.
+        path: The real `diabetic_data.csv`; None generates.
+        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
+        public: Number of public records, likewise. They follow the private records' own distribution.
+
+    Returns:
+        The corpus: one record an encounter, no two alike. `Record.answers` holds its references, of which the
+        first, the verbaliser's narrative without its opening, is trained on.
+
+    Raises:
+        InputError: a parameter or the file is unusable.
+    """
+    if form not in FORMS:
+        raise unknown_name("form", form, FORMS)
+    sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
+    checked_count("clauses", clauses, minimum=FEWEST_CLAUSES)
+    if clauses > len(SLOTS):
+        raise InputError(f"clauses must be at most {len(SLOTS)}, got {clauses}")
+
+    def make(encounter: Encounter) -> Record:
+        return to_record(encounter, form, clauses, generator)
+
+    records: Sequence[Record]
+    if path is None:
+        apart = f"{clauses} clauses tell {{}} generated records apart"
+        records, origin, what = generated_records(sizes, make, generator, apart), GENERATED, "the generator"
+    else:
+        records = distinct_records(load_encounters(path), make, set())
+        what = f"{path!r} (one distinct record a patient)"
+        origin = f"records and narratives of ours about {what}"
+    parts = split(records, sizes, generator, what)
+    return Corpus(name="clinical_records", kind="text", origin=origin, **parts._asdict())

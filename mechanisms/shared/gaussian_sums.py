@@ -1,0 +1,256 @@
+"""What mechanisms share that release a clipped sum of per-record vectors with Gaussian noise.
+
+Clip and noise, the noise multiplier that meets a budget, what a given one guarantees, and the claim. A record
+adds at most the clipping norm C to a step's sum, the noise has standard deviation sigma C, and samples are
+Poisson: T releases of the subsampled Gaussian mechanism under add-remove adjacency, whatever the vectors are.
+They are accounted by `workbench.accounting.certified`, or by a registered accountant that the user names.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from workbench.accounting import ApproximateDP, GaussianDP
+from workbench.accounting.dp_sgd import calibrate_noise_multiplier, epsilon
+from workbench.accounting.events import dp_sgd
+from workbench.checks.accountants import Accountant, NoiseCalibrator
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.interfaces import Adjacency, Claim, Guarantee, Plan, Released, Sampling, Signals
+from workbench.training.loop import gaussian_noise
+
+CERTIFIED = "certified"
+"""The accountant where none is named: the bench's certified bounds, their upper ends."""
+
+ACCOUNTANT = "accounted by workbench.accounting.certified (upper end)"
+
+
+def require_positive(**values: float | None) -> None:
+    """Refuse a parameter that is not finite and positive; None passes.
+
+    Raises:
+        InputError: naming the parameter.
+    """
+    for name, value in values.items():
+        if value is not None and not 0 < value < math.inf:
+            raise InputError(f"{name} must be finite and > 0, got {value!r}")
+
+
+SCALES = (1e-15, 1e15)
+"""Smallest and largest clipping norms, widths and rates: with their squares and sums, numbers of float32."""
+
+
+def require_scale(**values: float) -> None:
+    """Refuse a parameter that weights in float32 cannot be computed with.
+
+    Raises:
+        InputError: naming the parameter, which is not a positive number within `SCALES`.
+    """
+    low, high = SCALES
+    for name, value in values.items():
+        require_positive(**{name: value})
+        if not low <= value <= high:
+            raise InputError(f"{name} must be in [{low:g}, {high:g}], got {value!r}")
+
+
+def require_count(name: str, value: int, *, least: int, most: int) -> None:
+    """Refuse what is no whole number in a range; most, so that nothing is laid out that no memory holds.
+
+    Raises:
+        InputError: naming the parameter.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InputError(f"{name} must be a whole number in [{least}, {most}], got {value!r}")
+
+
+def flat_factors(norms: Tensor, l2_clip_norm: float) -> Tensor:
+    """What flat clipping multiplies each record's vector by, shape `(n,)`: min(1, C / norm)."""
+    return (l2_clip_norm / norms).clamp(max=1.0)
+
+
+def noisy_sum(
+    signals: Signals, factors: Tensor, standard_deviation: float | None, generator: torch.Generator
+) -> Tensor:
+    """The sum of the records' vectors times their factors, plus Gaussian noise; shape of the weighted sum.
+
+    Args:
+        signals: The sample's.
+        factors: One a record, shape `(n,)`.
+        standard_deviation: Of the noise in each coordinate; None where it is not settled.
+        generator: Source of the noise.
+
+    Raises:
+        InputError: the noise is not settled.
+    """
+    if standard_deviation is None:
+        raise InputError("noise_multiplier is not settled yet: call for_plan first")
+    clipped_sum = signals.weighted_sum(factors)
+    return gaussian_noise(clipped_sum, standard_deviation, generator).add_(clipped_sum)
+
+
+def require_calibrator(accountant: str) -> None:
+    """Refuse the name of an accountant that is not registered, or that finds no noise for a budget.
+
+    Raises:
+        InputError: as said.
+    """
+    if accountant == CERTIFIED:
+        return
+    known = registry.entries("accountant")
+    if accountant not in known:
+        raise unknown_name("accountant", accountant, known)
+    if not isinstance(registry.create("accountant", accountant), NoiseCalibrator):
+        raise InputError(f"accountant must be one that finds the noise for a budget, got {accountant!r}")
+
+
+def calibrated(plan: Plan, mechanism: str, accountant: str = CERTIFIED) -> float:
+    """The smallest noise multiplier that meets the plan's budget, as the accountant finds it.
+
+    Args:
+        plan: Its budget, sampling probability and number of steps.
+        mechanism: Registry name, for messages.
+        accountant: Registry name; any but `CERTIFIED` is asked about (epsilon, delta)-DP alone.
+
+    Raises:
+        InputError: there is no budget, or it is zero.
+        UnsupportedError: the budget is in a currency that the noise is not calibrated to, or the accountant's
+            library is missing or finds no noise.
+    """
+    budget, q, steps = plan.budget, plan.sampling_probability, plan.steps
+    if isinstance(budget, ApproximateDP) and accountant != CERTIFIED:
+        return _noise_by(accountant, budget, q, steps)
+    if isinstance(budget, ApproximateDP):
+        return calibrate_noise_multiplier(
+            target_epsilon=budget.epsilon,
+            target_delta=budget.delta,
+            sampling_probability=q,
+            steps=steps,
+        )
+    if isinstance(budget, GaussianDP) and q == 1 and accountant == CERTIFIED:
+        if budget.mu == 0:
+            raise InputError("mu must be > 0 for a run that releases anything, got 0")
+        return math.sqrt(steps) / budget.mu
+    if budget is None:
+        raise InputError(f"{mechanism} needs a budget or a noise_multiplier, got neither")
+    if accountant != CERTIFIED:
+        raise UnsupportedError(
+            f"{mechanism} is calibrated to (epsilon, delta)-DP by accountant {accountant!r}, not to "
+            f"{budget.describe()}"
+        )
+    raise UnsupportedError(
+        f"{mechanism} is calibrated to (epsilon, delta)-DP, and at q = 1 to mu-GDP, "
+        f"not to {budget.describe()} at q = {q:g}"
+    )
+
+
+def accounted(noise_multiplier: float, plan: Plan, mechanism: str, accountant: str = CERTIFIED) -> Guarantee:
+    """What a given noise multiplier guarantees: (epsilon, the budget's delta)-DP, or mu-GDP at q = 1.
+
+    Raises:
+        InputError: there is no budget to read delta from.
+        UnsupportedError: the accountant's library is missing, or it finds no finite epsilon.
+    """
+    q, steps, budget = plan.sampling_probability, plan.steps, plan.budget
+    if isinstance(budget, ApproximateDP):
+        if accountant != CERTIFIED:
+            found = _epsilon_by(accountant, noise_multiplier, budget.delta, q, steps)
+        else:
+            found = epsilon(
+                noise_multiplier=noise_multiplier, sampling_probability=q, steps=steps, delta=budget.delta
+            )
+        return ApproximateDP(epsilon=found, delta=budget.delta)
+    if q == 1 and accountant == CERTIFIED:
+        return GaussianDP(mu=math.sqrt(steps) / noise_multiplier)
+    where = ", where q < 1" if accountant == CERTIFIED else f" with accountant {accountant!r}"
+    raise InputError(f"{mechanism} needs a budget of (epsilon, delta)-DP to read delta from{where}")
+
+
+@lru_cache(maxsize=1024)
+def _noise_by(accountant: str, budget: ApproximateDP, sampling_probability: float, steps: int) -> float:
+    """The noise multiplier that a registered accountant finds."""
+    require_calibrator(accountant)
+    asked: NoiseCalibrator = registry.create("accountant", accountant)
+    found = asked.noise_multiplier(
+        target_epsilon=budget.epsilon,
+        delta=budget.delta,
+        sampling_probability=sampling_probability,
+        steps=steps,
+        adjacency=Adjacency.ADD_REMOVE,
+    )
+    if not 0 < found < math.inf:
+        raise UnsupportedError(f"accountant {accountant!r} finds no noise for {budget.describe()}: {found!r}")
+    return float(found)
+
+
+@lru_cache(maxsize=1024)
+def _epsilon_by(
+    accountant: str, noise_multiplier: float, delta: float, sampling_probability: float, steps: int
+) -> float:
+    """The epsilon that a registered accountant finds."""
+    asked: Accountant = registry.create("accountant", accountant)
+    run = dp_sgd(noise_multiplier=noise_multiplier, sampling_probability=sampling_probability, steps=steps)
+    found = asked.epsilon(run, delta=delta, adjacency=Adjacency.ADD_REMOVE)
+    if not 0 <= found < math.inf:
+        raise UnsupportedError(
+            f"accountant {accountant!r} finds no finite epsilon for noise_multiplier {noise_multiplier:g}, "
+            f"q = {sampling_probability:g}, T = {steps} at delta {delta:g}"
+        )
+    return float(found)
+
+
+def noisy_sum_claim(
+    plan: Plan,
+    noise_multiplier: float | None,
+    *,
+    mechanism: str,
+    source: str,
+    releases: str,
+    accountant: str = CERTIFIED,
+) -> Claim:
+    """The plan's budget; with a noise multiplier of the user's, what the accountant finds for it.
+
+    Args:
+        plan: The plan.
+        noise_multiplier: The user's; None where it is calibrated to the budget.
+        mechanism: Registry name, for messages.
+        source: Whose algorithm it is.
+        releases: What each step releases, for the assumptions: "releases, each of ...".
+        accountant: Registry name of the claim's basis.
+
+    Raises:
+        InputError: there is no budget to read delta from.
+        UnsupportedError: the budget is in a currency that the noise is not calibrated to, the samples are not
+            Poisson, or the accountant's library is missing or finds nothing.
+    """
+    if plan.sampling is not Sampling.POISSON:
+        raise UnsupportedError(
+            f"{mechanism} is accounted for Poisson samples only, got sampling {str(plan.sampling)!r}"
+        )
+    if noise_multiplier is None:
+        calibrated(plan, mechanism, accountant)  # refuses a budget that the noise cannot be calibrated to
+        guarantee: Guarantee | None = plan.budget
+    else:
+        guarantee = accounted(noise_multiplier, plan, mechanism, accountant)
+    if guarantee is None:
+        raise InputError("budget must be given, got None")
+    basis = ACCOUNTANT if accountant == CERTIFIED else f"accounted by accountant {accountant}"
+    return Claim(
+        guarantee=guarantee,
+        about=Adjacency.ADD_REMOVE,
+        released=Released.EVERY_UPDATE,
+        source=f"{source}, {basis}",
+        assumptions=(
+            f"each step's sample is Poisson with q = {plan.sampling_probability:g} and stays secret",
+            f"T = {plan.steps} {releases}",
+            "the noise is an ideal Gaussian: floating-point effects are not covered",
+            (
+                "the number that the sum is divided by is public"
+                if plan.public_size is not None
+                else "the number of records, by which the sum is divided, is public"
+            ),
+        ),
+    )

@@ -1,0 +1,1 @@
+"""DP-Weights: its study, its tables, figures and conclusions."""

@@ -1,0 +1,1 @@
+"""FERRET: its study, its tables, figures and conclusions."""

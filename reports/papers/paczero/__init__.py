@@ -1,0 +1,1 @@
+"""PACZero: its study, its tables, figures and conclusions."""

@@ -1,0 +1,1 @@
+"""RLDP: its study, its tables, figures and conclusions."""

@@ -1,0 +1,1 @@
+"""Shuffled DPSGD: its study, its tables, figures and conclusions."""

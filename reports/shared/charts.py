@@ -1,0 +1,305 @@
+"""Charts for what a radar chart would hide: lines with bands, all the points, differences, ROC curves.
+
+Each returns a `Figure` that says in its caption what its spread is and how many replicates stand behind it.
+Series differ by colour, dash and marker; missing values are gaps, and the caption names them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.core.errors import InputError
+from workbench.reports.shared.distributions import Group, RocSubject, roc_chart, strip_chart
+from workbench.reports.shared.drawing import SeriesChart, ends, shortened, ticks_of
+from workbench.reports.shared.figures import FigureText, Panel, checked_identifier, make_figure
+from workbench.reports.shared.marks import checked_series_count, series_css, series_key
+from workbench.reports.shared.numbers import number
+from workbench.reports.shared.spread import counted, interval_ends, shown_value
+from workbench.reports.shared.svg import Scale
+from workbench.studies.report import Figure, FigureKey, Value
+
+__all__ = [
+    "ForestRow",
+    "Group",
+    "Line",
+    "RocSubject",
+    "Scales",
+    "forest_chart",
+    "line_chart",
+    "roc_chart",
+    "strip_chart",
+]
+
+_ROW = 56.0
+_BAND_FROM = 6
+"""A line of at least as many points has a band; a shorter one whiskers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line: values over x, None (or NaN) where there is none.
+
+    Attributes:
+        label: For the legend.
+        x: Of each value; empty for a level that holds for every x, such as a model without a budget.
+        values: As many as `x`; exactly one where `x` is empty.
+    """
+
+    label: str
+    x: tuple[float, ...]
+    values: tuple[Value | None, ...]
+
+    def __post_init__(self) -> None:
+        """Check the lengths and that x is finite."""
+        if len(self.values) != max(len(self.x), 1):
+            raise InputError(
+                f"line {self.label!r} must have {max(len(self.x), 1)} values, got {len(self.values)}"
+            )
+        if not all(math.isfinite(x) for x in self.x):
+            raise InputError(f"x of line {self.label!r} must be finite, got {self.x!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scales:
+    """Names of the two axes, and which of them are logarithmic."""
+
+    x_name: str
+    y_name: str
+    log_x: bool = True
+    log_y: bool = False
+
+
+def line_chart(
+    identifier: str,
+    title: str,
+    lines: Sequence[Line],
+    scales: Scales,
+    *,
+    spread: str,
+    note: str = "",
+    place: str = "",
+) -> Figure:
+    """A metric over a parameter, one line a variant, with bands or whiskers.
+
+    Args:
+        identifier: File name without ending, unique on the page.
+        title: Plain text.
+        lines: 1 to 8.
+        scales: Names and kinds of the axes.
+        spread: What a band or whisker is: `"95 % t interval of the mean over seeds"`; empty where the
+            values have none.
+        note: What the caption opens with.
+        place: Of the paper's figure.
+
+    Raises:
+        InputError: too many lines, no finite value, or an x that is not positive on a logarithmic axis.
+    """
+    checked_identifier(identifier)
+    checked_series_count(len(lines))
+    x_values = [x for line in lines for x in line.x]
+    if scales.log_x and any(x <= 0 for x in x_values):
+        raise InputError(f"x must be positive on a logarithmic axis, got {min(x_values):g}")
+    known = [(line.label, value) for line in lines for value in line.values if _is_drawn(value, scales)]
+    if not known:
+        raise InputError(f"figure {identifier} has no finite value to draw")
+    caption = _line_caption(lines, scales, spread, note)
+    chart = SeriesChart(identifier=identifier, title=title, description=_lines_in_words(lines), height=330.0)
+    chart.left = 78.0
+    x = chart.horizontal(*ends(x_values, log=scales.log_x), log=scales.log_x)
+    y = chart.vertical(*_y_range(known, scales.log_y), log=scales.log_y)
+    for scale, draw, name in ((x, chart.x_axis, scales.x_name), (y, chart.y_axis, scales.y_name)):
+        draw(scale, *ticks_of(scale), f"{name} (log scale)" if scale.log else name)
+    for index, line in enumerate(lines):
+        _draw_line(chart, (x, y), line, index)
+    legend = [series_key(index, line.label) for index, line in enumerate(lines)]
+    for word, shape in _spread_shapes(lines).items() if spread else ():
+        legend.append(FigureKey(css="series-6", label=f"{word}: {spread}", shape=shape))
+    text = FigureText(identifier=identifier, title=title, caption=caption, place=place)
+    return make_figure(text, [Panel(svg=chart.svg(), width=chart.width, height=chart.height)], legend)
+
+
+def _spread_shapes(lines: Sequence[Line]) -> dict[str, str]:
+    """What the spread is drawn as, in words, and the legend's shape for each."""
+    words = {"band": "area"} if any(_has_band(line) for line in lines) else {}
+    return words | ({} if all(_has_band(line) for line in lines) else {"whisker": "whisker"})
+
+
+def _is_drawn(value: Value | None, scales: Scales) -> bool:
+    return value is not None and math.isfinite(value.estimate) and (value.estimate > 0 or not scales.log_y)
+
+
+def _y_range(known: Sequence[tuple[str, Value | None]], log: bool) -> tuple[float, float]:
+    """Ends that hold every estimate, and the spreads as far as these do not dwarf the estimates."""
+    estimates = [value.estimate for _, value in known if value is not None]
+    low, high = min(estimates), max(estimates)
+    tips = [tip for _, value in known if value is not None for tip in interval_ends(value) or ()]
+    if log:
+        room = max(high / low, 10.0)
+        allowed = [tip for tip in tips if low / room <= tip <= high * room]
+    else:
+        reach = max(high - low, 0.25 * max(abs(high), abs(low)), 1e-12)
+        allowed = [tip for tip in tips if low - reach <= tip <= high + reach]
+    return ends([*estimates, *allowed], log=log)
+
+
+def _has_band(line: Line) -> bool:
+    return not line.x or len(line.x) >= _BAND_FROM
+
+
+def _draw_line(chart: SeriesChart, scales: tuple[Scale, Scale], line: Line, index: int) -> None:
+    x, y = scales
+    order = sorted(range(len(line.x)), key=lambda place: line.x[place])
+    values = [line.values[place] for place in order] if line.x else [line.values[0]] * 2
+    across = x(np.array([line.x[place] for place in order])) if line.x else np.array([x.start, x.end])
+    estimates = np.array([_estimate(value) for value in values])
+    limits = np.array([_limits(value) for value in values])
+    if y.log:
+        estimates[estimates <= 0] = np.nan
+    heights, lower, upper = y(estimates), y(limits[:, 0]), y(limits[:, 1])
+    if _has_band(line):
+        chart.band(across, lower, upper, index)
+    chart.trace(across, heights, index)
+    if not line.x and math.isfinite(heights[0]):
+        chart.mark((x.start + x.end) / 2.0, float(heights[0]), index, 3.2)
+    for place in range(len(line.x)):
+        if not math.isfinite(heights[place]):
+            continue
+        if not _has_band(line) and math.isfinite(lower[place]):
+            spot = float(across[place])
+            chart.whisker((spot, float(lower[place])), (spot, float(upper[place])), index)
+        chart.mark(float(across[place]), float(heights[place]), index, 3.2)
+
+
+def _estimate(value: Value | None) -> float:
+    return value.estimate if value is not None and math.isfinite(value.estimate) else math.nan
+
+
+def _limits(value: Value | None) -> tuple[float, float]:
+    found = interval_ends(value) if value is not None and math.isfinite(value.estimate) else None
+    return found or (math.nan, math.nan)
+
+
+def _lines_in_words(lines: Sequence[Line]) -> str:
+    sentences = []
+    for line in lines:
+        if line.x:
+            values = (f"at {number(x)} {shown_value(v)}" for x, v in zip(line.x, line.values, strict=True))
+            sentences.append(f"{line.label}: {'; '.join(values)}.")
+        else:
+            sentences.append(f"{line.label}: {shown_value(line.values[0])} throughout.")
+    return " ".join(sentences)
+
+
+def _line_caption(lines: Sequence[Line], scales: Scales, spread: str, note: str) -> str:
+    parts = [note] if note else []
+    drawn = [(line.label, value) for line in lines for value in line.values if value is not None]
+    if spread:
+        words = " and ".join(f"{word}s" for word in _spread_shapes(lines)).capitalize()
+        parts.append(f"{words}: {spread}; {counted(drawn)}.")
+    levels = [line.label for line in lines if not line.x]
+    if levels:
+        parts.append(f"Without {scales.x_name}, and so level: {', '.join(levels)}.")
+    gaps = [
+        f"{line.label} at {number(x)}"
+        for line in lines
+        for x, value in zip(line.x, line.values, strict=False)
+        if not _is_drawn(value, scales)
+    ]
+    gaps += [line.label for line in lines if not line.x and not _is_drawn(line.values[0], scales)]
+    if gaps:
+        parts.append(f"No {'positive ' if scales.log_y else ''}finite value, so a gap: {'; '.join(gaps)}.")
+    return " ".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForestRow:
+    """A row of a forest chart: what differs, and by how much."""
+
+    label: str
+    difference: Value
+
+
+def forest_chart(
+    identifier: str,
+    title: str,
+    rows: Sequence[ForestRow],
+    *,
+    x_name: str,
+    spread: str,
+    margin: float | None = None,
+    note: str = "",
+) -> Figure:
+    """Differences with their intervals against zero, a row each.
+
+    Args:
+        identifier: File name without ending, unique on the page.
+        title: Plain text.
+        rows: Top to bottom; those without a finite estimate are named in the caption.
+        x_name: `"ours less the paper's, ROC AUC"`.
+        spread: What an interval is, and at which confidence.
+        margin: Differences up to this count as none, as declared before; drawn as a shaded strip.
+        note: What the caption opens with.
+
+    Raises:
+        InputError: no row has a finite estimate, or the margin is not positive.
+    """
+    checked_identifier(identifier)
+    if margin is not None and not (math.isfinite(margin) and margin > 0):
+        raise InputError(f"margin must be positive and finite, got {margin}")
+    drawn = [row for row in rows if math.isfinite(row.difference.estimate)]
+    if not drawn:
+        raise InputError(f"figure {identifier} has no finite difference to draw")
+    tips = [tip for row in drawn for tip in interval_ends(row.difference) or ()]
+    reached = [0.0, *(row.difference.estimate for row in drawn), *tips]
+    reached += [-margin, margin] if margin is not None else []
+    about = "; ".join(f"{row.label}: {shown_value(row.difference)}" for row in drawn) + "."
+    chart = SeriesChart(
+        identifier=identifier, title=title, description=about, height=_ROW * len(drawn) + 66.0, left=14.0
+    )
+    x = chart.horizontal(*ends(reached, log=False))
+    chart.x_axis(x, *ticks_of(x), x_name)
+    base = chart.height - chart.bottom
+    if margin is not None:
+        sides = x(np.array([-margin, margin, margin, -margin]))
+        chart.area(sides, np.array([chart.top, chart.top, base, base]), "margin")
+    chart.line(np.array([x.at(0.0)] * 2), np.array([chart.top, base]), "trace zero")
+    for place, row in enumerate(drawn):
+        _draw_difference(chart, x, row, chart.top + _ROW * place + 43.0)
+    legend = [FigureKey(css=series_css(0), label="difference", shape="only circle")]
+    legend.append(FigureKey(css=series_css(0), label=spread, shape="whisker"))
+    legend.append(FigureKey(css="zero", label="no difference"))
+    if margin is not None:
+        words = f"within {number(margin)}, declared to be no difference"
+        legend.append(FigureKey(css="margin", label=words, shape="plain area"))
+    text = FigureText(identifier=identifier, title=title, caption=_forest_caption(rows, drawn, spread, note))
+    return make_figure(text, [Panel(svg=chart.svg(), width=chart.width, height=chart.height)], legend)
+
+
+def _draw_difference(chart: SeriesChart, x: Scale, row: ForestRow, y: float) -> None:
+    found = interval_ends(row.difference)
+    if found is not None:
+        # An endless interval runs into the edge of the plot area, where its cap is cut off.
+        left, right = (min(max(x.at(end), x.start - 9.0), x.end + 9.0) for end in found)
+        chart.whisker((left, y), (right, y), 0)
+    chart.mark(x.at(row.difference.estimate), y, 0)
+    room = chart.width - chart.left - chart.right - 12.0
+    chart.label(chart.left + 6, y - 27, shortened(row.label, room), "row strong")
+    chart.label(chart.left + 6, y - 12, shown_value(row.difference, 3), "row")
+
+
+def _forest_caption(rows: Sequence[ForestRow], drawn: Sequence[ForestRow], spread: str, note: str) -> str:
+    parts = [note] if note else []
+    found = [interval_ends(row.difference) for row in drawn]
+    apart = sum(one is not None and (one[0] > 0 or one[1] < 0) for one in found)
+    parts.append(f"Whiskers: {spread}; {counted([('', row.difference) for row in drawn])}.")
+    many = ", not corrected for their number" if len(drawn) > 1 else ""
+    intervals = sum(one is not None for one in found)
+    parts.append(f"{apart} of {intervals} intervals exclude zero{many}.")
+    missing = [row.label for row in rows if row not in drawn]
+    if missing:
+        parts.append(f"No finite difference: {'; '.join(missing)}.")
+    return " ".join(parts)

@@ -1,0 +1,1 @@
+"""Slow exact twins of what the workbench computes fast, and worlds whose truth is known."""

@@ -1,0 +1,128 @@
+"""RLDP's shipped study: what its profiles run, and where it is the paper's setting."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from workbench.checks.published import published
+from workbench.core import registry
+from workbench.reports.papers.rldp.layout import (
+    BASELINES,
+    GROUPS,
+    KNOBS,
+    METHODS,
+    NON_PRIVATE,
+    PAPER_MODELS,
+    insertions_of,
+    variant_of,
+)
+from workbench.reports.shared.paper_samples import group_of
+from workbench.studies.experiments import Experiment, Study
+from workbench.studies.names import check_experiments
+from workbench.studies.study import load_study, profiles
+
+PROFILES = ("quick", "medium", "full")
+BUDGETS = {0.5, 2.0, 4.0, 5.0, 8.0}
+
+
+@cache
+def study(profile: str) -> Study:
+    return load_study("rldp", profile=profile)
+
+
+def group(profile: str, name: str) -> list[Experiment]:
+    return [one for one in study(profile).experiments if group_of(one) == name]
+
+
+def test_the_first_profile_is_the_quick_one() -> None:
+    assert tuple(profiles("rldp")) == PROFILES
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_each_profile_has_all_groups_and_every_experiment_can_be_made(profile: str) -> None:
+    found = study(profile)
+    assert (found.paper, found.report, found.replication) == ("rldp", "rldp", "seed")
+    assert {group_of(one) for one in found.experiments} == set(GROUPS)
+    check_experiments(found.experiments)
+    assert {one.model for one in found.experiments} <= set(registry.entries("model"))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_family_has_all_methods_and_no_run_stands_twice(profile: str) -> None:
+    for name in PAPER_MODELS:
+        found = group(profile, name)
+        # The quick profile leaves out what is slowest to learn, where there is one seed.
+        methods = set(METHODS) - ({"DC-SGD-E"} if profile == "quick" and name != "gpt2" else set())
+        assert methods <= {variant_of(one) for one in found}
+        twice = Counter((variant_of(one), one.epsilon, one.seed) for one in found)
+        assert set(twice.values()) == {1}
+        paired = {
+            variant: {
+                (one.epsilon, one.seed) for one in found if variant_of(one) == variant and one.epsilon == 2
+            }
+            for variant in methods
+        }
+        assert len(set(map(frozenset, paired.values()))) == 1  # so that they can be paired
+    assert {one.seed for one in group(profile, "gpt2") if one.epsilon == 2} == {0, 1, 2}
+
+
+def test_the_larger_profiles_have_the_papers_families_budgets_and_seeds() -> None:
+    printed = next(one for one in published("rldp").tables if one.id == "table-2")
+    assert set(PAPER_MODELS.values()) == {cell.row[0] for cell in printed.cells}
+    for profile in ("medium", "full"):
+        for name in PAPER_MODELS:
+            private = [one for one in group(profile, name) if one.epsilon is not None]
+            assert {(one.epsilon, one.seed) for one in private} == {
+                (e, s) for e in BUDGETS for s in (0, 1, 2)
+            }
+            assert any(variant_of(one) == NON_PRIVATE for one in group(profile, name))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_adapters_deltas_and_accountants_are_the_printed_ones(profile: str) -> None:
+    for name in PAPER_MODELS:
+        for one in group(profile, name):
+            assert (one.adapter, one.lora_rank, one.lora_alpha, one.lora_targets) == (
+                "lora",
+                8,
+                16.0,
+                "query-value",
+            )
+            assert one.delta == (None if one.epsilon is None else 1e-5)
+            if variant_of(one) in BASELINES:
+                assert one.mechanism_parameters["accountant"] == "rldp_gdp"
+            assert one.mechanism_parameters["evaluation_interval"] > 0
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_secrets_are_planted_once_to_a_hundred_times(profile: str) -> None:
+    found = group(profile, "insertions")
+    counts = {insertions_of(one) for one in found}
+    assert {1, 100} <= counts <= set(range(1, 101))
+    for variant in (NON_PRIVATE, "DP-SGD, epsilon 1"):
+        assert {1, 100} <= {insertions_of(one) for one in found if one.variant == variant} <= counts
+    assert {one.epsilon for one in found} == {None, 1.0}
+    # One narrative for each insertion.
+    assert all(one.corpus_parameters["public"] >= 10 * max(counts) for one in found)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_controllers_ablation_is_a_study_of_its_own(profile: str) -> None:
+    found = load_study("rldp_ablation", profile=profile)
+    assert (found.paper, found.report, found.replication) == ("rldp", "rldp", "seed")
+    check_experiments(found.experiments)
+    knobs = {
+        name: {
+            one.mechanism_parameters[name] for one in found.experiments if name in one.mechanism_parameters
+        }
+        for name in KNOBS.values()
+    }
+    assert knobs["sac_batch_size"] == {4, 8, 16, 32}
+    assert knobs["sac_updates"] == {1, 2, 4}
+    if profile == "full":
+        assert knobs["decision_interval"] == {16, 32, 48, 64, 72, 80, 96, 112}
+    assert {one.seed for one in found.experiments} == {0, 1, 2}
+    assert {variant_of(one) for one in found.experiments} - {"RLDP-H"} <= set(BASELINES)

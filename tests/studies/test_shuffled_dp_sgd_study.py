@@ -1,0 +1,114 @@
+"""Shuffled DPSGD's shipped study: what its profiles run, and where it is the paper's setting."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from workbench.checks.published import published
+from workbench.core import registry
+from workbench.reports.papers.shuffled_dp_sgd.layout import (
+    GROUPS,
+    OVERHEAD,
+    SHUFFLED,
+    UTILITY,
+    dataset_of,
+    group_of,
+    model_of,
+    part_of,
+    variant_of,
+)
+from workbench.reports.papers.shuffled_dp_sgd.places import METHODS
+from workbench.studies.experiments import Experiment, Study
+from workbench.studies.names import check_experiments
+from workbench.studies.study import load_study, profiles
+
+PROFILES = ("quick", "medium", "full")
+FURTHER = {
+    "DPSGD",
+    "Shuffled DPSGD, c' = c",
+    "Shuffled DPSGD, left alone at sigma_0",
+}
+ASIDE = ("further", "same sigma")
+
+
+@cache
+def study(profile: str) -> Study:
+    return load_study("shuffled_dp_sgd", profile=profile)
+
+
+def group(profile: str, name: str) -> list[Experiment]:
+    return [one for one in study(profile).experiments if group_of(one) == name]
+
+
+def places(experiments: list[Experiment]) -> set[tuple[str, str]]:
+    return {(model_of(one), dataset_of(one)) for one in experiments}
+
+
+def test_the_first_profile_is_the_quick_one() -> None:
+    assert tuple(profiles("shuffled_dp_sgd")) == PROFILES
+    assert load_study("shuffled_dp_sgd").profile == "quick"
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_each_profile_has_all_groups_and_every_experiment_can_be_made(profile: str) -> None:
+    found = study(profile)
+    assert (found.paper, found.report, found.replication) == ("shuffled_dp_sgd", "shuffled_dp_sgd", "seed")
+    assert {group_of(one) for one in found.experiments} == set(GROUPS) - {OVERHEAD}
+    check_experiments(found.experiments)
+    assert {one.model for one in found.experiments} <= set(registry.entries("model"))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", UTILITY)
+def test_every_place_has_its_baselines_and_somewhere_the_further_variants(profile: str, name: str) -> None:
+    found = group(profile, name)
+    main = [one for one in found if part_of(one) not in ASIDE]
+    for place in places(found):
+        own = [one for one in main if (model_of(one), dataset_of(one)) == place]
+        assert {variant_of(one) for one in own} == set(METHODS.values())
+        ghost, shuffled = (
+            {(one.epsilon, one.seed) for one in own if variant_of(one) == variant}
+            for variant in ("Ghost", SHUFFLED)
+        )
+        assert ghost == shuffled  # so that they can be paired
+    assert {variant_of(one) for one in found if part_of(one) == "further"} == FURTHER
+    beside = [one for one in found if part_of(one) == "same sigma"]
+    assert {variant_of(one) for one in beside} == {"DPSGD at the same sigma"}
+    assert places(beside) == places(found)
+    assert len({one.seed for one in main}) >= 3
+
+
+def test_the_full_profile_has_every_place_of_the_paper_and_its_epsilons() -> None:
+    for name, table in zip(UTILITY, ("table-3", "table-4", "table-5"), strict=True):
+        printed = next(one for one in published("shuffled_dp_sgd").tables if one.id == table)
+        rows = {cell.row for cell in printed.cells}
+        found = places(group("full", name))
+        assert {model for model, _ in found} == {row[0] for row in rows}
+        assert {one.epsilon for one in group("full", name)} == {0.1, 0.5, 1.0, None}
+    assert len(places(group("full", "classification"))) == 8
+    assert len(places(group("full", "generation"))) == 4
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_clips_and_deltas_are_the_printed_ones(profile: str) -> None:
+    for one in [one for name in UTILITY for one in group(profile, name)]:
+        if one.epsilon is None:
+            assert one.delta is None
+            continue
+        is_vision = group_of(one) == "vision"
+        assert one.delta == (5e-6 if is_vision else 1 / (2 * one.members))
+        assert one.mechanism_parameters.get("l2_clip_norm", 1.0) == (1.0 if is_vision else 0.1)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_audit_holds_three_claims_and_controls(profile: str) -> None:
+    found = group(profile, "audit")
+    assert {one.attack for one in found} == {"weight_tidying"}
+    own = [one for one in found if part_of(one) == ""]
+    assert {one.epsilon for one in own} == {0.1, 0.5, 1.0}
+    assert {one.mechanism for one in own} == {"shuffled_dp_sgd"}
+    controls = [one for one in found if part_of(one).startswith("control")]
+    assert {one.mechanism for one in controls} == {"dp_sgd"}
+    assert {part_of(one) for one in controls} == {"control", "control beside others"}

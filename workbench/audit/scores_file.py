@@ -1,0 +1,226 @@
+"""Anybody's attack scores, from a CSV, NPZ or Parquet file.
+
+Columns: `score` (a finite number), `member` (0 or 1; in CSV also true and false), and optionally `id`
+(unique) and `text` (what was scored, for the check that members and non-members cannot be told apart
+without a model). Other columns are ignored. Nothing in the file is ever executed: NPZ arrays of Python
+objects are refused.
+
+Every complaint is one line with the file, the column and the data row, counted from 1 without the header.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.core.errors import InputError, unknown_name
+from workbench.core.one_line import one_line
+from workbench.interfaces import BoolArray, FloatArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REQUIRED = ("score", "member")
+OPTIONAL = ("id", "text")
+_MEMBERS = {"0": False, "1": True, "false": False, "true": True, "0.0": False, "1.0": True}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoresFile:
+    """The checked content of a scores file.
+
+    Attributes:
+        scores: Finite, not all equal, shape `(n,)`; the direction is the user's to say.
+        members: True where the record was trained on, shape `(n,)`; both values occur.
+        ids: Unique, one a row, or empty where the file has none.
+        texts: One a row, or empty where the file has none.
+    """
+
+    scores: FloatArray
+    members: BoolArray
+    ids: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+def read_scores(path: str | Path) -> ScoresFile:
+    """Read and check a scores file; its type is told by its ending.
+
+    Args:
+        path: A `.csv`, `.npz` or `.parquet` file.
+
+    Raises:
+        InputError: the file is missing, unreadable, of another type, or holds no usable membership game.
+    """
+    path = Path(path)
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        known = ", ".join(_READERS)
+        raise InputError(f"scores file {str(path)!r} must end in one of {known}, got {path.suffix!r}")
+    if not path.is_file():
+        problem = "is not a file" if path.exists() else "does not exist"
+        raise InputError(f"scores file {str(path)!r} {problem}")
+    columns = reader(path)
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise _problem(path, f"columns must have one length, got {lengths}")
+    scores = _scores(path, columns["score"])
+    members = _members(path, columns["member"])
+    ids = _ids(path, columns["id"]) if "id" in columns else ()
+    texts = tuple(_text(value) for value in columns["text"]) if "text" in columns else ()
+    return ScoresFile(scores=scores, members=members, ids=ids, texts=texts)
+
+
+Column = Sequence[Any] | npt.NDArray[Any]
+
+
+def _problem(path: Path, message: str) -> InputError:
+    return InputError(one_line(f"{path}: {message}"))
+
+
+@contextmanager
+def _unreadable(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a parser raises on a corrupt file into one line.
+
+    The parsers promise no closed list of exceptions for damaged input (zlib, zipfile, struct, tokenizer
+    and memory errors all occur), hence `Exception`; the cause stays attached.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        detail = one_line(str(error), longest=200)
+        raise _problem(path, f"is not a readable {kind} file ({type(error).__name__}: {detail})") from error
+
+
+def _wanted(path: Path, names: Sequence[str]) -> list[str]:
+    """The columns to read, after the check that they can be told apart and that none is missing."""
+    for name in (*REQUIRED, *OPTIONAL):
+        if names.count(name) > 1:
+            raise _problem(path, f"column {name!r} occurs {names.count(name)} times")
+    for name in REQUIRED:
+        if name not in names:
+            hint = (
+                str(unknown_name("column", name, names)).partition(";")[2] if names else " it has no columns"
+            )
+            raise _problem(path, f"column {name!r} is missing;{hint}")
+    return [name for name in (*REQUIRED, *OPTIONAL) if name in names]
+
+
+def _read_csv(path: Path) -> dict[str, Column]:
+    """Comma-separated text in UTF-8 with a header; a byte-order mark and quoted fields are fine."""
+    with _unreadable(path, "CSV"), path.open(encoding="utf-8-sig", newline="") as file:
+        rows = (row for row in csv.reader(file, strict=True) if row)
+        header = [name.strip() for name in next(rows, [])]
+        places = {name: header.index(name) for name in _wanted(path, header)}
+        columns: dict[str, list[str]] = {name: [] for name in places}
+        for number, row in enumerate(rows, start=1):
+            if len(row) != len(header):
+                raise _problem(path, f"row {number} has {len(row)} fields, the header has {len(header)}")
+            for name, place in places.items():
+                columns[name].append(row[place])
+    return dict(columns)
+
+
+def _read_npz(path: Path) -> dict[str, Column]:
+    """Arrays named like the columns, each of shape `(n,)`; never unpickled."""
+    columns: dict[str, Any] = {}
+    # The open file is ours: numpy leaves a file that it opened itself open where the archive is damaged.
+    with _unreadable(path, "NPZ"), path.open("rb") as file:
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise _problem(path, "is not a readable NPZ file (it holds one bare array)")
+        with archive:
+            columns.update((name, archive[name]) for name in _wanted(path, archive.files))
+    for name, column in columns.items():
+        if not isinstance(column, np.ndarray):
+            raise _problem(path, f"column {name!r} is not an array")
+        if column.ndim != 1:
+            raise _problem(path, f"column {name!r} must have one dimension, got shape {column.shape}")
+        allowed = "biuf" if name in REQUIRED else "biufU"
+        if column.dtype.kind not in allowed:
+            raise _problem(path, f"column {name!r} has unusable type {column.dtype}")
+    return dict(columns)
+
+
+def _read_parquet(path: Path) -> dict[str, Column]:
+    """Columns of a Parquet file; one file, no partitions guessed from folder names."""
+    from pyarrow import parquet
+
+    with _unreadable(path, "Parquet"), parquet.ParquetFile(path) as file:
+        names = _wanted(path, file.schema_arrow.names)
+        table = file.read(columns=names)
+        return {name: table.column(name).to_pylist() for name in names}
+
+
+_READERS: Mapping[str, Callable[[Path], dict[str, Column]]] = {
+    ".csv": _read_csv,
+    ".npz": _read_npz,
+    ".parquet": _read_parquet,
+}
+
+
+def _scores(path: Path, column: Column) -> FloatArray:
+    """The scores as float64, finite and not constant."""
+    if isinstance(column, np.ndarray):
+        scores = column.astype(np.float64)
+    else:
+        scores = np.array([_score(path, row, value) for row, value in enumerate(column, 1)], dtype=np.float64)
+    if scores.size == 0:
+        raise _problem(path, "has no rows")
+    for row in np.flatnonzero(~np.isfinite(scores)):
+        raise _problem(path, f"column 'score', row {row + 1}: must be finite, got {scores[row]}")
+    if np.all(scores == scores[0]):
+        raise _problem(path, f"column 'score' is constant ({scores[0]:g} in all {scores.size} rows)")
+    return scores
+
+
+def _score(path: Path, row: int, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise _problem(path, f"column 'score', row {row}: must be a number, got {_shown(value)}") from None
+
+
+def _members(path: Path, column: Column) -> BoolArray:
+    """The labels; both kinds must occur."""
+    members = np.empty(len(column), dtype=np.bool_)
+    for row, value in enumerate(column, 1):
+        # str() maps the labels of every file type onto the few spellings that mean zero or one.
+        label = _MEMBERS.get(str(value).strip().lower())
+        if label is None:
+            raise _problem(path, f"column 'member', row {row}: must be 0 or 1, got {_shown(value)}")
+        members[row - 1] = label
+    if members.size and (members.all() or not members.any()):
+        only = "members" if members[0] else "non-members"
+        raise _problem(path, f"column 'member': all {members.size} rows are {only}; both are needed")
+    return members
+
+
+def _ids(path: Path, column: Iterable[Any]) -> tuple[str, ...]:
+    """The ids as text, each once."""
+    first: dict[str, int] = {}
+    for row, value in enumerate(column, 1):
+        name = _text(value)
+        if name in first:
+            raise _problem(
+                path, f"column 'id', row {row}: {_shown(name)} occurs in row {first[name]} already"
+            )
+        first[name] = row
+    return tuple(first)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: on one line, and short."""
+    return one_line(repr(value.item() if isinstance(value, np.generic) else value), longest=60)

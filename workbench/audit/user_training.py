@@ -1,0 +1,293 @@
+"""Anybody's training code as a subject: `workbench audit --train path/to/file.py:function`.
+
+The function is called as `function(records, seed)` and trains on exactly those records:
+
+- `records`: a list of dicts with the keys `id` (str), `text` (str, empty for images), `label` (int or
+  None) and `image` (list of floats or None).
+- `seed`: an int, different in every run; the function seeds its own randomness with it.
+
+It returns what the adversary is to see, in one of four forms:
+
+1. a *scorer*, any callable: `scorer(records)` gives one finite number a record, higher = more likely to
+   have been trained on;
+2. an object with a method `losses(records)`, one finite number a record, lower = more likely;
+3. a pair `(model, tokenizer)` of Hugging Face transformers, the model causal; scored by its loss;
+4. a `workbench.interfaces.Model`; scored by its loss.
+
+The bench flips a fair coin for each candidate record, hands those with heads to the function, and asks
+for the scores of all candidates; the function never sees the coins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from workbench.core.cost import cost_since
+from workbench.core.errors import InputError, unknown_name
+from workbench.core.one_line import one_line
+from workbench.core.streams import stream_seed
+from workbench.interfaces import Adjacency, BoolArray, FloatArray, Game, Model, Record, Released, Trials
+from workbench.training.setup import TrainingSetup, prepare
+
+TrainingFunction: TypeAlias = Callable[[list[dict[str, Any]], int], Any]
+Scorer: TypeAlias = Callable[[Sequence[Record]], FloatArray]
+
+GAME = Game(
+    description=(
+        "The bench flipped a fair coin for each candidate record and trained the user's function on those"
+        " with heads; the adversary saw the scores that the trained model gives to all candidates."
+    ),
+    trials=Trials.ONE_RUN,
+    prior=0.5,
+    adjacency=Adjacency.ADD_REMOVE,
+    released=Released.SCORES,
+)
+"""The game of one run; several runs flip fresh coins and train independently."""
+
+_BATCH = 16
+_LONGEST = 1024
+"""Most tokens of a record that the loss of a user's language model is taken over."""
+
+_FORMS = (
+    "a callable scorer, an object with a method losses(records), a pair (transformers model, tokenizer),"
+    " or a workbench Model"
+)
+
+
+def as_dicts(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """The records as the user's code sees them; fresh objects on every call."""
+    return [
+        {
+            "id": record.id,
+            "text": record.text,
+            "label": record.label,
+            "image": None if record.image is None else list(record.image),
+        }
+        for record in records
+    ]
+
+
+@dataclass(frozen=True)
+class UserTraining:
+    """A user's training function, ready to be played against.
+
+    Attributes:
+        spec: `path/to/file.py:function`.
+        function: The loaded function.
+        source_sha256: Hash of the file, so that a stored result is not taken for that of edited code.
+            Files that it imports are not hashed.
+
+    Raises:
+        InputError: see `load_training_function`.
+    """
+
+    spec: str
+    function: TrainingFunction = field(init=False, repr=False, compare=False)
+    source_sha256: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        path, _ = _split(self.spec)
+        object.__setattr__(self, "function", load_training_function(self.spec))
+        object.__setattr__(self, "source_sha256", hashlib.sha256(path.read_bytes()).hexdigest())
+
+    def scores(self, candidates: Sequence[Record], included: BoolArray, seed: int) -> FloatArray:
+        """Train once on the included candidates and score all of them.
+
+        Args:
+            candidates: The n candidate records.
+            included: The coins, shape `(n,)`.
+            seed: Handed to the function.
+
+        Returns:
+            One finite score a candidate, higher = member, shape `(n,)`.
+
+        Raises:
+            InputError: the function fails, or returns something that cannot be scored.
+        """
+        members = [record for record, inside in zip(candidates, included, strict=True) if inside]
+        result = self._guarded(lambda: self.function(as_dicts(members), int(seed)))
+        scorer = self._scorer(result)
+        values: FloatArray = self._guarded(lambda: scorer(candidates))
+        if values.shape != (len(candidates),):
+            wanted = f"one score a record, shape ({len(candidates)},)"
+            raise InputError(f"--train: {self.spec} must give {wanted}, got shape {values.shape}")
+        if not np.isfinite(values).all():
+            place = int(np.argmin(np.isfinite(values)))
+            raise InputError(
+                f"--train: {self.spec}: score of record {candidates[place].id!r} must be finite,"
+                f" got {values[place]}"
+            )
+        return values
+
+    def _scorer(self, result: Any) -> Scorer:
+        """What the function returned, as a function from records to scores."""
+        torch = sys.modules.get("torch")
+        if isinstance(result, Model):
+            return lambda records: _model_scores(result, records)
+        if isinstance(result, tuple) and len(result) == 2:
+            model = self._guarded(lambda: _language_model(*result))
+            return lambda records: _model_scores(model, records)
+        if callable(getattr(result, "losses", None)):
+            return lambda records: -_vector(result.losses(as_dicts(records)))
+        if torch is not None and isinstance(result, torch.nn.Module):
+            raise InputError(
+                f"--train: {self.spec} returned a bare {type(result).__name__}, which does not say how a"
+                f" record becomes its input; return {_FORMS}"
+            )
+        if callable(result):
+            return lambda records: _vector(result(as_dicts(records)))
+        raise InputError(f"--train: {self.spec} returned {type(result).__name__}; return {_FORMS}")
+
+    def _guarded(self, call: Callable[[], Any]) -> Any:
+        """Run the user's code; what it raises becomes one line that names the place in their file."""
+        try:
+            return call()
+        except InputError:
+            raise
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise _complaint(_split(self.spec)[0], error) from error
+
+
+def load_training_function(spec: str) -> TrainingFunction:
+    """Import the user's file and return the function named after the colon.
+
+    The file's folder is appended to the module search path, so that it may import its neighbours.
+
+    Args:
+        spec: `path/to/file.py:function`.
+
+    Raises:
+        InputError: the spec is malformed, the file is missing or fails to import, or holds no such function.
+    """
+    path, name = _split(spec)
+    if not path.is_file():
+        raise InputError(f"--train: file {str(path)!r} does not exist")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        # Last, not first: a neighbour called `datasets.py` must not hide the package of that name.
+        sys.path.append(folder)
+    module = _import(path)
+    functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+    if name not in functions:
+        if not functions:
+            raise InputError(f"--train: {path} defines no function, so not {name!r}")
+        raise InputError(f"--train: {path}: {unknown_name('function', name, functions)}")
+    function: TrainingFunction = getattr(module, name)
+    return function
+
+
+def _split(spec: str) -> tuple[Path, str]:
+    """Path and function name of a spec."""
+    path, colon, name = spec.rpartition(":")
+    if not colon or not path or not name.isidentifier():
+        raise InputError(f"--train must be path/to/file.py:function, got {spec!r}")
+    return Path(path), name
+
+
+def _import(path: Path) -> Any:
+    """Run the file as a module of its own, compiled from its source.
+
+    No byte code is cached: within the resolution of a file's time stamp, an edited file of equal length
+    would run as its old version.
+    """
+    name = f"workbench_user_{path.stem}"
+    loader = SourceFileLoader(name, str(path))
+    specification = importlib.util.spec_from_loader(name, loader)
+    if specification is None:
+        raise InputError(f"--train: {path} cannot be loaded")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    try:
+        code = loader.source_to_code(loader.get_data(str(path)), str(path))
+        exec(code, vars(module))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        del sys.modules[name]
+        raise _complaint(path, error) from error
+    return module
+
+
+def _complaint(path: Path, error: BaseException) -> InputError:
+    """One line for an exception in the user's code: the last line of their file on its way, type, message."""
+    frames = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+    ]
+    line = error.lineno if isinstance(error, SyntaxError) else (frames[-1] if frames else None)
+    place = f"{path}:{line}" if line is not None else str(path)
+    return InputError(f"--train: {place}: {type(error).__name__}: {one_line(str(error), longest=300)}")
+
+
+def _vector(values: Any) -> FloatArray:
+    """Numbers of the user's code (list, array or tensor) as a float64 array."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().double().numpy()
+    return np.asarray(values, dtype=np.float64)
+
+
+def _language_model(model: Any, tokenizer: Any) -> Model:
+    """The bench's wrapper around a causal language model of transformers; texts are cut to its positions."""
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    if not isinstance(model, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise InputError(
+            f"--train: returned a pair of {type(model).__name__} and {type(tokenizer).__name__}; a pair must"
+            " be a transformers model and its tokenizer"
+        )
+    from workbench.training.models import LanguageModel
+
+    positions = getattr(model.config, "max_position_embeddings", None) or _LONGEST
+    max_length = int(min(tokenizer.model_max_length, positions, _LONGEST))
+    wrapped: Model = LanguageModel(model, tokenizer, max_length, "user")
+    return wrapped
+
+
+def _model_scores(model: Model, records: Sequence[Record]) -> FloatArray:
+    """Minus the per-record loss, in evaluation mode, batch by batch."""
+    import torch
+
+    model.module.eval()
+    parts = []
+    with torch.no_grad():
+        for start in range(0, len(records), _BATCH):
+            parts.append(_vector(model.losses(model.encode(records[start : start + _BATCH]))))
+    return -np.concatenate(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserJob:
+    """Let a user's function train on the included candidates, and score all of them."""
+
+    setup: TrainingSetup
+    spec: str
+    included: tuple[bool, ...]
+    run: int
+
+
+def train_user(job: UserJob, scratch: Path | None = None) -> dict[str, Any]:
+    """Run a user's training function once.
+
+    Returns:
+        `scores` of all candidates, and `cost`.
+
+    Raises:
+        InputError: the function fails or breaks its contract.
+    """
+    started = time.perf_counter()
+    candidates, _ = prepare(job.setup)
+    seed = stream_seed(job.setup.seed, "training", job.run)
+    scores = UserTraining(job.spec).scores(candidates, np.array(job.included, dtype=bool), seed)
+    return {"scores": scores, "cost": cost_since(started)}

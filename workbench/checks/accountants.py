@@ -1,0 +1,224 @@
+"""What an accountant under test may answer, and how a user's own is loaded.
+
+The least is a function, named `module:function`:
+
+    def epsilon(*, noise_multiplier, sampling_probability, steps, delta) -> float
+
+for `steps` releases of a Poisson-subsampled Gaussian under add-remove adjacency. Whoever answers more brings
+an object with the methods of `Accountant`, and of any of the protocols below it that it can answer;
+`module:name` may name such an object, or a class or function without parameters that makes one. A question
+that an accountant does not answer, it refuses with `UnsupportedError` (or `NotImplementedError`): a refusal
+is never a fault.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from workbench.accounting.events import Event, Gaussian, SubsampledGaussian
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError, WorkbenchError, unknown_name
+from workbench.core.one_line import error_line
+from workbench.interfaces import Adjacency
+
+PARAMETERS = ("noise_multiplier", "sampling_probability", "steps", "delta")
+"""The keyword parameters of the least function."""
+
+
+@runtime_checkable
+class Accountant(Protocol):
+    """Answers epsilon; what it returns is understood as an upper bound on the truth."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+
+    def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
+        """Epsilon of the event at `delta`.
+
+        Raises:
+            UnsupportedError: it does not answer for this event, delta or adjacency.
+        """
+
+
+@runtime_checkable
+class DeltaAccountant(Protocol):
+    """Answers delta too."""
+
+    def delta(self, event: Event, *, epsilon: float, adjacency: Adjacency) -> float:
+        """Delta of the event at `epsilon`, an upper bound."""
+
+
+@runtime_checkable
+class TradeoffAccountant(Protocol):
+    """Answers the trade-off curve too."""
+
+    def tpr(self, event: Event, *, fpr: float, adjacency: Adjacency) -> float:
+        """Largest true-positive rate of a test at false-positive rate `fpr`, an upper bound."""
+
+
+@runtime_checkable
+class NoiseCalibrator(Protocol):
+    """Finds the noise for a budget."""
+
+    def noise_multiplier(
+        self,
+        *,
+        target_epsilon: float,
+        delta: float,
+        sampling_probability: float,
+        steps: int,
+        adjacency: Adjacency,
+    ) -> float:
+        """A noise multiplier at which a DP-SGD run is (target_epsilon, delta)-DP."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionAccountant:
+    """The least function, as an accountant of Poisson-subsampled Gaussian runs under add-remove adjacency.
+
+    Attributes:
+        name: What tables call it.
+        function: See the module's text.
+    """
+
+    name: str
+    function: Callable[..., float]
+
+    def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
+        """What the function says.
+
+        Raises:
+            UnsupportedError: the adjacency is another, or the event is no homogeneous DP-SGD run.
+        """
+        if adjacency is not Adjacency.ADD_REMOVE:
+            raise UnsupportedError(f"{self.name} answers for add-remove adjacency only, not {adjacency}")
+        parts = list(event.parts())
+        if len(parts) != 1:
+            raise UnsupportedError(f"{self.name} answers for one event repeated, not {event.describe()}")
+        step, count = parts[0]
+        if isinstance(step, SubsampledGaussian):
+            q = step.sampling_probability
+        elif isinstance(step, Gaussian):
+            q = 1.0
+        else:
+            raise UnsupportedError(
+                f"{self.name} answers for subsampled Gaussians only, not {event.describe()}"
+            )
+        return self.function(
+            noise_multiplier=step.noise_multiplier, sampling_probability=q, steps=count, delta=delta
+        )
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether an accountant's exception is a clear refusal of the question, and no fault."""
+    has_words = error_line(error) != type(error).__name__
+    return isinstance(error, WorkbenchError | NotImplementedError) or (
+        isinstance(error, ValueError) and has_words
+    )
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Whether an exception out of an accountant is not the accountant's: Ctrl-C, or a test's time limit.
+
+    Everything else that an accountant raises is an answer of a kind, `SystemExit` and `GeneratorExit`
+    included. pytest's outcomes are looked up, not imported: only a run of pytest can raise them.
+    """
+    outcomes = sys.modules.get("_pytest.outcomes")
+    ours = (KeyboardInterrupt,) if outcomes is None else (KeyboardInterrupt, outcomes.OutcomeException)
+    return isinstance(error, ours)
+
+
+def load_accountant(target: str) -> Accountant:
+    """The accountant that a user names: one that is registered, or `module:function`.
+
+    Args:
+        target: A registered name, or a dotted module and an attribute with a colon between; modules are
+            looked up in the current directory too.
+
+    Raises:
+        InputError: there is no such name, module or attribute, or it is no accountant.
+    """
+    if ":" not in target:
+        known = registry.entries("accountant")
+        if target not in known:
+            raise unknown_name("accountant", target, known)
+        made: Accountant = registry.create("accountant", target)
+        return made
+    found = _import_target(target)
+    return accountant_of(found, target)
+
+
+def accountant_of(found: Any, name: str) -> Accountant:
+    """An accountant out of a user's object: itself, what it makes, or the least function wrapped.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    if not inspect.isclass(found) and _is_accountant(found, name):
+        made: Accountant = found
+        return made
+    if not callable(found):
+        raise InputError(f"accountant {name!r} is no function and no accountant: {type(found).__name__}")
+    maker: Callable[..., Any] = found
+    try:
+        parameters = inspect.signature(maker).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"accountant {name!r} has no signature that Python can read") from error
+    names = {parameter.name for parameter in parameters}
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    if takes_any or names.issuperset(PARAMETERS):
+        return FunctionAccountant(name=name, function=maker)
+    if not any(parameter.default is parameter.empty for parameter in parameters):
+        try:
+            made = maker()
+        except BaseException as error:
+            if is_interruption(error):
+                raise
+            raise InputError(f"accountant {name!r} cannot be made: {error_line(error)}") from error
+        if _is_accountant(made, name):
+            return made
+    raise InputError(
+        f"accountant {name!r} must take the keywords {', '.join(PARAMETERS)}, or be or make an object with "
+        f"`name` and `epsilon(event, *, delta, adjacency)`; it takes ({', '.join(sorted(names))})"
+    )
+
+
+def _is_accountant(found: Any, name: str) -> bool:
+    """Whether an object has what `Accountant` asks for; looking may run code of its own.
+
+    Raises:
+        InputError: that code fails.
+    """
+    try:
+        return isinstance(found, Accountant)
+    except Exception as error:
+        raise InputError(f"accountant {name!r} cannot be looked at: {error_line(error)}") from error
+
+
+def _import_target(target: str) -> Any:
+    """The attribute that `module:attribute` names."""
+    module_name, _, attribute = target.partition(":")
+    if not module_name or not attribute:
+        raise InputError(f"accountant must read module:function, got {target!r}")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except BaseException as error:
+        if is_interruption(error):
+            raise
+        reason = error_line(error)
+        raise InputError(f"accountant {target!r}: cannot import {module_name!r}: {reason}") from error
+    for piece in attribute.split("."):
+        if not hasattr(found, piece):
+            raise InputError(f"accountant {target!r}: {module_name!r} has no attribute {attribute!r}")
+        found = getattr(found, piece)
+    return found

@@ -1,0 +1,239 @@
+"""The ledger of published privacy claims: what a paper states, where, and which check answers it.
+
+`data/published/claims.toml` holds one `[[claim]]` table an entry; a user's own ledger is a file of the same
+form, which may name further papers in a table `[papers]`. No verdict is stored: `workbench.checks.run`
+computes them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from workbench.core import registry
+from workbench.core.errors import InputError, unknown_name
+from workbench.core.keys import JSON, plain
+
+PAPERS: Mapping[str, str] = MappingProxyType(
+    {
+        "ferret": "FERRET",
+        "rldp": "RLDP",
+        "paczero": "PACZero",
+        "dp_weights": "DP-Weights",
+        "shuffled_dp_sgd": "Shuffled DPSGD",
+    }
+)
+"""The papers that the shipped ledger covers, with the names that tables use."""
+
+
+class Method(StrEnum):
+    """How an entry is checked."""
+
+    PROOF = "proof"
+    CERTIFIED = "certified computation"
+    MONTE_CARLO = "Monte Carlo"
+    ATTACK = "attack"
+    NOT_CHECKABLE = "not checkable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedClaim:
+    """One privacy claim of a paper.
+
+    Attributes:
+        id: The paper, then the place: `"ferret-theorem-1"`; letters, digits, `-`, `_` and `.`.
+        paper: A key of `PAPERS`, or of the file's own `[papers]`.
+        place: Section, theorem or equation in the paper.
+        restatement: What is claimed, in our words, with its quantities.
+        method: How it is checked.
+        check: Registered name of the check; None where the method is `NOT_CHECKABLE`.
+        parameters: Keyword arguments of the check.
+        why: For `NOT_CHECKABLE`: why not by us.
+
+    Raises:
+        InputError: the fields do not fit each other, or one is empty.
+    """
+
+    id: str
+    paper: str
+    place: str
+    restatement: str
+    method: Method
+    check: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        if not all(letter.isalnum() or letter in "-_." for letter in self.id) or not self.id:
+            raise InputError(f"claim id must be letters, digits, '-', '_' and '.', got {self.id!r}")
+        for name in ("paper", "place", "restatement"):
+            if not getattr(self, name).strip():
+                raise InputError(f"claim {self.id!r}: {name} must not be empty")
+        checkable = self.method is not Method.NOT_CHECKABLE
+        if checkable and not self.check:
+            raise InputError(f"claim {self.id!r}: check must be given with method {str(self.method)!r}")
+        if checkable and self.why:
+            raise InputError(f"claim {self.id!r}: why goes with method 'not checkable' only")
+        if not checkable and (self.check or self.parameters):
+            raise InputError(f"claim {self.id!r}: check and parameters must be absent where not checkable")
+        if not checkable and not self.why.strip():
+            raise InputError(f"claim {self.id!r}: why must be given with method 'not checkable'")
+
+    def to_json(self) -> dict[str, JSON]:
+        """Plain form of what the ledger says, with the function that checks it."""
+        return {
+            "id": self.id,
+            "paper": self.paper,
+            "place": self.place,
+            "restatement": self.restatement,
+            "method": str(self.method),
+            "check": self.check,
+            "parameters": dict(self.parameters),
+            "function": function_of(self),
+            "why": self.why,
+        }
+
+
+_TEXTS = ("id", "paper", "place", "restatement", "method", "check", "why")
+_REQUIRED = ("id", "paper", "place", "restatement", "method")
+
+
+def load_ledger(path: Path | None = None) -> tuple[PublishedClaim, ...]:
+    """All claims of a ledger, in the file's order.
+
+    Args:
+        path: A ledger file; None for the shipped one.
+
+    Raises:
+        InputError: the file cannot be read or is no TOML; an entry has an unknown field, paper, method,
+            check or parameter, lacks a field, or repeats another's id. The message says which.
+    """
+    source = str(path) if path is not None else "data/published/claims.toml"
+    try:
+        place = path if path is not None else files("workbench.data") / "published" / "claims.toml"
+        return parse_ledger(place.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise InputError(f"cannot read the ledger {source}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"ledger {source}: is no UTF-8 text: {error}") from error
+    except InputError as error:
+        raise InputError(f"ledger {source}: {error}") from error
+
+
+def parse_ledger(text: str) -> tuple[PublishedClaim, ...]:
+    """The claims of a ledger's text; see `load_ledger`."""
+    try:
+        content = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # Besides a syntax error: too deep, or too long a number.
+        raise InputError(f"is no TOML: {error}") from error
+    for name in content:
+        if name not in ("claim", "papers"):
+            raise unknown_name("table", name, ("claim", "papers"))
+    papers = {**PAPERS, **_own_papers(content.get("papers", {}))}
+    tables = content.get("claim", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InputError("entries must be [[claim]] tables")
+    claims = tuple(_claim(table, number, papers) for number, table in enumerate(tables, start=1))
+    seen: set[str] = set()
+    for claim in claims:
+        if claim.id in seen:
+            raise InputError(f"claim id {claim.id!r} is given twice")
+        seen.add(claim.id)
+    for claim in claims:
+        _require_check(claim)
+    return claims
+
+
+def select_claims(claims: Sequence[PublishedClaim], filters: Iterable[str]) -> tuple[PublishedClaim, ...]:
+    """The claims that a filter names, in the ledger's order; all of them without a filter.
+
+    Args:
+        claims: A ledger.
+        filters: Papers, by key or by the name that tables use (capitals do not matter), or beginnings of ids.
+
+    Raises:
+        InputError: a filter names none.
+    """
+    wanted = list(filters)
+    for text in wanted:
+        if not any(_matches(claim, text) for claim in claims):
+            papers = {claim.paper for claim in claims}
+            raise unknown_name("paper or claim", text, papers | {claim.id for claim in claims})
+    return tuple(claim for claim in claims if not wanted or any(_matches(claim, text) for text in wanted))
+
+
+def function_of(claim: PublishedClaim) -> str | None:
+    """Where the code of a claim's check is, as `module:function`; None where nothing checks it."""
+    if claim.check is None:
+        return None
+    known = registry.entries("claim_check")
+    if claim.check not in known:
+        return None
+    factory = known[claim.check].factory
+    return f"{factory.__module__}:{factory.__qualname__}"
+
+
+def _matches(claim: PublishedClaim, text: str) -> bool:
+    names = (claim.paper.casefold(), PAPERS.get(claim.paper, claim.paper).casefold())
+    return bool(text) and (text.casefold() in names or claim.id.startswith(text))
+
+
+def _own_papers(table: Any) -> dict[str, str]:
+    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
+        raise InputError('papers must be a table of texts: name = "title"')
+    return table
+
+
+def _claim(table: Mapping[str, Any], number: int, papers: Mapping[str, str]) -> PublishedClaim:
+    """One entry, its fields checked one by one."""
+    label = f"claim {table['id']!r}" if isinstance(table.get("id"), str) else f"claim number {number}"
+    known = [one.name for one in fields(PublishedClaim)]
+    try:
+        for name in table:
+            if name not in known:
+                raise unknown_name("field", name, known)
+        for name in _REQUIRED:
+            if name not in table:
+                raise InputError(f"{name} is missing")
+        for name in _TEXTS:
+            if not isinstance(table.get(name, ""), str):
+                raise InputError(f"{name} must be a text, got {table[name]!r}")
+            if any(ord(letter) < 32 and letter not in "\n\t" for letter in table.get(name, "")):
+                raise InputError(f"{name} must hold no control characters, got {table[name]!r}")
+        if not isinstance(table.get("parameters", {}), dict):
+            raise InputError(f"parameters must be a table, got {table['parameters']!r}")
+        try:
+            plain(table.get("parameters", {}))
+        except TypeError as error:
+            raise InputError(f"parameters must be numbers, texts, lists and tables: {error}") from error
+        if table["paper"] not in papers:
+            raise unknown_name("paper", table["paper"], papers)
+        if table["method"] not in list(Method):
+            raise unknown_name("method", table["method"], [str(method) for method in Method])
+    except InputError as error:
+        raise InputError(f"{label}: {error}") from error
+    return PublishedClaim(**{**table, "method": Method(table["method"])})
+
+
+def _require_check(claim: PublishedClaim) -> None:
+    """Refuse a check that is not registered, and parameters that it does not take."""
+    if claim.check is None:
+        return
+    known = registry.entries("claim_check")
+    if claim.check not in known:
+        error = unknown_name("check", claim.check, known)
+        raise InputError(f"claim {claim.id!r}: {error}")
+    accepted = inspect.signature(known[claim.check].factory).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
+        return
+    for name in claim.parameters:
+        if name not in accepted:
+            error = unknown_name(f"parameter of check {claim.check!r}:", name, accepted)
+            raise InputError(f"claim {claim.id!r}: {error}")

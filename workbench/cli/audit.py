@@ -1,0 +1,449 @@
+"""The options of `workbench audit`, their checks, and the way from them to a written report.
+
+Everything that can be told to be wrong is told before any work starts, and nothing is written before all
+work is done. The heavy modules are imported where they are needed: reading a scores file needs no
+deep-learning framework.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from workbench.accounting import MutualInformation
+from workbench.audit.claims import EXAMPLE, parse_claim
+from workbench.audit.scores_file import read_scores
+from workbench.cli import junit, terminal
+from workbench.cli.parameters import as_declared, attack_parameters, known, parameters, with_variant
+from workbench.core import registry
+from workbench.core.errors import InputError
+from workbench.core.outputs import require_distinct, require_file_place, require_reachable
+from workbench.interfaces import Claim, Released, Trials
+
+if TYPE_CHECKING:
+    from workbench.audit.run import AuditSettings
+
+
+__all__ = ["AuditOptions", "audit", "command_line", "parameters"]
+
+
+class HigherIs(StrEnum):
+    """Which way the scores of a file point."""
+
+    MEMBER = "member"
+    NONMEMBER = "nonmember"
+
+
+class TrialsChoice(StrEnum):
+    """`workbench.interfaces.Trials`, as the command line spells it."""
+
+    ONE_RUN = Trials.ONE_RUN.value
+    INDEPENDENT = Trials.INDEPENDENT.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """What a user may say to `workbench audit`; None where they said nothing."""
+
+    scores: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Judge these scores (.csv, .npz, .parquet: score, member; id, text)."
+        ),
+    ] = None
+    train: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:FUNCTION", help="Audit your own training function (docs/user_training.md)."
+        ),
+    ] = None
+    claim: Annotated[
+        str | None,
+        typer.Option(
+            help="The guarantee to test: epsilon and delta; mu; alpha and renyi; or nats and secret.",
+            show_default=EXAMPLE,
+        ),
+    ] = None
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Instead of --claim: the number that the mechanism claims, in its own currency.",
+            show_default="1; see --nats",
+        ),
+    ] = None
+    nats: Annotated[
+        float | None,
+        typer.Option(
+            help="The same of a mechanism that claims nats, in nats.",
+            show_default="0.5 about a record; 0.33 about a candidate subset",
+        ),
+    ] = None
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            help="Of --epsilon; with nats, of their reading as (epsilon, delta)-DP.", show_default="1e-5"
+        ),
+    ] = None
+    mechanism: Annotated[str | None, typer.Option(help="The subject.", show_default="dp_sgd")] = None
+    variant: Annotated[
+        str | None, typer.Option(help="Of the mechanism: short for --mechanism-parameter variant=...")
+    ] = None
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An attack; may be repeated.",
+            show_default="loss, lira and dirac_canary; with nats sign_transcript or subset_posterior, and "
+            "attacks on members; with permuted weights weight_tidying",
+        ),
+    ] = None
+    corpus: Annotated[str | None, typer.Option(help="The data.", show_default="clinical")] = None
+    corpus_parameter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A parameter of the corpus; may be repeated."),
+    ] = None
+    model: Annotated[str | None, typer.Option(help="The model to train.", show_default="tiny_gpt2")] = None
+    model_parameter: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of the model; may be repeated.")
+    ] = None
+    candidates: Annotated[
+        int | None, typer.Option(help="Number of candidate records.", show_default="128")
+    ] = None
+    steps: Annotated[int | None, typer.Option(help="Number of training steps.", show_default="120")] = None
+    sampling_probability: Annotated[
+        float | None, typer.Option(help="Probability of each record to be in a step's sample.")
+    ] = None
+    learning_rate: Annotated[float | None, typer.Option(help="Step size.")] = None
+    optimizer: Annotated[str | None, typer.Option(help="adamw or sgd.")] = None
+    adapter: Annotated[str | None, typer.Option(help="full or lora.")] = None
+    mechanism_parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A parameter of the subject, `inf` where its default is infinite; may be repeated.",
+        ),
+    ] = None
+    attack_parameter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ATTACK.KEY=VALUE", help="A parameter of an attack; may be repeated."),
+    ] = None
+    control: Annotated[
+        bool | None,
+        typer.Option(
+            "--control/--no-control",
+            help="Also attack a control, which does not count for the exit code: a subject without "
+            "privacy, or with permuted weights DP-SGD.",
+            show_default="control",
+        ),
+    ] = None
+    runs: Annotated[int | None, typer.Option(help="With --train: number of trainings.", show_default="1")] = (
+        None
+    )
+    trials: Annotated[
+        TrialsChoice | None,
+        typer.Option(help="With --scores: how the scores depend on each other.", show_default="one-run"),
+    ] = None
+    prior: Annotated[
+        float | None,
+        typer.Option(
+            help="With --scores: probability with which records became members.",
+            show_default="0.5; estimated where the labels are uneven",
+        ),
+    ] = None
+    higher_is: Annotated[
+        HigherIs | None, typer.Option(help="With --scores: their direction.", show_default="member")
+    ] = None
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0
+    confidence: Annotated[float, typer.Option(help="Confidence of the verdict, in (0.5, 1).")] = 0.95
+    workers: Annotated[int | None, typer.Option(help="Worker processes; 0: this one.", show_default="2")] = (
+        None
+    )
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where report.html, report.json and the store go.")
+    ] = Path("audit")
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the report here.")] = None
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML here.")] = None
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the verdict only.")] = False
+
+
+_FEW_SHADOWS: Mapping[str, Mapping[str, Any]] = {"lira": {"shadows": 4}}
+"""Attack parameters off the embedded corpus; more shadows are the user's to ask for."""
+
+_PLAN = ("steps", "sampling_probability", "learning_rate", "optimizer", "adapter")
+_TRAINING = ("corpus", "corpus_parameter", "candidates", "workers")
+_OWN_TRAINING = ("corpus", "corpus_parameter", "model", "model_parameter", "candidates", *_PLAN)
+_MODES: Mapping[str, tuple[str, ...]] = {
+    "--scores": ("trials", "prior", "higher_is"),
+    "--train": ("runs", *_TRAINING),
+    "an audit of a mechanism": (
+        *("epsilon", "nats", "delta", "mechanism", "variant", "mechanism_parameter"),
+        *("attack", "attack_parameter", "control"),
+        *("model", "model_parameter", *_PLAN),
+        *_TRAINING,
+    ),
+}
+"""Options that make sense in one mode only; the others always do."""
+
+
+def audit(options: AuditOptions) -> int:
+    """Test a claimed privacy guarantee by attack.
+
+    Without options: DP-SGD on clinical narratives under a claim of epsilon = 1, attacked in three ways,
+    with a run without privacy as the control.
+
+    A mechanism that claims nats about a record is judged in three views: its claim, by the signs of many
+    trainings; the same number read as (epsilon, delta)-DP; and ordinary members. One that claims nats about a
+    candidate subset in two: its claim, by many trainings on secret subsets, and outside it records of the
+    universe. The claim decides the exit code.
+
+    A mechanism that permutes its weights is judged by three adversaries who read the same releases: one is
+    blind to the permutations, one reads what they do not change, one undoes them. Its control is DP-SGD at
+    the noise of a certified accountant.
+
+    Fix the number of trials before: whoever reruns an audit with more of them, or another seed, after seeing
+    the verdict has no guarantee of the stated confidence any more.
+
+    Exit code: 0 not refuted, 1 refuted, 2 bad input, 3 underpowered or invalid.
+    """
+    mode = _mode(options)
+    _check(options, mode)
+    if options.scores is not None:
+        report = _audit_scores(options, options.scores)
+    elif options.train is not None:
+        report = _audit_training(options, options.train)
+    else:
+        report = _audit_mechanism(options)
+    _write(options, report)
+    terminal.print_report(report, quiet=options.quiet)
+    if not options.quiet:
+        typer.echo(f"Report: {options.out / 'report.html'}")
+    return int(report["exit_code"])
+
+
+def command_line(options: AuditOptions) -> str:
+    """The shell command that gives these options; those left at their default are left out."""
+    words = ["workbench", "audit"]
+    for option in fields(options):
+        value, flag = getattr(options, option.name), _flag(option.name)
+        if value == option.default or value is None:
+            continue
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-", 1))
+        else:
+            for item in value if isinstance(value, list) else [value]:
+                words += [flag, str(item)]
+    return shlex.join(words)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _mode(options: AuditOptions) -> str:
+    """Which of the three audits is asked for."""
+    if options.scores is not None and options.train is not None:
+        raise InputError("--scores and --train exclude each other")
+    if options.scores is not None:
+        return "--scores"
+    return "--train" if options.train is not None else "an audit of a mechanism"
+
+
+def _check(options: AuditOptions, mode: str) -> None:
+    """Refuse options that do not belong together, and values out of range, before any work."""
+    for option in {name for names in _MODES.values() for name in names} - set(_MODES[mode]):
+        if getattr(options, option) not in (None, []):
+            homes = " or ".join(home for home, names in _MODES.items() if option in names)
+            raise InputError(f"{_flag(option)} goes with {homes}, not with {mode}")
+    if options.prior is not None and not 0.0 < options.prior < 1.0:
+        raise InputError(f"--prior must be in (0, 1), got {options.prior:g}")
+    if options.runs is not None and options.runs < 1:
+        raise InputError(f"--runs must be at least 1, got {options.runs}")
+    numbers = [name for name in ("epsilon", "nats", "claim") if getattr(options, name) is not None]
+    if len(numbers) > 1:
+        raise InputError(f"--{numbers[0]} and --{numbers[1]} exclude each other: both say what is claimed")
+    _claimed(options)
+    _check_outputs(options)
+
+
+def _claimed(options: AuditOptions, released: Released = Released.SCORES) -> Claim:
+    """The claim as it is written, or the embedded one."""
+    return parse_claim(EXAMPLE if options.claim is None else options.claim, released=released)
+
+
+def _check_outputs(options: AuditOptions) -> None:
+    """Refuse places that cannot be written to."""
+    if options.out.exists() and not options.out.is_dir():
+        raise InputError(f"--out must be a folder, got the file {str(options.out)!r}")
+    require_reachable("--out", options.out)
+    for flag, path in (("--json", options.json), ("--junit", options.junit)):
+        if path is not None:
+            require_file_place(flag, path)
+    _check_distinct(options)
+
+
+def _check_distinct(options: AuditOptions) -> None:
+    """Refuse an output that would overwrite an input, or another output."""
+    source = options.train.rpartition(":")[0] if options.train else None
+    places = {
+        "--scores": options.scores,
+        "--train": Path(source) if source else None,
+        "--out's report.html": options.out / "report.html",
+        "--out's report.json": options.out / "report.json",
+        "--json": options.json,
+        "--junit": options.junit,
+    }
+    require_distinct(places)
+    for name in ("report.html", "report.json"):
+        if (options.out / name).is_dir():
+            raise InputError(f"--out {str(options.out)!r} holds a folder named {name}")
+
+
+def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
+    content = read_scores(path)
+    from workbench.audit import run as runner
+
+    scores = -content.scores if options.higher_is is HigherIs.NONMEMBER else content.scores
+    return runner.audit_scores(
+        scores=scores,
+        members=content.members,
+        claim=_claimed(options),
+        trials=Trials(options.trials.value) if options.trials else Trials.ONE_RUN,
+        prior=options.prior,
+        confidence=options.confidence,
+        seed=options.seed,
+        command=command_line(options),
+        source=path.name,
+        blind_texts=content.texts,
+    )
+
+
+def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
+    from workbench.audit import run as runner
+
+    settings = _settings(options, _claimed(options))
+    with terminal.progress_display(options.quiet) as progress:
+        return runner.audit_training(
+            function,
+            settings,
+            runs=options.runs or 1,
+            out=options.out,
+            command=command_line(options),
+            progress=progress,
+        )
+
+
+def _audit_mechanism(options: AuditOptions) -> dict[str, Any]:
+    from workbench.audit import run as runner
+
+    settings = _settings(options, _mechanism_claim(options))
+    with terminal.progress_display(options.quiet) as progress:
+        return runner.audit_mechanisms(
+            settings, out=options.out, command=command_line(options), progress=progress
+        )
+
+
+def _mechanism_claim(options: AuditOptions) -> Claim:
+    """The claim about a mechanism: as written, or as a number in the mechanism's own currency.
+
+    Raises:
+        InputError: a delta where the claim has one, or where nothing says which epsilon it belongs to.
+    """
+    from workbench.audit import run as runner
+
+    released = _released_by(options.mechanism)
+    default = _default_settings(options)
+    in_nats = isinstance(default.claim.guarantee, MutualInformation)
+    if options.claim is not None:
+        claim = _claimed(options, released)
+        if options.delta is not None and not (in_nats and isinstance(claim.guarantee, MutualInformation)):
+            raise InputError("--delta goes with --epsilon, or with a claim in nats; write it into --claim")
+        return claim
+    if options.nats is not None and not in_nats:
+        raise InputError(f"--nats goes with a mechanism that claims nats, not with {default.mechanism}")
+    if options.nats is not None and not 0.0 <= options.nats < math.inf:
+        raise InputError(f"--nats must be finite and >= 0, got {options.nats:g}")
+    number = options.epsilon if options.nats is None else options.nats
+    if number is not None:
+        delta = default.delta if options.delta is None else options.delta
+        return runner.claim_of(default.mechanism, number, delta)
+    if options.delta is not None and not in_nats:
+        raise InputError("--delta goes with --epsilon, which is missing")
+    return default.claim if in_nats else replace(_claimed(options, released), about=default.claim.about)
+
+
+def _default_settings(options: AuditOptions) -> AuditSettings:
+    """The embedded audit of the mechanism that is named, with its parameters."""
+    from workbench.audit.run import default_settings
+
+    name = options.mechanism and known("mechanism", options.mechanism)
+    return default_settings(name, _own_parameters(options))
+
+
+def _own_parameters(options: AuditOptions) -> dict[str, Any]:
+    """The mechanism's parameters, `--variant` among them."""
+    name = options.mechanism or "dp_sgd"
+    given = with_variant(
+        name, parameters("--mechanism-parameter", options.mechanism_parameter or []), options.variant
+    )
+    return as_declared("mechanism", name, given)
+
+
+def _released_by(mechanism: str | None) -> Released:
+    """What the claim covers where the user does not say: what the mechanism gives away."""
+    if mechanism is None:
+        return Released.EVERY_UPDATE
+    factory = registry.entries("mechanism")[known("mechanism", mechanism)].factory
+    return Released(getattr(factory, "released", Released.EVERY_UPDATE))
+
+
+def _settings(options: AuditOptions, claim: Claim) -> AuditSettings:
+    """The runner's settings: what the user gave, and the runner's defaults for what they left open.
+
+    The default parameters of the corpus and of the model belong to the default corpus and model; they stay
+    with these (the user's are laid over them), and go where the user names another.
+    """
+    from workbench.audit.run import default_settings
+
+    embedded = default_settings(None).corpus
+    default = _default_settings(options)
+    given: dict[str, Any] = {"claim": claim, "seed": options.seed, "confidence": options.confidence}
+    if options.delta is not None:
+        given["delta"] = options.delta
+    if options.learning_rate is not None:
+        given["control_learning_rate"] = options.learning_rate
+    for kind in ("corpus", "model"):
+        name = known(kind, getattr(options, kind) or getattr(default, kind))
+        kept = getattr(default, f"{kind}_parameters") if name == getattr(default, kind) else {}
+        own = parameters(f"--{kind}-parameter", getattr(options, f"{kind}_parameter") or [])
+        given.update({kind: name, f"{kind}_parameters": {**kept, **own}})
+    if options.attack:
+        given["attacks"] = tuple(known("attack", name) for name in options.attack)
+    if any(getattr(options, name) not in (None, []) for name in _OWN_TRAINING):
+        given["members"] = {}  # What the user trains is what every attack is for.
+    given["mechanism_parameters"] = _own_parameters(options)
+    given["attack_parameters"] = attack_parameters(
+        options.attack_parameter or [],
+        given.get("attacks", default.attacks),
+        # The embedded attacks score the secret that is put into the embedded corpus.
+        default.attack_parameters
+        if given.get("members", default.members).get("corpus", given["corpus"]) == embedded
+        else {**default.attack_parameters, "loss": {}, **_FEW_SHADOWS},
+    )
+    for name in ("candidates", "control", "workers", *_PLAN):
+        if getattr(options, name) is not None:
+            given[name] = getattr(options, name)
+    return replace(default, **given)
+
+
+def _write(options: AuditOptions, report: dict[str, Any]) -> None:
+    from workbench.audit import run as runner
+
+    runner.write_report(report, out=options.out, json_file=options.json)
+    if options.junit is not None:
+        junit.write_junit(report, options.junit)

@@ -1,0 +1,134 @@
+"""An audit's report as JUnit XML, for continuous integration.
+
+One test case for each subject and attack, named `attack` in class `workbench.subject`, and one for the
+verdict of the whole, named `verdict` in class `workbench`.
+
+| verdict | of an audited subject | of a reading | of the control |
+|---|---|---|---|
+| REFUTED | `failure` | passes: nobody claims the reading | passes: the attack has been seen to work |
+| NOT_REFUTED | passes, which is not "private" | passes | `skipped`: the attack was not seen to work |
+| UNDERPOWERED, INVALID | `error`: nothing was tested | `skipped` | `skipped` |
+| UNDECIDED | `skipped`, `error` for the whole: it tests more than was claimed | `skipped` | `skipped` |
+
+A reading is a claim that is not under audit, such as a number of nats taken for an epsilon; what it came to
+stands in the case's output. Its cases lie in class `workbench.subject.reading`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from workbench.core.outputs import write_atomically
+from workbench.interfaces import VerdictKind
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, not even escaped."""
+
+_OUTCOMES = {
+    VerdictKind.REFUTED: "failure",
+    VerdictKind.UNDERPOWERED: "error",
+    VerdictKind.INVALID: "error",
+    VerdictKind.UNDECIDED: "skipped",
+}
+
+
+def junit_xml(report: Mapping[str, Any]) -> str:
+    """The report record as a JUnit document.
+
+    Args:
+        report: What the runner returns; see `workbench.audit.run`.
+    """
+    return junit_document("workbench audit", _cases(report))
+
+
+def junit_document(name: str, given: Iterable[ElementTree.Element]) -> str:
+    """Test cases as a JUnit document of one suite, with their outcomes counted.
+
+    Args:
+        name: Of the suite.
+        given: `testcase` elements; `junit_case` makes them.
+    """
+    suite = ElementTree.Element("testsuite", name=clean(name))
+    counts = dict.fromkeys(("failure", "error", "skipped"), 0)
+    cases = list(given)
+    for case in cases:
+        suite.append(case)
+        for outcome in counts:
+            counts[outcome] += len(case.findall(outcome))
+    suite.set("tests", str(len(cases)))
+    suite.set("failures", str(counts["failure"]))
+    suite.set("errors", str(counts["error"]))
+    suite.set("skipped", str(counts["skipped"]))
+    suite.set("time", f"{sum(float(case.get('time', 0.0)) for case in cases):.3f}")
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def write_junit(report: Mapping[str, Any], path: Path) -> None:
+    """Write the report as JUnit XML, in one piece or not at all.
+
+    Raises:
+        InputError: the place cannot be written.
+    """
+    write_document(junit_xml(report), path)
+
+
+def write_document(document: str, path: Path) -> None:
+    """Write a JUnit document, in one piece or not at all.
+
+    Raises:
+        InputError: the place cannot be written.
+    """
+    write_atomically(path, '<?xml version="1.0" encoding="utf-8"?>\n' + document)
+
+
+def junit_case(class_name: str, name: str, seconds: float) -> ElementTree.Element:
+    """A test case that passes, until an outcome is added."""
+    return ElementTree.Element(
+        "testcase", classname=clean(class_name), name=clean(name), time=f"{seconds:.3f}"
+    )
+
+
+def clean(text: object) -> str:
+    """The text without characters that XML cannot hold."""
+    return _NOT_XML.sub("\ufffd", str(text))
+
+
+def _cases(report: Mapping[str, Any]) -> Iterator[ElementTree.Element]:
+    for subject in report["subjects"]:
+        role = str(subject["role"])
+        place = f"workbench.{subject['name']}"
+        if role == "reading":
+            place = f"{place}.reading"
+        for attack in subject["attacks"]:
+            seconds = float(attack.get("cost", {}).get("seconds", 0.0))
+            case = junit_case(place, attack["attack"], seconds)
+            _judge(case, attack["verdict"], role)
+            yield case
+    case = junit_case("workbench", "verdict", 0.0)
+    _judge(case, report["verdict"], "whole")
+    yield case
+
+
+def _judge(case: ElementTree.Element, verdict: Mapping[str, Any], role: str) -> None:
+    """Add the outcome of a case; one that passes keeps its sentence as output."""
+    kind = VerdictKind(verdict["kind"])
+    outcome = _OUTCOMES.get(kind)
+    if role == "whole" and kind is VerdictKind.UNDECIDED:
+        outcome = "error"
+    if role == "control":
+        outcome = None if kind is VerdictKind.REFUTED else "skipped"
+    if role == "reading":
+        outcome = "skipped" if outcome in ("error", "skipped") else None
+    sentence = clean(verdict["sentence"])
+    if outcome is None:
+        ElementTree.SubElement(case, "system-out").text = sentence
+        return
+    element = ElementTree.SubElement(case, outcome, type=str(kind), message=sentence)
+    element.text = clean("\n".join(verdict.get("reasons") or ())) or None

@@ -1,0 +1,235 @@
+"""pytest plugin: `pytest --accountant mypkg.acct:epsilon` runs the conformance suite, one test a check.
+
+Inside a test file, the fixture `accountant_conformance` runs all checks at once, and the decorator
+`parametrize_with_accountant_checks` makes a test of each. A test fails where the accountant's answer is below
+the certified truth, shows the smallest counterexample and a line that reproduces it, and is skipped where the
+accountant refused every question. Other broken promises are expected failures, unless told to be strict.
+
+Only what every pytest run pays for is imported here; the suite comes with the first accountant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.checks.conformance import GRIDS, breaks, is_unsettled, suite
+
+MARKER = "accountant_check"
+NOTHING_JUDGED = "every question was refused or left out, so nothing is shown about this accountant"
+ANSWERS_AT_ALL = "answers_some_question"
+"""The last test of an accountant, which fails where all others that ran were skipped."""
+
+
+class CheckFailedError(Exception):
+    """An accountant broke a promise; the message is the check's report."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options; their names begin with `--accountant`."""
+    group = parser.getgroup("accountants", "privacy accountants")
+    group.addoption(
+        "--accountant",
+        action="append",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="hold this accountant to certified bounds, one test a check; may be repeated",
+    )
+    group.addoption(
+        "--accountant-grid",
+        default=None,
+        choices=GRIDS,
+        help="how many questions are asked (default: the ini option accountant_grid)",
+    )
+    group.addoption(
+        "--accountant-looseness-budget",
+        type=float,
+        default=None,
+        metavar="RATIO",
+        help="fail where an answer is more than this many times the certified upper bound",
+    )
+    group.addoption(
+        "--accountant-seed", type=int, default=0, help="seed of the search for small counterexamples"
+    )
+    group.addoption(
+        "--accountant-seconds",
+        type=float,
+        default=None,
+        metavar="SECONDS",
+        help="time for an accountant's checks (default: the grid's own)",
+    )
+    group.addoption(
+        "--accountant-strict",
+        action="store_true",
+        help="also fail on broken promises that are no under-reports",
+    )
+    parser.addini("accountant_grid", "grid of questions to an accountant: quick or full", default="quick")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker of the tests that `--accountant` adds."""
+    config.addinivalue_line("markers", f"{MARKER}: a conformance check of a privacy accountant")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Add the checks of the named accountants, before `-k` and `-m` choose."""
+    for target in dict.fromkeys(config.getoption("--accountant")):
+        collector = AccountantCollector.from_parent(session, name=target, nodeid=target)
+        items.extend(collector.collect())
+
+
+@pytest.fixture
+def accountant_conformance(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """A function that runs the conformance suite on an accountant, and fails the test where a check fails.
+
+    Call it as `accountant_conformance(accountant, grid=..., looseness_budget=..., strict=...)`,
+    with an accountant's object, function or name; what is left out comes from the command line. It returns
+    the `ConformanceReport`.
+    """
+
+    def conform(accountant: Any, *, strict: bool | None = None, **settings: Any) -> Any:
+        __tracebackhide__ = True
+        given = {**_settings(request.config), **settings}
+        report = suite().run_checks(accountant, **given)
+        failing = [
+            result.describe() for result in report.results if _fails(result, request.config, given, strict)
+        ]
+        if not failing and not report.judged:
+            failing = [NOTHING_JUDGED]
+        if failing:
+            pytest.fail("\n".join([f"accountant {report.accountant}:", *failing]), pytrace=False)
+        return report
+
+    return conform
+
+
+def parametrize_with_accountant_checks(*accountants: Any, **settings: Any) -> Any:
+    """A decorator that runs a test once for each check of each accountant.
+
+    The test takes one argument, `accountant_check`, and calls it; see
+    `workbench.attacks.accountant_checks.conformance.parametrize_with_accountant_checks`, which this hands
+    over to.
+
+    Args:
+        *accountants: Objects, functions or names of accountants.
+        **settings: `grid`, `looseness_budget`, `seed`, `seconds`, `strict`.
+    """
+    return suite().parametrize_with_accountant_checks(accountants, **settings)
+
+
+class AccountantCollector(pytest.Collector):
+    """The checks of one accountant, named as `workbench.checks.accountants.load_accountant` takes it."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """One item a check.
+
+        Raises:
+            pytest.UsageError: there is no such accountant, or a setting is out of range.
+        """
+        from workbench.checks.accountants import load_accountant
+        from workbench.core.errors import InputError, UnsupportedError
+        from workbench.core.one_line import one_line
+
+        settings = _settings(self.config)
+        try:
+            accountant = load_accountant(self.name)
+            checks = list(suite().accountant_checks(accountant, **settings))
+        except (InputError, UnsupportedError) as error:
+            raise pytest.UsageError(one_line(f"--accountant: {error}")) from error
+        results: list[Any] = []
+        for name, run in checks:
+            yield self._item(AccountantItem, name, run=run, results=results)
+        yield self._item(AnswersItem, ANSWERS_AT_ALL, results=results)
+
+    def _item(self, kind: type[_Item], name: str, **keywords: Any) -> pytest.Item:
+        """One test; its id is given as a text, for pytest to read its brackets as it does in its cache."""
+        item = kind.from_parent(self, name=name, nodeid=f"{self.nodeid}::{name}", **keywords)
+        item.add_marker(MARKER)
+        return item
+
+
+class _Item(pytest.Item):
+    """A test about an accountant, whose failures speak for themselves."""
+
+    def __init__(self, *, results: list[Any], **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.results = results
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """A broken promise speaks for itself; anything else shows its traceback."""
+        if isinstance(excinfo.value, CheckFailedError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Where a report says that the test is."""
+        return self.config.rootpath, None, self.nodeid
+
+
+class AccountantItem(_Item):
+    """One check of one accountant, as a test."""
+
+    def __init__(self, *, run: Callable[[], Any], **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self._run = run
+
+    def runtest(self) -> None:
+        """Run the check.
+
+        Raises:
+            CheckFailedError: the accountant broke the promise, or crashed and nothing was shown.
+        """
+        result = self._run()
+        self.results.append(result)
+        if _fails(result, self.config, _settings(self.config)):
+            raise CheckFailedError(result.describe())
+        if result.status in ("refused", "left out"):
+            pytest.skip(result.message)
+        if result.status in ("failed", "error"):
+            pytest.xfail(result.describe())
+        self.add_report_section("call", "accountant", result.describe())
+
+
+class AnswersItem(_Item):
+    """Whether the checks before it judged anything: a run of skipped tests alone is no success."""
+
+    def runtest(self) -> None:
+        """Look at the results so far.
+
+        Raises:
+            CheckFailedError: none of them judged anything.
+        """
+        if not self.results:
+            pytest.skip("no check of this accountant ran")
+        if not any(result.cells.judged or result.cells.crashed for result in self.results):
+            raise CheckFailedError(NOTHING_JUDGED)
+
+
+def _fails(result: Any, config: pytest.Config, settings: dict[str, Any], strict: bool | None = None) -> bool:
+    """Whether a check's result is to fail its test."""
+    strictly = bool(config.getoption("--accountant-strict")) if strict is None else strict
+    has_budget = settings.get("looseness_budget") is not None
+    return breaks(result, strict=strictly, has_budget=has_budget) or is_unsettled(result, strict=strictly)
+
+
+def _settings(config: pytest.Config) -> dict[str, Any]:
+    """What the command line and the ini file say.
+
+    Raises:
+        pytest.UsageError: the ini file's grid is none.
+    """
+    grid = config.getoption("--accountant-grid") or config.getini("accountant_grid")
+    if grid not in GRIDS:
+        raise pytest.UsageError(f"accountant_grid must be quick or full, got {grid!r}")
+    return {
+        "grid": grid,
+        "looseness_budget": config.getoption("--accountant-looseness-budget"),
+        "seed": config.getoption("--accountant-seed"),
+        "seconds": config.getoption("--accountant-seconds"),
+    }

@@ -1,0 +1,179 @@
+"""What a study starts from: base models, folders that stand in for them, corpora that are fetched.
+
+Bases that are missing are built, and corpora that are not shipped are fetched, before anything else.
+
+`--base NAME=FOLDER` puts a local Hugging Face folder in the place of a base in every experiment that starts
+from it, so that one study file serves the bench's small bases and somebody's own large models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from workbench.cli import terminal
+from workbench.cli.display import plural
+from workbench.core import registry
+from workbench.core.errors import InputError, unknown_name
+
+if TYPE_CHECKING:
+    from workbench.studies.bases import BuildProgress, BuildStep
+    from workbench.studies.experiments import Experiment, Study
+
+
+def stand_ins(given: Sequence[str]) -> dict[str, str]:
+    """What `--base NAME=FOLDER` says: the folder of each base, absolute.
+
+    Args:
+        given: The option's values.
+
+    Raises:
+        InputError: no `=`, an unknown base, one given twice, or a folder that is not there or no model's.
+    """
+    from workbench.studies import bases
+
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, folder = text.partition("=")
+        if not equals or not name or not folder:
+            raise InputError(f"--base must be NAME=FOLDER, got {text!r}")
+        if name not in bases.names():
+            raise InputError(f"--base: {unknown_name('base', name, bases.names())}")
+        if name in found:
+            raise InputError(f"--base: {name} is given twice")
+        if not Path(folder).is_dir():
+            raise InputError(f"--base: {name} must be a folder that exists, got {folder!r}")
+        _check_folder(name, Path(folder))
+        found[name] = str(Path(folder).resolve())
+    return found
+
+
+def _check_folder(name: str, folder: Path) -> None:
+    """Refuse a folder that is no model's, where the base can tell without reading weights."""
+    check = getattr(registry.entries("model")[name].factory, "check_folder", None)
+    try:
+        if check is not None:
+            check(folder)
+    except InputError as error:
+        raise InputError(f"--base: {name}: {error}") from error
+
+
+def with_stand_ins(study: Study, folders: Mapping[str, str]) -> Study:
+    """The study with these folders in the place of bases.
+
+    Args:
+        study: The study.
+        folders: A folder by base.
+
+    Raises:
+        InputError: no experiment of the study starts from a base that is given.
+    """
+    used = bases_of(study)
+    for name in folders:
+        if name not in used:
+            raise InputError(
+                f"--base: no experiment of study {study.name!r} starts from {name!r}; they start from "
+                f"{', '.join(used)}"
+            )
+
+    def changed(one: Experiment) -> Experiment:
+        name, parameter = _starts_from(one)
+        if name not in folders:
+            return one
+        return replace(one, model_parameters={**one.model_parameters, parameter: folders[name]})
+
+    return replace(study, experiments=tuple(map(changed, study.experiments)))
+
+
+def missing_bases(study: Study) -> tuple[str, ...]:
+    """The bases that experiments of a study start from and that are not built; stand-ins need no building."""
+    from workbench.studies import bases
+
+    wanted = ((one, *_starts_from(one)) for one in study.experiments)
+    return bases.missing(name for one, name, parameter in wanted if not one.model_parameters.get(parameter))
+
+
+def bases_of(study: Study) -> list[str]:
+    """The models whose weights experiments of a study start from, each once."""
+    return list(dict.fromkeys(_starts_from(one)[0] for one in study.experiments))
+
+
+def _starts_from(one: Experiment) -> tuple[str, str]:
+    """Whose weights an experiment starts from, and which parameter names a folder in their place."""
+    from workbench.studies import bases
+
+    return bases.starts_from(one.model, one.model_parameters)
+
+
+def fetch_corpora(study: Study, *, quiet: bool) -> None:
+    """Fetch the corpora of a study that are not shipped, where they are not there yet; tells of each.
+
+    Args:
+        study: The study.
+        quiet: Tell of nothing.
+
+    Raises:
+        InputError: one cannot be had.
+    """
+    known = registry.entries("corpus")
+    console = terminal.error_console()
+    for name in dict.fromkeys(one.corpus for one in study.experiments):
+        fetch = getattr(known[name].factory, "fetch", None) if name in known else None
+        if fetch is not None:
+            fetch(None if quiet else partial(_say, console, name))
+
+
+def _say(console: Console, corpus: str, line: str) -> None:
+    console.print(Text(f"corpus {corpus}: {line}"), soft_wrap=True)
+
+
+def build_bases(names: Sequence[str], *, workers: int, quiet: bool) -> None:
+    """Build bases, telling of it on the error stream.
+
+    Args:
+        names: Of bases that are not built.
+        workers: Processes at a time; 0 builds in this one.
+        quiet: Tell of nothing.
+
+    Raises:
+        InputError: a build refuses.
+        InconclusiveError: a building process died.
+    """
+    from workbench.studies import bases
+
+    if not names:
+        return
+    console = terminal.error_console()
+    if not quiet:
+        what = f"{plural(len(names), 'base model')} to build first, once: {', '.join(names)}"
+        console.print(Text(f"{what} (as `workbench models build` does)"), soft_wrap=True)
+    bases.ensure(names, None if quiet else _told(console), workers=workers)
+
+
+def _told(console: Console) -> BuildProgress:
+    """A line for each stage of a build, and for every quarter of its training."""
+    shown: dict[str, tuple[str, int]] = {}
+
+    def tell(step: BuildStep) -> None:
+        quarter = 4 * step.done // step.total if step.total else 0
+        if shown.get(step.name) == (step.stage.value, quarter):
+            return
+        shown[step.name] = (step.stage.value, quarter)
+        share = f", step {step.done} of {step.total}" if step.total else ""
+        loss = f", loss {step.loss:.3f}" if step.loss is not None else ""
+        console.print(Text(f"{step.name}: {step.stage.value}{share}{loss}"), soft_wrap=True)
+
+    return tell
+
+
+def print_to_build(console: Console, names: Sequence[str]) -> None:
+    """Say which base models a run would build before anything else; nothing where there is none."""
+    if names:
+        line = f"{plural(len(names), 'base model')} would be built first, once: {', '.join(names)}"
+        console.print(Text(f"{line} (`workbench models build`); that is not in the cost"), soft_wrap=True)

@@ -1,0 +1,272 @@
+"""What an audit prints: progress on the error stream, the table and the verdict on the output stream."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
+from typing import Any, TextIO, TypeAlias, cast
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+ProgressCallback: TypeAlias = Callable[[str, int, int], None]
+"""Called with the stage, the steps done, and the steps in all."""
+
+_LOG_WIDTH = 160
+"""Most columns of the table in a file or a pipe, which says nothing of its width."""
+
+_STYLES = {
+    "REFUTED": "bold red",
+    "NOT_REFUTED": "bold green",
+    "UNDERPOWERED": "bold yellow",
+    "INVALID": "bold magenta",
+    "PROVEN": "bold green",
+    "HOLDS_UNDER": "bold cyan",
+    "UNDECIDED": "bold yellow",
+    "MEMORISED": "bold red",
+    "NOT SHOWN": "bold yellow",
+    "FAILED": "bold magenta",
+}
+
+
+_ROLES = {"control": " (control)", "reading": " (reading)"}
+"""What is said of a subject whose verdict is not the audit's."""
+
+
+@contextmanager
+def progress_display(quiet: bool) -> Iterator[ProgressCallback]:
+    """A progress callback for the length of the context.
+
+    On a terminal each stage is a bar; elsewhere (a log file) each stage gets a line for every tenth.
+    """
+    console = error_console()
+    if quiet:
+        yield lambda stage, done, total: None
+    elif console.is_terminal:
+        with _bars(console) as callback:
+            yield callback
+    else:
+        yield _lines(console)
+
+
+@contextmanager
+def _bars(console: Console) -> Iterator[ProgressCallback]:
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as display:
+        tasks: dict[str, TaskID] = {}
+
+        def callback(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = display.add_task(stage, total=total)
+            display.update(tasks[stage], completed=done, total=total)
+
+        yield callback
+
+
+def _lines(console: Console) -> ProgressCallback:
+    shown: dict[str, int] = {}
+
+    def callback(stage: str, done: int, total: int) -> None:
+        tenth = 10 * done // max(total, 1)
+        if shown.get(stage) != tenth:
+            console.print(f"{stage}: {done}/{total}", markup=False, highlight=False, soft_wrap=True)
+            shown[stage] = tenth
+
+    return callback
+
+
+class _Output:
+    """An output stream whose reader may have seen enough (`| head`): from then on all goes nowhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._close()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._close()
+
+    def _close(self) -> None:
+        """Let the stream's own descriptor lead nowhere, with what is left in its buffer."""
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def output_that_may_close() -> Iterator[None]:
+    """For the length of the context, a reader who leaves early is no reason to end, or for another exit code.
+
+    Whatever prints within to the output stream is covered: tables, help, and plain words.
+    """
+    if sys.stdout is None:
+        yield
+        return
+    with redirect_stdout(cast(TextIO, _Output(sys.stdout))):
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+
+
+class _Forgiving:
+    """An error stream that nobody may be reading any more: what it says is lost, and the work goes on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def error_console() -> Console:
+    """The error stream, on which a closed pipe or a full disk ends nothing."""
+    if sys.stderr is None:
+        return Console(stderr=True)
+    return Console(file=cast(TextIO, _Forgiving(sys.stderr)))
+
+
+def output_console() -> Console:
+    """The output stream; as wide as its terminal, or wide enough for a table where it is a file or a pipe."""
+    console = Console(file=sys.stdout)
+    return console if console.is_terminal else Console(file=sys.stdout, width=_LOG_WIDTH)
+
+
+def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
+    """Print the table of subjects and attacks, and the verdict with its sentence; the verdict alone if quiet.
+
+    Args:
+        report: What the runner returns; see `workbench.audit.run`.
+        quiet: Leave the table out.
+    """
+    console = output_console()
+    if not quiet:
+        console.print(_table(report))
+        if "views" in report:
+            _print_views(console, report["views"])
+        for form in report.get("extraction") or ():
+            _print_extraction(console, form)
+    verdict = report["verdict"]
+    kind, sentence = verdict["kind"].replace("_", " "), verdict["sentence"]
+    line = Text(sentence if sentence.startswith(kind) else f"{kind}: {sentence}")
+    line.stylize(_STYLES.get(verdict["kind"], "bold"), 0, len(kind))
+    console.print(line, soft_wrap=True)
+    for reason in verdict.get("reasons") or ():
+        if reason not in sentence:
+            console.print(Text(f"  - {reason}"), soft_wrap=True)
+
+
+def _print_views(console: Console, views: Mapping[str, Any]) -> None:
+    """What each view says in plain words, the comparison of all, and the notes."""
+    for view in views["of"]:
+        head = Text.assemble(view["title"], f" ({view['label']}): ", verdict_text(view["verdict"]))
+        console.print(head, soft_wrap=True)
+        for sentence in view["says"]:
+            console.print(Text(f"  {sentence}"), soft_wrap=True)
+    heading = views.get("heading") or "One number, read in each currency"
+    table = Table(title=Text(heading), title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("view", "currency", "claimed", "allows", "measured", "verdict"):
+        table.add_column(heading)
+    for view in views["of"]:
+        row = view["row"]
+        cells = [Text(str(row[name])) for name in ("view", "currency", "claimed", "allows", "measured")]
+        table.add_row(*cells, verdict_text(row["verdict"]))
+    console.print(table)
+    for note in views["notes"]:
+        console.print(Text(f"- {note}"), soft_wrap=True)
+    console.print(Text(f"In short: {views['in_short']}"), soft_wrap=True)
+    console.print()
+
+
+def _print_extraction(console: Console, form: Mapping[str, Any]) -> None:
+    """What was extracted from one subject, with its chance level, and what that says."""
+    subject = f"{form['subject']}{_ROLES.get(form['role'], '')}"
+    title = Text.assemble(f"Canary extraction from {subject}: ", verdict_text(form["verdict"]))
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("", "measured", "by chance [95 % of secrets never trained on]", "p-value"):
+        table.add_column(heading)
+    for row in form["rows"]:
+        table.add_row(*(Text(str(row[name])) for name in ("name", "measured", "chance", "p_value")))
+    console.print(table)
+    for sentence in form["says"]:
+        console.print(Text(f"  {sentence}"), soft_wrap=True)
+    console.print()
+
+
+def verdict_text(kind: str) -> Text:
+    """A verdict in its colour; `FAILED` is a check that gave none."""
+    return Text(kind, style=_STYLES.get(kind, "bold"))
+
+
+def _table(report: Mapping[str, Any]) -> Table:
+    """One row for each subject and attack."""
+    title = Text(f"Claim: {report['claim']['text']}")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("subject", "attack", "verdict", "bound", "confidence", "estimator", "AUC"):
+        table.add_column(heading)
+    for subject in report["subjects"]:
+        role = _ROLES.get(subject["role"], "")
+        for attack in subject["attacks"]:
+            verdict = attack["verdict"]
+            kind = verdict_text(verdict["kind"])
+            named = (f"{subject['name']}{role}", attack["attack"])
+            cells = (*named, kind, *_bound(verdict), _auc(verdict))
+            table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
+    return table
+
+
+def _bound(verdict: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The deciding bound, or the first one that there is: its statement, confidence and estimator."""
+    bound = verdict["bound"] or next(iter(verdict["bounds"]), None)
+    if bound is None:
+        return "-", "-", "-"
+    statement = f"{bound['quantity']} >= {_shown(bound['lower'])}"
+    return statement, f"{100.0 * float(bound['confidence']):.4g} %", str(bound["name"])
+
+
+def _auc(verdict: Mapping[str, Any]) -> str:
+    """The area under the ROC curve with its confidence interval."""
+    for interval in verdict["intervals"]:
+        if interval["name"] == "auc":
+            lower, upper = _shown(interval["lower"]), _shown(interval["upper"])
+            below = " < 1/2" if float(interval["upper"]) < 0.5 else ""
+            return f"{_shown(interval['estimate'])} [{lower}, {upper}]{below}"
+    return "-"
+
+
+def _shown(value: Any) -> str:
+    """Three decimals; the record keeps numbers that are not finite as text."""
+    number = float(value)
+    return f"{number:.3f}" if math.isfinite(number) else str(number)

@@ -1,0 +1,258 @@
+"""Looks up what the rooms define, by kind and name; the bench never imports a room.
+
+A room's file registers a class or function with `@register(kind, name)`, both written as literals. Names are
+found by reading the rooms' source files, and a module is imported when one of its names is looked up: a study
+of one paper imports no other paper's mechanisms. A plug-in package names its modules under the entry points
+of `ENTRY_POINTS`; these are imported where a name is not the rooms' own, or where all names are listed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, TypeVar
+
+from workbench.core.errors import InputError, unknown_name
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+ROOMS = {
+    "mechanism": "mechanisms",
+    "attack": "attacks",
+    "corpus": "data",
+    "model": "data",
+    "base": "data",
+    "game": "games",
+    "report": "reports",
+    "study_report": "reports",
+    "accountant": "mechanisms.accountants",
+    "claim_check": "attacks.claim_checks",
+}
+"""The package below `workbench` whose files register each kind."""
+
+ENTRY_POINTS = {
+    "mechanism": "workbench.mechanisms",
+    "attack": "workbench.attacks",
+    "corpus": "workbench.corpora",
+    "model": "workbench.models",
+    "base": "workbench.bases",
+    "game": "workbench.games",
+    "report": "workbench.reports",
+    "study_report": "workbench.study_reports",
+    "accountant": "workbench.accountants",
+    "claim_check": "workbench.claim_checks",
+}
+
+_REGISTERS = re.compile(r'^@register\(\s*"(\w+)",\s*"([^"]+)",?\s*\)', re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A registered factory.
+
+    Attributes:
+        name: The name that users type.
+        factory: Called with keyword parameters.
+        summary: First line of the factory's docstring.
+    """
+
+    name: str
+    factory: Callable[..., Any]
+    summary: str
+
+
+_entries: dict[str, dict[str, Entry]] = {kind: {} for kind in ROOMS}
+_with_plugins: set[str] = set()
+
+
+@lru_cache(maxsize=len(ROOMS))
+def _index(room: str) -> Mapping[tuple[str, str], str]:
+    """The module that registers each (kind, name) below a package, from the text of its files."""
+    spec = importlib.util.find_spec(f"workbench.{room}")
+    index: dict[tuple[str, str], str] = {}
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+        folder = Path(place)
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            module = ".".join((f"workbench.{room}", *(part for part in parts if part != "__init__")))
+            for kind, name in _REGISTERS.findall(path.read_text(encoding="utf-8")):
+                index[kind, name] = module
+    return index
+
+
+def _module_of(kind: str, name: str) -> str | None:
+    return _index(ROOMS[kind]).get((kind, name))
+
+
+def register(kind: str, name: str) -> Callable[[T], T]:
+    """Register a class or function under `name`.
+
+    Args:
+        kind: A key of `ROOMS`.
+        name: Unique within its kind.
+
+    Raises:
+        InputError: the kind is unknown, or another factory has the name.
+    """
+    if kind not in ROOMS:
+        raise unknown_name("kind", kind, ROOMS)
+
+    def keep(factory: T) -> T:
+        known = _entries[kind].get(name)
+        is_other = known is not None and known.factory.__qualname__ != factory.__qualname__
+        if is_other or _module_of(kind, name) not in (None, factory.__module__):
+            raise InputError(f"{kind} {name!r} is registered twice")
+        summary = (factory.__doc__ or "").strip().split("\n", maxsplit=1)[0]
+        _entries[kind][name] = Entry(name=name, factory=factory, summary=summary)
+        return factory
+
+    return keep
+
+
+def _load_plugins(kind: str) -> None:
+    """Import the plug-ins of a kind, once."""
+    if kind not in _with_plugins:
+        _with_plugins.add(kind)
+        for point in entry_points(group=ENTRY_POINTS[kind]):
+            point.load()
+
+
+class Entries(Mapping[str, Entry]):
+    """The entries of a kind by name, sorted; a look-up imports the one module that registers the name.
+
+    Args:
+        kind: A key of `ROOMS`.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def __getitem__(self, name: str) -> Entry:
+        """The entry; its module is imported.
+
+        Raises:
+            KeyError: nothing has this name.
+        """
+        if name not in self:
+            raise KeyError(name)
+        if name not in _entries[self._kind]:
+            importlib.import_module(str(_module_of(self._kind, name)))
+        return _entries[self._kind][name]
+
+    def __contains__(self, name: object) -> bool:
+        """Whether something has this name; plug-ins are imported only where the rooms do not have it."""
+        if name in _entries[self._kind] or (isinstance(name, str) and _module_of(self._kind, name)):
+            return True
+        _load_plugins(self._kind)
+        return name in _entries[self._kind]
+
+    def __iter__(self) -> Iterator[str]:
+        """All names, those of plug-ins included."""
+        _load_plugins(self._kind)
+        own = (name for kind, name in _index(ROOMS[self._kind]) if kind == self._kind)
+        return iter(sorted({*own, *_entries[self._kind]}))
+
+    def __len__(self) -> int:
+        """Number of names."""
+        return sum(1 for _ in self)
+
+
+def entries(kind: str) -> Entries:
+    """All entries of a kind, by name, sorted.
+
+    Raises:
+        InputError: the kind is unknown.
+    """
+    if kind not in ROOMS:
+        raise unknown_name("kind", kind, ROOMS)
+    return Entries(kind)
+
+
+def create(kind: str, name: str, /, **parameters: Any) -> Any:
+    """Call the factory that is registered under `name`.
+
+    Raises:
+        InputError: the name is unknown, or the factory refuses the parameters.
+    """
+    known = entries(kind)
+    if name not in known:
+        raise unknown_name(kind, name, known)
+    factory = known[name].factory
+    accepted = inspect.signature(factory).parameters
+    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values()):
+        for parameter in parameters:
+            if parameter not in accepted:
+                raise unknown_name(f"parameter of {kind} {name!r}:", parameter, accepted)
+    _refuse_truths(f"{kind} {name!r}", accepted, parameters)
+    try:
+        return factory(**parameters)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError) or not parameters:
+            raise
+        _refuse_types(f"{kind} {name!r}", accepted, parameters)
+        given = ", ".join(f"{key}={value!r}" for key, value in parameters.items())
+        raise InputError(f"{kind} {name!r} refuses its parameters ({given}): {error}") from error
+
+
+_PLAIN_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "text"),
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "true or false"),
+    "None": ((type(None),), "nothing"),
+}
+"""Annotations that values are held against once a factory has refused them: types, and words for a user."""
+
+
+def _plain_types(parameter: inspect.Parameter) -> list[tuple[tuple[type, ...], str]]:
+    """The plain types that a parameter is declared to have; none where one of them is not plain."""
+    annotation = parameter.annotation
+    declared = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    known = [_PLAIN_TYPES.get(part.strip()) for part in declared.split("|")]
+    plain = [one for one in known if one is not None]
+    return plain if len(plain) == len(known) else []
+
+
+def _mistyped(what: str, name: str, plain: list[tuple[tuple[type, ...], str]], value: object) -> InputError:
+    words = " or ".join(word for _, word in plain if word != "nothing")
+    return InputError(f"{what}: {name} must be {words}, got {value!r}")
+
+
+def _refuse_truths(what: str, accepted: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> None:
+    """Refuse text or numbers for a truth value, and the reverse: Python takes the text "false" for true.
+
+    Raises:
+        InputError: one is.
+    """
+    for name, parameter in accepted.items():
+        plain = _plain_types(parameter)
+        if name not in given or not plain:
+            continue
+        allowed = [kind for types, _ in plain for kind in types]
+        is_truth = type(given[name]) is bool
+        if is_truth != (bool in allowed) and not (bool in allowed and type(given[name]) in allowed):
+            raise _mistyped(what, name, plain, given[name])
+
+
+def _refuse_types(what: str, accepted: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> None:
+    """Say in a user's words which parameter is missing or of another type than is declared, if one is.
+
+    Raises:
+        InputError: one is.
+    """
+    for name, parameter in accepted.items():
+        is_named = parameter.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        if name not in given:
+            if is_named and parameter.default is inspect.Parameter.empty:
+                raise InputError(f"{what} needs its parameter {name!r}")
+            continue
+        plain = _plain_types(parameter)
+        if plain and not any(type(given[name]) in types for types, _ in plain):
+            raise _mistyped(what, name, plain, given[name])

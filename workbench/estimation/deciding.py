@@ -1,0 +1,398 @@
+"""Which epsilon bounds decide a claim in which game, and what the best of attacks could get from them.
+
+A game and a claim settle the list before any score is looked at; the error is split over the list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import binomtest
+
+from workbench import estimation
+from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, NoGuarantee, RenyiDP
+from workbench.accounting import dp_sgd as accountant
+from workbench.accounting.gaussian import epsilon_of_delta
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.estimation import ESTIMATORS
+from workbench.estimation.subset_trials import SubsetEvidence, nats_bound, perfect_log_score, success_bound
+from workbench.interfaces import BoolArray, Bound, Evidence, Family, FloatArray, Guarantee, Interval, Trials
+
+LARGEST_MU = 50.0
+"""A larger mu implies an epsilon above a thousand, which no experiment tells from none."""
+
+IMPLIED_DELTA = 1e-5
+"""Delta at which a claim of another currency is turned into the (epsilon, delta) pair that it implies."""
+
+GAUSSIAN_SHARE = 0.8
+"""Share of the error probability that a Gaussian bound gets beside a family-free one."""
+
+PRIOR_ERROR = 0.002
+"""Probability that the range of an unknown prior misses it, taken from the error of the verdict."""
+
+MOST_TRIALS_SOUGHT = 1 << 20
+"""Where the search for a number of trials ends."""
+
+LEAST_GAUSSIAN = 8
+"""Observations in each class below which no normal distribution can be told from another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecidingTest:
+    """One deciding bound: how it is computed from scores."""
+
+    compute: Callable[[FloatArray], Bound]
+
+    def reachable(self, members: BoolArray) -> float:
+        """What scores that equal the labels would give; infinite where no noise means no finite bound."""
+        reached = 0.0
+        for _ in range(3):  # A resampling estimator draws a blank once in 500 times.
+            try:
+                reached = self.compute(members.astype(np.float64)).lower
+            except UnsupportedError:
+                return math.inf
+            if reached > 0.0:
+                break
+        return reached
+
+
+def implied_epsilon(guarantee: Guarantee) -> ApproximateDP:
+    """An (epsilon, delta)-DP statement that a guarantee implies (so refuting it refutes the guarantee).
+
+    GDP: exact at delta = 1e-5. Rényi DP: Mironov 2017, Proposition 3, at delta = 1e-5.
+
+    Raises:
+        InputError: the guarantee promises nothing.
+        UnsupportedError: the guarantee implies no such statement.
+    """
+    if isinstance(guarantee, ApproximateDP):
+        return guarantee
+    if isinstance(guarantee, GaussianDP):
+        if guarantee.mu > LARGEST_MU:
+            raise UnsupportedError(f"mu must be at most {LARGEST_MU:g} to be judged, got {guarantee.mu:g}")
+        return ApproximateDP(epsilon=epsilon_of_delta(guarantee.mu, IMPLIED_DELTA), delta=IMPLIED_DELTA)
+    if isinstance(guarantee, RenyiDP):
+        epsilon = guarantee.epsilon + math.log(1.0 / IMPLIED_DELTA) / (guarantee.alpha - 1.0)
+        return ApproximateDP(epsilon=epsilon, delta=IMPLIED_DELTA)
+    if isinstance(guarantee, NoGuarantee):
+        raise InputError("claim promises nothing, so there is nothing to refute")
+    raise UnsupportedError(f"{guarantee.describe()} implies no (epsilon, delta) statement")
+
+
+def unknown_prior_range(members: BoolArray) -> tuple[float, float]:
+    """Clopper-Pearson interval, at 99.8 %, of the probability of the coins that gave these labels."""
+    found = binomtest(int(np.sum(members)), members.size).proportion_ci(1.0 - PRIOR_ERROR, method="exact")
+    return float(found.low), float(found.high)
+
+
+def deciding_tests(
+    stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> list[DecidingTest]:
+    """The bounds that decide, with the error probability split between them."""
+    game, error = evidence.game, 1.0 - confidence
+    if game.trials is Trials.ONE_RUN and game.prior_range is not None:
+        return _unknown_prior_tests(stated, evidence, game.prior_range, confidence, generator)
+    if game.trials is Trials.ONE_RUN:
+        return [
+            DecidingTest(
+                compute=lambda scores: estimation.one_run(
+                    scores,
+                    evidence.members,
+                    delta=stated.delta,
+                    confidence=confidence,
+                    prior=game.prior,
+                    generator=generator,
+                )
+            )
+        ]
+    fewer = min(int(np.sum(evidence.members)), int(np.sum(~evidence.members)))
+    if game.family is not Family.GAUSSIAN or stated.delta == 0.0 or fewer < LEAST_GAUSSIAN:
+        return [_free_test(stated, evidence, confidence, generator)]
+    gaussian = _gaussian_test(stated, evidence, 1.0 - GAUSSIAN_SHARE * error)
+    return [gaussian, _free_test(stated, evidence, 1.0 - (1.0 - GAUSSIAN_SHARE) * error, generator)]
+
+
+def _unknown_prior_tests(
+    stated: ApproximateDP,
+    evidence: Evidence,
+    prior_range: tuple[float, float],
+    confidence: float,
+    generator: np.random.Generator,
+) -> list[DecidingTest]:
+    """One-run bounds for labels from coins of an unknown probability, which lies in a range.
+
+    An "in" guess is right the more often the larger the prior, an "out" guess the smaller: guesses "in" are
+    judged at the upper end and guesses "out" at the lower, each at half of the error that the range left.
+    """
+    error = (1.0 - confidence) - PRIOR_ERROR
+    if error <= PRIOR_ERROR:
+        raise UnsupportedError(
+            f"confidence {confidence:g} leaves too little to estimate the labels' prior with: state it"
+        )
+    low, high = prior_range
+
+    assumption = (
+        f"labels are independent coins of one unknown probability, in [{low:.3g}, {high:.3g}] with "
+        f"{100 * (1.0 - PRIOR_ERROR):.4g} % confidence; scores may depend on each other"
+    )
+
+    def test(side: str, prior: float) -> DecidingTest:
+        def compute(scores: FloatArray) -> Bound:
+            bound = estimation.one_run(
+                scores,
+                evidence.members,
+                delta=stated.delta,
+                confidence=1.0 - error / 2.0,
+                prior=prior,
+                sides={side: 1.0},
+                generator=generator,
+            )
+            return replace(bound, assumption=assumption)
+
+        return DecidingTest(compute=compute)
+
+    return [test("top", high), test("bottom", low)]
+
+
+def _free_test(
+    stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> DecidingTest:
+    """A bound from independent trials that assumes no family.
+
+    One release is carried to its run by the sampling probability: a record takes part in a given step with
+    probability q, so an event with P_in >= e^a P_out + b under participation has
+    P_run >= (1 + q (e^a - 1)) P_out + q b in the whole run's output. The other direction does not carry over
+    like this, so guesses "in" alone are used.
+    """
+    game = evidence.game
+    if not game.is_single_release:
+        return DecidingTest(
+            compute=lambda scores: estimation.clopper_pearson_all(
+                scores, evidence.members, delta=stated.delta, confidence=confidence, generator=generator
+            )
+        )
+    q = game.sampling_probability
+    release_delta = min(stated.delta / q, 0.5)
+
+    def compute(scores: FloatArray) -> Bound:
+        bound = estimation.clopper_pearson_all(
+            scores,
+            evidence.members,
+            delta=release_delta,
+            confidence=confidence,
+            generator=generator,
+            sides={"top": 1.0},
+        )
+        carried = f"; carried from one release to the run by the sampling probability q = {q:g}"
+        # A delta that no release can have carries nothing to the run.
+        lower = 0.0 if stated.delta >= q / 2.0 else _with_participation(bound.lower, q)
+        return replace(
+            bound,
+            lower=lower,
+            estimate=_with_participation(bound.estimate, q),
+            delta=stated.delta,
+            assumption=bound.assumption + carried,
+        )
+
+    return DecidingTest(compute=compute)
+
+
+def _with_participation(epsilon: float, q: float) -> float:
+    """log(1 + q (e^epsilon - 1)), stably: the epsilon where the record takes part with probability q."""
+    if q == 1.0 or epsilon == 0.0 or math.isnan(epsilon):
+        return epsilon
+    return max(0.0, float(np.logaddexp(math.log1p(-q), math.log(q) + epsilon)))
+
+
+def _gaussian_test(stated: ApproximateDP, evidence: Evidence, confidence: float) -> DecidingTest:
+    """The Gaussian bound of one release, composed to the run by the accountant."""
+    game = evidence.game
+
+    def run_epsilon(mu: float) -> float:
+        return accountant.mu_to_run_epsilon(
+            mu, sampling_probability=game.sampling_probability, steps=game.steps, delta=stated.delta
+        )
+
+    def compute(scores: FloatArray) -> Bound:
+        release = estimation.gaussian_location(
+            scores, evidence.members, delta=stated.delta, confidence=confidence, quantity="mu"
+        )
+        composed = (
+            f"; mu >= {release.lower:.4g} of one release composed over T = {game.steps} releases with "
+            f"sampling probability q = {game.sampling_probability:g} by certified bounds (lower end)"
+        )
+        return replace(
+            release,
+            quantity="epsilon",
+            lower=run_epsilon(release.lower),
+            estimate=run_epsilon(release.estimate),
+            delta=stated.delta,
+            family=Family.SUBSAMPLED_GAUSSIAN if game.is_single_release else Family.GAUSSIAN,
+            assumption=release.assumption + (composed if game.is_single_release else ""),
+        )
+
+    return DecidingTest(compute=compute)
+
+
+def informative_bounds(
+    stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> tuple[Bound, ...]:
+    """Bounds that are shown beside the deciding ones, and never decide.
+
+    In a one-run game those that need independent trials are left out: shown, they would be believed.
+    """
+    if evidence.game.trials is Trials.ONE_RUN or evidence.game.is_single_release or is_silent(evidence):
+        return ()
+    shown = []
+    gaussian = ("gaussian_location", "gaussian_rank") if stated.delta > 0.0 else ()
+    for name in ("one_run", "clopper_pearson_split", *gaussian):
+        try:
+            shown.append(
+                ESTIMATORS[name](
+                    evidence.scores,
+                    evidence.members,
+                    delta=stated.delta,
+                    confidence=confidence,
+                    generator=generator,
+                )
+            )
+        except UnsupportedError:
+            continue  # Outside its family the estimator refuses, and a refused bound is not shown.
+    return tuple(shown)
+
+
+def is_silent(evidence: Evidence) -> bool:
+    """Whether every trial has one and the same score: that tells nothing of who took part."""
+    return bool(np.ptp(evidence.scores) == 0.0)
+
+
+def silent_words(evidence: Evidence) -> str:
+    """What is said of such scores after the verdict; empty where scores differ."""
+    if not is_silent(evidence):
+        return ""
+    return f" All {evidence.scores.size} scores are the same number, whoever took part: they tell nothing."
+
+
+def metric_intervals(evidence: Evidence, confidence: float) -> tuple[Interval, ...]:
+    """The field's usual metrics with intervals that cover."""
+    scores, members = evidence.scores, evidence.members
+    return (
+        estimation.auc(scores, members, confidence=confidence),
+        estimation.advantage(scores, members, confidence=confidence),
+        estimation.accuracy(scores, members, confidence=confidence),
+        estimation.tpr_at_fpr(scores, members, fpr=0.01, confidence=confidence),
+        estimation.tpr_at_fpr(scores, members, fpr=0.001, confidence=confidence),
+    )
+
+
+def below_half_words(intervals: Sequence[Interval]) -> str:
+    """What is said after the verdict where the AUC among the metrics lies below one half; empty elsewhere."""
+    for one in intervals:
+        if one.name == "auc":
+            said = estimation.auc_below_half(one.estimate, one.lower, one.upper, confidence=one.confidence)
+            return "" if said is None else f" {said}"
+    return ""
+
+
+def trials_needed(stated: ApproximateDP, evidence: Evidence, confidence: float) -> int | None:
+    """How many trials a perfect attack would have needed for the deciding family-free bound."""
+    if evidence.game.trials is Trials.ONE_RUN and evidence.game.prior != 0.5:
+        return None  # The number would be for fair coins.
+    if evidence.game.family is Family.GAUSSIAN and evidence.game.is_single_release:
+        return 2 * LEAST_GAUSSIAN
+    name = "one_run" if evidence.game.trials is Trials.ONE_RUN else "clopper_pearson_all"
+    q = evidence.game.sampling_probability if evidence.game.is_single_release else 1.0
+    epsilon = stated.epsilon if q == 1.0 else math.log1p(math.expm1(min(stated.epsilon, 700.0)) / q)
+    try:
+        return estimation.trials_needed(epsilon, min(stated.delta / q, 0.5), confidence, name)
+    except InconclusiveError:
+        return None  # More than any experiment could hold; the verdict then names no number.
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanTest:
+    """One deciding bound of a candidate-subset game: a mean over trials that the claim bounds.
+
+    Attributes:
+        bound: From what was measured.
+        allowed, allowed_text: What the claim allows, and in words.
+        perfect: Lower bound that a perfect attack would have had from so many trials.
+        trials: Number of trials.
+    """
+
+    bound: Bound
+    allowed: float
+    allowed_text: str
+    perfect: Callable[[int], float]
+    trials: int
+
+    def reachable(self) -> float:
+        """What a perfect attack would have shown."""
+        return self.perfect(self.trials)
+
+    def needed(self) -> int | None:
+        """With how many trials a perfect attack would show more than is allowed; None above a million."""
+        low, high = 2, max(4, self.trials)
+        while self.perfect(high) <= self.allowed:
+            low, high = high, 2 * high
+            if high > MOST_TRIALS_SOUGHT:
+                return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.perfect(middle) > self.allowed else (middle, high)
+        return high
+
+
+def mean_tests(claimed: MutualInformation, evidence: SubsetEvidence, confidence: float) -> list[MeanTest]:
+    """The bounds that decide a claim of nats about a candidate subset, with the error split between them.
+
+    Right guesses about records decide where the claim allows less than all of them, and nats about the index
+    where it allows less than all there are; see `workbench.estimation.subset_trials`.
+
+    Args:
+        claimed: The guarantee.
+        evidence: Of a game whose blind guesses are right half of the time.
+        confidence: Of all tests together, one-sided.
+    """
+    success, nats = claimed.max_success(), claimed.nats
+    best = perfect_log_score(evidence.candidates)
+    chosen = [name for name, able in (("success", success < 1.0), ("nats", nats < best)) if able]
+    share = 1.0 - (1.0 - confidence) / max(len(chosen), 1)
+
+    def of_success(values: FloatArray) -> Bound:
+        return success_bound(evidence, values, share)
+
+    def of_nats(values: FloatArray) -> Bound:
+        return nats_bound(evidence, values, share)
+
+    tests = {
+        "success": MeanTest(
+            bound=of_success(evidence.record_success),
+            allowed=success,
+            allowed_text=f"a membership success of {success:.4f} at prior 0.5",
+            perfect=lambda n: of_success(np.ones(n)).lower,
+            trials=evidence.record_success.size,
+        ),
+        "nats": MeanTest(
+            bound=of_nats(evidence.log_scores),
+            allowed=nats,
+            allowed_text=f"{nats:g} nats about the index",
+            perfect=lambda n: of_nats(np.full(n, best)).lower,
+            trials=evidence.log_scores.size,
+        ),
+    }
+    return [tests[name] for name in chosen]
+
+
+def shown_words(bound: Bound) -> str:
+    """A bound in words, with all that belongs to it."""
+    at = "" if bound.delta is None else f" at delta = {bound.delta:g}"
+    # Guesses and nats assume nothing of the mechanism; the family's name would speak of epsilons.
+    family = "" if bound.quantity in ("success", "nats") else f", family: {bound.family}"
+    return (
+        f"{bound.quantity} >= {max(bound.lower, 0.0):.4g}{at} with {100 * bound.confidence:.4g} % confidence "
+        f"(estimator {bound.name}{family})"
+    )

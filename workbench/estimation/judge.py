@@ -1,0 +1,443 @@
+"""From a claim and its evidence to a verdict that a reader can quote.
+
+The order is fixed: an experiment that broke its own assumptions is INVALID whatever its scores say; then
+the deciding bounds may refute; only if they do not is it asked whether a perfect attack could have. Which
+bounds decide is settled by the game and the currency of the claim before any score is looked at, and the
+error probability is split between them, so a true claim is refuted with probability at most `1 - confidence`
+in the game that the evidence names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy.stats import binomtest, mannwhitneyu
+
+from workbench import estimation
+from workbench.accounting import GaussianDP, MutualInformation, RenyiDP
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.estimation.blind import blind_p_value
+from workbench.estimation.deciding import (
+    below_half_words,
+    deciding_tests,
+    implied_epsilon,
+    informative_bounds,
+    mean_tests,
+    metric_intervals,
+    shown_words,
+    silent_words,
+    trials_needed,
+)
+from workbench.estimation.subset_trials import SubsetEvidence, nats_bound
+from workbench.interfaces import (
+    Adjacency,
+    BoolArray,
+    Bound,
+    Claim,
+    Evidence,
+    Family,
+    FloatArray,
+    Guarantee,
+    IntArray,
+    Trials,
+    Verdict,
+    VerdictKind,
+)
+
+INVALID_SIGNIFICANCE = 0.001
+"""False-alarm rate of each test (coins, inverted scores, blind classifier) that makes evidence INVALID."""
+
+COMBINED = (
+    VerdictKind.REFUTED,
+    VerdictKind.INVALID,
+    VerdictKind.NOT_REFUTED,
+    VerdictKind.UNDERPOWERED,
+    VerdictKind.UNDECIDED,
+)
+"""Of several verdicts on one claim, the first of these kinds that is among them is the whole's."""
+
+LARGEST_PARAMETER = 256.0
+"""Where the search for a mu or a Rényi epsilon ends: no number of scores tells such a claim from none."""
+
+
+def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.random.Generator) -> Verdict:
+    """Judge one claim by one attack's evidence.
+
+    Args:
+        claim: What is claimed.
+        evidence: Scores joined with labels, and their game.
+        confidence: One-sided; a true claim is refuted with probability at most `1 - confidence`.
+        generator: For sample splits and the blind classifier's folds.
+
+    Returns:
+        REFUTED, NOT_REFUTED, UNDERPOWERED or INVALID; UNDECIDED where an adversary who knows more than the
+        claim grants (`Game.beyond`) shows more than it allows.
+
+    Raises:
+        InputError: unusable scores or labels, a confidence out of (0.5, 1), a claim that promises nothing.
+        UnsupportedError: the claim's currency cannot be judged in this game.
+    """
+    if not 0.5 < confidence < 1.0:
+        raise InputError(f"confidence must be in (0.5, 1), got {confidence:g}")
+    _require_covered(claim, evidence)
+    if isinstance(claim.guarantee, MutualInformation) and isinstance(evidence, SubsetEvidence):
+        verdict = _judge_means(claim, claim.guarantee, evidence, confidence)
+    elif isinstance(claim.guarantee, MutualInformation):
+        verdict = _judge_success(claim, evidence, confidence, generator)
+    elif isinstance(claim.guarantee, GaussianDP | RenyiDP) and _is_whole_and_independent(evidence):
+        verdict = _judge_curve(claim, claim.guarantee, evidence, confidence)
+    else:
+        verdict = _judge_epsilon(claim, evidence, confidence, generator)
+    if evidence.game.beyond and verdict.kind is VerdictKind.REFUTED:
+        verdict = _beyond_the_claim(claim, evidence, verdict)
+    broken = _broken_assumptions(evidence, generator)
+    if broken:
+        sentence = f"INVALID: the experiment broke its own assumptions: {'; '.join(broken)}"
+        verdict = replace(
+            verdict, kind=VerdictKind.INVALID, sentence=sentence, reasons=tuple(broken), bound=None
+        )
+    intervals = metric_intervals(evidence, confidence)
+    sentence = verdict.sentence + silent_words(evidence) + below_half_words(intervals)
+    return replace(verdict, sentence=sentence, intervals=intervals)
+
+
+def _beyond_the_claim(claim: Claim, evidence: Evidence, verdict: Verdict) -> Verdict:
+    """What a refutation becomes where the adversary was given more than the claim speaks of."""
+    shown = "" if verdict.bound is None else shown_words(verdict.bound)
+    sentence = (
+        f"UNDECIDED: the {evidence.attack} attack shows {shown}, more than {_subject_of(claim)} allows; but "
+        f"its adversary also knows {evidence.game.beyond}, which the claim does not grant. That refutes "
+        "nothing that was claimed."
+    )
+    return replace(verdict, kind=VerdictKind.UNDECIDED, sentence=sentence)
+
+
+def _require_covered(claim: Claim, evidence: Evidence) -> None:
+    """Refuse to test a claim by a game that it does not speak of: that would refute what nobody claimed.
+
+    Raises:
+        UnsupportedError: the adversary saw more than the claim covers, or the game's neighbours are others.
+    """
+    game = evidence.game
+    if not claim.released.covers(game.released):
+        raise UnsupportedError(
+            f"the claim covers {claim.released}; the {evidence.attack} attack sees {game.released}"
+        )
+    if game.adjacency is not None and isinstance(claim.about, Adjacency) and game.adjacency != claim.about:
+        raise UnsupportedError(
+            f"the claim's adjacency is {claim.about}; the {evidence.attack} attack plays {game.adjacency}"
+        )
+
+
+def _broken_assumptions(evidence: Evidence, generator: np.random.Generator) -> list[str]:
+    """What makes the evidence worthless, each with the figure that shows it."""
+    broken = []
+    game, count = evidence.game, int(np.sum(evidence.members))
+    if game.trials is Trials.ONE_RUN and game.prior_range is None:
+        p_coin = float(binomtest(count, evidence.members.size, game.prior).pvalue)
+        if p_coin < INVALID_SIGNIFICANCE:
+            broken.append(
+                f"{count} of {evidence.members.size} records are members, which coins of probability "
+                f"{game.prior:g} do not give (p = {p_coin:.1e}); state the true prior, or independent trials"
+            )
+    inside, outside = evidence.scores[evidence.members], evidence.scores[~evidence.members]
+    p_inverted = float(mannwhitneyu(inside, outside, alternative="less").pvalue)
+    if p_inverted < INVALID_SIGNIFICANCE:
+        auc = estimation.auc(evidence.scores, evidence.members, confidence=0.95).estimate
+        broken.append(
+            f"the AUC is {auc:.3f}, significantly below one half (p = {p_inverted:.1e}): higher scores must "
+            "mean member, so the scores or the labels are inverted"
+        )
+    if evidence.blind_texts:
+        p_blind = blind_p_value(evidence.blind_texts, evidence.members, generator=generator)
+        if p_blind < INVALID_SIGNIFICANCE:
+            broken.append(
+                f"a classifier that never saw the model tells members from non-members (p = {p_blind:.1e}): "
+                "they come from different distributions, so the scores may show that shift, not leakage"
+            )
+    return broken
+
+
+def _judge_success(
+    claim: Claim, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> Verdict:
+    """Judge a mutual-information claim by the membership success that it allows."""
+    if evidence.game.is_single_release:
+        raise UnsupportedError(
+            f"{claim.guarantee.describe()} is about a whole run; {evidence.attack} sees one release"
+        )
+    if evidence.game.trials is not Trials.INDEPENDENT:
+        raise UnsupportedError(
+            f"{claim.guarantee.describe()} bounds the average success over independent games; "
+            "scores of one run cannot test it (trials must be independent, got one-run)"
+        )
+    allowed = claim.guarantee.max_success(evidence.game.prior)
+    chosen = _at_prior(evidence.members, evidence.game.prior, generator)
+    scores, members = evidence.scores[chosen], evidence.members[chosen]
+    off = abs(float(np.mean(members)) - evidence.game.prior)
+
+    def compute(values: FloatArray) -> Bound:
+        bound = estimation.success_lower(values, members, confidence=confidence, generator=generator)
+        return replace(bound, lower=max(0.0, bound.lower - off))
+
+    bound, reachable = compute(scores), compute(members.astype(np.float64)).lower
+    if allowed == 1.0:
+        return _vacuous(claim, evidence, bound, confidence)
+    quantity = f"a membership success of {allowed:.4f} at prior {evidence.game.prior:g}"
+    # Half of the trials choose the threshold; all of the other half right is a tail of allowed^(n / 2).
+    needed = 2 * math.ceil(math.log(1.0 - confidence) / math.log(allowed)) + 2
+    return _decide(
+        claim,
+        evidence,
+        allowed=allowed,
+        allowed_text=quantity,
+        bounds=(bound,),
+        extra=(),
+        reachable=reachable,
+        needed=needed,
+        confidence=confidence,
+    )
+
+
+def _vacuous(claim: Claim, evidence: Evidence, bound: Bound, confidence: float) -> Verdict:
+    """A claim that allows every guess to be right: no experiment of this kind tests it, however large."""
+    prior = evidence.game.prior
+    most = -math.log(max(prior, 1.0 - prior))
+    sentence = (
+        f"UNDERPOWERED: {_subject_of(claim)} promises nothing about guessing one record's membership: at "
+        f"prior {prior:g} to know the answer takes {most:.4g} nats, so it allows every guess to be right. No "
+        f"number of trials can test it in this game; the {evidence.attack} attack shows "
+        f"{shown_words(bound)}. Nothing is shown for the claim or against it."
+    )
+    return Verdict(
+        kind=VerdictKind.UNDERPOWERED,
+        sentence=sentence,
+        significance=1.0 - confidence,
+        bound=bound,
+        bounds=(bound,),
+    )
+
+
+def _judge_means(
+    claim: Claim, guarantee: MutualInformation, evidence: SubsetEvidence, confidence: float
+) -> Verdict:
+    """Judge nats about a candidate subset by means over trials; each test at its share of the error."""
+    tests = mean_tests(guarantee, evidence, confidence)
+    if not tests:
+        return _vacuous(claim, evidence, nats_bound(evidence, evidence.log_scores, confidence), confidence)
+    verdicts = []
+    for test in tests:
+        reachable = test.reachable()
+        verdict = _decide(
+            claim,
+            evidence,
+            allowed=test.allowed,
+            allowed_text=test.allowed_text,
+            bounds=(test.bound,),
+            extra=(),
+            reachable=reachable,
+            needed=test.needed() if reachable <= test.allowed else None,
+            confidence=confidence,  # Of the claim's falsity: the best of two tests has the error of both.
+        )
+        verdicts.append(verdict)
+    found = min(verdicts, key=lambda verdict: COMBINED.index(verdict.kind))
+    sentence, bounds = found.sentence, found.bounds
+    for test in tests:
+        if test.bound is not found.bound:
+            sentence += f" Tested with it: {shown_words(test.bound)}; the claim allows {test.allowed_text}."
+            bounds = (*bounds, test.bound)
+    return replace(found, sentence=sentence, significance=1.0 - confidence, bounds=bounds)
+
+
+def _is_whole_and_independent(evidence: Evidence) -> bool:
+    return evidence.game.trials is Trials.INDEPENDENT and not evidence.game.is_single_release
+
+
+def _judge_curve(
+    claim: Claim, guarantee: GaussianDP | RenyiDP, evidence: Evidence, confidence: float
+) -> Verdict:
+    """Judge a claim with a trade-off curve in its own currency: the smallest parameter not rejected.
+
+    The test looks at all thresholds and knows no family; a larger parameter allows more, so the largest
+    rejected one is a lower confidence bound.
+    """
+    if isinstance(guarantee, GaussianDP):
+        quantity, allowed = "mu", guarantee.mu
+    else:
+        quantity, allowed = f"epsilon(alpha = {guarantee.alpha:g})", guarantee.epsilon
+
+    def rejected(scores: FloatArray, parameter: float) -> bool:
+        curve: Guarantee = GaussianDP(mu=parameter)
+        if isinstance(guarantee, RenyiDP):
+            curve = replace(guarantee, epsilon=parameter)
+        return estimation.tradeoff_violation(
+            scores, evidence.members, curve, significance=1.0 - confidence
+        ).rejected
+
+    def lower(scores: FloatArray) -> float:
+        low, high = 0.0, 1.0
+        if not rejected(scores, low):
+            return low
+        while high < LARGEST_PARAMETER and rejected(scores, high):
+            low, high = high, 2.0 * high
+        while high - low > 2e-3 * high:
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if rejected(scores, middle) else (low, middle)
+        return low
+
+    bound = Bound(
+        name="tradeoff_violation",
+        quantity=quantity,
+        lower=lower(evidence.scores),
+        estimate=math.nan,
+        confidence=confidence,
+        family=Family.ANY,
+        trials=Trials.INDEPENDENT,
+        assumption="scores are independent, and identically distributed within each class",
+        n=evidence.scores.size,
+    )
+    return _decide(
+        claim,
+        evidence,
+        allowed=allowed,
+        allowed_text=f"{quantity} = {allowed:.4g}",
+        bounds=(bound,),
+        extra=(),
+        reachable=lower(evidence.members.astype(np.float64)),
+        needed=None,
+        confidence=confidence,
+    )
+
+
+def _at_prior(members: BoolArray, prior: float, generator: np.random.Generator) -> IntArray:
+    """Places of a random part of the records, as large as can be, whose share of members is the prior.
+
+    Success is stated at a prior; a file with more members than that is easier to guess for no merit.
+    """
+    inside, outside = np.flatnonzero(members), np.flatnonzero(~members)
+    total = int(min(inside.size / prior, outside.size / (1.0 - prior)))
+    wanted = min(max(2, round(total * prior)), inside.size)
+    rest = min(max(2, total - wanted), outside.size)
+    drawn = (generator.permutation(inside)[:wanted], generator.permutation(outside)[:rest])
+    return np.sort(np.concatenate(drawn))
+
+
+def _judge_epsilon(
+    claim: Claim, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> Verdict:
+    """Judge a claim that is, or implies, an (epsilon, delta) statement."""
+    stated = implied_epsilon(claim.guarantee)
+    tests = deciding_tests(stated, evidence, confidence, generator)
+    bounds, refused = [], []
+    for test in tests:
+        try:
+            bounds.append(test.compute(evidence.scores))
+        except UnsupportedError as error:
+            refused.append(str(error))
+    reachable = max(test.reachable(evidence.members) for test in tests)
+    needed = None
+    if reachable <= stated.epsilon:
+        needed = trials_needed(stated, evidence, confidence)
+    verdict = _decide(
+        claim,
+        evidence,
+        allowed=stated.epsilon,
+        allowed_text=f"epsilon = {stated.epsilon:.4g} at delta = {stated.delta:g}",
+        bounds=tuple(bounds),
+        extra=informative_bounds(stated, evidence, confidence, generator),
+        reachable=reachable,
+        needed=needed,
+        confidence=confidence,
+    )
+    return replace(verdict, reasons=tuple(refused))
+
+
+def _subject_of(claim: Claim) -> str:
+    kind = "adjacency" if isinstance(claim.about, Adjacency) else "secret"
+    return f"the claim of {claim.guarantee.describe()} ({kind}: {claim.about}; released: {claim.released})"
+
+
+def _decide(
+    claim: Claim,
+    evidence: Evidence,
+    *,
+    allowed: float,
+    allowed_text: str,
+    bounds: Sequence[Bound],
+    extra: Sequence[Bound],
+    reachable: float,
+    needed: int | None,
+    confidence: float,
+) -> Verdict:
+    """Compare the deciding bounds with what the claim allows, and put it in words."""
+    best = max(bounds, key=lambda bound: bound.lower, default=None)
+    subject, percent = _subject_of(claim), f"{100 * confidence:.4g} %"
+    n = evidence.scores.size
+    shown = "" if best is None else shown_words(best)
+    if best is not None and best.lower > allowed:
+        kind = VerdictKind.REFUTED
+        sentence = (
+            f"REFUTED: at {percent} confidence {subject} is false: the {evidence.attack} attack shows "
+            f"{shown}, where the claim allows {allowed_text} ({n} scores, trials: {evidence.game.trials}). "
+            f"It assumes: {best.assumption}."
+        )
+    elif reachable <= allowed or best is None:
+        kind = VerdictKind.UNDERPOWERED
+        more = f"; a perfect attack would need about {needed} trials" if needed else ""
+        sentence = (
+            f"UNDERPOWERED: with {n} scores at {percent} confidence even a perfect {evidence.attack} attack "
+            f"could show no more than {reachable:.4g}, and {subject} allows {allowed_text}{more}. "
+            "Nothing is shown."
+        )
+    else:
+        kind = VerdictKind.NOT_REFUTED
+        sentence = (
+            f"NOT REFUTED: the {evidence.attack} attack shows {shown}, which is compatible with {subject} "
+            f"({n} scores, trials: {evidence.game.trials}). This does not show that the claim is true."
+        )
+    ordered = tuple(sorted(bounds, key=lambda bound: -bound.lower)) + tuple(extra)
+    return Verdict(
+        kind=kind,
+        sentence=sentence,
+        significance=1.0 - confidence,
+        bound=best,
+        bounds=ordered,
+        trials_needed=needed if kind is VerdictKind.UNDERPOWERED else None,
+    )
+
+
+def combine(verdicts: Sequence[Verdict], *, confidence: float) -> Verdict:
+    """One verdict over several attacks on one claim, each judged at its own share of the error.
+
+    A claim is refuted if any valid attack refutes it (the shares add up to `1 - confidence`). A broken
+    experiment makes the whole INVALID unless another refutes. All underpowered is UNDERPOWERED, and UNDECIDED
+    has no say beside others. That the AUC of a game lies below one half is among the reasons, whichever of
+    the verdicts the whole is.
+
+    Args:
+        verdicts: At least one; each judged at confidence `1 - (1 - confidence) / len(verdicts)` or above.
+        confidence: Of the whole.
+
+    Raises:
+        InputError: there is no verdict to combine.
+    """
+    if not verdicts:
+        raise InputError("verdicts must not be empty")
+    by_kind = {kind: [v for v in verdicts if v.kind is kind] for kind in VerdictKind}
+    for kind in COMBINED:
+        if by_kind[kind]:
+            best = max(by_kind[kind], key=lambda v: v.bound.lower if v.bound else -math.inf)
+            sentence = best.sentence
+            if len(verdicts) > 1 and kind is not VerdictKind.INVALID:
+                sentence += (
+                    f" Over its {len(verdicts)} games the audit refutes a true claim with probability "
+                    f"{100 * (1.0 - confidence):.3g} % at most."
+                )
+            others = (below_half_words(v.intervals) for v in verdicts if v is not best)
+            reasons = (*best.reasons, *(f"In another of its games:{words}" for words in others if words))
+            best = replace(best, sentence=sentence, significance=1.0 - confidence, reasons=reasons)
+            return replace(best, bounds=(), intervals=())
+    raise InputError(f"verdicts of kind {verdicts[0].kind} cannot be combined")

@@ -1,0 +1,86 @@
+"""Games of one subject, judged: each at its share of the error, all combined, and read back from records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from workbench.core.errors import InconclusiveError
+from workbench.core.keys import JSON, plain
+from workbench.core.streams import stream
+from workbench.estimation.judge import combine, judge
+from workbench.interfaces import Claim, Evidence, Family, Game, Released, Trials
+
+
+def game_from(form: Mapping[str, JSON]) -> Game:
+    """Read back a game's plain form."""
+    read = dict(form)
+    read.update(
+        trials=Trials(form["trials"]), released=Released(form["released"]), family=Family(form["family"])
+    )
+    return Game(**read)
+
+
+def evidence_from(game: Mapping[str, JSON]) -> Evidence:
+    """Read back what `workbench.games.plays.play_attack` put in a record."""
+    return Evidence(
+        scores=np.array([float(value) for value in game["scores"]], dtype=np.float64),
+        members=np.array(game["members"], dtype=bool),
+        game=game_from(game["game"]),
+        attack=game["attack"],
+        blind_texts=tuple(game["blind_texts"]),
+        seeds=game["seeds"],
+        cost=game["cost"],
+        details=game["details"],
+    )
+
+
+def judged_subject(
+    name: str, role: str, claim: Claim, games: Sequence[Evidence], *, confidence: float, seed: int
+) -> dict[str, JSON]:
+    """The report of one subject: each game judged at its share of the error, and all combined.
+
+    Raises:
+        InconclusiveError: no game could be played.
+        InputError: unusable scores or labels.
+        UnsupportedError: a game cannot judge the claim's currency.
+    """
+    if not games:
+        raise InconclusiveError(f"no game of {name} could be judged: too few releases or steps")
+    # A game that can refute nothing takes no part in the error.
+    able = sum(not game.game.beyond for game in games)
+    share = 1.0 - (1.0 - confidence) / max(able, 1)
+    verdicts = [
+        judge(claim, game, confidence=share, generator=stream(seed, "judge", index))
+        for index, game in enumerate(games)
+    ]
+    attacks = [
+        {
+            "attack": game.attack,
+            "game": plain(game.game),
+            "verdict": plain(verdict),
+            "scores": plain(game.scores),
+            "members": plain(game.members),
+            "details": plain(game.details),
+            "cost": plain(game.cost),
+            "seeds": plain(game.seeds),
+        }
+        for game, verdict in zip(games, verdicts, strict=True)
+    ]
+    return {
+        "name": name,
+        "role": role,
+        "claim": claim_form(claim),
+        "verdict": plain(combine(verdicts, confidence=confidence)),
+        "metrics": {},
+        "losses": [],
+        "parameters": {},
+        "attacks": attacks,
+    }
+
+
+def claim_form(claim: Claim) -> dict[str, JSON]:
+    """Plain form of a claim, with its one line as `text`."""
+    form: dict[str, JSON] = plain(claim)
+    return {**form, "text": claim.describe()}

@@ -1,0 +1,313 @@
+"""The candidate-subset game: trainings on secret subsets, and an adversary who asks which each was on.
+
+Every training is one independent trial. It has its own public randomness (subsets, directions, initial
+weights), its own secret index, drawn uniformly, its own noise, and its own target record. The label is
+whether the secret subset holds the target. The adversary knows the universe, the mechanism and all that is
+public, and sees every release: with each release the signs that all candidates would have had, which it
+works out from the weights of that step. The index and the noise are all that it lacks.
+
+The target is drawn among the records that exactly half of the candidates hold, so that a blind guess is
+right half of the time, whichever record it is. Of complementary pairs those are all records. Of independent
+halves they are the few at which the draw came out even; which ones they are is public and says nothing of
+the secret. Where a draw has none, the trial draws its public randomness anew.
+
+A claim of mutual information about the index holds for each value of what is public, hence for this choice
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.estimation.subset_trials import balanced
+from workbench.interfaces import (
+    BoolArray,
+    FloatArray,
+    Game,
+    Insertions,
+    IntArray,
+    Mechanism,
+    Plan,
+    Released,
+    Subject,
+    SubsetMechanism,
+    SubsetObservations,
+    SubsetReading,
+    SubsetRelease,
+    Trials,
+)
+from workbench.training.loop import GradientMechanism
+
+AT_ONCE = 1024
+"""Images in one forward pass: the game asks for losses of all of them."""
+
+MOST_DRAWS = 200
+"""Draws of one trial's public randomness, at most, to have a record that half of the subsets hold."""
+
+MOST_COUNTED = 16
+"""Released bits of which all patterns are counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetTrials:
+    """What was played.
+
+    Attributes:
+        observations: What the adversary sees of each trial.
+        included: Whether the secret subset of each trial held the target, shape `(n,)`; the attack never sees
+            it.
+        secrets: Index of each trial's secret subset, shape `(n,)`; the attack never sees it.
+        budgets: Nats that the mechanism's ledger charged for each release, shape `(n, D)`.
+        subject: One more training, of the adversary's own.
+        packed: Which records the candidates of each trial hold, as bits; see `candidates`.
+        shape: M and N.
+    """
+
+    observations: SubsetObservations
+    included: BoolArray
+    secrets: IntArray
+    budgets: FloatArray
+    subject: Subject
+    packed: tuple[npt.NDArray[np.uint8], ...]
+    shape: tuple[int, int]
+
+    def candidates(self, trial: int) -> BoolArray:
+        """Which records each candidate of a trial held, shape `(M, N)`."""
+        bits = np.unpackbits(self.packed[trial], count=self.shape[0] * self.shape[1])
+        held: BoolArray = bits.astype(np.bool_).reshape(self.shape)
+        return held
+
+
+def play_subsets(
+    mechanism: Mechanism,
+    plan: Plan,
+    *,
+    trials: int,
+    seed: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> SubsetTrials:
+    """Train every trial and read what the adversary sees of it.
+
+    Args:
+        mechanism: One that trains on a secret candidate subset.
+        plan: Its records are the universe; its own seed and its held-out records are not used.
+        trials: Number of trials, >= 1.
+        seed: Of every trial's public randomness, secret, target and noise.
+        progress: Told of each trial that is done.
+
+    Raises:
+        InputError: a number is out of range, or the mechanism's public seed is fixed: all trials would share
+            one draw of subsets and directions, and would not be independent trials of the mechanism.
+        UnsupportedError: the mechanism has no candidate subsets, or none of them are even about any record.
+    """
+    if trials < 1:
+        raise InputError(f"trials must be at least 1, got {trials}")
+    secretive = checked_mechanism(mechanism, is_small=plan.records[0].image is not None)
+    dev = plan.dev if getattr(mechanism, "dev_every", 0) else ()
+    base = replace(plan, held_out=(), dev=dev, insertions=Insertions())
+    draws, seeds, own = (np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(3))
+    subject = secretive.train(replace(base, seed=_seed(own)))
+    readings: list[SubsetReading] = []
+    packed: list[npt.NDArray[np.uint8]] = []
+    secrets = np.zeros(trials, dtype=np.int64)
+    included = np.zeros(trials, dtype=np.bool_)
+    budgets: list[list[float]] = []
+    shape = (0, 0)
+    for index in range(trials):
+        world, held = _world(secretive, base, seeds)
+        shape = (int(held.shape[0]), int(held.shape[1]))
+        secrets[index] = draws.integers(shape[0])
+        target = int(draws.choice(np.flatnonzero(balanced(held))))
+        reader = _Reader(count=shape[0])
+        secretive.train_on(world, secret=int(secrets[index]), watch=reader)
+        readings.append(reader.reading(held[:, target]))
+        included[index] = held[secrets[index], target]
+        budgets.append(reader.budgets)
+        packed.append(np.packbits(held))
+        if progress is not None:
+            progress(index + 1, trials)
+    return SubsetTrials(
+        observations=SubsetObservations(trials=tuple(readings)),
+        included=included,
+        secrets=secrets,
+        budgets=np.array(budgets, dtype=np.float64),
+        subject=subject,
+        packed=tuple(packed),
+        shape=shape,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedWorld:
+    """Many trainings with one and the same public randomness, for counting.
+
+    Attributes:
+        secrets: Index of each training's secret subset, shape `(n,)`.
+        codes: The released bits of each, as one whole number, shape `(n,)`.
+        charged: Nats that the ledger charged in each, shape `(n,)`.
+    """
+
+    secrets: IntArray
+    codes: IntArray
+    charged: FloatArray
+
+
+def play_world(mechanism: Mechanism, plan: Plan, *, trials: int, world: int, seed: int) -> CountedWorld:
+    """Train many times on one draw of subsets, directions and initial weights, each time with another secret.
+
+    For the joint counts of secret and released bits: few subsets and few releases, many trainings.
+
+    Args:
+        mechanism: One that trains on a secret candidate subset, and takes a `public_seed`.
+        plan: Its records are the universe; its own seed is not used.
+        trials: Number of trainings, >= 2.
+        world: Seed of all that is public.
+        seed: Of secrets and noise.
+
+    Raises:
+        InputError: a number is out of range, there are more than `MOST_COUNTED` releases, or the mechanism's
+            public seed is fixed already.
+        UnsupportedError: the mechanism has no candidate subsets, or no public seed.
+    """
+    if trials < 2:
+        raise InputError(f"trials must be at least 2, got {trials}")
+    secretive = checked_mechanism(mechanism, is_small=plan.records[0].image is not None)
+    if not hasattr(secretive, "public_seed"):
+        raise UnsupportedError(f"mechanism {type(mechanism).__name__} has no public_seed to hold fast")
+    secretive = replace(secretive, public_seed=world)  # type: ignore[type-var]
+    draws, seeds = (np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(2))
+    base = replace(plan, held_out=(), insertions=Insertions(), initial_seed=world)
+    count = int(secretive.candidate_subsets(base).shape[0])
+    secrets, codes, charged = np.zeros(trials, np.int64), np.zeros(trials, np.int64), np.zeros(trials)
+    for index in range(trials):
+        secrets[index] = draws.integers(count)
+        reader = _Reader(count=count)
+        own = replace(base, seed=_seed(seeds))
+        secretive.train_on(own, secret=int(secrets[index]), watch=reader)
+        bits = reader.reading(np.zeros(count, dtype=np.bool_)).bits
+        if bits.size > MOST_COUNTED:
+            raise InputError(f"releases must be at most {MOST_COUNTED} to be counted, got {bits.size}")
+        codes[index] = int(np.sum((bits > 0).astype(np.int64) << np.arange(bits.size)))
+        charged[index] = sum(reader.budgets)
+    return CountedWorld(secrets=secrets, codes=codes, charged=charged)
+
+
+def subset_game(*, view: str, beyond: str = "") -> Game:
+    """What was played, for the judge.
+
+    Args:
+        view: `"values"`: the adversary sees the values whose signs are released; `"bits"`: the bits.
+        beyond: What it knows that the claim does not grant; see `beyond_subset`.
+    """
+    seen = {"values": "every value whose sign was released", "bits": "every released bit"}[view]
+    return Game(
+        description=(
+            "each of the independent trainings (own public subsets and directions) takes one of the "
+            "candidate subsets as its secret, drawn uniformly; the adversary knows every record, every "
+            "candidate and the sign that each would have had at every release, sees "
+            f"{seen} and the noise behind it, and guesses whether the secret subset holds a record that half "
+            "of the candidates hold"
+        ),
+        trials=Trials.INDEPENDENT,
+        prior=0.5,
+        released=Released.EVERY_UPDATE,
+        beyond=beyond,
+    )
+
+
+def beyond_subset(mechanism: Mechanism, view: str) -> str:
+    """What an adversary of this view knows that the claim does not grant; empty for nothing.
+
+    The printed ledger charges for the values behind the bits, and what it conditions on stands between them.
+    One that conditions on the released bits alone promises nothing about the values.
+
+    Args:
+        mechanism: The subject.
+        view: Of the attack.
+    """
+    if view == "values" and getattr(mechanism, "posterior", "values") == "bits":
+        return "the values behind the released bits, for which the ledger does not charge"
+    return ""
+
+
+def checked_mechanism(mechanism: Mechanism, *, is_small: bool) -> SubsetMechanism:
+    """The mechanism, without what costs time and releases nothing.
+
+    Args:
+        mechanism: Any.
+        is_small: Whether the whole universe fits into one forward pass.
+
+    Raises:
+        InputError: its public seed is fixed.
+        UnsupportedError: it has no candidate subsets.
+    """
+    if not isinstance(mechanism, SubsetMechanism):
+        raise UnsupportedError(
+            f"mechanism {type(mechanism).__name__} trains on no secret candidate subset, so there is none to "
+            "ask for"
+        )
+    seed = getattr(mechanism, "public_seed", None)
+    if seed is not None:
+        raise InputError(
+            "public_seed must be None in a candidate-subset game, whose trials draw their own subsets and "
+            f"directions, got {seed}"
+        )
+    if isinstance(mechanism, GradientMechanism):
+        mechanism = replace(mechanism, measures_quality=False)
+        if is_small:
+            mechanism = replace(mechanism, micro_batch_size=max(AT_ONCE, mechanism.micro_batch_size))
+    return mechanism
+
+
+def _world(mechanism: SubsetMechanism, plan: Plan, seeds: np.random.Generator) -> tuple[Plan, BoolArray]:
+    """The public part of one trial: a plan with its own seed, and the candidates, some record held evenly."""
+    for _ in range(MOST_DRAWS):
+        world = replace(plan, seed=_seed(seeds))
+        held = np.asarray(mechanism.candidate_subsets(world), dtype=np.bool_)
+        if held.ndim != 2 or held.shape[1] != len(plan.records):
+            raise InputError(f"candidate_subsets must have shape (M, {len(plan.records)}), got {held.shape}")
+        if balanced(held).any():
+            return world, held
+    raise UnsupportedError(
+        f"in {MOST_DRAWS} draws of the candidate subsets no record was held by exactly half of them, so no "
+        "guess about one has a prior of one half"
+    )
+
+
+def _seed(generator: np.random.Generator) -> int:
+    return int(generator.integers(2**62))
+
+
+@dataclass
+class _Reader:
+    """Watches one training, and keeps all but what betrays the secret by itself."""
+
+    count: int
+    budgets: list[float] = field(default_factory=list)
+    _signs: list[npt.NDArray[np.int8]] = field(default_factory=list)
+    _noise: list[float] = field(default_factory=list)
+    _bits: list[int] = field(default_factory=list)
+    _values: list[float] = field(default_factory=list)
+
+    def __call__(self, release: SubsetRelease) -> None:
+        """Read one release."""
+        self._signs.append(np.array(release.signs, dtype=np.int8))
+        self._noise.append(float(release.noise))
+        self._bits.append(int(release.bit))
+        self._values.append(float(release.value))
+        self.budgets.append(float(release.budget_nats))
+
+    def reading(self, holds_target: BoolArray) -> SubsetReading:
+        """What was read of the whole training."""
+        return SubsetReading(
+            signs=np.stack(self._signs) if self._signs else np.zeros((0, self.count), dtype=np.int8),
+            noise=np.array(self._noise, dtype=np.float64),
+            bits=np.array(self._bits, dtype=np.int64),
+            values=np.array(self._values, dtype=np.float64),
+            holds_target=holds_target.copy(),
+        )

@@ -1,0 +1,240 @@
+"""The trajectory game: what clip radii and noise multipliers alone tell of one record.
+
+Half of many trainings hold the canary record, in an order drawn at random; each training is one independent
+trial, with secret batches and noise of its own, from the same public initial weights. The adversary sees
+which radii and noise multipliers each step used, and nothing else: no update and no weights. It knows every
+other record, the plan, the mechanism and the canary. A mechanism whose radii are functions of released values
+gives no more away by them than by its updates; one that computes them from raw statistics may.
+
+The canary's gradient is the same in every step, spread evenly over all parameters, and of a norm that the
+adversary chooses by the other records' gradients at the initial weights:
+
+- "middle": in the first clipping group it lies between the two middle ones of the others' norms, where a
+  median falls on it.
+- "large": a thousand times the largest of the others' norms.
+
+Under add-remove the other data set has one record less. Under replace-one it has an ordinary record in the
+canary's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from workbench.core import registry
+from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.interfaces import (
+    Adjacency,
+    BoolArray,
+    Family,
+    FloatArray,
+    Game,
+    GradientCanary,
+    Insertions,
+    Mechanism,
+    Model,
+    Plan,
+    Released,
+    TrajectoryObservations,
+    Trials,
+)
+from workbench.training.canary import SignalsWithCanaryRecord
+from workbench.training.fine_tuning import Seeds, build_model, learning_rate
+from workbench.training.flat import FlatLayout
+from workbench.training.loop import GradientMechanism
+from workbench.training.per_record import EmptySignals
+from workbench.training.samples import step_samples
+
+CANARIES = ("middle", "large")
+
+ENLARGED = 1000.0
+"""Norm of a large canary over the largest of the others'."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrajectoryTrials:
+    """What was played.
+
+    Attributes:
+        observations: What the adversary sees.
+        included: Which trials held the canary, half of them; the attack never sees it.
+        canary: The canary.
+    """
+
+    observations: TrajectoryObservations
+    included: BoolArray
+    canary: GradientCanary
+
+
+def play_trajectories(
+    mechanism: Mechanism,
+    plan: Plan,
+    *,
+    canary: str,
+    trials: int,
+    steps: int,
+    adjacency: Adjacency,
+    seed: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> TrajectoryTrials:
+    """Train every trial, as far as it is watched.
+
+    Args:
+        mechanism: A gradient mechanism.
+        plan: That of the data with the canary, which takes the place of the last record; its own seed is not
+            used. Sums are averaged by the same public number in both worlds.
+        canary: `"middle"` or `"large"`.
+        trials: Number of trials, >= 4.
+        steps: Watched steps, from the first on; the run is planned, and its noise calibrated, for all of the
+            plan's, and what comes later is not looked at. 0 for all.
+        adjacency: Which pair of data sets: add-remove or replace-one.
+        seed: Of the trials' order and of every training.
+        progress: Told of each training that is done.
+
+    Raises:
+        InputError: a number or name is out of range.
+        UnsupportedError: another adjacency, or a mechanism without a gradient's clipping.
+    """
+    _check(mechanism, plan, canary, trials, adjacency)
+    assert isinstance(mechanism, GradientMechanism)  # `_check` refuses others.
+    settled = replace(mechanism, measures_quality=False).for_plan(plan)
+    order, seeds, initial = (np.random.default_rng(own) for own in np.random.SeedSequence(seed).spawn(3))
+    start = int(initial.integers(2**62)) if plan.initial_seed is None else plan.initial_seed
+    size = len(plan.records) if plan.public_size is None else plan.public_size
+    with_record = replace(plan, held_out=(), public_size=size, initial_seed=start)
+    chosen, norms = _insert(settled, with_record, canary)
+    inside = replace(with_record, insertions=replace(plan.insertions, gradient_canary=chosen))
+    others = plan.records[:-1] if adjacency is Adjacency.ADD_REMOVE else plan.records
+    plain = replace(plan.insertions, gradient_canary=None)
+    outside = replace(with_record, records=others, insertions=plain)
+    included = order.permutation(np.arange(trials) < trials // 2)
+    rows, constant = list[FloatArray](), False
+    for index, has_canary in enumerate(included.tolist()):
+        own = replace(inside if has_canary else outside, seed=int(seeds.integers(2**62)))
+        if not constant:
+            row, constant = _trajectory(settled, own, steps or plan.steps)
+        rows.append(row)
+        if progress is not None:
+            progress(index + 1, trials)
+    radii = np.stack([row[:, :-1] for row in rows])
+    return TrajectoryTrials(
+        observations=TrajectoryObservations(
+            radii=radii,
+            noise_multipliers=np.stack([row[:, -1] for row in rows]),
+            canary_norms=norms if radii.shape[2] == norms.size else np.array([np.linalg.norm(norms)]),
+        ),
+        included=included,
+        canary=chosen,
+    )
+
+
+def on_digits(plan: Plan) -> Plan:
+    """The plan with as many handwritten digits and a small network in the place of its records and model."""
+    corpus = registry.create("corpus", "digits", size=len(plan.records), seed=0)
+    return replace(
+        plan,
+        records=corpus.records,
+        held_out=(),
+        dev=(),
+        model="digits_mlp",
+        model_parameters={},
+        adapter="full",
+        insertions=Insertions(),
+    )
+
+
+def trajectory_game(plan: Plan, *, canary: str, steps: int, adjacency: Adjacency) -> Game:
+    """What was played, for the judge."""
+    watched = f"the first {steps} of {plan.steps} steps" if 0 < steps < plan.steps else "every step"
+    other = "an ordinary record in its place" if adjacency is Adjacency.REPLACE_ONE else "one record less"
+    return Game(
+        description=(
+            f"half of the independent trainings of {plan.model} hold a canary record ({canary} norm), the "
+            f"others {other}, in random order; batches and noise are secret; the adversary sees the clip "
+            f"radii and noise multipliers of {watched} and nothing else, and knows all other records, the "
+            "initial weights, the plan and the mechanism"
+        ),
+        trials=Trials.INDEPENDENT,
+        released=Released.EVERY_UPDATE,
+        adjacency=adjacency,
+        family=Family.ANY,
+    )
+
+
+def _check(mechanism: Mechanism, plan: Plan, canary: str, trials: int, adjacency: Adjacency) -> None:
+    if canary not in CANARIES:
+        raise unknown_name("canary", canary, CANARIES)
+    if trials < 4:
+        raise InputError(f"trials must be at least 4, got {trials}")
+    if len(plan.records) < 3:
+        raise InputError(f"records must be at least 3, got {len(plan.records)}")
+    if adjacency not in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE):
+        raise UnsupportedError(f"a trajectory game is add-remove or replace-one, not {adjacency}")
+    if not isinstance(mechanism, GradientMechanism) or not mechanism.releases_sums:
+        raise UnsupportedError(
+            f"{type(mechanism).__name__} clips no gradients: it has no trajectory of radii"
+        )
+
+
+def _insert(mechanism: GradientMechanism, plan: Plan, kind: str) -> tuple[GradientCanary, FloatArray]:
+    """The canary in the place of the last record, and its norm in each clipping group, shape `(G,)`."""
+    model = build_model(plan)
+    model.module.eval()
+    signals = mechanism.sample_signals(model, plan, plan.records[:-1], step=0)
+    groups = mechanism.clipping_groups(signals.layout)
+    others = signals.group_norms(groups).double().cpu().numpy()
+    one = GradientCanary(coordinate=0, magnitude=1.0, record=plan.records[-1].id, spread=0)
+    share = _norms(one, model, mechanism)
+    if kind == "large":
+        magnitude = ENLARGED * float(np.linalg.norm(others, axis=1).max())
+    else:
+        first = np.sort(others[:, 0])
+        middle = len(first) // 2
+        magnitude = float(first[middle - 1] + first[middle]) / 2 / float(share[0])
+    if not magnitude > 0:
+        raise InputError(
+            "the others' gradients are zero in the first clipping group at the initial weights, so no canary "
+            "lies in their middle: choose canary 'large'"
+        )
+    chosen = replace(one, magnitude=magnitude)
+    return chosen, _norms(chosen, model, mechanism)
+
+
+def _norms(canary: GradientCanary, model: Model, mechanism: GradientMechanism) -> FloatArray:
+    """The canary's norm in each clipping group, to the bit as a mechanism sees it, shape `(G,)`."""
+    alone = SignalsWithCanaryRecord(EmptySignals(FlatLayout.of(model.module)), canary)
+    norms = alone.group_norms(mechanism.clipping_groups(alone.layout))
+    return norms[-1].double().cpu().numpy().astype(np.float64)
+
+
+def _trajectory(settled: GradientMechanism, plan: Plan, watched: int) -> tuple[FloatArray, bool]:
+    """Radii and, last, the noise multiplier of the first steps of one training, shape `(k, G + 1)`.
+
+    With it, whether they are the constants of a mechanism that traces none, and so the same in every trial.
+    """
+    model = build_model(plan)
+    model.module.eval()
+    steps = settled.steps(plan, model)
+    samples = step_samples(plan, np.random.default_rng(Seeds.of(plan).sampling))
+    count = min(watched, plan.steps)
+    for step in range(count):
+        steps.update(next(samples))
+        steps.descend(learning_rate(plan, step))
+    steps.close()
+    traces = steps.released().get("traces", {})
+    constant = not {"l2_clip_norm", "noise_multiplier", "clip_0"} & set(traces)
+    return _read(traces, settled.settings(), count), constant
+
+
+def _read(traces: Mapping[str, FloatArray], settings: Mapping[str, float], count: int) -> FloatArray:
+    """The mechanism's traces, or the constants that it settled where it has none, shape `(k, G + 1)`."""
+    names = [f"clip_{index}" for index in range(len(traces)) if f"clip_{index}" in traces]
+
+    def column(name: str) -> FloatArray:
+        constant = float(settings.get(name, np.nan))
+        return np.asarray(traces.get(name, np.full(count, constant)), dtype=np.float64)
+
+    return np.stack([*map(column, names or ["l2_clip_norm"]), column("noise_multiplier")], axis=1)

@@ -1,0 +1,448 @@
+"""From an experiment to jobs: what is trained, what is measured, and the keys under which both are kept.
+
+A training's key holds all that decides the trained subject and nothing else, so experiments that differ in
+what comes later (the attack, the budget of a mechanism that privatises the finished model) share one. Work
+functions are pure in their payload and inputs: a job gives the same record in this process, on a pool, and on
+a cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+
+from workbench.accounting import NoGuarantee
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.keys import canonical, key_of, plain
+from workbench.core.one_line import one_line
+from workbench.core.streams import stream
+from workbench.execution.store import Store
+from workbench.interfaces import AccessLevel, BoolArray, Mechanism, PostHocMechanism
+from workbench.studies.experiments import Experiment, Status, Study
+from workbench.studies.records import error_of, read_record
+from workbench.studies.setup import setup_of
+from workbench.training import setup as workers
+from workbench.training.content import settled
+from workbench.training.setup import TrainingSetup
+from workbench.training.shadows import shadow_memberships
+
+__all__ = [
+    "GAMES",
+    "ExperimentJobs",
+    "JobKind",
+    "Known",
+    "Measuring",
+    "Pending",
+    "Refusal",
+    "StudyJob",
+    "Training",
+    "experiment_key",
+    "is_trained",
+    "jobs_of",
+    "membership",
+    "pending",
+    "setup_of",
+    "training_key",
+]
+
+GAMES = (AccessLevel.TRANSCRIPT, AccessLevel.SUBSET, AccessLevel.CONSECUTIVE)
+"""Games that train by themselves."""
+
+
+class JobKind(StrEnum):
+    """The two kinds of work of a study."""
+
+    TRAINING = "training"
+    MEASURING = "measuring"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Payload: train run `run` of a setup; 0 is the target, 1, 2, ... are an attack's shadows.
+
+    Attributes:
+        setup: Without a budget where the training does not read one.
+        run: Which.
+        shadows: Number of shadows in all, which decides their splits; 0 for the target.
+        unreleased: Stop before the release of a `PostHocMechanism`.
+        content: `workers.content_digest` of the setup, for a worker to check; empty for no check.
+    """
+
+    setup: TrainingSetup
+    run: int
+    shadows: int
+    unreleased: bool
+    content: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring:
+    """Payload: release (where that comes after training), attack, and measure.
+
+    Attributes:
+        trainings: The target and its shadows; their subjects are the inputs `"0"`, `"1"`, ... Empty for an
+            attack whose game trains by itself.
+        keys: Their keys.
+        setup: With the budget.
+        attack: Registry name; its parameters are in the setup.
+        content: As a training's, where there is none; else empty.
+    """
+
+    trainings: tuple[Training, ...]
+    keys: tuple[str, ...]
+    setup: TrainingSetup
+    attack: str
+    content: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyJob:
+    """One piece of a study's work.
+
+    Attributes:
+        key: Of its record, and of its subject's folder.
+        kind: See `JobKind`.
+        identity: Plain data that decide the result; the key is its hash.
+        payload: What the work function gets.
+        experiment: The first experiment that wants it (others may want the same).
+        needs: Keys of the trainings that must be there first, the target's before its shadows'; empty for
+            a training.
+    """
+
+    key: str
+    kind: JobKind
+    identity: Mapping[str, Any]
+    payload: Training | Measuring
+    experiment: Experiment
+    needs: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What displays call it."""
+        run = self.payload.run if isinstance(self.payload, Training) else 0
+        return self.experiment.name + (f", shadow {run}" if run else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why an experiment cannot even be prepared: the kind of error and its one line."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentJobs:
+    """What an experiment takes.
+
+    Attributes:
+        measuring: Its own job; `measuring.key` is the experiment's key.
+        trainings: Shared by key with other experiments; the target first. Empty where refused, and for an
+            attack whose game trains by itself.
+        refusal: Set where it cannot be prepared (a corpus that is too small, an attack that a study cannot
+            play); it is then recorded as failed, and nothing is trained for it.
+    """
+
+    measuring: StudyJob
+    trainings: tuple[StudyJob, ...]
+    refusal: Refusal | None = None
+
+
+def membership(training: Training) -> BoolArray:
+    """Which candidates a run trains on, shape `(2 N,)`.
+
+    The target's split is uniform over all splits into N and N, and depends on the seed and N alone, so that
+    every variant of a seed trains on the same members. Shadows' memberships are drawn apart from it.
+    """
+    setup = training.setup
+    if training.run > 0:
+        shadows = shadow_memberships(setup.candidates, training.shadows, stream(setup.seed, "shadows"))
+        row: BoolArray = shadows[training.run - 1]
+        return row
+    included = np.zeros(setup.candidates, dtype=np.bool_)
+    chosen = stream(setup.seed, "split").permutation(setup.candidates)[: setup.candidates // 2]
+    included[chosen] = True
+    return included
+
+
+def jobs_of(experiment: Experiment) -> ExperimentJobs:
+    """The jobs of an experiment; never raises for what is wrong with it."""
+    setup = setup_of(experiment)
+    try:
+        if workers.create_attack(setup, experiment.attack).access in GAMES:
+            return ExperimentJobs(measuring=_game(experiment, setup), trainings=())
+        trainings = _trainings(experiment, setup)
+    except (Exception, SystemExit) as error:
+        # A plug-in may raise anything: the experiment fails, and the study goes on.
+        kind = type(error).__name__
+        refusal = Refusal(kind=kind, message=one_line(str(error), 500) or kind)
+        return ExperimentJobs(measuring=_measuring(experiment, setup, ()), trainings=(), refusal=refusal)
+    return ExperimentJobs(measuring=_measuring(experiment, setup, trainings), trainings=trainings)
+
+
+def experiment_key(experiment: Experiment) -> str:
+    """Key of an experiment's record: of its training, what is released by which budget, and the attack."""
+    return jobs_of(experiment).measuring.key
+
+
+def training_key(experiment: Experiment) -> str:
+    """Key of the subject that an experiment attacks.
+
+    Raises:
+        InputError: the experiment cannot be prepared, or its attack trains by itself.
+    """
+    found = jobs_of(experiment)
+    if found.refusal is not None:
+        raise InputError(f"{experiment.name}: {found.refusal.message}")
+    if not found.trainings:
+        raise InputError(f"{experiment.name}: attack {experiment.attack!r} attacks no shared training")
+    return found.trainings[0].key
+
+
+def _trainings(experiment: Experiment, setup: TrainingSetup) -> tuple[StudyJob, ...]:
+    attack = workers.create_attack(setup, experiment.attack)
+    if attack.access is not AccessLevel.MEMBERSHIP:
+        raise UnsupportedError(
+            f"attack {experiment.attack!r} plays a {attack.access} game; a study measures membership, "
+            "transcript, candidate-subset and consecutive-weights attacks; `workbench audit` plays others"
+        )
+    mechanism = workers.create_mechanism(setup)
+    unreleased = isinstance(mechanism, PostHocMechanism)
+    shared, described = _training_setup(setup, mechanism)
+    inserted = _insertions_digest(_Keyed.of(setup, only=_DECIDE_INSERTIONS))
+    content = workers.content_digest(setup)
+    jobs = []
+    for run in range(attack.references_needed + 1):
+        payload = Training(
+            setup=shared,
+            run=run,
+            shadows=attack.references_needed if run else 0,
+            unreleased=unreleased,
+            content=content,
+        )
+        identity = {
+            "kind": f"study {JobKind.TRAINING}",
+            "setup": described,
+            "insertions": inserted,
+            "content": content,
+            "unreleased": unreleased,
+            "run": run,
+            "shadows": payload.shadows,
+        }
+        jobs.append(
+            StudyJob(
+                key=key_of(identity),
+                kind=JobKind.TRAINING,
+                identity=identity,
+                payload=payload,
+                experiment=experiment,
+            )
+        )
+    return tuple(jobs)
+
+
+def _training_setup(setup: TrainingSetup, mechanism: Mechanism) -> tuple[TrainingSetup, dict[str, Any]]:
+    """The setup as training reads it, and its plain form without what decides no weight."""
+    parameters = dict(setup.mechanism_parameters)
+    if isinstance(mechanism, PostHocMechanism):
+        parameters = {n: v for n, v in parameters.items() if n not in mechanism.release_parameters}
+        setup = replace(setup, budget=None, mechanism_parameters=parameters)
+    elif setup.budget is not None and not _reads_budget(_Keyed.of(setup)):
+        setup = replace(setup, budget=None)
+    described: dict[str, Any] = plain(replace(setup, attack_parameters={}))
+    del described["attack_parameters"]  # Their insertions stand for them.
+    own = settled("mechanism", setup.mechanism, parameters)
+    if isinstance(mechanism, PostHocMechanism):
+        own = {name: value for name, value in own.items() if name not in mechanism.release_parameters}
+    described["mechanism_parameters"] = own
+    described["model_parameters"] = settled("model", setup.model, setup.model_parameters)
+    return setup, described
+
+
+_DECIDE_INSERTIONS = (
+    "corpus",
+    "corpus_parameters",
+    "candidates",
+    "model_parameters",
+    "attack_parameters",
+    "seed",
+)
+
+
+@dataclass(frozen=True)
+class _Keyed:
+    """A setup as a key of a cache: equal where their canonical texts are."""
+
+    text: str
+    setup: TrainingSetup
+
+    @classmethod
+    def of(cls, setup: TrainingSetup, only: Sequence[str] = ()) -> _Keyed:
+        """With `only`, equal where these fields are."""
+        return cls(canonical({name: getattr(setup, name) for name in only} if only else setup), setup)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Keyed) and self.text == other.text
+
+
+@lru_cache(maxsize=16384)
+def _reads_budget(keyed: _Keyed) -> bool:
+    """False where the mechanism promises nothing, with the budget as without one: then no weight hangs on it.
+
+    A mechanism that needs the budget fails on a plan without one, or promises something.
+    """
+    mechanism = workers.create_mechanism(keyed.setup)
+    plan = workers.make_plan(keyed.setup, membership(_target(keyed.setup)), 0)
+    try:
+        claims = [mechanism.claim(replace(plan, budget=None)), mechanism.claim(plan)]
+    except Exception:  # Of any kind: a plug-in may take its budget for granted.
+        return True
+    return not all(isinstance(claim.guarantee, NoGuarantee) for claim in claims)
+
+
+def _target(setup: TrainingSetup) -> Training:
+    return Training(setup=setup, run=0, shadows=0, unreleased=False)
+
+
+@lru_cache(maxsize=4096)
+def _insertions_digest(keyed: _Keyed) -> str | None:
+    """What the setup's attack puts into the training set; None where that is nothing, whatever the attack."""
+    _, insertions = workers.prepare(keyed.setup)
+    if not (insertions.replaced or insertions.planted) and insertions.gradient_canary is None:
+        return None
+    text = repr(insertions)
+    if insertions.gradient_canary is not None and insertions.gradient_canary.everywhere:
+        text += ", everywhere"
+    if insertions.planted:
+        text += repr(insertions.planted)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _game(experiment: Experiment, setup: TrainingSetup) -> StudyJob:
+    """The measuring of an attack that trains by itself: its own key holds what decides its trainings."""
+    content = workers.content_digest(setup)
+    _, described = _training_setup(setup, workers.create_mechanism(setup))
+    found = _measuring(experiment, setup, ())
+    identity = {**found.identity, "setup": described, "content": content}
+    payload = replace(cast(Measuring, found.payload), content=content)
+    return replace(found, key=key_of(identity), identity=identity, payload=payload)
+
+
+def _measuring(experiment: Experiment, setup: TrainingSetup, trainings: Sequence[StudyJob]) -> StudyJob:
+    keys = tuple(job.key for job in trainings)
+    identity: dict[str, Any] = {
+        "kind": f"study {JobKind.MEASURING}",
+        "trainings": list(keys),
+        "mechanism": experiment.mechanism,
+        "mechanism_parameters": settled("mechanism", experiment.mechanism, experiment.mechanism_parameters),
+        "budget": plain(experiment.budget),
+        "attack": experiment.attack,
+        "attack_parameters": settled("attack", experiment.attack, experiment.attack_parameters),
+        "seed": experiment.seed,
+    }
+    if not trainings:  # Of a refused experiment, which no training tells apart from others.
+        identity["setup"] = plain(setup)
+    payload = Measuring(
+        trainings=tuple(job.payload for job in trainings if isinstance(job.payload, Training)),
+        keys=keys,
+        setup=setup,
+        attack=experiment.attack,
+    )
+    key, kind = key_of(identity), JobKind.MEASURING
+    return StudyJob(key=key, kind=kind, identity=identity, payload=payload, experiment=experiment, needs=keys)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pending:
+    """What a study still takes.
+
+    Attributes:
+        trainings: To be done, each once, in the order of the study: those that a measuring to be done needs.
+        measurings: To be done, each once, likewise.
+        done, failed: How many measurings the store has, by status; a failed training fails those that
+            need it.
+    """
+
+    trainings: tuple[StudyJob, ...]
+    measurings: tuple[StudyJob, ...]
+    done: int
+    failed: int
+
+
+def pending(study: Study, store: Store, *, retry_failed: bool = False) -> Pending:
+    """What of a study the store does not have.
+
+    Args:
+        study: The study.
+        store: Its store.
+        retry_failed: Failures count as not done.
+    """
+    known = Known(store)
+    measurings: dict[str, StudyJob] = {}
+    trainings: dict[str, StudyJob] = {}
+    count = {Status.DONE: 0, Status.FAILED: 0, Status.MISSING: 0}
+    seen: set[str] = set()
+    for experiment in study.experiments:
+        jobs = jobs_of(experiment)
+        if jobs.measuring.key in seen:
+            continue
+        seen.add(jobs.measuring.key)
+        status = known.status(jobs.measuring)
+        if status is Status.DONE or (status is Status.FAILED and not retry_failed):
+            count[status] += 1
+            continue
+        measurings[jobs.measuring.key] = jobs.measuring
+        for job in jobs.trainings:
+            if job.key not in trainings and not known.is_trained(job.key):
+                trainings[job.key] = job
+    return Pending(
+        trainings=tuple(trainings.values()),
+        measurings=tuple(measurings.values()),
+        done=count[Status.DONE],
+        failed=count[Status.FAILED],
+    )
+
+
+class Known:
+    """What a store knows of jobs, each training's record being read once.
+
+    Args:
+        store: The store.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._errors: dict[str, str] = {}
+
+    def training_error(self, key: str) -> str:
+        """Why a training failed; empty where it did not."""
+        if key not in self._errors:
+            self._errors[key] = error_of(read_record(self._store, key))
+        return self._errors[key]
+
+    def status(self, measuring: StudyJob) -> Status:
+        """Of an experiment."""
+        record = read_record(self._store, measuring.key)
+        if record is None:
+            return Status.FAILED if any(map(self.training_error, measuring.needs)) else Status.MISSING
+        return Status(record["status"])
+
+    def is_trained(self, key: str) -> bool:
+        """True where the subject is there, and undamaged."""
+        return is_trained(self._store, key)
+
+
+def is_trained(store: Store, key: str) -> bool:
+    """True where a training's record says that it is done and its subject is there, undamaged."""
+    record = read_record(store, key)
+    done = record is not None and record["status"] == Status.DONE
+    return done and store.subject_folder(key) is not None

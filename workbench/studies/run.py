@@ -1,0 +1,383 @@
+"""Runs what a study's store does not have yet, whatever happens, and reads the results back.
+
+One job a task: a training is done once for all experiments that share it, and an experiment is measured as
+soon as its training is there. Only this process writes records, one atomic file a job, so a killed run loses
+the tasks under way and nothing else, and a further run goes on where it stopped. A job that raises, diverges
+or kills its worker is recorded as failed and the rest goes on; a store that cannot be written ends the run.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import ContentError
+from workbench.core.keys import JSON, plain
+from workbench.execution.backends import (
+    DISK_FULL,
+    OTHER_FILES,
+    Backend,
+    Event,
+    Failed,
+    Finished,
+    Task,
+    Work,
+    make_backend,
+)
+from workbench.execution.engine import hardware, versions
+from workbench.execution.store import Store, StoreError
+from workbench.studies.experiments import Status, Study
+from workbench.studies.jobs import (
+    ExperimentJobs,
+    JobKind,
+    Pending,
+    StudyJob,
+    is_trained,
+    jobs_of,
+    pending,
+)
+from workbench.studies.records import read_record
+from workbench.studies.results import read_results
+from workbench.studies.run_file import RUN_FILE, read_run, write_run
+from workbench.training import setup as workers
+
+__all__ = [
+    "RUN_FILE",
+    "Pending",
+    "RunOptions",
+    "RunSummary",
+    "Skipped",
+    "StoreError",
+    "pending",
+    "read_results",
+    "read_run",
+    "run_study",
+]
+
+WAIT_SECONDS = 1.0
+"""How long to wait for an event before looking around again."""
+
+MOST_TRIES = 3
+"""How often one run trains a subject that was damaged, or gone, when it was wanted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a study is run.
+
+    Attributes:
+        workers: Processes; 0 runs in this process.
+        scheduler: Address of a Dask scheduler, which then has the workers; None for none.
+        retry_failed: Do again what an earlier run recorded as failed.
+        source: Name or path by which the user called the study, for `run.json`; empty for its name.
+        command: The command line, likewise.
+        bases: Folders that stand in for base models, by their names, likewise.
+    """
+
+    workers: int = 2
+    scheduler: str | None = None
+    retry_failed: bool = False
+    source: str = ""
+    command: str = ""
+    bases: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """What a run did.
+
+    Attributes:
+        done: Experiments that this run measured.
+        failed: Experiments of the study that are failed now, in this run or before.
+        skipped: Experiments that the store had already, or got from another run meanwhile.
+        trained: Subjects that this run trained, shadows included.
+        seconds: Wall time.
+    """
+
+    done: int
+    failed: int
+    skipped: int
+    trained: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A job that was pending needs nothing more: another run did it, or nobody wants it any more."""
+
+    task: Task
+
+
+RunEvent = Event | Skipped
+RunListener = Callable[[RunEvent], None]
+
+
+def run_study(
+    study: Study, *, out: Path, options: RunOptions, listener: RunListener | None = None
+) -> RunSummary:
+    """Do what the store lacks, and record it.
+
+    Args:
+        study: What is wanted.
+        out: Folder; the store lies in `out/store`, and `out/run.json` remembers what was run.
+        options: How.
+        listener: Told of every event of the backend, of an end after its record is written. Experiments
+            whose training failed get a `Failed` of their own, and jobs that need nothing more a `Skipped`;
+            the task's `id` is the job's key.
+
+    Raises:
+        StoreError: the store cannot be written (no space, no permission); what is done is kept.
+        InputError: the place is unusable, or the backend's settings are; a worker has other data or model
+            files than this run was started with.
+        InconclusiveError: the backend cannot go on.
+        KeyboardInterrupt: the user's; what is done is kept.
+    """
+    started = time.monotonic()
+    workers.forget_corpora()
+    with closing(Store(out / "store")) as store:
+        store.sweep()
+        write_run(study, out, source=options.source, command=options.command, bases=options.bases)
+        wanted = {jobs.measuring.key: jobs for jobs in map(jobs_of, study.experiments)}
+        plan = pending(study, store, retry_failed=options.retry_failed)
+        run = _Run(
+            store,
+            plan,
+            wanted,
+            listener,
+            retry_failed=options.retry_failed,
+            is_remote=options.scheduler is not None,
+        )
+        with make_backend(
+            workers=options.workers,
+            scheduler=options.scheduler,
+            scratch=store.scratch_folder,
+            listener=listener,
+        ) as backend:
+            run.to_the_end(backend)
+        store.sweep()  # Workers of a killed parent, which may have been alive at the start, are gone now.
+    return RunSummary(
+        done=run.done,
+        failed=run.failed + plan.failed,
+        skipped=run.skipped + plan.done,
+        trained=run.trained,
+        seconds=time.monotonic() - started,
+    )
+
+
+@dataclass
+class _Queue:
+    """Jobs that are ready to be submitted; measurings first, so that results come in from the start."""
+
+    measurings: deque[StudyJob] = field(default_factory=deque)
+    trainings: deque[StudyJob] = field(default_factory=deque)
+
+    def add(self, job: StudyJob) -> None:
+        (self.measurings if job.kind is JobKind.MEASURING else self.trainings).append(job)
+
+    def next(self) -> StudyJob:
+        return self.measurings.popleft() if self.measurings else self.trainings.popleft()
+
+    def __bool__(self) -> bool:
+        return bool(self.measurings or self.trainings)
+
+
+class _Run:
+    """The state of one run: what is ready, what waits for a training, and what is under way."""
+
+    def __init__(
+        self,
+        store: Store,
+        plan: Pending,
+        wanted: Mapping[str, ExperimentJobs],
+        listener: RunListener | None,
+        *,
+        retry_failed: bool,
+        is_remote: bool,
+    ) -> None:
+        from workbench.studies import work
+
+        self._work: dict[JobKind, Work] = {
+            JobKind.TRAINING: work.train,
+            JobKind.MEASURING: work.measure,
+        }
+        self._store = store
+        self._wanted = wanted
+        self._listener = listener
+        self._retry_failed = retry_failed
+        self._is_remote = is_remote
+        self._queue = _Queue()
+        self._under_way: dict[str, StudyJob] = {}
+        self._unmet: dict[str, set[str]] = {}
+        self._waiting: dict[str, list[StudyJob]] = {}
+        self._training_failed: dict[str, str] = {}
+        self._queued: set[str] = set()
+        self._tried: Counter[str] = Counter()
+        self.done = self.failed = self.skipped = self.trained = 0
+        for job in plan.trainings:
+            self._enqueue(job)
+        for job in plan.measurings:
+            self._enqueue(job)
+
+    def to_the_end(self, backend: Backend) -> None:
+        """Until nothing is ready and nothing under way."""
+        while self._queue or self._under_way:
+            while self._queue and len(self._under_way) < backend.capacity:
+                self._take_up(self._queue.next(), backend)
+            events = backend.wait(WAIT_SECONDS)
+            for event in events:
+                if isinstance(event, Finished | Failed):
+                    self._conclude(event)
+            if not events and not self._under_way and self._queue:
+                time.sleep(WAIT_SECONDS)  # A cluster without workers: they may come back.
+
+    def _enqueue(self, job: StudyJob) -> None:
+        """To the queue, or to those that wait for a training."""
+        if job.kind is JobKind.TRAINING:
+            self._queued.add(job.key)
+            self._queue.add(job)
+            return
+        unmet = {key for key in job.needs if key in self._queued or not is_trained(self._store, key)}
+        if not unmet:
+            self._queue.add(job)
+            return
+        self._unmet[job.key] = unmet
+        for key in unmet:
+            self._waiting.setdefault(key, []).append(job)
+            if key not in self._queued:  # It was there a moment ago, and is damaged or gone.
+                self._enqueue(self._training(job, key))
+
+    def _training(self, measuring: StudyJob, key: str) -> StudyJob:
+        return next(job for job in self._wanted[measuring.key].trainings if job.key == key)
+
+    def _take_up(self, job: StudyJob, backend: Backend) -> None:
+        """Submit a job, unless it needs no worker: another run may have been faster, or it was refused."""
+        if self._settled_elsewhere(job):
+            return
+        if job.kind is JobKind.MEASURING:
+            refusal = self._wanted[job.key].refusal
+            if refusal is not None:
+                self._fail(job, Failed(self._task(job), "", refusal.kind, refusal.message))
+                return
+            if not all(is_trained(self._store, key) for key in job.needs):
+                self._enqueue(job)
+                return
+        self._tried[job.key] += 1
+        if self._tried[job.key] > MOST_TRIES:
+            raise StoreError(f"store {self._store.folder} loses what is put there: {job.kind} {job.key}")
+        self._under_way[job.key] = job
+        backend.submit(self._task(job))
+
+    def _settled_elsewhere(self, job: StudyJob) -> bool:
+        """Look into the store again, and take over what another run has put there."""
+        if job.kind is JobKind.TRAINING:
+            if is_trained(self._store, job.key):
+                self._tell(Skipped(self._task(job)))
+                self._supply(job.key)
+                return True
+            if not any(waiting.key in self._unmet for waiting in self._waiting.get(job.key, ())):
+                self._queued.discard(job.key)  # Whoever wants it later queues it again.
+                self._tell(Skipped(self._task(job)))
+                return True
+        record = read_record(self._store, job.key)
+        if record is None:
+            return False
+        if record["status"] == Status.FAILED and not self._retry_failed:
+            self._after_failure(job, Failed(self._task(job), "", *_parts(record)))
+            return True
+        if record["status"] == Status.DONE and job.kind is JobKind.MEASURING:
+            self.skipped += 1
+            self._tell(Skipped(self._task(job)))
+            return True
+        return False
+
+    def _succeeded_elsewhere(self, job: StudyJob) -> bool:
+        """True where another run has done what failed here (its machine has more memory): that stays."""
+        if job.kind is JobKind.TRAINING:
+            return is_trained(self._store, job.key)
+        record = read_record(self._store, job.key)
+        return record is not None and record["status"] == Status.DONE
+
+    def _task(self, job: StudyJob) -> Task:
+        folders = {str(index): self._store.folder / "subjects" / key for index, key in enumerate(job.needs)}
+        return Task(
+            id=job.key, work=self._work[job.kind], payload=job.payload, inputs=folders, label=job.label
+        )
+
+    def _conclude(self, event: Finished | Failed) -> None:
+        """Record how a task ended, then tell of it."""
+        job = self._under_way.pop(event.task.id)
+        if isinstance(event, Failed):
+            if event.kind == DISK_FULL:
+                reason = re.sub(r"^\[Errno \d+\] ", "", event.message)
+                own_disk = f", or on the disk of worker {event.worker}" if self._is_remote else ""
+                raise StoreError(f"cannot write to store {self._store.folder}{own_disk}: {reason}")
+            if event.kind == OTHER_FILES:
+                raise ContentError(f"{event.worker}: {event.message}")
+            if not (self._succeeded_elsewhere(job) and self._settled_elsewhere(job)):
+                self._fail(job, event)
+            return
+        if job.kind is JobKind.TRAINING:
+            self._store.adopt_subject(job.key, event.folder)
+        else:
+            shutil.rmtree(event.folder, ignore_errors=True)
+        self._record(job, {"status": Status.DONE, **event.result})
+        self._tell(event)
+        if job.kind is JobKind.TRAINING:
+            self.trained += 1
+            self._supply(job.key)
+        else:
+            self.done += 1
+
+    def _fail(self, job: StudyJob, event: Failed) -> None:
+        error = {"kind": event.kind, "message": event.message}
+        if event.traceback:
+            error["traceback"] = event.traceback
+        # What a cluster's worker had, its failure does not say.
+        cluster, here = {"worker": event.worker}, {"versions": versions(), "hardware": hardware()}
+        where = cluster if self._is_remote and event.worker else here
+        self._record(job, {"status": Status.FAILED, "error": error, **where})
+        self._after_failure(job, event)
+
+    def _after_failure(self, job: StudyJob, event: Failed) -> None:
+        """Tell of a failure; one of a training is one of each experiment that waits for it."""
+        self._tell(event)
+        if job.kind is JobKind.MEASURING:
+            self.failed += 1
+            return
+        self._queued.discard(job.key)
+        for waiting in self._waiting.pop(job.key, []):
+            if self._unmet.pop(waiting.key, None) is not None:
+                self.failed += 1
+                message = f"its training failed: {event.message}"
+                self._tell(Failed(self._task(waiting), "", event.kind, message))
+
+    def _supply(self, key: str) -> None:
+        """A training is there: those that waited for it alone are ready."""
+        self._queued.discard(key)
+        for waiting in self._waiting.pop(key, []):
+            unmet = self._unmet.get(waiting.key)
+            if unmet is None:
+                continue
+            unmet.discard(key)
+            if not unmet:
+                del self._unmet[waiting.key]
+                self._queue.add(waiting)
+
+    def _record(self, job: StudyJob, content: Mapping[str, Any]) -> None:
+        experiment = plain(job.experiment)
+        self._store.append(job.key, {**content, "job": job.identity, "experiment": experiment})
+
+    def _tell(self, event: RunEvent) -> None:
+        if self._listener is not None:
+            self._listener(event)
+
+
+def _parts(record: Mapping[str, JSON]) -> tuple[str, str]:
+    return str(record["error"]["kind"]), str(record["error"]["message"])

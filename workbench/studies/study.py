@@ -1,0 +1,267 @@
+"""Studies: a TOML file that names a grid of experiments, read and checked before anything runs.
+
+```toml
+schema = 1
+title = "Noise against utility"
+replication = "seed"                 # the field whose values are independent repeats
+
+[base]                               # any field of Experiment; what is not varied
+mechanism = "dp_sgd"
+attack = "loss"
+corpus = "clinical"
+model = "tiny_gpt2"
+members = 100
+epochs = 2
+learning_rate = 1e-3
+delta = "1/N^2"                      # a number, or this text or "1/(2N)": N is the number of members
+
+[lists]
+seeds = [0, 1, 2]
+
+[profile.quick]                      # lays fields (base) and lists over the file's, and adds notes;
+lists = { seeds = [0] }              # groups and variants, if given, restrict to those
+notes = ["One seed: no spread is known."]
+
+[profile.full]
+
+[variant."DP-SGD"]                   # fields laid over the group's; what tables call this mechanism
+
+[variant."Fine-tuned"]
+mechanism = "non_private"
+without = ["epsilon"]                # axes that the variant does not have: its experiments collapse;
+                                     # without epsilon there is no delta either
+
+[[group]]
+name = "batch size"
+set = { epochs = 4 }                 # over base
+grid = { epsilon = [1, 4], seed = "$seeds" }            # every combination; "$seeds" is a named list
+zip = [{ batch_size = [5, 10], learning_rate = [1e-3, 2e-3] }]   # lists that go together
+exclude = [{ variant = "DP-SGD", batch_size = 5 }]      # drops what matches all of a table
+variants = ["DP-SGD", "Fine-tuned"]                     # default: all
+```
+
+A table of parameters (`mechanism_parameters`, ...) is one value: laying one over another replaces it whole.
+Without `[variant]` tables a mechanism is called by its own name. Experiments stand in the order of the file:
+groups, variants, then values, the fields of `Experiment` in their own order with the first one slowest; the
+order of keys in a table means nothing. An experiment that two groups name stands in both, with one identity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import InputError, unknown_name
+from workbench.core.one_line import one_line
+from workbench.studies.experiments import Experiment, Study
+from workbench.studies.fields import FIELDS, PARAMETERS, shown
+from workbench.studies.file import StudyFile, parse, place
+from workbench.studies.grid import expand
+
+ENDING = ".toml"
+
+MOST_BYTES = 10_000_000
+"""Of a study file."""
+
+NONE = "none"
+"""How `select` writes the epsilon of an experiment without a budget."""
+
+
+_WHOLE = re.compile(r"[+-]?\d{1,30}")
+
+
+def study_names() -> list[str]:
+    """Names of the studies that the package ships, sorted."""
+    return sorted(_shipped())
+
+
+def _shipped() -> dict[str, Traversable]:
+    """The shipped study files by name: every TOML file in a paper's folder but its `report.toml`."""
+    folders = [folder for folder in (files("workbench.reports") / "papers").iterdir() if folder.is_dir()]
+    items = [item for folder in folders for item in folder.iterdir() if item.name.endswith(ENDING)]
+    return {item.name.removesuffix(ENDING): item for item in items if item.name != f"report{ENDING}"}
+
+
+def profiles(name_or_path: str) -> list[str]:
+    """Names of a study's profiles, in the order of its file.
+
+    Args:
+        name_or_path: A shipped study's name, or the path of a file (it ends in `.toml` or has a separator).
+
+    Raises:
+        InputError: there is no such study, or its file is unusable.
+    """
+    _, file, _ = _read(name_or_path)
+    return list(file.profiles)
+
+
+def title(name_or_path: str) -> str:
+    """A study's title; like `profiles` it looks no mechanism or attack up, which would import frameworks.
+
+    Raises:
+        InputError: there is no such study, or its file is unusable.
+    """
+    _, file, _ = _read(name_or_path)
+    return file.title
+
+
+def load_study(name_or_path: str, *, profile: str | None = None) -> Study:
+    """Read a study, check all that it says, and expand it.
+
+    Args:
+        name_or_path: A shipped study's name, or the path of a file (it ends in `.toml` or has a separator).
+        profile: One of the file's profiles; None for its first one, or for the file as it stands where it
+            has none.
+
+    Returns:
+        The study; a pure function of the file's content, its name and the profile.
+
+    Raises:
+        InputError: there is no such study or profile, or the file is unusable; one line that names the place
+            and the value.
+    """
+    from workbench.studies.names import check_experiments, check_file
+
+    name, file, digest = _read(name_or_path)
+    chosen = profile if profile is not None else next(iter(file.profiles), None)
+    with place(f"study {name!r}"):
+        check_file(file)
+        experiments = expand(file, chosen)
+        check_experiments(experiments)
+    notes = file.profiles[chosen].notes if chosen is not None else ()
+    return Study(
+        name=name,
+        title=file.title,
+        profile=chosen or "",
+        replication=file.replication,
+        experiments=experiments,
+        source_sha256=digest,
+        paper=file.paper,
+        report=file.report,
+        notes=(*file.notes, *notes),
+    )
+
+
+def select(study: Study, *, only: Sequence[str] = (), limit: int | None = None) -> Study:
+    """A part of a study.
+
+    Args:
+        study: The study.
+        only: What to keep: `"field=value"`, where a field is one of `Experiment` (also `group` and
+            `variant`), or a parameter (`mechanism_parameters.form`), and `epsilon=none` means without a
+            budget; or just the name of a group or variant. Several values of one field are alternatives;
+            different fields must all fit.
+        limit: Number of experiments to keep, the first ones; None for all.
+
+    Raises:
+        InputError: an unknown field or name, a value that no experiment has, a selection that matches
+            nothing, or a limit below 1.
+    """
+    if limit is not None and (isinstance(limit, bool) or limit < 1):
+        raise InputError(f"limit must be at least 1, got {limit}")
+    wanted: dict[str, list[str]] = {}
+    for text in only:
+        field_name, value = _condition(study, text)
+        wanted.setdefault(field_name, []).append(value)
+    kept = tuple(
+        experiment
+        for experiment in study.experiments
+        if all(
+            any(_equals(_value(experiment, field_name), value) for value in values)
+            for field_name, values in wanted.items()
+        )
+    )
+    if not kept:
+        raise InputError(one_line(f"no experiment of study {study.name!r} matches {' and '.join(only)}"))
+    return replace(study, experiments=kept[:limit])
+
+
+def _read(name_or_path: str) -> tuple[str, StudyFile, str]:
+    """The study's name, its parsed file, and the hash of its bytes."""
+    path = Path(name_or_path)
+    if name_or_path.endswith(ENDING) or any(mark in name_or_path for mark in (os.sep, "/")):
+        name = path.name.removesuffix(ENDING)
+        if not name[:1].isalnum() or not name.isprintable():
+            raise InputError(f"a study file's name must start with a letter or digit, got {name_or_path!r}")
+        place_of_file: Any = path
+    else:
+        name = name_or_path
+        shipped = _shipped()
+        if name not in shipped:
+            raise unknown_name("study", name, shipped)
+        place_of_file = shipped[name]
+    with place(f"study {name!r}"):
+        try:
+            with place_of_file.open("rb") as file:  # A device may never end.
+                content: bytes = file.read(MOST_BYTES)
+            text = content.decode("utf-8-sig").replace("\r\n", "\n")
+        except OSError as error:
+            raise InputError(f"cannot read {name_or_path}: {error.strerror or error}") from error
+        except (UnicodeDecodeError, ValueError) as error:
+            raise InputError(f"is no UTF-8 text: {error}") from error
+        if len(content) == MOST_BYTES:
+            raise InputError(f"{name_or_path} must be smaller than {MOST_BYTES} bytes")
+        return name, parse(text), hashlib.sha256(content).hexdigest()
+
+
+def _condition(study: Study, text: str) -> tuple[str, str]:
+    """A field and the text of its value, from `"field=value"` or from the name of a group or variant."""
+    groups = {experiment.group for experiment in study.experiments}
+    variants = {experiment.variant for experiment in study.experiments}
+    for field_name, names in (("group", groups), ("variant", variants)):
+        if text in names:
+            return field_name, text
+    field_name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals:
+        raise unknown_name("group or variant", text, groups | variants)
+    known = ("group", "variant", *(name for name in FIELDS if name not in PARAMETERS))
+    head, dot, _ = field_name.partition(".")
+    if field_name not in known and not (dot and head in PARAMETERS):
+        raise unknown_name("field", field_name, known)
+    values = [_value(experiment, field_name) for experiment in study.experiments]
+    if not any(_equals(one, value) for one in values):
+        present = list(dict.fromkeys(NONE if one is None else shown(one).strip("'") for one in values))
+        raise _no_such_value(field_name, value, present)
+    return field_name, value
+
+
+def _no_such_value(field_name: str, value: str, present: Sequence[str]) -> InputError:
+    if field_name in ("group", "variant"):
+        return unknown_name(field_name, value, present)
+    more = ", ..." if len(present) > 12 else ""
+    return InputError(
+        one_line(f"no experiment has {field_name} = {value}; there are {', '.join(present[:12])}{more}")
+    )
+
+
+def _value(experiment: Experiment, field_name: str) -> Any:
+    head, dot, key = field_name.partition(".")
+    if not dot:
+        return getattr(experiment, head)
+    parameters: Mapping[str, Any] = getattr(experiment, head)
+    return parameters.get(key)
+
+
+def _equals(value: Any, text: str) -> bool:
+    """Does a value read as the text says? Numbers compare as numbers."""
+    if value is None:
+        return text.lower() == NONE
+    if isinstance(value, bool):
+        return text.lower() == str(value).lower()
+    if isinstance(value, int | float):
+        try:  # A seed may have more digits than a float tells apart.
+            return (
+                int(text) == value
+                if isinstance(value, int) and _WHOLE.fullmatch(text)
+                else float(text) == value
+            )
+        except ValueError:
+            return False
+    return str(value) == text

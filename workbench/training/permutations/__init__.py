@@ -1,0 +1,367 @@
+"""Permutations of a module's weights that leave its function as it is (Shuffled DPSGD, Theorems 3 and 4).
+
+Hidden units of a two-layer perceptron may be permuted if the rows of its first layer, their biases and the
+columns of its second layer move together (Eq. 13). In an attention head the outputs of queries and keys may
+be permuted together, one permutation a head, and those of the values together with the inputs of the output
+layer (Eqs. 14, 15). Gradients of the permuted weights are the permuted gradients, so an optimiser that
+treats every number alike goes on as before, provided that its state moves along.
+
+Definition 4 has no biases. Where queries, keys and values have them, they move with their outputs: else the
+function would change. What the theorems do not cover is left alone, with its reason.
+
+    >>> from torch import nn
+    >>> group = PermutationGroup.of(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)))
+    >>> [(unit.name, unit.kind, unit.size) for unit in group.units]
+    [('0.hidden', 'mlp', 3)]
+    >>> dict(group.left_alone)
+    {'2.bias': 'added after the permuted sum'}
+    >>> round(group.shuffled_share, 3)
+    0.923
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.interfaces import IntArray
+from workbench.training.permutations.program import Program, frozen
+from workbench.training.permutations.search import Reach, is_normalisation, search
+from workbench.training.permutations.units import Slot, Unit
+
+__all__ = ["Permutation", "PermutationGroup", "Reach", "Slot", "Unit", "permute_state_"]
+
+TIED = "tied"
+FROZEN = "frozen partner"
+SINGLE = "a single index"
+NORMALISATION = "normalisation"
+EMBEDDING = "embedding"
+UNCOVERED = "no theorem covers it"
+UNKNOWN = "unknown architecture"
+
+AT_A_TIME, MOST_INDICES = 16, 1 << 18
+"""Permutations that a stream draws at a time, and how many indices they may have together."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PermutationGroup:
+    """The permutations of a module's trainable parameters that leave its function unchanged.
+
+    Attributes:
+        units: What is permuted, independently of each other.
+        shapes: Shape of each trainable parameter.
+        left_alone: Trainable parameters that no unit moves, each with its reason.
+    """
+
+    units: tuple[Unit, ...]
+    shapes: Mapping[str, torch.Size]
+    left_alone: Mapping[str, str]
+
+    @classmethod
+    def of(cls, module: nn.Module, reach: Reach | None = None) -> PermutationGroup:
+        """The permutations that the theorems allow.
+
+        A unit is in the group only if all that it moves is trainable and has one name.
+
+        Args:
+            module: Its weights are not touched.
+            reach: How far to go beyond the theorems as printed; by default not at all.
+        """
+        found = search(module, reach or Reach())
+        trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        reasons = dict(found.reasons)
+        tied = _tied(module)
+        units = []
+        for unit in found.units:
+            reason = _refusal(unit, trainable, tied)
+            if reason:
+                for slot in unit.slots:
+                    reasons[slot.parameter] = reason
+            else:
+                units.append(unit)
+        moved = {slot.parameter for unit in units for slot in unit.slots}
+        known = bool(found.units or found.reasons)
+        left = {
+            name: TIED if name in tied else reasons.get(name) or _reason(module, name, known=known)
+            for name in trainable
+            if name not in moved
+        }
+        return cls(
+            units=tuple(units),
+            shapes=MappingProxyType({name: p.shape for name, p in trainable.items()}),
+            left_alone=MappingProxyType(left),
+        )
+
+    @cached_property
+    def trainable_count(self) -> int:
+        """Number d of trainable numbers."""
+        return sum(shape.numel() for shape in self.shapes.values())
+
+    @cached_property
+    def shuffled_count(self) -> int:
+        """Number of trainable numbers that some unit moves."""
+        still = dict.fromkeys(self.shapes, 1.0)
+        sizes: dict[tuple[str, int], int] = {}
+        for unit in self.units:
+            for slot in unit.slots:
+                key = (slot.parameter, slot.axis)
+                sizes[key] = sizes.get(key, 0) + unit.size
+        for (name, axis), moved in sizes.items():
+            still[name] *= 1 - moved / self.shapes[name][axis]
+        return sum(round(shape.numel() * (1 - still[name])) for name, shape in self.shapes.items())
+
+    @property
+    def shuffled_share(self) -> float:
+        """Share of the trainable numbers that some unit moves (the "shuffle ratio" of Table I)."""
+        return self.shuffled_count / self.trainable_count if self.trainable_count else 0.0
+
+    @property
+    def log_size(self) -> float:
+        """Natural logarithm of the number of permutations."""
+        return math.fsum(math.lgamma(unit.size + 1) for unit in self.units)
+
+    def identity(self) -> Permutation:
+        """The permutation that moves nothing."""
+        return Permutation(group=self, order=self._program.still)
+
+    def draw(self, rng: np.random.Generator) -> Permutation:
+        """A uniform permutation: one of each unit, independently, in their order."""
+        return Permutation(group=self, order=self._program.drawn(rng, 1)[0])
+
+    def draws(self, rng: np.random.Generator) -> Iterator[Permutation]:
+        """Permutations without end, the same as by `draw` after `draw`, at less than half of the cost.
+
+        Several are drawn at a time, before they are asked for: nobody else should draw from `rng`.
+        """
+        here = torch.device("cpu")
+        program = self._program
+        count = max(1, min(AT_A_TIME, MOST_INDICES // program.still.size))
+        while True:
+            orders = program.drawn(rng, count)
+            for order, row in zip(orders, program.patterns(orders), strict=True):
+                yield Permutation(group=self, order=order, _kept={here: program.split(row)})
+
+    def permutation(self, indices: Mapping[str, IntArray]) -> Permutation:
+        """The permutation of given indices.
+
+        Args:
+            indices: By unit; `new[i] = old[indices[i]]`. Units that are missing stay as they are.
+
+        Raises:
+            InputError: unknown unit, or indices that are no permutation of its own.
+        """
+        places = dict(zip((unit.name for unit in self.units), self._program.bounds, strict=True))
+        order = self._program.still.copy()
+        for name, given in indices.items():
+            if name not in places:
+                raise unknown_name("unit", name, places)
+            start, end = places[name]
+            if not np.array_equal(np.sort(np.asarray(given)), np.arange(end - start)):
+                raise InputError(f"indices of {name!r} must be a permutation of 0..{end - start - 1}")
+            order[start:end] = given
+        return Permutation(group=self, order=frozen(order))
+
+    def covered(self, layout: Mapping[str, tuple[slice, torch.Size]]) -> Tensor:
+        """Which numbers of the flat vector some unit moves: boolean, shape `(d,)`."""
+        size = max((place.stop for place, _ in layout.values()), default=0)
+        mask = torch.zeros(size, dtype=torch.bool)
+        views = {name: mask[place].view(shape) for name, (place, shape) in layout.items()}
+        for unit in self.units:
+            for slot in unit.slots:
+                if slot.parameter in views:
+                    views[slot.parameter].narrow(slot.axis, slot.start, unit.size).fill_(True)
+        return mask
+
+    @cached_property
+    def _program(self) -> Program:
+        return Program.of(self.units, self.shapes)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Permutation:
+    """One permutation of a group; immutable. `PermutationGroup` makes them.
+
+    Attributes:
+        group: What it is a permutation of.
+        order: The indices of all units one after the other, each unit's counted from 0, and a 0 behind them.
+    """
+
+    group: PermutationGroup
+    order: IntArray
+    _kept: dict[torch.device, tuple[Tensor, ...]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def indices(self) -> Mapping[str, IntArray]:
+        """By unit, `new[i] = old[indices[i]]`; shape `(size,)`, read-only."""
+        bounds = self.group._program.bounds
+        return MappingProxyType(
+            {
+                unit.name: self.order[start:end]
+                for unit, (start, end) in zip(self.group.units, bounds, strict=True)
+            }
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both move the same units in the same way."""
+        if not isinstance(other, Permutation):
+            return NotImplemented
+        return self.indices.keys() == other.indices.keys() and all(
+            np.array_equal(own, other.indices[name]) for name, own in self.indices.items()
+        )
+
+    def __hash__(self) -> int:
+        """Of the indices."""
+        return hash(tuple((name, own.tobytes()) for name, own in sorted(self.indices.items())))
+
+    def then(self, other: Permutation) -> Permutation:
+        """This one, and `other` after it.
+
+        Raises:
+            InputError: `other` is of a group with other units.
+        """
+        if self.group is not other.group and self.group.units != other.group.units:
+            raise InputError("other must be a permutation of the same units")
+        order = self.order.copy()
+        order[:-1] = self.order[other.order[:-1] + self.group._program.begins]
+        return Permutation(group=self.group, order=frozen(order))
+
+    def inverse(self) -> Permutation:
+        """What undoes this one."""
+        program = self.group._program
+        order = program.still.copy()
+        order[self.order[:-1] + program.begins] = program.still[:-1]
+        return Permutation(group=self.group, order=frozen(order))
+
+    def fixed_share(self) -> dict[str, float]:
+        """Share of each unit's indices that stay where they are.
+
+        Of `truth.then(guess.inverse())` it is the share that the guess has right.
+        """
+        return {name: float(np.mean(own == np.arange(len(own)))) for name, own in self.indices.items()}
+
+    def apply_(self, tensors: Mapping[str, Tensor]) -> None:
+        """Move weights, gradients or an optimiser's state, in place, by index operations.
+
+        Args:
+            tensors: By parameter name, each of its parameter's shape, trial axes in front of it allowed.
+                Missing names are skipped, others than the group's ignored.
+
+        Raises:
+            InputError: a tensor has another shape than its parameter.
+        """
+        with torch.no_grad():
+            for name, shape, axes in self.group._program.moves:
+                tensor = tensors.get(name)
+                if tensor is None:
+                    continue
+                if tensor.shape[tensor.ndim - len(shape) :] != shape:
+                    raise InputError(
+                        f"tensor of {name!r} must have shape {tuple(shape)}, got {tuple(tensor.shape)}"
+                    )
+                tensor.copy_(self._moved(tensor, axes))
+
+    def applied(self, vector: Tensor, layout: Mapping[str, tuple[slice, torch.Size]]) -> Tensor:
+        """A flat vector, permuted.
+
+        Args:
+            vector: Shape `(..., d)`; left as it is.
+            layout: Place and shape of each parameter in it, as of `Signals.layout`.
+
+        Returns:
+            Shape `(..., d)`.
+
+        Raises:
+            InputError: a parameter of the layout has another shape than the group's.
+        """
+        moved = vector.clone(memory_format=torch.contiguous_format)
+        parts = ((name, moved[..., place], shape) for name, (place, shape) in layout.items())
+        self.apply_({name: part.view(*part.shape[:-1], *shape) for name, part, shape in parts})
+        return moved
+
+    def _moved(self, tensor: Tensor, axes: Iterable[tuple[int, int]]) -> Tensor:
+        """A copy, permuted along axes that are given with their patterns."""
+        patterns = self._kept.get(tensor.device)
+        if patterns is None:
+            program = self.group._program
+            patterns = program.split(program.patterns(self.order[None])[0].to(tensor.device))
+            self._kept[tensor.device] = patterns
+        for axis, pattern in axes:
+            tensor = tensor.index_select(axis, patterns[pattern])
+        return tensor
+
+
+def permute_state_(
+    permutation: Permutation, optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]
+) -> None:
+    """Move an optimiser's state with the weights: momenta, squares and the like.
+
+    Tensors of the state are replaced by permuted ones, not written over.
+
+    Args:
+        permutation: What the weights are moved by.
+        optimizer: State of a parameter's shape is moved, single numbers (of steps) stay.
+        parameters: By name, as in `named_parameters`.
+
+    Raises:
+        UnsupportedError: some state of a permuted parameter is of another shape, so that it is not known how
+            it would move; nothing was moved.
+    """
+    found: list[tuple[dict[str, Tensor], str, Tensor, tuple[tuple[int, int], ...]]] = []
+    for name, _, axes in permutation.group._program.moves:
+        parameter = parameters.get(name)
+        state = None if parameter is None else optimizer.state.get(parameter)
+        if parameter is None or state is None:
+            continue
+        for kind, value in state.items():
+            if not isinstance(value, Tensor) or value.ndim == 0:
+                continue
+            if value.shape != parameter.shape:
+                raise UnsupportedError(
+                    f"{type(optimizer).__name__} keeps {kind!r} of {name!r} in shape {tuple(value.shape)}: "
+                    "it cannot be permuted with the weights"
+                )
+            found.append((state, kind, value, axes))
+    with torch.no_grad():
+        for state, kind, value, axes in found:
+            state[kind] = permutation._moved(value, axes)
+
+
+def _names(module: nn.Module) -> Iterator[Sequence[str]]:
+    """All names of each parameter."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    yield from names.values()
+
+
+def _tied(module: nn.Module) -> frozenset[str]:
+    """Names of parameters that have another one."""
+    return frozenset(name for names in _names(module) if len(names) > 1 for name in names)
+
+
+def _refusal(unit: Unit, trainable: Mapping[str, nn.Parameter], tied: frozenset[str]) -> str:
+    """Why a unit is not in the group; empty where it is."""
+    names = {slot.parameter for slot in unit.slots}
+    if names & tied:
+        return TIED
+    if not names <= trainable.keys():
+        return FROZEN
+    return SINGLE if unit.size < 2 else ""
+
+
+def _reason(module: nn.Module, name: str, *, known: bool) -> str:
+    """Why a parameter that the search has not looked at is left alone."""
+    owner = module.get_submodule(name.rpartition(".")[0])
+    if is_normalisation(owner):
+        return NORMALISATION
+    if isinstance(owner, nn.Embedding):
+        return EMBEDDING
+    return UNCOVERED if known else UNKNOWN

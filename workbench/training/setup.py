@@ -1,0 +1,290 @@
+"""What runs inside a worker: train one subject, or play one attack's games. Pure in its job.
+
+A job is plain data; a worker returns plain data (and fills a scratch folder with weights), so that the same
+functions run in-process and on a process pool. Only the parent writes records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.core import registry
+from workbench.core.cost import cost_since
+from workbench.core.errors import InputError
+from workbench.core.keys import LATER
+from workbench.core.streams import stream, stream_seed
+from workbench.interfaces import (
+    Attack,
+    BoolArray,
+    Corpus,
+    Guarantee,
+    Insertions,
+    Mechanism,
+    Plan,
+    Record,
+    Sampling,
+    Schedule,
+    TaskModel,
+)
+from workbench.training import content
+from workbench.training.content import Given, Parameters
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSetup:
+    """All that decides a trained subject but its records: what, on what, and how long.
+
+    Attributes:
+        mechanism, corpus, model: Registry names, each with its parameters.
+        budget: The guarantee that training is to meet; None for none.
+        candidates: Size of the candidate pool.
+        attack_parameters: Parameters of each attack that inserts canaries, by attack name, in order.
+        adapter: `"full"` or `"lora"`.
+        lora_rank, lora_alpha, lora_targets: See `Plan`.
+        steps, sampling_probability, sampling, optimizer, learning_rate, weight_decay, schedule, warmup: See
+            `Plan`.
+        seed: Of the whole audit.
+    """
+
+    mechanism: str
+    corpus: str
+    model: str
+    budget: Guarantee | None
+    candidates: int
+    steps: int
+    sampling_probability: float
+    learning_rate: float
+    sampling: Sampling = Sampling.POISSON
+    optimizer: str = "adamw"
+    weight_decay: float = 0.0
+    schedule: Schedule = Schedule.CONSTANT
+    warmup: float = 0.0
+    adapter: str = "full"
+    lora_rank: int = 4
+    lora_alpha: float | None = field(default=None, metadata=LATER)
+    lora_targets: str = field(default="all-linear", metadata=LATER)
+    mechanism_parameters: Parameters = field(default_factory=dict)
+    corpus_parameters: Parameters = field(default_factory=dict)
+    model_parameters: Parameters = field(default_factory=dict)
+    attack_parameters: Mapping[str, Parameters] = field(default_factory=dict)
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingJob:
+    """Train on the included candidates; `run` 0 is the target, 1, 2, ... are the shadows."""
+
+    setup: TrainingSetup
+    included: tuple[bool, ...]
+    run: int
+
+
+def forget_corpora() -> None:
+    """Read corpora and models' files afresh: they may have changed since an earlier run in this process."""
+    content.forget()
+
+
+def _corpus_arguments(setup: TrainingSetup) -> tuple[str, int, int, Given]:
+    """What decides the candidate pool.
+
+    Raises:
+        InputError: a parameter of the corpus or of the model is one that the audit itself sets.
+    """
+    for kind, given, own in (
+        ("corpus", setup.corpus_parameters, {"size": "candidates", "seed": "seed"}),
+        ("model", setup.model_parameters, {"seed": "seed"}),
+    ):
+        for name in sorted(set(given) & set(own)):
+            raise InputError(
+                f"{kind} parameter {name!r} is set by the audit's {own[name]}, got {given[name]!r}"
+            )
+    seed = stream_seed(setup.seed, "corpus")
+    return setup.corpus, setup.candidates, seed, Given.of(setup.corpus_parameters)
+
+
+def load_corpus(setup: TrainingSetup) -> Corpus:
+    """The candidate pool before canaries, the same in every job of an audit.
+
+    Raises:
+        InputError: a parameter of the corpus or of the model is one that the audit itself sets.
+    """
+    return content.corpus(*_corpus_arguments(setup))
+
+
+def content_digest(setup: TrainingSetup) -> str:
+    """Hash of what the setup's names and paths stand for now: the records, and the model's files.
+
+    A key that held the path alone would take the results of yesterday's file for today's. Computed once
+    a process; `forget_corpora` looks again.
+    """
+    records = content.records_digest(*_corpus_arguments(setup))
+    model = content.model_fingerprint(setup.model, Given.of(setup.model_parameters))
+    return hashlib.sha256(f"{records}{model}".encode()).hexdigest()[:32]
+
+
+def create_attack(setup: TrainingSetup, name: str, given: Parameters | None = None) -> Attack:
+    """The attack with its parameters.
+
+    An attack that asks what the mechanism says that it releases without noise (`agreed`) is told, where its
+    parameters do not say it.
+
+    Args:
+        setup: Of the subject.
+        name: Registry name.
+        given: Parameters in the place of the setup's own.
+    """
+    parameters = dict(setup.attack_parameters.get(name, {}) if given is None else given)
+    known = registry.entries("attack").get(name)
+    if known is not None and "agreed" in signature(known.factory).parameters and "agreed" not in parameters:
+        agreed = getattr(create_mechanism(setup), "unanimous_release", None)
+        parameters |= {} if agreed is None else {"agreed": agreed}
+    attack: Attack = registry.create("attack", name, **parameters)
+    return attack
+
+
+def prepare(setup: TrainingSetup) -> tuple[tuple[Record, ...], Insertions]:
+    """Candidates with every attack's canaries in place, and the insertions themselves, merged.
+
+    A run watches one gradient canary, that of the first attack which has one. Every attack draws its canaries
+    from the same stream, so that attacks that want the same canaries get the same ones and share one subject.
+
+    Raises:
+        InputError: two attacks want different canaries in one record.
+    """
+    corpus = load_corpus(setup)
+    replaced: dict[str, Record] = {}
+    planted: dict[str, Record] = {}
+    gradient_canary = None
+    for name in setup.attack_parameters:
+        insertions = create_attack(setup, name).prepare(corpus, stream(setup.seed, "insertions"))
+        for kept, wanted in ((replaced, insertions.replaced), (planted, insertions.planted)):
+            for record in wanted:
+                if kept.setdefault(record.id, record) != record:
+                    raise InputError(
+                        f"attack {name!r} wants another canary in record {record.id!r} than the others"
+                    )
+        gradient_canary = gradient_canary or insertions.gradient_canary
+    candidates = corpus.records
+    if replaced:
+        candidates = tuple(replaced.get(record.id, record) for record in corpus.records)
+    for known in (*candidates, *corpus.held_out) if planted else ():
+        if known.id in planted:
+            raise InputError(f"planted record {known.id!r} has the id of a record of the corpus")
+    return candidates, Insertions(
+        replaced=tuple(replaced.values()), gradient_canary=gradient_canary, planted=tuple(planted.values())
+    )
+
+
+def make_plan(setup: TrainingSetup, included: BoolArray, run: int) -> Plan:
+    """The plan of one training run; shadows (run > 0) get no gradient canary.
+
+    What attacks plant is trained on in every run, after the members; the public size counts it.
+    """
+    candidates, insertions = prepare(setup)
+    if run > 0:
+        insertions = replace(insertions, gradient_canary=None)
+    members = tuple(record for record, used in zip(candidates, included, strict=True) if used)
+    return Plan(
+        records=members + insertions.planted,
+        held_out=load_corpus(setup).held_out,
+        dev=load_corpus(setup).public,
+        model=setup.model,
+        model_parameters=dict(setup.model_parameters),
+        adapter=setup.adapter,
+        lora_rank=setup.lora_rank,
+        lora_alpha=setup.lora_alpha,
+        lora_targets=setup.lora_targets,
+        steps=setup.steps,
+        sampling_probability=setup.sampling_probability,
+        sampling=setup.sampling,
+        optimizer=setup.optimizer,
+        learning_rate=setup.learning_rate,
+        weight_decay=setup.weight_decay,
+        schedule=setup.schedule,
+        warmup=setup.warmup,
+        budget=setup.budget,
+        insertions=insertions,
+        public_size=setup.candidates // 2 + len(insertions.planted),
+        seed=stream_seed(setup.seed, "training", run),
+    )
+
+
+def with_attacks(setup: TrainingSetup, attack_parameters: Mapping[str, Parameters]) -> TrainingSetup:
+    """The same setup with other attacks inserting."""
+    return replace(setup, attack_parameters=dict(attack_parameters))
+
+
+def create_mechanism(setup: TrainingSetup) -> Mechanism:
+    """The mechanism with its parameters."""
+    mechanism: Mechanism = registry.create("mechanism", setup.mechanism, **dict(setup.mechanism_parameters))
+    return mechanism
+
+
+def check_fit(setup: TrainingSetup) -> None:
+    """Refuse a model whose task cannot be done on the corpus, and a score of a task where there is none.
+
+    A model with a task says by its factory's `check_records(records, **parameters)` which records it takes.
+    What cannot be prepared or built passes: that is told where it is.
+
+    Raises:
+        InputError: they do not fit.
+    """
+    entry = registry.entries("model").get(setup.model)
+    check = getattr(entry.factory, "check_records", None) if entry is not None else None
+    wanted = getattr(create_mechanism(setup), "needs_task", "") if check is None else ""
+    if wanted and not _has_task(setup):
+        raise InputError(f"{wanted} needs a model with a task, got model {setup.model!r}")
+    if check is None:
+        return
+    try:
+        records, _ = prepare(setup)
+    except Exception:  # Of any kind: a plug-in's corpus.
+        return
+    try:
+        check(records, **setup.model_parameters)
+    except InputError as error:
+        raise InputError(
+            f"model {setup.model!r} does not go with corpus {setup.corpus!r}: {error}"
+        ) from error
+
+
+def _has_task(setup: TrainingSetup) -> bool:
+    """Whether a model that says nothing of a task has one all the same."""
+    if setup.model in registry.entries("base"):  # Plain language models, which may not be built yet.
+        return False
+    try:
+        made = registry.create("model", setup.model, seed=0, **setup.model_parameters)
+    except Exception:  # Of any kind: a plug-in's model.
+        return True
+    return isinstance(made, TaskModel)
+
+
+def train(
+    job: TrainingJob, scratch: Path, progress: Callable[[int, int], None] | None = None
+) -> dict[str, Any]:
+    """Train one subject and save it to the scratch folder.
+
+    Returns:
+        `claim` (what the mechanism's authors claim), `losses`, `metrics`, `cost`.
+    """
+    started = time.perf_counter()
+    plan = make_plan(job.setup, np.array(job.included, dtype=bool), job.run)
+    subject = create_mechanism(job.setup).train(plan, progress)
+    subject.save(scratch)
+    return {
+        "claim": subject.claim,
+        "losses": subject.transcript.losses,
+        "metrics": subject.transcript.metrics,
+        "cost": cost_since(started),
+    }
