@@ -27,6 +27,7 @@ from workbench.audit.subset_words import _compared, _in_short, _log_score, _shar
 from workbench.cli.app import main
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
+from workbench.execution.tasks import silent
 from workbench.games.plays import PLAYS, AttackJob
 from workbench.games.subset import play as subset_game
 from workbench.games.subset.parts import comparable_epsilon, small_world, world_jobs
@@ -389,7 +390,7 @@ def test_no_two_parts_of_a_game_share_a_seed(monkeypatch: pytest.MonkeyPatch) ->
     (game,) = games_of("subset_posterior", {"trials": 100})
     for job in game.jobs(FREE.setup("paczero", {"variant": "zpl", "subset_count": 8}, ()), [True] * 24):
         with pytest.raises(InterruptedError):
-            play(job.payload)
+            play(job.payload, {}, Path(), silent)
     assert len(seeds) == len(set(seeds)) == 5
 
 
@@ -400,11 +401,9 @@ def test_a_worker_plays_the_game_of_an_attack_too() -> None:
     setup = workers.with_attacks(setup, given)
     included = np.arange(24) < 12
     plan = workers.make_plan(setup, included, 0)
-    job = AttackJob(
-        setup=setup, attack="subset_posterior", target=Path(), target_included=tuple(included.tolist())
-    )
+    job = AttackJob(setup=setup, attack="subset_posterior", target_included=tuple(included.tolist()))
     target: Any = SimpleNamespace(plan=plan)
-    (game,) = PLAYS[AccessLevel.SUBSET](job, workers.create_attack(setup, "subset_posterior"), target)
+    (game,) = PLAYS[AccessLevel.SUBSET](job, workers.create_attack(setup, "subset_posterior"), target, {})
     assert game["scores"].shape == game["members"].shape == (20,)
     assert game["details"]["success_lower"] <= game["details"]["success"] <= 1.0
     assert game["details"]["charged_nats"] == 0.0

@@ -190,13 +190,13 @@ def test_a_crash_is_a_recorded_failure(check: str, part: str) -> None:
 def test_every_claim_gets_its_answer_in_the_ledgers_order() -> None:
     given = [claim(check.__name__) for check in CHECKS]
     told: list[tuple[str, int, int]] = []
-    answers = check_claims(given, processes=0, progress=lambda *step: told.append(step))
+    answers = check_claims(given, workers=0, progress=lambda *step: told.append(step))
     assert [answer.claim for answer in answers] == given
     assert told[0] == ("claims", 0, len(CHECKS))
     assert told[-1] == ("claims", len(CHECKS), len(CHECKS))
 
 
-@pytest.mark.parametrize("bad", [{"processes": -1}, {"limit_seconds": 0.0}, {"limit_seconds": float("nan")}])
+@pytest.mark.parametrize("bad", [{"workers": -1}, {"limit_seconds": 0.0}, {"limit_seconds": float("nan")}])
 def test_bad_settings_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(bad))):
         check_claims([claim("proves")], **bad)
@@ -251,19 +251,20 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[PublishedCla
 
 
 def test_a_worker_that_dies_takes_no_other_answer_with_it(plugin: list[PublishedClaim]) -> None:
-    answers = check_claims(plugin, processes=2)
+    answers = check_claims(plugin, workers=2)
     assert [answer.claim for answer in answers] == plugin
     assert [answer.finding is None for answer in answers] == [False, True, True, False, False]
     assert answers[0].summary == "seed 0, threads 1"
     assert answers[3].summary == "seed 3, threads 1"
-    assert "died (exit code 7)" in answers[1].failure
+    assert "the check's process died" in answers[1].failure
+    assert "(exit code 7)" in answers[1].failure
     assert "ZeroDivisionError" in answers[2].failure
 
 
 @pytest.mark.slow
 def test_a_check_that_hangs_is_ended(plugin: list[PublishedClaim]) -> None:
     started = time.monotonic()
-    answers = check_claims([claim("own_hangs"), plugin[0]], processes=1, limit_seconds=15.0)
+    answers = check_claims([claim("own_hangs"), plugin[0]], workers=1, limit_seconds=15.0)
     assert time.monotonic() - started < 60.0
     assert "did not answer within 15 s" in answers[0].failure
     assert answers[1].summary.startswith("seed 0")
@@ -274,17 +275,17 @@ import signal, sys
 import own_checks
 from workbench.checks import run as ledger_run
 from workbench.checks.ledger import Method, PublishedClaim
+from workbench.execution import pool
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     fields = dict(paper="ferret", place="p", restatement="r", method=Method.PROOF, check="own_hangs")
-    start = ledger_run._start
-    def told(claim):
-        worker = start(claim)
-        print(worker.process.pid, flush=True)
-        return worker
-    ledger_run._start = told
-    ledger_run.check_claims([PublishedClaim(id=name, **fields) for name in "ab"], processes=2)
+    start = pool._Worker._start
+    def told(worker):
+        start(worker)
+        print(worker._process.pid, flush=True)
+    pool._Worker._start = told
+    ledger_run.check_claims([PublishedClaim(id=name, **fields) for name in "ab"], workers=2)
 """
 
 

@@ -206,7 +206,10 @@ def test_a_terminal_of_any_width_keeps_every_word(
         ("--json good.toml/x.json", ["--json 'good.toml/x.json' lies below"]),
         ("--json /dev/null", ["--json must be a regular file"]),
         ("--json good.toml", ["--json and --ledger are the same file"]),
-        ("--jobs -1", ["--jobs must be at least 0, got -1"]),
+        ("--workers -1", ["--workers must be at least 0, got -1"]),
+        ("--jobs -1", ["--workers must be at least 0, got -1"]),
+        ("--jobs 1 --scheduler tcp://h:1", ["--workers and --scheduler exclude each other"]),
+        ("--scheduler h:1", ["--scheduler must be tcp://HOST:PORT, got 'h:1'"]),
         ("--jobs many", ["--jobs"]),
     ],
 )

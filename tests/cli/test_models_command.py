@@ -149,6 +149,8 @@ def test_named_bases_are_built_alone_and_once(known: dict[str, FakeBase], ran: R
         (["--workers", "-1"], "--workers must be in [0, 64], got -1"),
         (["--workers", "65"], "--workers must be in [0, 64], got 65"),
         (["--worker", "1"], "--worker"),
+        (["--workers", "1", "--scheduler", "tcp://h:1"], "--workers and --scheduler exclude each other"),
+        (["--scheduler", "h"], "--scheduler must be tcp://HOST:PORT, got 'h'"),
     ],
 )
 def test_bad_input_is_one_line_and_builds_nothing(
@@ -164,7 +166,7 @@ def test_bad_input_is_one_line_and_builds_nothing(
 def test_what_a_build_refuses_is_one_line(known: dict[str, FakeBase], ran: Ran) -> None:
     known["alpha"].fails = InputError
     code, _, err = ran("build", "alpha", "--workers", "0", "--quiet")
-    assert (code, err) == (2, "error: the cache is full\n")
+    assert (code, err) == (2, "error: base 'alpha': the cache is full\n")
 
 
 def test_an_interrupt_says_how_to_go_on(known: dict[str, FakeBase], ran: Ran) -> None:

@@ -20,7 +20,7 @@ from workbench.cli import run as run_command
 from workbench.cli.app import main
 from workbench.cli.run import RunCommandOptions, command_line
 from workbench.core.errors import InconclusiveError
-from workbench.execution.backends import Finished, Notice, Started, Stepped, Task
+from workbench.execution.tasks import Finished, Notice, Started, Stepped, Task
 from workbench.studies import costs
 from workbench.studies import run as study_run
 from workbench.studies.run import Skipped

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from workbench.core.errors import InconclusiveError, InputError
-from workbench.execution.backends import (
+from workbench.execution.queue import TaskQueue
+from workbench.execution.tasks import (
     DISK_FULL,
     WORKER_DIED,
     Backend,
@@ -26,10 +27,10 @@ from workbench.execution.backends import (
     Started,
     Stepped,
     Task,
+    describe,
     make_backend,
+    throttled,
 )
-from workbench.execution.queue import TaskQueue
-from workbench.execution.tasks import describe, throttled
 
 FUNCTIONS = Path(__file__).parent / "task_functions"
 PATIENCE_SECONDS = 60.0
@@ -271,7 +272,7 @@ import sys, tempfile
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import backend_tasks
-from workbench.execution.backends import Task, make_backend
+from workbench.execution.tasks import Task, make_backend
 
 if __name__ == "__main__":
     place = sys.argv[2]
@@ -352,7 +353,7 @@ def test_a_scratch_folder_that_cannot_be_made_is_a_failure(tasks):
 
 def test_steps_are_throttled_and_the_last_is_told():
     told, now = [], 0.0
-    progress = throttled(lambda done, total: told.append(done), lambda: now)
+    progress = throttled(lambda done, total, part: told.append(done), lambda: now)
     for step in range(1, 1001):
         now += 0.001
         progress(step, 1000)
@@ -384,7 +385,7 @@ def test_a_negative_number_of_workers_is_refused(scratch):
 
 def test_importing_the_backends_imports_no_slow_library(tmp_path):
     check = (
-        "import sys, workbench.execution.backends; print({'torch', 'distributed', 'dask'} & set(sys.modules))"
+        "import sys, workbench.execution.tasks; print({'torch', 'distributed', 'dask'} & set(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", check], cwd=tmp_path, capture_output=True, text=True, check=True

@@ -14,8 +14,10 @@ import pytest
 from dask_cluster import FUNCTIONS, Cluster
 
 from workbench.core.errors import InconclusiveError, InputError
-from workbench.execution import dask_backend
-from workbench.execution.backends import (
+from workbench.execution.dask import backend as dask_backend
+from workbench.execution.dask.client import compare, connect
+from workbench.execution.dask.worker import about, read_folder, write_folder
+from workbench.execution.tasks import (
     WORKER_DIED,
     Backend,
     Failed,
@@ -26,8 +28,6 @@ from workbench.execution.backends import (
     Task,
     make_backend,
 )
-from workbench.execution.dask_client import compare, connect
-from workbench.execution.dask_worker import about, read_folder, write_folder
 
 PATIENCE_SECONDS = 90.0
 

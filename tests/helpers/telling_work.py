@@ -1,17 +1,31 @@
-"""A job that tells how far it is, in a module that worker processes can import."""
+"""Jobs for the engine's tests, in a module that worker processes can import."""
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.execution.progress import told_in
+from workbench.core import errors
+from workbench.execution.tasks import StepProgress
 
 
-def work(payload: Any, scratch: Path) -> dict[str, Any]:
-    """Tells once, and waits for somebody to hear it."""
-    with told_in(scratch, "somebody") as told:
-        told("a part", 3, 7)
-        time.sleep(0.5)
-    return {"done": payload}
+def work(payload: Any, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress) -> dict[str, Any]:
+    """Reports a step of a part, and says what it got."""
+    progress(3, 7, "a part")
+    (scratch / "file").write_text(str(payload))
+    return {"done": payload, "inputs": sorted(inputs)}
+
+
+def fails(payload: Any, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress) -> dict[str, Any]:
+    """Fails in the way that its payload names, a little after other jobs have ended."""
+    if payload == "well":
+        return {}
+    time.sleep(0.5)
+    if payload == "exit":
+        os._exit(0)
+    if payload == "OSError":
+        raise FileNotFoundError(2, "No such file or directory", "weights")
+    raise getattr(errors, payload, ZeroDivisionError)("two\nlines")

@@ -289,12 +289,10 @@ def test_a_game_is_told_of_a_majority_that_is_released(where: str) -> None:
     included = np.arange(setup.candidates) % 2 == 0
     plan = workers.make_plan(setup, included, 0)
     if where == "worker":
-        job = AttackJob(
-            setup=setup, attack="subset_posterior", target=Path(), target_included=tuple(included.tolist())
-        )
+        job = AttackJob(setup=setup, attack="subset_posterior", target_included=tuple(included.tolist()))
         attacker = workers.create_attack(setup, "subset_posterior")
         target: Any = SimpleNamespace(plan=plan)
-        details = PLAYS[AccessLevel.SUBSET](job, attacker, target)[0]["details"]
+        details = PLAYS[AccessLevel.SUBSET](job, attacker, target, {})[0]["details"]
     else:
         payload = Measuring(trainings=(), keys=(), setup=setup, attack="subset_posterior")
         _, _, details = work._played(payload, plan, lambda done, total: None)

@@ -12,8 +12,8 @@ import pytest
 import study_driver as driver
 from dask_cluster import Cluster
 
-from workbench.execution.backends import Failed, Started, Stepped
 from workbench.execution.store import Store
+from workbench.execution.tasks import Failed, Started, Stepped
 from workbench.studies.experiments import Status
 from workbench.studies.run import RunOptions, read_results, run_study
 

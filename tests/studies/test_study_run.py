@@ -17,9 +17,9 @@ import study_driver as driver
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.core.registry import Entry
-from workbench.execution.backends import WORKER_DIED, Event, Failed, Finished, Started, Task, make_backend
 from workbench.execution.processes import one_thread
 from workbench.execution.store import Store
+from workbench.execution.tasks import WORKER_DIED, Event, Failed, Finished, Started, Task, make_backend
 from workbench.interfaces import AccessLevel, Insertions, Scores
 from workbench.studies import run as study_run
 from workbench.studies.experiments import Experiment, Status

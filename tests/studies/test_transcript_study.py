@@ -11,9 +11,9 @@ import pytest
 
 from workbench.core.errors import InputError
 from workbench.estimation.low_fpr import low_fpr_details
-from workbench.execution.backends import Stepped
 from workbench.execution.processes import one_thread
 from workbench.execution.store import Store
+from workbench.execution.tasks import Stepped, silent
 from workbench.games.plays import AttackJob, play_attack, released_to, transcripts
 from workbench.interfaces import Currency, Released, Trials
 from workbench.studies.costs import estimate, probe
@@ -166,9 +166,9 @@ def test_what_cannot_be_played_is_recorded(tmp_path: Path) -> None:
 def test_an_audits_worker_plays_it_too(tmp_path: Path) -> None:
     setup = setup_of(experiment())
     included = tuple(i % 2 == 0 for i in range(24))
-    workers.train(workers.TrainingJob(setup=setup, included=included, run=0), tmp_path)
-    job = AttackJob(setup=setup, attack="sign_transcript", target=tmp_path, target_included=included)
-    (found,) = play_attack(job)["evidence"]
+    workers.train(workers.TrainingJob(setup=setup, included=included, run=0), {}, tmp_path, silent)
+    job = AttackJob(setup=setup, attack="sign_transcript", target_included=included)
+    (found,) = play_attack(job, {"0": tmp_path}, tmp_path, silent)["evidence"]
     assert found["game"].trials is Trials.INDEPENDENT
     assert found["game"].released is Released.EVERY_UPDATE
     assert len(found["scores"]) == len(found["members"]) == TRIALS

@@ -31,7 +31,7 @@ from workbench.audit.shuffled_words import shuffled_view_forms
 from workbench.audit.steered_words import steered_view_forms
 from workbench.audit.subjects import audited as audited_subject
 from workbench.audit.subjects import subject_report
-from workbench.audit.user_training import GAME, UserJob, UserTraining, train_user
+from workbench.audit.user_training import GAME, SOURCE, UserJob, UserTraining, train_user
 from workbench.audit.views import audit_views
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
@@ -134,7 +134,7 @@ def audit_mechanisms(
     trainings = [subject.trainings() for subject in audited]
     flat = [job for jobs in trainings for job in jobs]
     store = Store(out / "store")
-    with Engine(store, settings.workers, progress) as engine:
+    with Engine(store, workers=settings.workers, scheduler=settings.scheduler, progress=progress) as engine:
         trained = engine.run("training", flat, workers.train, keeps_folder=True)
         attacks = [job for subject in audited for job in subject.attacks(store)]
         attacked = engine.run("attacking", attacks, play_attack, keeps_folder=False)
@@ -315,7 +315,9 @@ def audit_training(
         settings.setup("user", {}),
         attack_parameters={"loss": dict(settings.attack_parameters.get("loss", {}))},
     )
-    jobs = []
+    store = Store(out / "store")
+    inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
+    content, jobs = workers.content_digest(setup), []
     for run in range(runs):
         coins = stream(settings.seed, "coins", run).random(settings.candidates) < 0.5
         payload = UserJob(setup=setup, spec=function_spec, included=tuple(coins.tolist()), run=run)
@@ -323,12 +325,14 @@ def audit_training(
             "kind": "user",
             "source": training.source_sha256,
             "job": plain(payload),
-            "content": workers.content_digest(setup),
+            "content": content,
         }
-        jobs.append(Job(identity=identity, payload=payload))
-    store = Store(out / "store")
+        jobs.append(
+            Job(identity=identity, payload=payload, inputs=inputs, label=function_spec, content=content)
+        )
     # Never in this process: the user's code may end it, and an exit code of ours is a verdict.
-    with Engine(store, max(1, settings.workers), progress) as engine:
+    processes = max(1, settings.workers)
+    with Engine(store, workers=processes, scheduler=settings.scheduler, progress=progress) as engine:
         records = engine.run("training", jobs, train_user, keeps_folder=False)
     store.sweep()
     candidates, _ = workers.prepare(setup)

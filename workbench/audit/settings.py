@@ -129,6 +129,7 @@ class AuditSettings:
         seed: Of everything.
         confidence: Of the whole audit, shared by its attacks.
         workers: Processes; 0 runs in this process.
+        scheduler: Address of a Dask scheduler, which then has the workers; None for none.
 
     Raises:
         InputError: a value is out of range.
@@ -161,6 +162,7 @@ class AuditSettings:
     seed: int = 0
     confidence: float = 0.95
     workers: int = 2
+    scheduler: str | None = None
 
     def __post_init__(self) -> None:
         for name, least in {"candidates": 20, "steps": 1, "workers": 0, "seed": 0, "counted": 0}.items():

@@ -46,7 +46,8 @@ class Audited:
             setup = workers.with_attacks(setup, inserting)
         payload = TrainingJob(setup=setup, included=tuple(included.tolist()), run=run)
         content = workers.content_digest(self.setup)
-        return Job(identity={"kind": "training", "job": plain(payload), "content": content}, payload=payload)
+        identity = {"kind": "training", "job": plain(payload), "content": content}
+        return Job(identity=identity, payload=payload, label=self.setup.mechanism, content=content)
 
     def attacks(self, store: Store) -> list[Job]:
         """One job an attack; the shadows go to those that ask for them."""
@@ -58,14 +59,21 @@ class Audited:
             payload = AttackJob(
                 setup=self.setup,
                 attack=name,
-                target=folders[0],
                 target_included=tuple(self.included.tolist()),
-                shadows=tuple(folders[1 : count + 1]),
                 shadow_included=tuple(tuple(row.tolist()) for row in self.shadow_included[:count]),
             )
             used = [job.key for job in trainings[: count + 1]]
             identity = {"kind": "attack", "setup": plain(self.setup), "attack": name, "subjects": used}
-            jobs.append(Job(identity=identity, payload=payload))
+            inputs = {str(run): folder for run, folder in enumerate(folders[: count + 1])}
+            jobs.append(
+                Job(
+                    identity=identity,
+                    payload=payload,
+                    inputs=inputs,
+                    label=self.setup.mechanism,
+                    content=workers.content_digest(self.setup),
+                )
+            )
         return jobs
 
 

@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -37,6 +38,7 @@ from workbench.core.cost import cost_since
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import one_line
 from workbench.core.streams import stream_seed
+from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Adjacency, BoolArray, FloatArray, Game, Model, Record, Released, Trials
 from workbench.training.setup import TrainingSetup, prepare
 
@@ -54,6 +56,9 @@ GAME = Game(
     released=Released.SCORES,
 )
 """The game of one run; several runs flip fresh coins and train independently."""
+
+SOURCE = "source"
+"""The input that holds a copy of the user's file, for workers on other machines."""
 
 _BATCH = 16
 _LONGEST = 1024
@@ -100,6 +105,11 @@ class UserTraining:
         path, _ = _split(self.spec)
         object.__setattr__(self, "function", load_training_function(self.spec))
         object.__setattr__(self, "source_sha256", hashlib.sha256(path.read_bytes()).hexdigest())
+
+    def copied_to(self, folder: Path) -> Path:
+        """The folder, with a copy of the user's file in it; files that it imports are not copied."""
+        shutil.copy(_split(self.spec)[0], folder)
+        return folder
 
     def scores(self, candidates: Sequence[Record], included: BoolArray, seed: int) -> FloatArray:
         """Train once on the included candidates and score all of them.
@@ -277,8 +287,10 @@ class UserJob:
     run: int
 
 
-def train_user(job: UserJob, scratch: Path | None = None) -> dict[str, Any]:
-    """Run a user's training function once.
+def train_user(
+    job: UserJob, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress
+) -> dict[str, Any]:
+    """Run a user's training function once; on another machine that of the file's copy in `inputs[SOURCE]`.
 
     Returns:
         `scores` of all candidates, and `cost`.
@@ -289,5 +301,9 @@ def train_user(job: UserJob, scratch: Path | None = None) -> dict[str, Any]:
     started = time.perf_counter()
     candidates, _ = prepare(job.setup)
     seed = stream_seed(job.setup.seed, "training", job.run)
-    scores = UserTraining(job.spec).scores(candidates, np.array(job.included, dtype=bool), seed)
+    spec = job.spec
+    if SOURCE in inputs:
+        path, function = _split(spec)
+        spec = f"{inputs[SOURCE] / path.name}:{function}"
+    scores = UserTraining(spec).scores(candidates, np.array(job.included, dtype=bool), seed)
     return {"scores": scores, "cost": cost_since(started)}

@@ -103,7 +103,7 @@ def audit_views(
     work = _work(settings, attacks)
     own = _checked(settings, work, attacks)
     store = Store(out / "store")
-    with Engine(store, settings.workers, progress) as engine:
+    with Engine(store, workers=settings.workers, scheduler=settings.scheduler, progress=progress) as engine:
         played = _run(settings, work, attacks.played, engine)
     store.sweep()
     main, members, control = (played.get(name, _Played()) for name in (MAIN, MEMBERS, CONTROL))

@@ -1,41 +1,52 @@
 """Runs the ledger's checks, each to a finding or to a recorded failure; no claim goes missing.
 
-The checks run in this process or in worker processes, each of which takes one claim at a time. A worker that
-dies or overruns takes its own claim's answer with it and nobody else's: the claim gets a failure, and another
-worker takes its place. The answers do not depend on the number of processes.
+A claim is a task of the executor that audits and studies run on. One whose check raises, kills its worker or
+takes too long gets a failure; the others go on. The answers do not depend on where the checks run.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
 
 from workbench.checks.ledger import PublishedClaim
 from workbench.core import registry
 from workbench.core.errors import InconclusiveError, InputError
 from workbench.core.keys import JSON, plain
 from workbench.core.one_line import one_line
-from workbench.execution.processes import interrupt_blocked
+from workbench.execution.processes import temporary_scratch
+from workbench.execution.tasks import (
+    OVERRAN,
+    WORKER_DIED,
+    Event,
+    Failed,
+    Finished,
+    Notice,
+    Started,
+    StepProgress,
+    Task,
+    make_backend,
+    remove_folder,
+    run_tasks,
+)
 from workbench.interfaces import VerdictKind
 from workbench.interfaces.findings import Finding
 
 Progress = Callable[[str, int, int], None]
-"""Called with the stage's name, the claims done, and the claims in all."""
+"""Called with the stage's name, the claims done, and the claims in all; 0 of 0 is a line about workers."""
 
 LIMIT_SECONDS = 240.0
 """After this long a worker's check is ended, and counts as failed."""
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""Numerical libraries read these once, as they load; the workers share the machine."""
+
 _STAGE = "claims"
 
 
@@ -122,10 +133,25 @@ def _answer(check: str, claim: PublishedClaim) -> Finding:
     return finding
 
 
+def check_task(
+    claim: PublishedClaim, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress
+) -> dict[str, Any]:
+    """One claim's check as a task: the fields of its `CheckedClaim`, the finding in its plain form."""
+    answer = check_claim(claim)
+    finding = None if answer.finding is None else answer.finding.to_json()
+    return {
+        "finding": finding,
+        "failure": answer.failure,
+        "details": answer.details,
+        "seconds": answer.seconds,
+    }
+
+
 def check_claims(
     claims: Sequence[PublishedClaim],
     *,
-    processes: int = 2,
+    workers: int = 2,
+    scheduler: str | None = None,
     progress: Progress | None = None,
     limit_seconds: float = LIMIT_SECONDS,
 ) -> tuple[CheckedClaim, ...]:
@@ -133,139 +159,81 @@ def check_claims(
 
     Args:
         claims: Entries of a ledger.
-        processes: Number of workers; 0 runs in this process, where no time limit holds.
-        progress: Told of each claim that is done.
+        workers: Number of processes; 0 runs in this process, where no time limit holds.
+        scheduler: Address of a Dask scheduler, which then has the workers; None for none.
+        progress: Called after each claim that is done.
         limit_seconds: Time for one check, > 0.
 
     Returns:
         One answer a claim, in the claims' order.
 
     Raises:
-        InputError: the number of processes or the limit is out of range.
+        InputError: the number of workers or the limit is out of range, or the scheduler cannot be used.
+        InconclusiveError: the workers or their scheduler are gone.
     """
-    if processes < 0:
-        raise InputError(f"processes must be at least 0, got {processes}")
+    if workers < 0:
+        raise InputError(f"workers must be at least 0, got {workers}")
     if not limit_seconds > 0:
         raise InputError(f"limit_seconds must be > 0, got {limit_seconds!r}")
     report = progress or (lambda stage, done, total: None)
-    answers: dict[str, CheckedClaim] = {}
+    checkable = {claim.id: claim for claim in claims if claim.check is not None}
+    answers = {claim.id: check_claim(claim) for claim in claims if claim.check is None}
+    waiting = iter(checkable.values())
+    started: dict[str, float] = {}
     report(_STAGE, 0, len(claims))
-    checkable = [claim for claim in claims if claim.check is not None]
-    pooled = processes > 0 and len(checkable) > 1
-    steps = _in_workers(checkable, processes, limit_seconds) if pooled else map(check_claim, checkable)
-    for claim in claims:
-        if claim.check is None:
-            answers[claim.id] = check_claim(claim)
-    for answer in steps:
-        answers[answer.claim.id] = answer
+
+    def take() -> Task | None:
+        claim = next(waiting, None)
+        if claim is None:
+            return None
+        return Task(id=claim.id, work=check_task, payload=claim, label=claim.id, limit_seconds=limit_seconds)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Started):
+            started[event.task.id] = time.monotonic()
+        elif isinstance(event, Notice):
+            report(event.message, 0, 0)
+
+    def conclude(event: Finished | Failed) -> None:
+        claim = checkable[event.task.id]
+        if isinstance(event, Finished):
+            remove_folder(event.folder)
+            answers[claim.id] = _read_back(claim, event.result)
+        else:
+            seconds = time.monotonic() - started.get(claim.id, time.monotonic())
+            answers[claim.id] = _without_answer(claim, event, seconds)
         report(_STAGE, len(answers), len(claims))
+
+    # A single check is sooner done here than a worker has started.
+    processes = workers if len(checkable) > 1 else 0
+    if checkable:
+        with (
+            temporary_scratch() as scratch,
+            make_backend(
+                workers=processes,
+                scheduler=scheduler,
+                scratch=scratch,
+                listener=listen,
+                environment=ONE_THREAD,
+            ) as backend,
+        ):
+            run_tasks(backend, take, conclude)
     report(_STAGE, len(claims), len(claims))
     return tuple(answers[claim.id] for claim in claims)
 
 
-@dataclass(kw_only=True)
-class _Worker:
-    """A process with the claim that it is at."""
-
-    process: BaseProcess
-    pipe: Connection
-    claim: PublishedClaim
-    started: float
+def _read_back(claim: PublishedClaim, form: Mapping[str, JSON]) -> CheckedClaim:
+    finding = form["finding"]
+    if finding is not None:
+        texts = {name: tuple(finding[name]) for name in ("evidence", "assumptions")}
+        finding = Finding(**{**finding, **texts, "verdict": VerdictKind(finding["verdict"])})
+    return CheckedClaim(claim=claim, **{**form, "finding": finding})
 
 
-def _in_workers(
-    claims: Sequence[PublishedClaim], processes: int, limit_seconds: float
-) -> Iterator[CheckedClaim]:
-    """Answers as they come, from at most so many processes."""
-    waiting = list(reversed(claims))
-    busy: list[_Worker] = []
-    try:
-        while waiting or busy:
-            while waiting and len(busy) < processes:
-                busy.append(_start(waiting.pop()))
-            now = time.monotonic()
-            patience = min(worker.started + limit_seconds for worker in busy) - now
-            ready = wait([worker.pipe for worker in busy], timeout=max(patience, 0.0))
-            for worker in list(busy):
-                late = time.monotonic() - worker.started > limit_seconds
-                if worker.pipe not in ready and not late:
-                    continue
-                answer, alive = _collect(worker, limit_seconds, worker.pipe in ready)
-                if alive and waiting:
-                    worker.claim, worker.started = waiting.pop(), time.monotonic()
-                    worker.pipe.send(worker.claim)
-                else:
-                    _end(worker)
-                    busy.remove(worker)
-                yield answer
-    finally:
-        for worker in busy:
-            _end(worker)
-
-
-def _start(claim: PublishedClaim) -> _Worker:
-    """A new worker, at this claim."""
-    context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    with _one_thread_in_children(), interrupt_blocked():
-        process.start()
-    theirs.close()
-    ours.send(claim)
-    return _Worker(process=process, pipe=ours, claim=claim, started=time.monotonic())
-
-
-def _collect(worker: _Worker, limit_seconds: float, is_ready: bool) -> tuple[CheckedClaim, bool]:
-    """The worker's answer, and whether it can take another claim."""
-    seconds = time.monotonic() - worker.started
-    failure = f"the check did not answer within {limit_seconds:g} s"
-    if is_ready:
-        try:
-            answer: CheckedClaim = worker.pipe.recv()
-            return answer, True
-        except (EOFError, OSError):
-            worker.process.join()
-            failure = f"the check's process died (exit code {worker.process.exitcode})"
-    return CheckedClaim(claim=worker.claim, finding=None, failure=failure, seconds=seconds), False
-
-
-def _end(worker: _Worker) -> None:
-    """End a worker for good, whatever it is at."""
-    worker.process.kill()
-    worker.process.join()
-    worker.pipe.close()
-
-
-def _serve(pipe: Connection) -> None:
-    """A worker's life: claims in, answers out, until the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent is interrupted, and ends its workers.
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    while True:
-        try:
-            claim: PublishedClaim = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(check_claim(claim))
-
-
-def _end_with_parent() -> None:
-    """A check may take minutes: where the parent is killed, its worker does not finish it for nobody."""
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-
-@contextmanager
-def _one_thread_in_children() -> Iterator[None]:
-    """Children read these once, as their numerical libraries load; two of them share the machine."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+def _without_answer(claim: PublishedClaim, event: Failed, seconds: float) -> CheckedClaim:
+    failure = f"the check failed: {event.kind}: {event.message}"
+    if event.kind == WORKER_DIED:
+        failure = f"the check's process died: {event.message}"
+    elif event.kind == OVERRAN:
+        failure = f"the check did not answer within {event.task.limit_seconds:g} s"
+    return CheckedClaim(claim=claim, finding=None, failure=failure, details=event.traceback, seconds=seconds)

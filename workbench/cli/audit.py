@@ -21,7 +21,15 @@ from workbench.accounting import MutualInformation
 from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.scores_file import read_scores
 from workbench.cli import junit, terminal
-from workbench.cli.parameters import as_declared, attack_parameters, known, parameters, with_variant
+from workbench.cli.parameters import (
+    as_declared,
+    attack_parameters,
+    check_scheduler,
+    known,
+    parameters,
+    require_scheduler,
+    with_variant,
+)
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.core.outputs import require_distinct, require_file_place, require_reachable
@@ -164,6 +172,10 @@ class AuditOptions:
     workers: Annotated[int | None, typer.Option(help="Worker processes; 0: this one.", show_default="2")] = (
         None
     )
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="tcp://HOST:PORT", help="Run on the workers of this Dask scheduler instead."),
+    ] = None
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Where report.html, report.json and the store go.")
     ] = Path("audit")
@@ -176,7 +188,7 @@ _FEW_SHADOWS: Mapping[str, Mapping[str, Any]] = {"lira": {"shadows": 4}}
 """Attack parameters off the embedded corpus; more shadows are the user's to ask for."""
 
 _PLAN = ("steps", "sampling_probability", "learning_rate", "optimizer", "adapter")
-_TRAINING = ("corpus", "corpus_parameter", "candidates", "workers")
+_TRAINING = ("corpus", "corpus_parameter", "candidates", "workers", "scheduler")
 _OWN_TRAINING = ("corpus", "corpus_parameter", "model", "model_parameter", "candidates", *_PLAN)
 _MODES: Mapping[str, tuple[str, ...]] = {
     "--scores": ("trials", "prior", "higher_is"),
@@ -213,6 +225,7 @@ def audit(options: AuditOptions) -> int:
     """
     mode = _mode(options)
     _check(options, mode)
+    require_scheduler(options.scheduler)
     if options.scores is not None:
         report = _audit_scores(options, options.scores)
     elif options.train is not None:
@@ -260,6 +273,7 @@ def _check(options: AuditOptions, mode: str) -> None:
         if getattr(options, option) not in (None, []):
             homes = " or ".join(home for home, names in _MODES.items() if option in names)
             raise InputError(f"{_flag(option)} goes with {homes}, not with {mode}")
+    check_scheduler(options.scheduler, options.workers)
     if options.prior is not None and not 0.0 < options.prior < 1.0:
         raise InputError(f"--prior must be in (0, 1), got {options.prior:g}")
     if options.runs is not None and options.runs < 1:
@@ -435,7 +449,7 @@ def _settings(options: AuditOptions, claim: Claim) -> AuditSettings:
         if given.get("members", default.members).get("corpus", given["corpus"]) == embedded
         else {**default.attack_parameters, "loss": {}, **_FEW_SHADOWS},
     )
-    for name in ("candidates", "control", "workers", *_PLAN):
+    for name in ("candidates", "control", "workers", "scheduler", *_PLAN):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
     return replace(default, **given)

@@ -22,6 +22,7 @@ from rich.text import Text
 from workbench.checks.ledger import Method, PublishedClaim, load_ledger, select_claims
 from workbench.checks.run import CheckedClaim, check_claims
 from workbench.cli import terminal
+from workbench.cli.parameters import check_scheduler
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.keys import JSON, plain
 from workbench.core.outputs import require_distinct, require_file_place, write_atomically
@@ -60,21 +61,30 @@ def claims(
     ledger: Annotated[
         Path | None, typer.Option(metavar="FILE.toml", help="Another ledger than the shipped one.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Worker processes; 0: this one.")] = 2,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", "--jobs", help="Worker processes; 0: this one.", show_default="2"),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="tcp://HOST:PORT", help="Run on the workers of this Dask scheduler instead."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> int:
     """Check the privacy claims that papers print: PROVEN, REFUTED, HOLDS UNDER, or UNDECIDED.
 
     Exit code: 0 the checks ran, whatever they found; 2 bad input; 3 a check crashed or did not answer.
     """
-    if jobs < 0:
-        raise InputError(f"--jobs must be at least 0, got {jobs}")
+    if workers is not None and workers < 0:
+        raise InputError(f"--workers must be at least 0, got {workers}")
+    check_scheduler(scheduler, workers)
     if json_file is not None:
         require_file_place("--json", json_file)
         require_distinct({"--ledger": ledger, "--json": json_file})
     chosen = _chosen(load_ledger(ledger), filters or [], explain, method)
     with terminal.progress_display(quiet) as progress:
-        checked = check_claims(chosen, processes=jobs, progress=progress)
+        count = 2 if workers is None else workers
+        checked = check_claims(chosen, workers=count, scheduler=scheduler, progress=progress)
     if json_file is not None:
         text = json.dumps(ledger_json(checked), indent=2, ensure_ascii=False, allow_nan=False)
         write_atomically(json_file, text + "\n")

@@ -31,6 +31,7 @@ from rich.text import Text
 
 from workbench.cli import terminal
 from workbench.cli.display import duration, plural
+from workbench.cli.parameters import check_scheduler
 from workbench.cli.run import InterruptedRunError
 from workbench.core.errors import InputError
 from workbench.core.keys import plain
@@ -56,6 +57,13 @@ class BuildOptions:
             show_default="2, or the cores if fewer",
         ),
     ] = None
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tcp://HOST:PORT",
+            help="Build on the workers of this Dask scheduler instead; this machine must share their cache.",
+        ),
+    ] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False
 
 
@@ -78,6 +86,7 @@ def build_models(options: BuildOptions) -> int:
     """
     if options.workers is not None and not 0 <= options.workers <= MOST_WORKERS:
         raise InputError(f"--workers must be in [0, {MOST_WORKERS}], got {options.workers}")
+    check_scheduler(options.scheduler, options.workers)
     wanted = options.names or list(bases.names())
     cards = [bases.card(name) for name in dict.fromkeys(wanted)]
     todo = [card.name for card in cards if not card.is_built]
@@ -107,10 +116,14 @@ def _build(options: BuildOptions, names: Sequence[str]) -> None:
     workers = min(2, os.cpu_count() or 1) if options.workers is None else options.workers
     try:
         with build_display(quiet=options.quiet) as progress:
-            bases.ensure(names, progress, workers=workers)
+            bases.ensure(names, progress, workers=workers, scheduler=options.scheduler, say=_say)
     except KeyboardInterrupt:
         again = shlex.join(("workbench", "models", "build", *bases.missing(names)))
         raise InterruptedRunError(f"interrupted: what is done is kept; to go on: {again}") from None
+
+
+def _say(line: str) -> None:
+    terminal.error_console().print(Text(line), soft_wrap=True)
 
 
 def _built(card: BaseCard) -> str:

@@ -1,15 +1,38 @@
-"""Parameters as a user types them: `key=value` pairs, and what a registered factory takes them for."""
+"""Parameters as a user types them: `key=value` pairs, and what a factory takes them for; schedulers."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import math
+import re
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from workbench.core import registry
 from workbench.core.errors import InputError, unknown_name
+
+_ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):\d{1,5}")
+
+
+def check_scheduler(scheduler: str | None, workers: int | None) -> None:
+    """Refuse an address of another form, and `--workers` beside `--scheduler`; None where not given."""
+    if workers is not None and scheduler is not None:
+        raise InputError("--workers and --scheduler exclude each other")
+    if scheduler is not None and not _ADDRESS.fullmatch(scheduler):
+        raise InputError(f"--scheduler must be tcp://HOST:PORT, got {scheduler!r}")
+
+
+def require_scheduler(scheduler: str | None) -> None:
+    """Refuse a scheduler where nobody answers, before a folder is made."""
+    if scheduler is None:
+        return
+    from workbench.execution.tasks import make_backend
+
+    with tempfile.TemporaryDirectory() as place:
+        make_backend(workers=0, scheduler=scheduler, scratch=lambda: Path(place)).close()
 
 
 def parameters(flag: str, pairs: Sequence[str]) -> dict[str, Any]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -25,6 +23,7 @@ from rich.text import Text
 
 from workbench.cli import terminal
 from workbench.cli.display import Display, RunProgress, duration, plural, run_display
+from workbench.cli.parameters import check_scheduler, require_scheduler
 from workbench.cli.run_plan import Plan, check_fits, expected_jobs, make_plan, print_cost, print_plan
 from workbench.cli.starting_points import (
     build_bases,
@@ -164,7 +163,7 @@ def run(options: RunCommandOptions) -> int:
     out = options.out or Path("studies") / study.name
     _check_places(options, out)
     if not options.dry_run:
-        _require_scheduler(options)
+        require_scheduler(options.scheduler)
     fetch_corpora(study, quiet=options.quiet)
     check_fits(study)
     lacking = missing_bases(study)
@@ -203,8 +202,7 @@ def _probe_seconds(options: RunCommandOptions) -> float | None:
 
 def _check(options: RunCommandOptions) -> None:
     """Refuse options that do not belong together, and values out of range, before a file is read."""
-    if options.workers is not None and options.scheduler is not None:
-        raise InputError("--workers and --scheduler exclude each other")
+    check_scheduler(options.scheduler, options.workers)
     if options.workers is not None and not 0 <= options.workers <= MOST_WORKERS:
         raise InputError(f"--workers must be in [0, {MOST_WORKERS}], got {options.workers}")
     if options.limit is not None and options.limit < 1:
@@ -213,11 +211,6 @@ def _check(options: RunCommandOptions) -> None:
         raise InputError("--try-for is said of --dry-run, which is missing")
     if options.try_for is not None and not 0 <= options.try_for <= MOST_TRYING:
         raise InputError(f"--try-for must be in [0, {MOST_TRYING:g}], got {options.try_for:g}")
-    if options.scheduler is not None and not _ADDRESS.fullmatch(options.scheduler):
-        raise InputError(f"--scheduler must be tcp://HOST:PORT, got {options.scheduler!r}")
-
-
-_ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):\d{1,5}")
 
 
 def _check_places(options: RunCommandOptions, out: Path) -> None:
@@ -303,7 +296,7 @@ def _write_json(path: Path, form: Mapping[str, JSON]) -> None:
 
 def _listener(progress: RunProgress, display: Display) -> Callable[[RunEvent], None]:
     """Passes a run's events on to the display."""
-    from workbench.execution.backends import Failed, Finished, Notice, Started, Stepped
+    from workbench.execution.tasks import Failed, Finished, Notice, Started, Stepped
     from workbench.studies.run import Skipped
 
     def listen(event: RunEvent) -> None:
@@ -338,16 +331,6 @@ def _build(options: RunCommandOptions, names: Sequence[str]) -> None:
             "interrupted: what was built of the base models is kept; to go on with the rest: "
             f"{command_line(options)}"
         ) from None
-
-
-def _require_scheduler(options: RunCommandOptions) -> None:
-    """Refuse a scheduler where nobody answers, before a folder is made."""
-    if options.scheduler is None:
-        return
-    from workbench.execution.backends import make_backend
-
-    with tempfile.TemporaryDirectory() as place:
-        make_backend(workers=0, scheduler=options.scheduler, scratch=lambda: Path(place)).close()
 
 
 def command_line(options: RunCommandOptions, command: str = "run") -> str:

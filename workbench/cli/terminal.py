@@ -80,7 +80,8 @@ def _lines(console: Console) -> ProgressCallback:
     def callback(stage: str, done: int, total: int) -> None:
         tenth = 10 * done // max(total, 1)
         if shown.get(stage) != tenth:
-            console.print(f"{stage}: {done}/{total}", markup=False, highlight=False, soft_wrap=True)
+            line = f"{stage}: {done}/{total}" if total else stage
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
             shown[stage] = tenth
 
     return callback

@@ -1,37 +1,43 @@
-"""Does the jobs that the store does not have, in this process or on a pool, and writes their records.
+"""Does the jobs that the store does not have, on any backend, and writes their records.
 
-The worker's function is pure in its job and the same everywhere; only the parent writes records, one atomic
-file a job, so a killed run loses the jobs under way and nothing else.
+The work function is pure in its job and the same everywhere; only the parent writes records, one atomic file
+a job, so a killed run loses the jobs under way and nothing else.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Self
 
 from workbench import __version__
-from workbench.core.errors import InconclusiveError
+from workbench.core.errors import ContentError
 from workbench.core.keys import JSON, key_of
-from workbench.execution.processes import one_thread, start_worker
-from workbench.execution.progress import heard_in
-from workbench.execution.store import Store
+from workbench.execution.store import Store, StoreError
+from workbench.execution.tasks import (
+    DISK_FULL,
+    OTHER_FILES,
+    Backend,
+    Event,
+    Failed,
+    Finished,
+    Notice,
+    Stepped,
+    StepProgress,
+    Task,
+    Work,
+    make_backend,
+    remove_folder,
+    run_tasks,
+)
 
 Progress = Callable[[str, int, int], None]
-"""Called with the stage's name, the jobs done, and the jobs in all."""
-
-POLL_SECONDS = 1.0
-"""Between two looks at how far the jobs on the pool are."""
-
-Work = Callable[[Any, Path], dict[str, Any]]
-"""Takes a job and an empty scratch folder; returns what the record is to hold."""
+"""Called with the stage's name, the jobs done, and the jobs in all; 0 of 0 is a line about workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +46,18 @@ class Job:
 
     Attributes:
         identity: Plain data that decide the result; its hash is the record's key.
-        payload: What the worker's function gets (may name places on this machine).
+        payload: What the work function gets.
+        inputs: Folders that it reads, by name.
+        label: Its subject, for the progress display and for errors.
+        content: `workbench.training.setup.content_digest` of `payload.setup`: a remote worker whose data or
+            model files are others refuses the job. Empty for no check.
     """
 
     identity: Mapping[str, Any]
     payload: Any
+    inputs: Mapping[str, Path] = field(default_factory=dict)
+    label: str = ""
+    content: str = ""
 
     @property
     def key(self) -> str:
@@ -58,13 +71,13 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "transformers", "peft", "
 
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """Versions of the workbench, of Python, and of the packages that decide numbers."""
-    found = {"lm-privacy-workbench": __version__, "python": platform.python_version()}
+    known = {"lm-privacy-workbench": __version__, "python": platform.python_version()}
     for package in packages:
         try:
-            found[package] = version(package)
+            known[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            known[package] = "not installed"
+    return known
 
 
 def hardware() -> dict[str, JSON]:
@@ -80,29 +93,53 @@ def hardware() -> dict[str, JSON]:
     return {"cpu": model, "cores": os.cpu_count() or 1, "memory_gb": round(memory, 1)}
 
 
+def raise_if_all_would_fail(failure: Failed, store: Store, *, is_remote: bool) -> None:
+    """End a run whose task met a full disk, or other data files than the run was started with.
+
+    Raises:
+        StoreError: the disk is full.
+        ContentError: the worker has other files.
+    """
+    if failure.kind == DISK_FULL:
+        reason = re.sub(r"^\[Errno \d+\] ", "", failure.message)
+        own_disk = f", or on the disk of worker {failure.worker}" if is_remote else ""
+        raise StoreError(f"cannot write to store {store.folder}{own_disk}: {reason}")
+    if failure.kind == OTHER_FILES:
+        raise ContentError(f"{failure.worker}: {failure.message}")
+
+
 class Engine:
-    """Runs jobs against a store; a context manager, because its pool outlives a stage.
+    """Runs jobs against a store; a context manager, because its workers outlive a stage.
 
     Args:
         store: Where records and weights lie.
-        processes: Size of the pool; 0 runs in this process.
-        progress: Told of each finished job, and of the parts that a job on the pool tells of.
+        workers: Size of the pool; 0 runs in this process.
+        scheduler: Address of a Dask scheduler, which then has the workers; None for none.
+        progress: Called after each finished job, and with the parts that a running job reports.
     """
 
-    def __init__(self, store: Store, processes: int, progress: Progress | None = None) -> None:
+    def __init__(
+        self, store: Store, *, workers: int, scheduler: str | None = None, progress: Progress | None = None
+    ) -> None:
         self.store = store
-        self.processes = processes
+        self._workers = workers
+        self._scheduler = scheduler
         self._progress = progress
-        self._pool: ProcessPoolExecutor | None = None
+        self._backend: Backend | None = None
 
     def __enter__(self) -> Self:
         """Nothing is started before there is work."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the pool, without waiting for jobs that nobody wants any more."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        """End the workers, without waiting for jobs that nobody wants any more."""
+        self.close()
+
+    def close(self) -> None:
+        """End the workers; further jobs start others."""
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            backend.close()
 
     def run(self, stage: str, jobs: list[Job], work: Work, *, keeps_folder: bool) -> list[dict[str, JSON]]:
         """Records of the jobs, in their order; those that the store lacks are done first.
@@ -110,24 +147,48 @@ class Engine:
         Args:
             stage: Name for the progress display.
             jobs: What is wanted.
-            work: The worker's function; at the top level of a module, so that a process can import it.
+            work: The work function; at the top level of a module, so that a process can import it.
             keeps_folder: The filled scratch folder is a result too, and becomes the key's subject folder.
 
         Raises:
-            InconclusiveError: a worker process died.
+            StoreError: the store cannot be written.
+            InputError, UnsupportedError, InconclusiveError: a job raised it, or (inconclusive) killed its
+                workers, again and again. What was finished before stays in the store.
+            TaskError: a job failed by a bug.
         """
-        records = {job.key: record for job in jobs if (record := self._known(job.key, keeps_folder))}
-        missing = list({job.key: job for job in jobs if job.key not in records}.values())
-        total = len({job.key for job in jobs})
-        self._report(stage, len(records), total)
-        for job, result, scratch in self._results(missing, work):
+        wanted = {job.key: job for job in jobs}
+        records = {key: record for key in wanted if (record := self._known(key, keeps_folder))}
+        missing = iter([job for key, job in wanted.items() if key not in records])
+        is_remote = self._scheduler is not None
+        self._report(stage, len(records), len(wanted))
+
+        def take() -> Task | None:
+            job = next(missing, None)
+            if job is None:
+                return None
+            call = (work_elsewhere, (work, job.payload, job.content)) if is_remote else (work, job.payload)
+            label = job.label or stage
+            return Task(id=job.key, work=call[0], payload=call[1], inputs=job.inputs, label=label)
+
+        def conclude(event: Finished | Failed) -> None:
+            if isinstance(event, Failed):
+                raise_if_all_would_fail(event, self.store, is_remote=is_remote)
+                raise event.error(f"{stage} {wanted[event.task.id].label}".rstrip())
+            key = event.task.id
             if keeps_folder:
-                self.store.adopt_subject(job.key, scratch)
+                self.store.adopt_subject(key, event.folder)
             else:
-                scratch.rmdir()
-            described = {"job": job.identity, "versions": versions(), "hardware": hardware()}
-            records[job.key] = self.store.append(job.key, {**result, **described})
-            self._report(stage, len(records), total)
+                remove_folder(event.folder)
+            here = {} if is_remote else {"versions": versions(), "hardware": hardware()}
+            records[key] = self.store.append(key, {**event.result, "job": wanted[key].identity, **here})
+            self._report(stage, len(records), len(wanted))
+
+        if len(records) < len(wanted):
+            try:
+                run_tasks(self._running_backend(), take, conclude)
+            except BaseException:
+                self.close()
+                raise
         return [records[job.key] for job in jobs]
 
     def _known(self, key: str, keeps_folder: bool) -> dict[str, JSON] | None:
@@ -135,38 +196,38 @@ class Engine:
             return None
         return self.store.read(key)
 
+    def _running_backend(self) -> Backend:
+        if self._backend is None:
+            self._backend = make_backend(
+                workers=self._workers,
+                scheduler=self._scheduler,
+                scratch=self.store.scratch_folder,
+                listener=self._listen,
+            )
+        return self._backend
+
+    def _listen(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            self._report(event.message, 0, 0)
+        elif isinstance(event, Stepped) and event.part:
+            self._report(f"{event.task.label}, {event.part}", event.done, event.total)
+
     def _report(self, stage: str, done: int, total: int) -> None:
         if self._progress is not None:
             self._progress(stage, done, total)
 
-    def _results(self, jobs: list[Job], work: Work) -> Iterator[tuple[Job, dict[str, Any], Path]]:
-        """Yield each job with its result and scratch folder as it ends."""
-        if self.processes == 0 or not jobs:
-            for job in jobs:
-                scratch = self.store.scratch_folder()
-                with one_thread():
-                    result = work(job.payload, scratch)
-                yield job, result, scratch
-            return
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                self.processes, mp_context=get_context("spawn"), initializer=start_worker
-            )
-        pending: dict[Future[dict[str, Any]], tuple[Job, Path]] = {}
-        try:
-            for job in jobs:
-                scratch = self.store.scratch_folder()
-                pending[self._pool.submit(work, job.payload, scratch)] = (job, scratch)
-            while pending:
-                finished, _ = wait(pending, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
-                for _, scratch in pending.values():
-                    told = heard_in(scratch)
-                    if told is not None:
-                        self._report(*told)
-                for future in finished:
-                    job, scratch = pending.pop(future)
-                    yield job, future.result(), scratch
-        except BrokenProcessPool as error:
-            raise InconclusiveError(
-                "a worker process died (out of memory, or killed); run the same command again to go on"
-            ) from error
+
+def work_elsewhere(
+    payload: tuple[Work, Any, str], inputs: Mapping[str, Path], scratch: Path, progress: StepProgress
+) -> dict[str, Any]:
+    """A job on a machine that need not be the parent's: check its files, and say what it computes with.
+
+    Raises:
+        ContentError: the data or the model's files are others than where the run was started.
+    """
+    from workbench.training.setup import require_content
+
+    work, job, content = payload
+    if content:
+        require_content(job.setup, content)
+    return {**work(job, inputs, scratch, progress), "versions": versions(), "hardware": hardware()}

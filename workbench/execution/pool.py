@@ -1,43 +1,36 @@
 """Tasks on a pool of processes of this machine.
 
-Each worker is a `ProcessPoolExecutor` of one process: when a process dies, its executor breaks with the one
-task that it had, and no task is lost, or blamed, for another's crash.
+Each worker is a process with a pipe of its own, and has one task at a time: when a process dies, no task is
+lost, or blamed, for another's crash.
+
+No library's pool keeps what `Backend` promises. An executor of `concurrent.futures`, or of loky, gives up all
+its tasks when one process dies. pebble (5.2.3) replaces the process, but a task that leaves with exit code 0
+never ends there, an idle process that is killed breaks the pool, all processes share one pipe and one lock,
+nobody hears of steps, and a process may take three seconds to stop.
 """
 
 from __future__ import annotations
 
-import itertools
-import os
-import queue
 import signal
-import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from multiprocessing import get_context
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from workbench.core.errors import InconclusiveError
 from workbench.core.one_line import one_line
-from workbench.execution.processes import interrupt_blocked, start_worker
-from workbench.execution.queue import TaskQueue
+from workbench.execution.processes import start_worker, starting
+from workbench.execution.queue import Attempt, QueueBackend
 from workbench.execution.tasks import (
-    WORKER_DIED,
-    Delivery,
     Event,
-    Failed,
     Listener,
     Outcome,
-    Started,
-    Stepped,
     Task,
-    conclude,
-    describe,
+    failure_of,
     pack,
     perform_packed,
     remove_folder,
@@ -45,163 +38,172 @@ from workbench.execution.tasks import (
 
 ATTENTIVE_SECONDS = 0.5
 """A Ctrl-C that the system hands to another thread is seen when the main thread wakes: so often it does."""
+
 DEATHS_AT_START = 3
 """So many workers in a row that die before they take a task end the run: no task is to blame."""
 
-_ANNOUNCED = -1
-_channels: list[Connection] = []  # in a worker: the one end that it writes to
+PIPE_BYTES = 2**15
+"""A task of so many bytes at most goes into the pipe of a process that still starts; a larger one would fill
+it, and the parent would wait."""
+
+READY, BEGUN = "ready", "begun"
+"""What a worker says when it has started, and when it has got a task."""
+
+_Message = str | tuple[int, int, str] | Outcome
 
 
-# In the worker
-
-
-def start(channel: Connection) -> None:
-    """Set a worker up. Ctrl-C reaches all processes of a terminal, and is the parent's to answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def serve(channel: Connection) -> None:
+    """A worker's life: tasks in; steps and outcomes out; until the parent closes the pipe."""
     start_worker()
-    os.set_blocking(channel.fileno(), False)
-    _channels.append(channel)
-
-
-def _tell(attempt: int, done: int, total: int) -> None:
-    """A step to the parent; messages are shorter than a pipe's atomic write, and dropped where it is full."""
     try:
-        _channels[0].send((attempt, done, total))
-    except (BlockingIOError, BrokenPipeError):
+        channel.send(READY)
+        while True:
+            packed, inputs, scratch = channel.recv()
+            channel.send(BEGUN)
+            channel.send(perform_packed(packed, inputs, scratch, lambda *steps: channel.send(steps)))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 
 
-def run(attempt: int, packed: bytes, inputs: Mapping[str, Path], scratch: Path) -> Outcome:
-    """Do one task in a worker; it comes packed, for a call that cannot be unpacked breaks an executor."""
-    _tell(attempt, _ANNOUNCED, _ANNOUNCED)
-    return perform_packed(packed, inputs, scratch, lambda done, total: _tell(attempt, done, total))
+@dataclass(kw_only=True)
+class _Attempt(Attempt):
+    """A task that a worker has, or gets as soon as its process has started."""
+
+    packed: bytes
+    folder: Path
 
 
-# In the parent
-
-
-class _Context(SpawnContext):
-    """A spawn context that remembers its process: an executor has no public way to kill its workers."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._name = name
-        self.process: SpawnProcess | None = None
-
-    def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
-        """The process, under the worker's name."""
-        self.process = SpawnProcess(*args, **{**kwargs, "name": self._name})
-        return self.process
-
-
-_Message = tuple[int, int, int] | tuple[int, Future[Outcome]]
-
-
+@dataclass
 class _Worker:
-    """One worker under its stable name; its process starts when there is work, and again after a death."""
+    """A worker under its stable name; its process starts when there is work, and again after a death."""
 
-    def __init__(self, name: str, inbox: queue.SimpleQueue[_Message]) -> None:
-        self.name = name
-        self.announced = 0  # the last attempt that the process began
-        self._inbox = inbox
-        self._executor: ProcessPoolExecutor | None = None
-        self._context = _Context(name)
-        self._reader: threading.Thread | None = None
+    name: str
+    environment: Mapping[str, str]
+    attempt: _Attempt | None = None
+    _process: SpawnProcess | None = field(default=None, init=False)
+    _channel: Connection | None = field(default=None, init=False)
+    _is_ready: bool = field(default=False, init=False)
+    _is_sent: bool = field(default=False, init=False)
 
-    def submit(
-        self, attempt: int, packed: bytes, inputs: Mapping[str, Path], scratch: Path
-    ) -> Future[Outcome]:
-        """Give the process its next task."""
-        if self._executor is not None:
-            try:
-                return self._executor.submit(run, attempt, packed, inputs, scratch)
-            except BrokenProcessPool:  # killed while it was idle: nobody's fault
-                self.discard()
-        reading, writing = get_context("spawn").Pipe(duplex=False)
-        self._context = _Context(self.name)
-        self._executor = ProcessPoolExecutor(
-            1, mp_context=self._context, initializer=start, initargs=(writing,)
-        )
-        with interrupt_blocked():
-            future = self._executor.submit(run, attempt, packed, inputs, scratch)
-        writing.close()  # the process has its own; so its death is the reader's end of file
-        self._reader = threading.Thread(target=self._read, args=(reading,), daemon=True)
-        self._reader.start()
-        return future
+    def begin(self, attempt: _Attempt) -> None:
+        """Give the process its next task.
 
-    def _read(self, reading: Connection) -> None:
-        with reading:
-            while True:
-                try:
-                    message = reading.recv()
-                except (EOFError, OSError):
-                    return
-                self.announced = max(self.announced, message[0])
-                self._inbox.put(message)
+        Raises:
+            OSError: no process can be started.
+        """
+        if self._process is None or not self._process.is_alive():  # killed while it was idle: nobody's fault
+            self.end()
+            self._start()
+        self.attempt = attempt
+        self._is_sent = False
+        if self._is_ready or len(attempt.packed) <= PIPE_BYTES:
+            self._send()
 
-    def discard(self) -> str:
+    def _start(self) -> None:
+        context = get_context("spawn")
+        self._channel, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs,), name=self.name)
+        with theirs, starting(self.environment):
+            self._process.start()
+
+    def _send(self) -> None:
+        if self.attempt is None or self._channel is None or self._is_sent:
+            return
+        self._is_sent = True
+        try:
+            self._channel.send((self.attempt.packed, dict(self.attempt.task.inputs), self.attempt.folder))
+        except OSError:
+            return  # it has died just now, which is noticed elsewhere
+
+    def sources(self) -> list[Connection | int]:
+        """What becomes ready when the process says something, or dies."""
+        if self._process is None or self._channel is None:
+            return []
+        return [self._channel, self._process.sentinel]
+
+    def messages(self) -> Iterator[_Message | None]:
+        """What the process has said; None at last where it is dead."""
+        if self._process is None or self._channel is None:
+            return
+        is_dead = not self._process.is_alive()
+        try:
+            while self._channel.poll():
+                message = self._channel.recv()
+                if message == READY:
+                    self._is_ready = True
+                    self._send()
+                else:
+                    yield message
+        except Exception:  # the pipe is closed, or holds what no worker sends
+            is_dead = True
+        if is_dead:
+            yield None
+
+    def end(self) -> str:
         """Kill the process, if it lives, and forget it.
 
         Returns:
             How it died, in words.
         """
-        process = self._context.process
-        if process is not None:
-            process.kill()
-        if self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
-            self._executor = None
-        if self._reader is not None:
-            self._reader.join(timeout=5.0)  # a grandchild may hold the pipe open
-            self._reader = None
-        code = process.exitcode if process is not None else None
-        if code is None:
-            return "without an exit code"
-        if code >= 0:
+        process, channel = self._process, self._channel
+        self._process, self._channel, self._is_ready = None, None, False
+        if channel is not None:
+            channel.close()
+        if process is None or process.pid is None:
+            return "not started"
+        process.kill()
+        process.join()
+        code = process.exitcode
+        process.close()
+        if code is None or code >= 0:
             return f"exit code {code}"
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         return f"killed by {name}{', out of memory perhaps' if name == 'SIGKILL' else ''}"
 
+    def ask_to_end(self) -> float:
+        """Close the pipe, so that the task's next report of a step raises, or kill the process.
 
-@dataclass
-class _Run:
-    task: Task
-    worker: _Worker
-    folder: Path
-    alone: bool
-    started: bool = False
-    steps: tuple[int, int] | None = None
+        Returns:
+            For how many seconds the task may keep its state.
+        """
+        grace = self.attempt.task.grace_seconds if self.attempt is not None else 0.0
+        if self._channel is not None and grace > 0:
+            self._channel.close()
+        elif self._process is not None and self._process.pid is not None:
+            self._process.kill()
+        return grace
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end of a process that was asked to end."""
+        if self._process is not None and self._process.pid is not None:
+            self._process.join(seconds)
 
 
-class PoolBackend:
+class PoolBackend(QueueBackend):
     """A `Backend` on processes of this machine, each with one torch thread.
 
     Args:
         size: Number of processes, at least 1.
         scratch: Makes a new empty folder.
         listener: See `Backend`.
+        environment: Variables that the processes start with, besides this process's.
     """
 
-    def __init__(self, size: int, scratch: Callable[[], Path], listener: Listener | None = None) -> None:
-        self._scratch = scratch
-        self._delivery = Delivery(listener)
-        self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
-        self._idle = [_Worker(f"worker {number}", self._inbox) for number in range(size, 0, -1)]
-        self._workers = tuple(self._idle)
-        self._tasks = TaskQueue()
-        self._runs: dict[int, _Run] = {}
-        self._attempts = itertools.count(1)
+    def __init__(
+        self,
+        size: int,
+        scratch: Callable[[], Path],
+        listener: Listener | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(scratch, listener)
+        self._workers = tuple(_Worker(f"worker {number}", environment or {}) for number in range(1, size + 1))
         self._deaths_at_start = 0
 
     @property
     def capacity(self) -> int:
         """The number of processes."""
         return len(self._workers)
-
-    def submit(self, task: Task) -> None:
-        """Take a task; it begins as soon as a process is free."""
-        self._tasks.add(task)
-        self._feed()
 
     def wait(self, timeout: float) -> list[Event]:
         """What happened, or an empty list after the timeout.
@@ -210,112 +212,92 @@ class PoolBackend:
             InconclusiveError: three workers in a row died before they took a task.
         """
         deadline = time.monotonic() + timeout
-        while self._runs:
-            left = 0.0 if self._delivery else max(0.0, deadline - time.monotonic())
-            try:
-                part = min(left, ATTENTIVE_SECONDS)
-                message = self._inbox.get(timeout=part) if part else self._inbox.get_nowait()
-            except queue.Empty:
-                if left > ATTENTIVE_SECONDS:
-                    continue
+        while busy := [worker for worker in self._workers if worker.attempt is not None]:
+            left = 0.0 if self._kept else max(0.0, deadline - time.monotonic())
+            sources: dict[Any, _Worker] = {source: worker for worker in busy for source in worker.sources()}
+            ready = connection.wait(list(sources), min(left, ATTENTIVE_SECONDS))
+            for worker in {id(sources[source]): sources[source] for source in ready}.values():
+                self._hear(worker)
+            for worker in busy:
+                if worker.attempt is not None and worker.attempt.has_overrun:
+                    self._stop(worker, worker.attempt)
+            self._feed()
+            if not ready and left <= ATTENTIVE_SECONDS:
                 break
-            self._handle(message)
-        return self._delivery.take()
+        return self._take_kept()
 
-    def _handle(self, message: _Message) -> None:
-        run = self._runs.get(message[0])
-        if run is None:
-            return  # the last words of an attempt that is over
-        if len(message) == 3:
-            _, done, total = message
-            self._begun(run)
-            if done != _ANNOUNCED:
-                self._stepped(run, (done, total))
-            return
-        attempt, future = message
-        del self._runs[attempt]
-        error = future.exception()
-        if isinstance(error, BrokenProcessPool):
-            self._died(attempt, run)
-        elif error is not None:  # the outcome could not be sent
-            self._begun(run)
-            remove_folder(run.folder)
-            self._delivery.add(Failed(run.task, run.worker.name, *describe(error)))
-        else:
+    def _hear(self, worker: _Worker) -> None:
+        for message in worker.messages():
+            attempt = worker.attempt
+            if attempt is None:
+                return
+            if message is None:
+                self._died(worker, attempt)
+                return
+            self._begun(attempt)
+            if isinstance(message, Outcome):
+                self._deaths_at_start = 0
+                worker.attempt = None
+                self._end(attempt, message, attempt.folder)
+            elif isinstance(message, tuple):
+                self._stepped(attempt, message)
+
+    def _died(self, worker: _Worker, attempt: _Attempt) -> None:
+        """Try a dead worker's task again, or give it up."""
+        how = worker.end()
+        worker.attempt = None
+        remove_folder(attempt.folder)
+        if attempt.begun is not None:
             self._deaths_at_start = 0
-            outcome = future.result()
-            self._begun(run)  # what it told may come later than its end
-            self._stepped(run, outcome.steps)
-            self._delivery.add(conclude(run.task, run.worker.name, outcome, run.folder))
-        self._idle.append(run.worker)
-        self._feed()
-
-    def _begun(self, run: _Run) -> None:
-        if not run.started:
-            run.started = True
-            self._delivery.add(Started(run.task, run.worker.name))
-
-    def _stepped(self, run: _Run, steps: tuple[int, int] | None) -> None:
-        if steps is not None and steps != run.steps:
-            run.steps = steps
-            self._delivery.add(Stepped(run.task, run.worker.name, *steps))
-
-    def _died(self, attempt: int, run: _Run) -> None:
-        """The worker of a task died: try again, or give the task up."""
-        how = run.worker.discard()
-        remove_folder(run.folder)
-        if run.worker.announced < attempt:
-            self._deaths_at_start += 1
-            if self._deaths_at_start >= DEATHS_AT_START:
-                raise InconclusiveError(
-                    f"{DEATHS_AT_START} worker processes in a row died while they started ({how})"
-                )
-            self._tasks.put_back(run.task)
+            self._worker_died(attempt, f" ({how})")
             return
-        self._deaths_at_start = 0
-        self._begun(run)
-        if self._tasks.died(run.task, alone=run.alone):
-            deaths = self._tasks.deaths(run.task)
-            message = f"{deaths} workers died with it, the last one while it ran alone ({how})"
-            self._delivery.add(Failed(run.task, run.worker.name, WORKER_DIED, message))
+        self._deaths_at_start += 1
+        if self._deaths_at_start >= DEATHS_AT_START:
+            raise InconclusiveError(
+                f"{DEATHS_AT_START} worker processes in a row died while they started ({how})"
+            )
+        self._tasks.put_back(attempt.task)
+
+    def _stop(self, worker: _Worker, attempt: _Attempt) -> None:
+        """Kill the worker of a task that took too long."""
+        worker.end()
+        worker.attempt = None
+        remove_folder(attempt.folder)
+        self._overran(attempt)
 
     def _feed(self) -> None:
         """Give tasks to idle workers."""
-        while self._idle and (found := self._tasks.take([run.alone for run in self._runs.values()])):
-            task, alone = found
-            self._begin(task, alone=alone)
+        for worker in self._workers:
+            while worker.attempt is None:
+                running = [other.attempt.alone for other in self._workers if other.attempt is not None]
+                taken = self._tasks.take(running)
+                if taken is None:
+                    return
+                self._begin(worker, *taken)
 
-    def _begin(self, task: Task, *, alone: bool) -> None:
-        worker = self._idle[-1]
+    def _begin(self, worker: _Worker, task: Task, alone: bool) -> None:
         try:
             packed = pack(task)
             folder = self._scratch()
         except Exception as error:
-            self._delivery.add(Failed(task, worker.name, *describe(error)))
+            self._end(Attempt(task=task, worker=worker.name), failure_of(error), None)
             return
-        attempt = next(self._attempts)
         try:
-            future = worker.submit(attempt, packed, dict(task.inputs), folder)
+            worker.begin(_Attempt(task=task, worker=worker.name, alone=alone, packed=packed, folder=folder))
         except OSError as error:
             remove_folder(folder)
             raise InconclusiveError(f"cannot start a worker process: {one_line(str(error))}") from error
-        self._idle.pop()
-        self._runs[attempt] = _Run(task, worker, folder, alone)
-        future.add_done_callback(lambda ended: self._inbox.put((attempt, ended)))
 
     def close(self) -> None:
-        """Kill the processes, wait for their end, and remove the folders of what was under way."""
+        """End the processes, and remove the folders of what was under way."""
         self._tasks.clear()
-        runs, self._runs = self._runs, {}
-        for worker in self._workers:
-            worker.discard()
-        for run in runs.values():
-            remove_folder(run.folder)
-
-    def __enter__(self) -> Self:
-        """The backend itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
+        try:
+            deadline = time.monotonic() + max([0.0, *(worker.ask_to_end() for worker in self._workers)])
+            for worker in self._workers:
+                worker.join(max(0.0, deadline - time.monotonic()))
+        finally:
+            for worker in self._workers:
+                worker.end()
+                if worker.attempt is not None:
+                    remove_folder(worker.attempt.folder)
+                    worker.attempt = None

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import connection, parent_process, resource_tracker
+from pathlib import Path
 
 
 @contextmanager
-def interrupt_blocked() -> Iterator[None]:
-    """Processes started within inherit a blocked SIGINT, or a Ctrl-C while they start prints a traceback.
+def starting(environment: Mapping[str, str]) -> Iterator[None]:
+    """Processes started within get these variables, and inherit a blocked SIGINT.
 
-    Blocked, and not ignored, because only the main thread may say what is ignored.
+    Else a Ctrl-C while they start would print a traceback. Blocked, and not ignored, because only the main
+    thread may say what is ignored.
     """
     resource_tracker.ensure_running()  # it unblocks SIGINT when it starts, so it must run before
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = {name: os.environ.get(name) for name in environment}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.environ.update(environment)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @contextmanager
@@ -37,17 +47,27 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def temporary_scratch() -> Iterator[Callable[[], Path]]:
+    """Makes scratch folders for tasks whose results go to no store; they are gone at the end."""
+    with tempfile.TemporaryDirectory(prefix="workbench-", ignore_cleanup_errors=True) as place:
+        yield lambda: Path(tempfile.mkdtemp(dir=place))
+
+
 def start_worker() -> None:
-    """Set a worker up: one thread, so that two do not fight over two cores, and no life after its parent."""
+    """Set a worker up: one thread, so that two do not fight over two cores, and no life after its parent.
+
+    A Ctrl-C reaches all processes of a terminal, and is the parent's to answer.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     import torch
 
     torch.set_num_threads(1)
-    parent = parent_process()
-    if parent is None:
-        return
 
-    def watch() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+def _end_with(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)

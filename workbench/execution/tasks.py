@@ -1,7 +1,19 @@
-"""What all backends share: the task, the events, the protocol, and how one task is done where it runs.
+"""Tasks, and what the three backends that do them share.
 
-`perform` never raises for what a task does wrong: it turns it into an `Outcome`, so that a task that fails,
-exits or returns nonsense is a recorded failure and takes neither its worker nor the parent along.
+A backend does tasks in this process (`here`), on a pool of processes (`pool`), or on a Dask cluster (`dask`).
+The same pure work function runs everywhere and its result is the same everywhere; only the caller writes to a
+store. A task that raises, exits, returns nonsense, takes too long or kills its worker ends in a `Failed`; the
+others go on.
+
+>>> import tempfile
+>>> def twice(payload, inputs, scratch, progress):
+...     return {"number": 2 * payload}
+>>> with tempfile.TemporaryDirectory() as place:
+...     scratch = lambda: Path(tempfile.mkdtemp(dir=place))
+...     with make_backend(workers=0, scheduler=None, scratch=scratch) as backend:
+...         backend.submit(Task(id="first", work=twice, payload=21))
+...         backend.wait(1.0)[-1].result
+{'number': 42}
 """
 
 from __future__ import annotations
@@ -9,23 +21,24 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import re
 import shutil
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
-from workbench.core.errors import ContentError, WorkbenchError
+from workbench.core.errors import (
+    ContentError,
+    InconclusiveError,
+    InputError,
+    UnsupportedError,
+    WorkbenchError,
+)
 from workbench.core.keys import JSON, plain
 from workbench.core.one_line import one_line
-
-StepProgress = Callable[[int, int], None]
-"""Called with the steps done and the steps in all."""
-
-Work = Callable[[Any, Mapping[str, Path], Path, StepProgress], dict[str, Any]]
-"""`work(payload, inputs, scratch, progress)`; at the top level of a module that workers can import."""
 
 WORKER_DIED = "worker died"
 """Kind of a `Failed` whose task took its worker with it, again and again."""
@@ -36,11 +49,38 @@ DISK_FULL = "disk full"
 OTHER_FILES = "other files"
 """Kind of a `Failed` that met a `ContentError`."""
 
+OVERRAN = "overran"
+"""Kind of a `Failed` that took longer than its `Task.limit_seconds`."""
+
 TRACEBACK_CHARACTERS = 8000
 """Of a failure's traceback, the last ones are kept."""
 
 MESSAGES_A_SECOND = 4.0
-"""How often a worker tells of its steps at most."""
+"""How often a worker reports its steps at most, while it stays in one part."""
+
+WAIT_SECONDS = 1.0
+"""How long `run_tasks` waits for an event before it looks at the backend's capacity again."""
+
+
+class StepProgress(Protocol):
+    """How a task reports its steps: `progress(done, total, part)`."""
+
+    def __call__(self, done: int, total: int, part: str = "") -> None:
+        """Report.
+
+        Args:
+            done: Steps that are done, of the part if there are parts.
+            total: Steps in all, of the part likewise.
+            part: Which part of a long task this is; empty where there are none.
+        """
+
+
+def silent(done: int, total: int, part: str = "") -> None:
+    """A `StepProgress` that nobody listens to."""
+
+
+Work = Callable[[Any, Mapping[str, Path], Path, StepProgress], dict[str, Any]]
+"""`work(payload, inputs, scratch, progress)`; at the top level of a module that workers can import."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +94,10 @@ class Task:
         inputs: Folders that `work` reads, by name; not changed while the backend lives. Where a worker has no
             shared disk they travel as bytes.
         label: What displays call it.
+        limit_seconds: A task that takes longer fails as `OVERRAN`; None for no limit. In this process there
+            is none. The pool kills the worker; a Dask worker gets no further task until it is done.
+        grace_seconds: Where the pool is closed, a task of more than 0 has so long to keep its state: its next
+            call of `progress` raises. Others are killed at once.
     """
 
     id: str
@@ -61,6 +105,8 @@ class Task:
     payload: Any
     inputs: Mapping[str, Path] = field(default_factory=dict)
     label: str = ""
+    limit_seconds: float | None = None
+    grace_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -73,12 +119,13 @@ class Started:
 
 @dataclass(frozen=True)
 class Stepped:
-    """A task has done `done` of `total` steps."""
+    """A task has done `done` of `total` steps, of its part `part` if it has parts."""
 
     task: Task
     worker: str
     done: int
     total: int
+    part: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,9 +154,10 @@ class Failed:
     Attributes:
         task: Which.
         worker: Who tried.
-        kind: `DISK_FULL`, `WORKER_DIED`, `OTHER_FILES`, or the exception's class.
+        kind: `DISK_FULL`, `WORKER_DIED`, `OTHER_FILES`, `OVERRAN`, or the exception's class.
         message: One line.
         traceback: Where a task raised what nobody raises on purpose; empty for any other failure.
+        raised: The class of an error that says all in its line: raised on purpose, or the file system's.
     """
 
     task: Task
@@ -117,6 +165,21 @@ class Failed:
     kind: str
     message: str
     traceback: str = ""
+    raised: type[WorkbenchError] | None = None
+
+    def error(self, what: str, *, always: bool = False) -> Exception:
+        """What to raise in the parent where this failure ends the run.
+
+        Args:
+            what: What the task is called in the message of an error that was not raised on purpose.
+            always: Whether it is so called in the message of every error.
+        """
+        if self.raised is not None:
+            message = re.sub(r"^\[Errno \d+\] ", "", self.message)
+            return self.raised(f"{what}: {message}" if always else message)
+        if self.kind in (WORKER_DIED, OVERRAN):
+            return InconclusiveError(f"{what}: {self.message}; run the same command again to go on")
+        return TaskError(f"{what}: {self.kind}: {self.message}", self.traceback)
 
 
 @dataclass(frozen=True)
@@ -129,7 +192,16 @@ class Notice:
 Event = Started | Stepped | Finished | Failed | Notice
 
 Listener = Callable[[Event], None]
-"""Told of `Started`, `Stepped` and `Notice` at once, in the thread that calls the backend."""
+"""Gets `Started`, `Stepped` and `Notice` at once, in the thread that calls the backend."""
+
+
+class TaskError(RuntimeError):
+    """A task failed by a bug; the worker's traceback is its cause."""
+
+    def __init__(self, message: str, worker_traceback: str) -> None:
+        super().__init__(message)
+        if worker_traceback:
+            self.__cause__ = RuntimeError(f"in the worker\n\n{worker_traceback}")
 
 
 @runtime_checkable
@@ -175,27 +247,98 @@ class Backend(Protocol):
         ...
 
 
+def make_backend(
+    *,
+    workers: int,
+    scheduler: str | None,
+    scratch: Callable[[], Path],
+    listener: Listener | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Backend:
+    """The backend that a user asked for; nothing is started in the pool before there is work.
+
+    Args:
+        workers: Processes of the pool; 0 runs in this process. Not looked at where there is a scheduler.
+        scheduler: Address of a Dask scheduler (`"tcp://host:8786"`), or None.
+        scratch: Makes a new empty folder on the disk where results are to lie.
+        listener: Gets at once what `wait` would else return late; see `Backend`.
+        environment: Variables that the pool's processes start with, besides this process's.
+
+    Raises:
+        InputError: `workers` is negative; the address is malformed, nobody answers there, Dask is not
+            installed, or a Dask worker runs another version of the workbench.
+    """
+    if scheduler is not None:
+        from workbench.execution.dask.backend import DaskBackend
+
+        return DaskBackend(scheduler, scratch, listener)
+    if workers < 0:
+        raise InputError(f"workers must be 0 or more, got {workers}")
+    if workers == 0:
+        from workbench.execution.here import HereBackend
+
+        return HereBackend(scratch, listener)
+    from workbench.execution.pool import PoolBackend
+
+    return PoolBackend(workers, scratch, listener, environment)
+
+
+def run_tasks(
+    backend: Backend, take: Callable[[], Task | None], conclude: Callable[[Finished | Failed], None]
+) -> None:
+    """Submit tasks as workers become free, until none is ready and none under way.
+
+    Args:
+        backend: Where they run.
+        take: The next task, or None where none is ready now; called again after each end.
+        conclude: Gets how each task ended; of those that ended at the same time, the finished ones first.
+            What it raises ends the run.
+    """
+    under_way = 0
+    while True:
+        while under_way < backend.capacity and (task := take()) is not None:
+            backend.submit(task)
+            under_way += 1
+        if not under_way:
+            return
+        ends = [event for event in backend.wait(WAIT_SECONDS) if isinstance(event, Finished | Failed)]
+        under_way -= len(ends)
+        for event in sorted(ends, key=lambda event: isinstance(event, Failed)):
+            conclude(event)
+
+
+# Where a task is done
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """How a task ended where it ran: with a result, or with the kind and message of its failure.
 
     Attributes:
         result: Plain form, or None where it failed.
-        kind: Empty where it succeeded.
-        message: One line.
-        traceback: See `Failed`.
+        kind, message, traceback, raised: See `Failed`; empty where it succeeded.
         seconds: Wall time.
         files: The scratch folder's files as bytes, where the parent has no access to that disk.
-        steps: The last step that was told, which may come later than the outcome, or never.
+        steps: The last step that was reported, which may arrive later than the outcome, or never.
     """
 
     result: dict[str, JSON] | None = None
     kind: str = ""
     message: str = ""
     traceback: str = ""
+    raised: type[WorkbenchError] | None = None
     seconds: float = 0.0
     files: dict[str, bytes] = field(default_factory=dict)
-    steps: tuple[int, int] | None = None
+    steps: tuple[int, int, str] | None = None
+
+
+def failure_of(error: BaseException, *, seconds: float = 0.0, traceback: str = "") -> Outcome:
+    """The outcome of a task that met this exception."""
+    kind, message = describe(error)
+    raised: type[WorkbenchError] | None = InputError if isinstance(error, OSError) else None
+    for purpose in (InputError, UnsupportedError, InconclusiveError):
+        raised = purpose if isinstance(error, purpose) else raised
+    return Outcome(kind=kind, message=message, traceback=traceback, raised=raised, seconds=seconds)
 
 
 def perform(
@@ -210,26 +353,21 @@ def perform(
     """Do the work, and turn whatever it raises into an outcome.
 
     Args:
-        work, payload, inputs, scratch, progress: See `Work`.
+        work, payload, inputs, scratch, progress: See `Work`; a few steps a second are reported.
         here: The work runs in the user's own process, where a `KeyboardInterrupt` is the user's own.
     """
     started = time.perf_counter()
     try:
-        found = work(payload, inputs, scratch, progress)
-        if not isinstance(found, dict):
-            raise TypeError(f"a task must return a dict, got {type(found).__name__}")
-        form = {str(name): plain(value) for name, value in found.items()}
+        result = work(payload, inputs, scratch, throttled(progress))
+        if not isinstance(result, dict):
+            raise TypeError(f"a task must return a dict, got {type(result).__name__}")
+        form = {str(name): plain(value) for name, value in result.items()}
     except BaseException as error:
         if here and isinstance(error, KeyboardInterrupt):
             raise
         # Nothing else is let through: sys.exit() in a user's code is a failure of that task alone.
-        kind, message = describe(error)
-        return Outcome(
-            kind=kind,
-            message=message,
-            traceback=_traceback(error),
-            seconds=time.perf_counter() - started,
-        )
+        seconds = time.perf_counter() - started
+        return failure_of(error, seconds=seconds, traceback=_traceback(error))
     return Outcome(result=form, seconds=time.perf_counter() - started)
 
 
@@ -249,20 +387,12 @@ def perform_packed(
     try:
         work, payload = pickle.loads(packed)  # noqa: S301 - from the parent's memory, never from a disk
     except Exception as error:
-        kind, message = describe(error)
-        return Outcome(kind=kind, message=message)
-    told: list[tuple[int, int]] = []
-
-    def tell(done: int, total: int) -> None:
-        told[:] = [(done, total)]
-        progress(done, total)
-
-    outcome = perform(work, payload, inputs, scratch, throttled(tell))
-    return replace(outcome, steps=told[0]) if told else outcome
+        return failure_of(error)
+    return perform(work, payload, inputs, scratch, progress)
 
 
 def describe(error: BaseException) -> tuple[str, str]:
-    """The kind and the one-line message of a failure; a full disk is told apart wherever it hides."""
+    """The kind and the one-line message of a failure; a full disk is recognised wherever it hides."""
     try:
         text = one_line(str(error), 500)
     except Exception:
@@ -304,53 +434,22 @@ def _is_disk_full(error: BaseException) -> bool:
 
 
 def throttled(report: StepProgress, clock: Callable[[], float] = time.monotonic) -> StepProgress:
-    """Pass on a few steps a second, and the last one always."""
-    last = -1.0
+    """Pass on a few steps a second, the first of each part, and the last one always."""
+    last = 0.0
+    last_part: str | None = None
 
-    def progress(done: int, total: int) -> None:
-        nonlocal last
+    def progress(done: int, total: int, part: str = "") -> None:
+        nonlocal last, last_part
         now = clock()
-        if done < total and last >= 0 and now - last < 1 / MESSAGES_A_SECOND:
+        if done < total and part == last_part and now - last < 1 / MESSAGES_A_SECOND:
             return
-        last = now
-        report(int(done), int(total))
+        last, last_part = now, part
+        report(int(done), int(total), part)
 
     return progress
-
-
-class Delivery:
-    """Hands events out as `Backend` promises: live ones to the listener, the rest to `wait`'s caller."""
-
-    def __init__(self, listener: Listener | None) -> None:
-        self._listener = listener
-        self._kept: list[Event] = []
-
-    def add(self, event: Event) -> None:
-        """Deliver, or keep for `take`."""
-        if self._listener is not None and isinstance(event, Started | Stepped | Notice):
-            self._listener(event)
-        else:
-            self._kept.append(event)
-
-    def take(self) -> list[Event]:
-        """What was kept."""
-        kept, self._kept = self._kept, []
-        return kept
-
-    def __bool__(self) -> bool:
-        """True where something is kept."""
-        return bool(self._kept)
 
 
 def remove_folder(folder: Path | None) -> None:
     """Remove a scratch folder that nobody wants any more; what cannot be removed is swept later."""
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def conclude(task: Task, worker: str, outcome: Outcome, folder: Path) -> Finished | Failed:
-    """The last event of a task; a failed task's folder is removed."""
-    if outcome.result is None:
-        remove_folder(folder)
-        return Failed(task, worker, outcome.kind, outcome.message, outcome.traceback)
-    return Finished(task, worker, outcome.result, folder, outcome.seconds)

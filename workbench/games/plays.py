@@ -18,7 +18,7 @@ from workbench.core.cost import cost_since
 from workbench.core.errors import InputError
 from workbench.core.streams import stream, stream_seed
 from workbench.estimation.low_fpr import low_fpr_details
-from workbench.execution.progress import Told, told_in, unheard
+from workbench.execution.tasks import StepProgress, silent
 from workbench.interfaces import (
     AccessLevel,
     Adjacency,
@@ -47,8 +47,12 @@ if TYPE_CHECKING:
     from workbench.games.transcript.play import TranscriptTrials
 
 
+Inputs = Mapping[str, Path]
+"""Folders of trained subjects: the target's as `"0"`, those of its shadows as `"1"`, `"2"`, ..."""
+
+
 def _membership(
-    job: AttackJob, attacker: Attack, target: Subject, _told: Told = unheard
+    job: AttackJob, attacker: Attack, target: Subject, inputs: Inputs, _progress: StepProgress = silent
 ) -> list[dict[str, Any]]:
     """Score every candidate once against the target; the labels are the coins that built its training set.
 
@@ -57,8 +61,8 @@ def _membership(
     """
     candidates, _ = prepare(job.setup)
     shadows = tuple(
-        load(job, folder, included, run)
-        for run, (folder, included) in enumerate(zip(job.shadows, job.shadow_included, strict=True), start=1)
+        load(job, inputs[str(run)], included, run)
+        for run, included in enumerate(job.shadow_included, start=1)
     )
     references = References(subjects=shadows, included=np.array(job.shadow_included, dtype=bool))
     scores = attacker.score(target, candidates, references, stream(job.setup.seed, "attack"))
@@ -91,7 +95,7 @@ def _membership(
 
 
 def _releases(
-    job: AttackJob, attacker: Attack, target: Subject, _told: Told = unheard
+    job: AttackJob, attacker: Attack, target: Subject, inputs: Inputs, _progress: StepProgress = silent
 ) -> list[dict[str, Any]]:
     """Two games of a gradient canary: many releases at the trained state, and one observation a step.
 
@@ -152,7 +156,7 @@ def _releases(
 
 
 def _weights(
-    job: AttackJob, attacker: Attack, target: Subject, _told: Told = unheard
+    job: AttackJob, attacker: Attack, target: Subject, inputs: Inputs, _progress: StepProgress = silent
 ) -> list[dict[str, Any]]:
     """Train many times with and without a canary in the target's data; a game of its own trainings."""
     from workbench.games.weights.play import play_weights, weight_game
@@ -177,12 +181,12 @@ def _weights(
 
 
 def _transcripts(
-    job: AttackJob, attacker: Attack, target: Subject, told: Told = unheard
+    job: AttackJob, attacker: Attack, target: Subject, inputs: Inputs, progress: StepProgress = silent
 ) -> list[dict[str, Any]]:
     """Train many times with and without a canary in the target's data, and read the released signs."""
     from workbench.games.transcript.play import transcript_game
 
-    played, scores = transcripts(job.setup, job.attack, target.plan, partial(told, "trials"))
+    played, scores = transcripts(job.setup, job.attack, target.plan, partial(progress, part="trials"))
     cast = {part: getattr(attacker, part) for part in ("canary", "others", "knowledge")}
     return [
         {
@@ -196,7 +200,9 @@ def _transcripts(
     ]
 
 
-def _subsets(job: AttackJob, attacker: Attack, target: Subject, told: Told = unheard) -> list[dict[str, Any]]:
+def _subsets(
+    job: AttackJob, attacker: Attack, target: Subject, inputs: Inputs, progress: StepProgress = silent
+) -> list[dict[str, Any]]:
     """Train many times on the target's records as the universe, each time on a secret candidate subset."""
     from workbench.games.subset.play import beyond_subset, play_subsets, subset_game
     from workbench.games.subset.series import game_details
@@ -204,7 +210,7 @@ def _subsets(job: AttackJob, attacker: Attack, target: Subject, told: Told = unh
     believing: Any = attacker
     mechanism, seed = create_mechanism(job.setup), stream_seed(job.setup.seed, "attack")
     played = play_subsets(
-        mechanism, target.plan, trials=believing.trials, seed=seed, progress=partial(told, "trials")
+        mechanism, target.plan, trials=believing.trials, seed=seed, progress=partial(progress, part="trials")
     )
     scores = attacker.score(
         played.subject, played.observations, References(), stream(job.setup.seed, "attack")
@@ -223,7 +229,7 @@ def _subsets(job: AttackJob, attacker: Attack, target: Subject, told: Told = unh
 
 
 def _trajectories(
-    job: AttackJob, attacker: Attack, target: Subject, told: Told = unheard
+    job: AttackJob, attacker: Attack, target: Subject, inputs: Inputs, progress: StepProgress = silent
 ) -> list[dict[str, Any]]:
     """Train many times with and without a canary record, and look at radii and noise multipliers only."""
     from workbench.games.trajectory.play import on_digits, play_trajectories, trajectory_game
@@ -239,7 +245,7 @@ def _trajectories(
         steps=asked.steps,
         adjacency=adjacency,
         seed=stream_seed(job.setup.seed, "attack"),
-        progress=partial(told, "trajectories"),
+        progress=partial(progress, part="trajectories"),
     )
     scores = attacker.score(target, played.observations, References(), stream(job.setup.seed, "attack"))
     return [
@@ -255,16 +261,18 @@ def _trajectories(
 
 
 def _consecutive(
-    job: AttackJob, attacker: Attack, target: Subject, told: Told = unheard
+    job: AttackJob, attacker: Attack, target: Subject, inputs: Inputs, progress: StepProgress = silent
 ) -> list[dict[str, Any]]:
     """Permuted steps from the target's state, and whole trainings; each read by every adversary."""
     from workbench.games.consecutive.study import play_consecutive, read_by_all
 
-    played = play_consecutive(job.setup, job.attack, target, told)
+    played = play_consecutive(job.setup, job.attack, target, progress)
     return read_by_all(job.setup, job.attack, played, float(getattr(target.plan.budget, "delta", 0.0)))
 
 
-PLAYS: Mapping[AccessLevel, Callable[[AttackJob, Attack, Subject, Told], list[dict[str, Any]]]] = {
+PLAYS: Mapping[
+    AccessLevel, Callable[[AttackJob, Attack, Subject, Inputs, StepProgress], list[dict[str, Any]]]
+] = {
     AccessLevel.MEMBERSHIP: _membership,
     AccessLevel.RELEASE: _releases,
     AccessLevel.WEIGHTS: _weights,
@@ -273,7 +281,7 @@ PLAYS: Mapping[AccessLevel, Callable[[AttackJob, Attack, Subject, Told], list[di
     AccessLevel.CONSECUTIVE: _consecutive,
     AccessLevel.TRAJECTORY: _trajectories,
 }
-"""What is played at each access level; long games tell how far they are."""
+"""What is played at each access level; long games report how far they are."""
 
 
 def released_to(attack: Attack) -> Released:
@@ -285,13 +293,11 @@ def released_to(attack: Attack) -> Released:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackJob:
-    """Play one attack against a trained target."""
+    """Play one attack against a trained target, whose folder and its shadows' are the task's inputs."""
 
     setup: TrainingSetup
     attack: str
-    target: Path
     target_included: tuple[bool, ...]
-    shadows: tuple[Path, ...] = ()
     shadow_included: tuple[tuple[bool, ...], ...] = ()
 
 
@@ -304,17 +310,16 @@ def load(job: AttackJob, folder: Path, included: tuple[bool, ...], run: int) -> 
     return subject
 
 
-def play_attack(job: AttackJob, scratch: Path | None = None) -> dict[str, Any]:
-    """Play the attack's games against the target.
+def play_attack(job: AttackJob, inputs: Inputs, scratch: Path, progress: StepProgress) -> dict[str, Any]:
+    """Play the attack's games against the target; nothing is written to the scratch folder.
 
     Returns:
         `evidence`: a list of plain evidence records, one a game (a release attack plays two).
     """
     started = time.perf_counter()
     attacker = create_attack(job.setup, job.attack)
-    target = load(job, job.target, job.target_included, 0)
-    with told_in(scratch, job.setup.mechanism) as told:
-        games = PLAYS[attacker.access](job, attacker, target, told)
+    target = load(job, inputs["0"], job.target_included, 0)
+    games = PLAYS[attacker.access](job, attacker, target, inputs, progress)
     cost = cost_since(started)
     seeds = {"audit": job.setup.seed, "training": target.plan.seed}
     return {"evidence": [{**game, "cost": cost, "seeds": seeds} for game in games]}

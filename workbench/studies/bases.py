@@ -3,32 +3,39 @@
 A base is an entry of the registry's kind `"base"`, and under the same name a model of the kind `"model"`. One
 that is not shipped is pretrained once, on the user's machine, by `workbench models build` or by whoever calls
 `ensure`, and lies in the user's cache from then on. This module knows no architecture and no text: those are
-the room's (`data/bases/catalogue.py`); here are the processes that build, and what they tell.
+the room's (`data/bases/catalogue.py`); here a build is a task of the executor.
 """
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from workbench.core import registry
-from workbench.core.errors import InconclusiveError, InputError, WorkbenchError, unknown_name
-from workbench.execution.processes import interrupt_blocked
+from workbench.core.errors import InconclusiveError, unknown_name
+from workbench.execution.processes import temporary_scratch
+from workbench.execution.tasks import (
+    Event,
+    Failed,
+    Finished,
+    Notice,
+    Stepped,
+    StepProgress,
+    Task,
+    make_backend,
+    remove_folder,
+    run_tasks,
+)
 
 KIND = "base"
 FOLDER = "path"
 """The parameter of a base that names a folder in its place."""
 
-_PATIENCE_SECONDS = 10.0
-"""A process that is told to stop ends its step and keeps its state; after so long it is killed."""
+_GRACE_SECONDS = 10.0
+"""A build that is stopped ends its step and keeps its state; after so long its process is killed."""
 
 
 class BuildStage(Enum):
@@ -57,6 +64,22 @@ class BuildStep:
     done: int = 0
     total: int = 0
     loss: float | None = None
+
+    def part(self) -> str:
+        """Stage and loss, as a task reports them with its steps."""
+        return self.stage.name if self.loss is None else f"{self.stage.name} {self.loss!r}"
+
+    @classmethod
+    def of(cls, event: Stepped) -> BuildStep:
+        """What the task that builds the base `task.id` has reported."""
+        stage, _, loss = event.part.partition(" ")
+        return cls(
+            name=event.task.id,
+            stage=BuildStage[stage],
+            done=event.done,
+            total=event.total,
+            loss=float(loss) if loss else None,
+        )
 
 
 BuildProgress: TypeAlias = Callable[[BuildStep], None]
@@ -186,134 +209,76 @@ def build(name: str, progress: BuildProgress | None = None) -> Path:
 
 
 def ensure(
-    wanted: Iterable[str], progress: BuildProgress | None = None, *, workers: int = 2
+    wanted: Iterable[str],
+    progress: BuildProgress | None = None,
+    *,
+    workers: int = 2,
+    scheduler: str | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> tuple[str, ...]:
-    """Build those of these bases that are not built, each in a process of its own with one torch thread.
+    """Build those of these bases that are not built, each as a task with one torch thread.
 
     Args:
         wanted: Names of bases.
         progress: Called in this process, from this thread.
         workers: Processes at a time; 0 builds in this process.
+        scheduler: Address of a Dask scheduler, which then has the workers; their cache must be on a disk that
+            this machine shares. None for none.
+        say: Called with a line about these workers.
 
     Returns:
         The names of those that were built, in the given order.
 
     Raises:
         InputError: a name is unknown, or a build refuses; the others are built first.
-        InconclusiveError: a process died; what it had done is kept.
+        InconclusiveError: a build killed its worker, again and again, and what it had done is kept; or it was
+            done on a disk that this machine does not share.
+        TaskError: a build failed by a bug.
     """
     bases = {name: find(name) for name in wanted}
     todo = {name: base for name, base in bases.items() if not base.is_built()}
-    told = _silent if progress is None else progress
-    if workers < 1:
-        for base in todo.values():
-            base.build(told)
-    elif todo:
-        with _Builders(told) as builders:
-            builders.run(todo, workers)
+    waiting = iter(todo.items())
+    failures: list[Failed] = []
+
+    def take() -> Task | None:
+        name, base = next(waiting, ("", None))
+        if base is None:
+            return None
+        return Task(id=name, work=build_task, payload=base, label=name, grace_seconds=_GRACE_SECONDS)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Stepped) and progress is not None:
+            progress(BuildStep.of(event))
+        elif isinstance(event, Notice) and say is not None:
+            say(event.message)
+
+    def conclude(event: Finished | Failed) -> None:
+        if isinstance(event, Failed):
+            failures.append(event)
+        else:
+            remove_folder(event.folder)
+
+    if todo:
+        with (
+            temporary_scratch() as scratch,
+            make_backend(workers=workers, scheduler=scheduler, scratch=scratch, listener=listen) as backend,
+        ):
+            run_tasks(backend, take, conclude)
+    for failure in failures:
+        raise failure.error(f"base {failure.task.id!r}", always=True)
+    if scheduler is not None and (elsewhere := missing(todo)):
+        built = ", ".join(elsewhere)
+        raise InconclusiveError(f"{scheduler} built {built} in a cache that this machine does not share")
     return tuple(todo)
 
 
+def build_task(
+    base: Base, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress
+) -> dict[str, Any]:
+    """Build a base in the user's cache; what `progress` raises stops the build, after its state is kept."""
+    base.build(lambda step: progress(step.done, step.total, step.part()))
+    return {}
+
+
 def _silent(step: BuildStep) -> None:
-    """Tell nobody."""
-
-
-# In a building process
-
-
-@dataclass(frozen=True)
-class _Ended:
-    """Last word of a process: why it failed, empty where it did not, and whether that is a user's matter."""
-
-    error: str = ""
-    is_input: bool = False
-
-
-def _work(base: Base, channel: Connection) -> None:
-    """Build in a process of its own. Ctrl-C reaches every process, and is the parent's to answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from workbench.execution.processes import start_worker
-
-    start_worker()
-    try:
-        base.build(channel.send)
-        end = _Ended()
-    except BrokenPipeError:
-        return  # nobody listens any more; the state is kept
-    except WorkbenchError as error:
-        end = _Ended(str(error), is_input=isinstance(error, InputError))
-    except OSError as error:
-        end = _Ended(f"{error.filename or 'file system'}: {error.strerror or error}", is_input=True)
-    with suppress(BrokenPipeError):
-        channel.send(end)
-
-
-# In the parent
-
-
-class _Builders:
-    """The processes that build at the moment."""
-
-    def __init__(self, progress: BuildProgress) -> None:
-        self._progress = progress
-        self._running: dict[Connection, tuple[str, BaseProcess]] = {}
-        self._failures: list[tuple[str, _Ended]] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        """Let the processes end their step and keep their state."""
-        for channel in self._running:
-            channel.close()
-        for _, process in self._running.values():
-            process.join(_PATIENCE_SECONDS)
-            if process.is_alive():
-                process.kill()
-                process.join()
-
-    def run(self, bases: dict[str, Base], workers: int) -> None:
-        """Build all of them, the first ones first."""
-        waiting = list(bases.items())
-        while waiting or self._running:
-            while waiting and len(self._running) < workers:
-                self._start(*waiting.pop(0))
-            for channel in wait(list(self._running)):
-                self._hear(channel)
-        for name, end in self._failures:
-            kind = InputError if end.is_input else InconclusiveError
-            raise kind(f"base {name!r}: {end.error}")
-
-    def _start(self, name: str, base: Base) -> None:
-        context = get_context("spawn")
-        reading, writing = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(base, writing), name=f"build {name}")
-        with interrupt_blocked():
-            process.start()
-        writing.close()  # the process has its own; so its death is our end of file
-        self._running[reading] = (name, process)
-
-    def _hear(self, channel: object) -> None:
-        if not isinstance(channel, Connection):
-            return
-        name, process = self._running[channel]
-        try:
-            message = channel.recv()
-        except (EOFError, OSError):
-            process.join()
-            message = _Ended(f"its process died ({_death(process.exitcode)}); the next build goes on")
-        if isinstance(message, BuildStep):
-            self._progress(message)
-            return
-        if message.error:
-            self._failures.append((name, message))
-        del self._running[channel]
-        channel.close()
-        process.join()
-
-
-def _death(code: int | None) -> str:
-    """How a process ended, in words."""
-    if code is None or code >= 0:
-        return f"exit code {code}"
-    return f"killed by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"signal {-code}"
+    """Report to nobody."""

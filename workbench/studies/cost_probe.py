@@ -16,6 +16,8 @@ from workbench.accounting import MutualInformation
 from workbench.core.errors import InputError
 from workbench.core.keys import canonical, plain
 from workbench.core.one_line import error_line
+from workbench.execution.processes import one_thread
+from workbench.execution.tasks import silent
 from workbench.interfaces import AccessLevel, Currency, Secret
 from workbench.studies.cost_model import (
     Sample,
@@ -69,8 +71,6 @@ class Probe:
 
     def run(self) -> tuple[Samples, dict[str, str]]:
         """Samples by kind; and for the kinds without, why there is none."""
-        from workbench.execution.processes import one_thread
-
         if not self._jobs:
             return {}, {}
         with tempfile.TemporaryDirectory() as scratch, one_thread():
@@ -132,7 +132,7 @@ class Probe:
             keys=tuple(f"{inputs[str(run)]} {run}" for run in range(len(small))),
             setup=_small(replace(small[0], setup=payload.setup), size).setup,
         )
-        return _process_seconds(lambda: work.measure(measuring, inputs, _new_folder(scratch), _unheard))
+        return _process_seconds(lambda: work.measure(measuring, inputs, _new_folder(scratch), silent))
 
     def _trained_folder(self, training: Training, scratch: Path) -> Path:
         """Where a small subject is kept; trained now, unless it was."""
@@ -146,7 +146,7 @@ class Probe:
         from workbench.studies import work
 
         folder = _new_folder(scratch)
-        seconds = _process_seconds(lambda: work.train(training, {}, folder, _unheard))
+        seconds = _process_seconds(lambda: work.train(training, {}, folder, silent))
         self._trained[canonical(plain(training))] = folder
         return seconds
 
@@ -169,7 +169,7 @@ def _game_seconds(payload: Measuring, scratch: Path) -> float:
         parameters = {**payload.setup.attack_parameters[payload.attack], **sizes}
         setup = replace(payload.setup, attack_parameters={payload.attack: parameters})
         few = replace(payload, setup=setup, content="")
-        return _process_seconds(lambda: work.measure(few, {}, _new_folder(scratch), _unheard))
+        return _process_seconds(lambda: work.measure(few, {}, _new_folder(scratch), silent))
 
     if attack.access is AccessLevel.CONSECUTIVE:
         tried(releases=RELEASES[0], runs=0)
@@ -235,7 +235,3 @@ def _process_seconds(work: Callable[[], object]) -> float:
 
 def _new_folder(scratch: Path) -> Path:
     return Path(tempfile.mkdtemp(dir=scratch))
-
-
-def _unheard(done: int, total: int) -> None:
-    """Nobody watches the progress of a probe."""

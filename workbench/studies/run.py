@@ -8,8 +8,6 @@ or kills its worker is recorded as failed and the rest goes on; a store that can
 
 from __future__ import annotations
 
-import re
-import shutil
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -18,21 +16,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import ContentError
 from workbench.core.keys import JSON, plain
-from workbench.execution.backends import (
-    DISK_FULL,
-    OTHER_FILES,
-    Backend,
+from workbench.execution.engine import hardware, raise_if_all_would_fail, versions
+from workbench.execution.store import Store, StoreError
+from workbench.execution.tasks import (
     Event,
     Failed,
     Finished,
     Task,
     Work,
     make_backend,
+    remove_folder,
+    run_tasks,
 )
-from workbench.execution.engine import hardware, versions
-from workbench.execution.store import Store, StoreError
 from workbench.studies.experiments import Status, Study
 from workbench.studies.jobs import (
     ExperimentJobs,
@@ -60,9 +56,6 @@ __all__ = [
     "read_run",
     "run_study",
 ]
-
-WAIT_SECONDS = 1.0
-"""How long to wait for an event before looking around again."""
 
 MOST_TRIES = 3
 """How often one run trains a subject that was damaged, or gone, when it was wanted."""
@@ -160,7 +153,7 @@ def run_study(
             scratch=store.scratch_folder,
             listener=listener,
         ) as backend:
-            run.to_the_end(backend)
+            run_tasks(backend, run.take, run.conclude)
         store.sweep()  # Workers of a killed parent, which may have been alive at the start, are gone now.
     return RunSummary(
         done=run.done,
@@ -225,17 +218,14 @@ class _Run:
         for job in plan.measurings:
             self._enqueue(job)
 
-    def to_the_end(self, backend: Backend) -> None:
-        """Until nothing is ready and nothing under way."""
-        while self._queue or self._under_way:
-            while self._queue and len(self._under_way) < backend.capacity:
-                self._take_up(self._queue.next(), backend)
-            events = backend.wait(WAIT_SECONDS)
-            for event in events:
-                if isinstance(event, Finished | Failed):
-                    self._conclude(event)
-            if not events and not self._under_way and self._queue:
-                time.sleep(WAIT_SECONDS)  # A cluster without workers: they may come back.
+    def take(self) -> Task | None:
+        """The next task that needs a worker; None where none is ready."""
+        while self._queue:
+            job = self._queue.next()
+            if self._needs_worker(job):
+                self._under_way[job.key] = job
+                return self._task(job)
+        return None
 
     def _enqueue(self, job: StudyJob) -> None:
         """To the queue, or to those that wait for a training."""
@@ -256,23 +246,22 @@ class _Run:
     def _training(self, measuring: StudyJob, key: str) -> StudyJob:
         return next(job for job in self._wanted[measuring.key].trainings if job.key == key)
 
-    def _take_up(self, job: StudyJob, backend: Backend) -> None:
-        """Submit a job, unless it needs no worker: another run may have been faster, or it was refused."""
+    def _needs_worker(self, job: StudyJob) -> bool:
+        """False where another run was faster, the job was refused, or its trainings are not there."""
         if self._settled_elsewhere(job):
-            return
+            return False
         if job.kind is JobKind.MEASURING:
             refusal = self._wanted[job.key].refusal
             if refusal is not None:
                 self._fail(job, Failed(self._task(job), "", refusal.kind, refusal.message))
-                return
+                return False
             if not all(is_trained(self._store, key) for key in job.needs):
                 self._enqueue(job)
-                return
+                return False
         self._tried[job.key] += 1
         if self._tried[job.key] > MOST_TRIES:
             raise StoreError(f"store {self._store.folder} loses what is put there: {job.kind} {job.key}")
-        self._under_way[job.key] = job
-        backend.submit(self._task(job))
+        return True
 
     def _settled_elsewhere(self, job: StudyJob) -> bool:
         """Look into the store again, and take over what another run has put there."""
@@ -310,23 +299,18 @@ class _Run:
             id=job.key, work=self._work[job.kind], payload=job.payload, inputs=folders, label=job.label
         )
 
-    def _conclude(self, event: Finished | Failed) -> None:
+    def conclude(self, event: Finished | Failed) -> None:
         """Record how a task ended, then tell of it."""
         job = self._under_way.pop(event.task.id)
         if isinstance(event, Failed):
-            if event.kind == DISK_FULL:
-                reason = re.sub(r"^\[Errno \d+\] ", "", event.message)
-                own_disk = f", or on the disk of worker {event.worker}" if self._is_remote else ""
-                raise StoreError(f"cannot write to store {self._store.folder}{own_disk}: {reason}")
-            if event.kind == OTHER_FILES:
-                raise ContentError(f"{event.worker}: {event.message}")
+            raise_if_all_would_fail(event, self._store, is_remote=self._is_remote)
             if not (self._succeeded_elsewhere(job) and self._settled_elsewhere(job)):
                 self._fail(job, event)
             return
         if job.kind is JobKind.TRAINING:
             self._store.adopt_subject(job.key, event.folder)
         else:
-            shutil.rmtree(event.folder, ignore_errors=True)
+            remove_folder(event.folder)
         self._record(job, {"status": Status.DONE, **event.result})
         self._tell(event)
         if job.kind is JobKind.TRAINING:

@@ -1,6 +1,6 @@
 """What a worker does for a study: train a subject, or release, attack and measure one. Pure in its payload.
 
-Both functions have the signature of `workbench.execution.backends.Work`.
+Both functions have the signature of `workbench.execution.tasks.Work`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,14 +17,14 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from workbench.core.cost import cost_since
-from workbench.core.errors import ContentError, InconclusiveError
+from workbench.core.errors import InconclusiveError
 from workbench.core.keys import plain
 from workbench.core.streams import stream, stream_seed
 from workbench.estimation import midpoint_threshold_metrics
 from workbench.estimation.low_fpr import low_fpr_details
 from workbench.execution.engine import hardware, versions
 from workbench.execution.processes import one_thread
-from workbench.execution.progress import Told
+from workbench.execution.tasks import StepProgress
 from workbench.games.consecutive.releases import RUN
 from workbench.games.plays import transcripts
 from workbench.interfaces import (
@@ -43,9 +43,6 @@ from workbench.interfaces import (
 from workbench.studies.experiments import STEP_TIMES
 from workbench.studies.jobs import Measuring, Training, membership
 from workbench.training import setup as workers
-from workbench.training.setup import TrainingSetup
-
-StepProgress = Callable[[int, int], None]
 
 
 class _Played(Protocol):
@@ -83,7 +80,7 @@ def train(
         InconclusiveError: training left the finite numbers.
     """
     started = time.perf_counter()
-    _require_content(payload.setup, payload.content)
+    workers.require_content(payload.setup, payload.content)
     with one_thread():
         plan = workers.make_plan(payload.setup, membership(payload), payload.run)
         mechanism = workers.create_mechanism(payload.setup)
@@ -131,7 +128,7 @@ def measure(
     if not payload.trainings:
         return _play(payload, progress)
     started = time.perf_counter()
-    _require_content(payload.setup, payload.trainings[0].content)
+    workers.require_content(payload.setup, payload.trainings[0].content)
     with one_thread():
         subjects = [_subject(payload, run, inputs[str(run)]) for run in range(len(payload.trainings))]
         progress(1, 2)
@@ -170,7 +167,7 @@ def measure(
 def _play(payload: Measuring, progress: StepProgress) -> dict[str, Any]:
     """Play a game that trains by itself, and measure it; returns and raises as `measure`."""
     started = time.perf_counter()
-    _require_content(payload.setup, payload.content)
+    workers.require_content(payload.setup, payload.content)
     target = Training(setup=payload.setup, run=0, shadows=0, unreleased=False)
     if workers.create_attack(payload.setup, payload.attack).access is AccessLevel.CONSECUTIVE:
         return _play_consecutive(payload, membership(target), started, progress)
@@ -242,34 +239,14 @@ def _play_consecutive(
     }
 
 
-def _of_trainings(progress: StepProgress) -> Told:
+def _of_trainings(progress: StepProgress) -> StepProgress:
     """The trainings of a game alone: releases are quick beside them, and would spoil a job's pace."""
 
-    def told(part: str, done: int, total: int) -> None:
+    def trainings(done: int, total: int, part: str = "") -> None:
         if part == RUN:
             progress(done, total)
 
-    return told
-
-
-def _require_content(setup: TrainingSetup, digest: str) -> None:
-    """Refuse other data than those that a key was made from: a worker may have older files, or newer ones.
-
-    Args:
-        setup: What is to be trained or measured.
-        digest: Its `content_digest` where the key was made; empty for no key.
-
-    Raises:
-        ContentError: the corpus or the model's files are others here.
-    """
-    if not digest or workers.content_digest(setup) == digest:
-        return
-    workers.forget_corpora()
-    if workers.content_digest(setup) != digest:
-        raise ContentError(
-            f"corpus {setup.corpus!r} or model {setup.model!r} is not what it was where the run started: its "
-            "files were changed meanwhile, or differ on the worker's machine"
-        )
+    return trainings
 
 
 @lru_cache(maxsize=1)

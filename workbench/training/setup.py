@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.core import registry
 from workbench.core.cost import cost_since
-from workbench.core.errors import InputError
+from workbench.core.errors import ContentError, InputError
 from workbench.core.keys import LATER
 from workbench.core.streams import stream, stream_seed
 from workbench.interfaces import (
@@ -131,6 +131,26 @@ def content_digest(setup: TrainingSetup) -> str:
     records = content.records_digest(*_corpus_arguments(setup))
     model = content.model_fingerprint(setup.model, Given.of(setup.model_parameters))
     return hashlib.sha256(f"{records}{model}".encode()).hexdigest()[:32]
+
+
+def require_content(setup: TrainingSetup, digest: str) -> None:
+    """Refuse other data than those that a key was made from: a worker may have older files, or newer ones.
+
+    Args:
+        setup: What is to be trained or measured.
+        digest: Its `content_digest` where the key was made; empty for no key.
+
+    Raises:
+        ContentError: the corpus or the model's files are others here.
+    """
+    if not digest or content_digest(setup) == digest:
+        return
+    forget_corpora()
+    if content_digest(setup) != digest:
+        raise ContentError(
+            f"corpus {setup.corpus!r} or model {setup.model!r} is not what it was where the run started: its "
+            "files were changed meanwhile, or differ on the worker's machine"
+        )
 
 
 def create_attack(setup: TrainingSetup, name: str, given: Parameters | None = None) -> Attack:
@@ -271,9 +291,9 @@ def _has_task(setup: TrainingSetup) -> bool:
 
 
 def train(
-    job: TrainingJob, scratch: Path, progress: Callable[[int, int], None] | None = None
+    job: TrainingJob, inputs: Mapping[str, Path], scratch: Path, progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
-    """Train one subject and save it to the scratch folder.
+    """Train one subject and save it to the scratch folder; there are no inputs.
 
     Returns:
         `claim` (what the mechanism's authors claim), `losses`, `metrics`, `cost`.

@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from workbench.core.errors import UnsupportedError
-from workbench.execution.progress import Told, unheard
+from workbench.execution.tasks import StepProgress, silent
 from workbench.games.consecutive.releases import Projection
 from workbench.interfaces import Model, Record
 from workbench.training.flat import FlatLayout
@@ -95,7 +95,7 @@ class OutputProbe:
         noise: Tensor,
         turns: int,
         rehearsals: int = 0,
-        told: Told = unheard,
+        progress: StepProgress = silent,
     ) -> OutputView:
         """Look from the expected weights towards a canary.
 
@@ -106,7 +106,7 @@ class OutputProbe:
             noise: Standard deviation of each weight's noise, shape `(d,)`.
             turns: Conjugate-gradient steps, >= 1.
             rehearsals: Releases that the adversary draws, of each kind; 0 to go all turns.
-            told: How far the rehearsals are.
+            progress: How far the rehearsals are.
         """
         inside = expected.clone()
         inside[place] += shift
@@ -119,7 +119,9 @@ class OutputProbe:
             found = _directions(plain, self._layout.parameters, towards, self._parts(noise), turns)
         plain = plain.detach()
         if rehearsals:
-            drawn = self._rehearsed((expected, inside), noise, rehearsals, partial(told, "rehearsals"))
+            drawn = self._rehearsed(
+                (expected, inside), noise, rehearsals, partial(progress, part="rehearsals")
+            )
             without, there = drawn - plain
             return _best(self, plain, [direction for direction, _ in found], without, there)
         direction, spread = found[-1]

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
-from workbench.execution.progress import Told, unheard
+from workbench.execution.tasks import StepProgress, silent
 from workbench.games.consecutive.descent import descent_of, put_back
 from workbench.games.consecutive.releases import SINGLE, ReadRelease, ReleaseReader, Scene
 from workbench.games.consecutive.scene import Table
@@ -95,7 +95,7 @@ def play_releases(
     *,
     included: BoolArray,
     seed: int,
-    told: Told = unheard,
+    progress: StepProgress = silent,
 ) -> ShuffledTrials:
     """Independent releases of one step from one state.
 
@@ -106,7 +106,7 @@ def play_releases(
         reader: The adversary.
         included: Which trials hold the canary, shape `(n,)`.
         seed: Of the canary's place, the other records' sample, noise and permutations.
-        told: How far the rehearsals of outputs are, and the releases.
+        progress: How far the rehearsals of outputs are, and the releases.
 
     Raises:
         InputError: there is no record for the canary's place.
@@ -122,7 +122,7 @@ def play_releases(
     before, rate = _flat(model), plan.learning_rate
     knowledge = table.knowledge(known, 1.0 / table.size, TURNS)
     line = descent_of(plan, before.numel()).ahead(before, knowledge.known, knowledge.spread, rate)
-    reading = knowledge.reading(before, line, told=told)
+    reading = knowledge.reading(before, line, progress=progress)
     tally = _Tally(table.scene)
     rows: list[Mapping[str, float]] = []
     for done, inside in enumerate(included.tolist(), start=1):
@@ -133,7 +133,7 @@ def play_releases(
         read = reader.read(table.scene, release)
         tally.add(0, read.indices, plain.double().numpy(), release.released)
         rows.append(read.ratios)
-        told(SINGLE, done, included.size)
+        progress(done, included.size, SINGLE)
     return replace(tally.trials([rows], included), probes=table.probes)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.execution.progress import Told, unheard
+from workbench.execution.tasks import StepProgress, silent
 from workbench.games.consecutive.descent import Linearised
 from workbench.games.consecutive.outputs import OutputProbe, probes_within
 from workbench.games.consecutive.releases import ReleaseReader, Scene, WeightRelease
@@ -108,7 +108,7 @@ class Knowledge:
         *,
         participation: float = 1.0,
         of_run: bool = False,
-        told: Told = unheard,
+        progress: StepProgress = silent,
     ) -> Callable[[Tensor], WeightRelease]:
         """How releases from one state are seen: a function of the released weights.
 
@@ -116,7 +116,7 @@ class Knowledge:
             before: Weights before the step, shape `(d,)`.
             step: What the optimizer makes of a gradient.
             participation, of_run: See `WeightRelease`.
-            told: How far the rehearsals are.
+            progress: How far the rehearsals are.
         """
         expected = before.double() - step.drift.double() - step.gain.double() * self.known.double()
         gain = float(step.gain[self.place])
@@ -129,7 +129,7 @@ class Knowledge:
                 noise=(step.gain * self.spread).to(before.dtype),
                 turns=self.turns,
                 rehearsals=0 if of_run else REHEARSALS,
-                told=told,
+                progress=progress,
             )
 
         def read(after: Tensor) -> WeightRelease:

@@ -19,7 +19,7 @@ from workbench.core.keys import JSON, plain
 from workbench.core.streams import stream, stream_seed
 from workbench.estimation.deciding import deciding_tests
 from workbench.estimation.judged import claim_form, evidence_from, judged_subject
-from workbench.execution.progress import Told, unheard
+from workbench.execution.tasks import StepProgress, silent
 from workbench.games.consecutive.releases import JUDGED_BY, PROBES, RUN, SINGLE, VIEWS, other_areas
 from workbench.interfaces import Bound, Claim, Evidence, Game, Observations, References, Subject
 from workbench.training.setup import TrainingSetup, create_attack, create_mechanism
@@ -43,7 +43,7 @@ class Played:
 
 
 def play_consecutive(
-    setup: TrainingSetup, name: str, target: Subject, told: Told = unheard
+    setup: TrainingSetup, name: str, target: Subject, progress: StepProgress = silent
 ) -> dict[str, Played]:
     """Permuted steps from the target's state, and whole trainings.
 
@@ -51,7 +51,7 @@ def play_consecutive(
         setup: Of the target, with the attack's parameters.
         name: Of the attack.
         target: Trained.
-        told: How far each of the games is, by its name, and before them the outputs that are rehearsed.
+        progress: How far each of the games is, by its name, and before them the outputs that are rehearsed.
 
     Returns:
         By where: `"one release"` and, unless the attack has no runs, `"whole run"`.
@@ -73,11 +73,13 @@ def play_consecutive(
         model.module.eval()
     included = stream(own, "releases").permutation(np.arange(reader.releases) < reader.releases // 2)
     seeds = [stream_seed(own, "attack", game) for game in (1, 2)]
-    released = play_releases(mechanism, model, plan, reader, included=included, seed=seeds[0], told=told)
+    released = play_releases(
+        mechanism, model, plan, reader, included=included, seed=seeds[0], progress=progress
+    )
     played = {SINGLE: Played(game=one_release_game(plan, reader.others), trials=released)}
     if reader.runs:
-        progress = partial(told, RUN)
-        trained = play_runs(mechanism, plan, reader, trials=reader.runs, seed=seeds[1], progress=progress)
+        of_runs = partial(progress, part=RUN)
+        trained = play_runs(mechanism, plan, reader, trials=reader.runs, seed=seeds[1], progress=of_runs)
         played[RUN] = Played(game=whole_run_game(plan, reader.others), trials=trained)
     return played
 

@@ -20,6 +20,7 @@ from workbench.estimation.information import plug_in_information
 from workbench.estimation.judged import game_from
 from workbench.estimation.subset_trials import SubsetBelief, SubsetEvidence
 from workbench.execution.engine import Job
+from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Attack, FloatArray, Mechanism, Plan, References, Secret, SubsetObservations
 from workbench.training import setup as workers
 from workbench.training.setup import TrainingSetup
@@ -171,7 +172,7 @@ def world_jobs(setup: TrainingSetup, included: Sequence[bool], trials: int) -> l
         payload = WorldJob(setup=small, included=tuple(bool(x) for x in included), trials=own, part=part)
         content = workers.content_digest(small)
         identity = {"kind": "subset world", "job": plain(payload), "content": content}
-        jobs.append(Job(identity=identity, payload=payload))
+        jobs.append(Job(identity=identity, payload=payload, label=small.mechanism, content=content))
     return jobs
 
 
@@ -184,8 +185,10 @@ def small_world(setup: TrainingSetup) -> TrainingSetup:
     return replace(setup, mechanism_parameters=given, steps=steps)
 
 
-def play_counted(job: WorldJob, scratch: Path | None = None) -> dict[str, Any]:
-    """Train in the counted world; pure in its job.
+def play_counted(
+    job: WorldJob, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress
+) -> dict[str, Any]:
+    """Train in the counted world; pure in its job, without inputs and files.
 
     Returns:
         `secrets`, `codes`, `charged` (see `workbench.games.subset.play.CountedWorld`), `releases`, `cost`.

@@ -23,6 +23,7 @@ from workbench.core.streams import stream, stream_seed
 from workbench.estimation.judged import game_from
 from workbench.estimation.low_fpr import low_fpr_details
 from workbench.execution.engine import Job
+from workbench.execution.tasks import StepProgress
 from workbench.games.subset.parts import check_subsets, play_part, pooled_subsets
 from workbench.interfaces import AccessLevel, Attack, Evidence, Mechanism, Plan, References, WatchedMechanism
 from workbench.training import setup as workers
@@ -100,7 +101,7 @@ class TranscriptGame:
             content = workers.content_digest(setup)
             kind = "transcript" if self.access is AccessLevel.TRANSCRIPT else "subset"
             identity = {"kind": kind, "job": plain(payload), "content": content}
-            jobs.append(Job(identity=identity, payload=payload))
+            jobs.append(Job(identity=identity, payload=payload, label=setup.mechanism, content=content))
         return jobs
 
 
@@ -142,8 +143,10 @@ def _subset_game(attack: str, given: Mapping[str, Any]) -> TranscriptGame:
     return TranscriptGame(name=name, attack=attack, parameters=own, trials=trials, access=AccessLevel.SUBSET)
 
 
-def play(job: TranscriptJob, scratch: Path | None = None) -> dict[str, Any]:
-    """Play some trials of a game; pure in its job.
+def play(
+    job: TranscriptJob, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress
+) -> dict[str, Any]:
+    """Play some trials of a game; pure in its job, without inputs and files.
 
     Returns:
         `scores`, `members`, `game`, `details`, `cost`; of a candidate-subset game also `series`, `curves` and

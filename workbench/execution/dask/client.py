@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from workbench.core.errors import InputError
 from workbench.core.one_line import one_line
-from workbench.execution.dask_worker import about
+from workbench.execution.dask.worker import about
 
 CONNECT_SECONDS = 10.0
 """How long to wait for a scheduler's answer."""

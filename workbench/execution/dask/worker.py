@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from workbench import __version__
 from workbench.core.keys import SCHEMA
-from workbench.execution.tasks import Outcome, describe, perform_packed
+from workbench.execution.tasks import Outcome, failure_of, perform_packed
 
 FolderBytes = dict[str, bytes]
 """A folder's files, by relative path with forward slashes; empty folders and file modes are not kept."""
@@ -25,20 +25,18 @@ FolderBytes = dict[str, bytes]
 OTHER_VERSION = "other version"
 """Kind of an outcome that says: this worker runs another workbench."""
 
-ANNOUNCED = -1
-
 _one_at_a_time = threading.Lock()
 
 
 def about() -> dict[str, str]:
     """What a worker runs: the workbench and its schema must be the parent's, the rest should be."""
-    found = {"workbench": f"{__version__} (schema {SCHEMA})", "Python": platform.python_version()}
+    versions = {"workbench": f"{__version__} (schema {SCHEMA})", "Python": platform.python_version()}
     for package in ("numpy", "torch"):
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "missing"
-    return found
+            versions[package] = "missing"
+    return versions
 
 
 def read_folder(folder: Path) -> FolderBytes:
@@ -84,8 +82,8 @@ def run_on_worker(
     """Do one task in a Dask worker.
 
     Args:
-        attempt: Number that the parent knows this run by.
-        topic: Where steps are told.
+        attempt: Number that the parent knows this attempt by.
+        topic: Where steps are reported; at first without any, which says that the task has begun.
         expected: The parent's `about()["workbench"]`.
         packed: The work function and its payload.
         names: Names of the input folders.
@@ -99,12 +97,14 @@ def run_on_worker(
     worker = get_worker()
     if about()["workbench"] != expected:
         return worker.address, Outcome(kind=OTHER_VERSION, message=about()["workbench"])
+    last: list[tuple[int, int, str]] = []
 
-    def tell(done: int, total: int) -> None:
-        worker.log_event(topic, {"run": attempt, "worker": worker.address, "done": done, "total": total})
+    def progress(done: int, total: int, part: str = "") -> None:
+        last[:] = [(done, total, part)]
+        worker.log_event(topic, (attempt, last[0]))
 
     with _one_at_a_time:
-        tell(ANNOUNCED, ANNOUNCED)
+        worker.log_event(topic, (attempt, None))
         _one_torch_thread()
         try:
             with tempfile.TemporaryDirectory(dir=worker.local_directory, ignore_cleanup_errors=True) as place:
@@ -113,13 +113,12 @@ def run_on_worker(
                     write_folder(files, folder)
                 scratch = Path(place, "scratch")
                 scratch.mkdir()
-                outcome = perform_packed(packed, inputs, scratch, tell)
+                outcome = perform_packed(packed, inputs, scratch, progress)
                 if outcome.result is not None:
                     outcome = replace(outcome, files=read_folder(scratch))
         except Exception as error:  # the worker's own disk
-            kind, message = describe(error)
-            outcome = Outcome(kind=kind, message=message)
-    return worker.address, outcome
+            outcome = failure_of(error)
+    return worker.address, replace(outcome, steps=last[0] if last else None)
 
 
 def _one_torch_thread() -> None:

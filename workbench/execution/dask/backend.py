@@ -19,10 +19,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from workbench.core.errors import InconclusiveError
-from workbench.execution.dask_client import (
+from workbench.execution.dask.client import (
     CONNECT_SECONDS,
     Quiet,
     compare,
@@ -32,31 +32,15 @@ from workbench.execution.dask_client import (
     other_version,
     scheduler_place,
 )
-from workbench.execution.dask_worker import (
-    ANNOUNCED,
+from workbench.execution.dask.worker import (
     OTHER_VERSION,
     about,
     read_folder,
     run_on_worker,
     write_folder,
 )
-from workbench.execution.queue import TaskQueue
-from workbench.execution.tasks import (
-    WORKER_DIED,
-    Delivery,
-    Event,
-    Failed,
-    Listener,
-    Notice,
-    Outcome,
-    Started,
-    Stepped,
-    Task,
-    conclude,
-    describe,
-    pack,
-    remove_folder,
-)
+from workbench.execution.queue import Attempt, QueueBackend
+from workbench.execution.tasks import Event, Listener, Notice, Outcome, Task, failure_of, pack
 
 REFRESH_SECONDS = 1.0
 """How often the list of workers is read."""
@@ -68,20 +52,24 @@ LOST_INPUTS = 10
 """A task whose inputs were lost with their worker so often ends the run."""
 
 
-@dataclass
-class _Run:
-    task: Task
-    worker: str
+@dataclass(kw_only=True)
+class _Attempt(Attempt):
+    address: str
     future: Any
-    alone: bool
-    started: bool = False
-    steps: tuple[int, int] | None = None
 
 
-_Message = tuple[int, str, int, int] | tuple[int, Any]
+_Message = tuple[int, Any]
+"""An attempt's number, and its steps (None where it has just begun) or its end, in an `_Ended`."""
 
 
-class DaskBackend:
+@dataclass(frozen=True)
+class _Ended:
+    """The worker's address and outcome, or what Dask raised instead."""
+
+    value: Any
+
+
+class DaskBackend(QueueBackend):
     """A `Backend` on the workers of a Dask scheduler.
 
     Each worker process does one task at a time, so `dask worker --nworkers 4 --nthreads 1` is the way to use
@@ -106,17 +94,16 @@ class DaskBackend:
         *,
         connect_seconds: float = CONNECT_SECONDS,
     ) -> None:
+        super().__init__(scratch, listener)
         scheduler_place(scheduler)
         distributed = import_distributed(scheduler)
         self._killed_worker: type[BaseException] = distributed.KilledWorker
         self._lost_errors = (asyncio.CancelledError, distributed.client.FutureCancelledError, OSError)
         self._address = scheduler
-        self._scratch = scratch
-        self._delivery = Delivery(listener)
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
-        self._tasks = TaskQueue()
-        self._runs: dict[int, _Run] = {}
-        self._attempts = itertools.count(1)
+        self._attempts: dict[int, _Attempt] = {}
+        self._stuck: dict[int, _Attempt] = {}
+        self._numbers = itertools.count(1)
         self._losses: Counter[str] = Counter()
         self._inputs: OrderedDict[Path, tuple[Any, int]] = OrderedDict()
         self._workers: list[str] = []
@@ -127,48 +114,39 @@ class DaskBackend:
         self._client: Any = None
         try:
             self._client = connect(scheduler, connect_seconds)
-            self._client.subscribe_topic(self._topic, self._heard)
+            # Events come in the client's thread, each with its time.
+            self._client.subscribe_topic(self._topic, lambda event: self._inbox.put(event[1]))
             self._refresh()
         except BaseException:
             self.close()
             raise
-
-    def _heard(self, event: tuple[float, dict[str, Any]]) -> None:
-        """In the client's thread: a worker told of a step."""
-        told = event[1]
-        self._inbox.put((told["run"], told["worker"], told["done"], told["total"]))
 
     @property
     def capacity(self) -> int:
         """The number of worker processes, and at least 1: a task waits here for the first worker."""
         return max(1, len(self._workers))
 
-    def submit(self, task: Task) -> None:
-        """Take a task; it is sent as soon as a worker is free."""
-        self._tasks.add(task)
-        self._feed()
-
     def wait(self, timeout: float) -> list[Event]:
         """What happened, or an empty list after the timeout.
 
         Raises:
-            InconclusiveError: the scheduler is gone.
+            InconclusiveError: the scheduler is gone, or every worker is at a task that took too long.
             InputError: a worker that joined runs another workbench.
         """
         deadline = time.monotonic() + timeout
-        while self._runs or self._tasks or self._delivery:
+        while self._attempts or self._tasks or self._kept:
             now = time.monotonic()
             if now - self._refreshed >= REFRESH_SECONDS:
                 self._refresh()
                 self._move_on()
                 self._feed()
-            left = 0.0 if self._delivery else max(0.0, min(deadline - now, REFRESH_SECONDS))
+            left = 0.0 if self._kept else max(0.0, min(deadline - now, REFRESH_SECONDS))
             try:
-                self._handle(self._inbox.get(timeout=left) if left else self._inbox.get_nowait())
+                self._handle(*(self._inbox.get(timeout=left) if left else self._inbox.get_nowait()))
             except queue.Empty:
-                if self._delivery or now >= deadline:
+                if self._kept or now >= deadline:
                     break
-        return self._delivery.take()
+        return self._take_kept()
 
     def _refresh(self) -> None:
         """Read the list of workers, and look at the new ones.
@@ -178,53 +156,54 @@ class DaskBackend:
             InputError: a worker runs another workbench, or none.
         """
         try:
-            found = sorted(self._client.nthreads())
-            new = [worker for worker in found if worker not in self._workers]
+            workers = sorted(self._client.nthreads())
+            new = [worker for worker in workers if worker not in self._workers]
             answers = self._client.run(about, workers=new, on_error="return") if new else {}
         except Exception as error:
             raise self._scheduler_lost() from error
         for worker, answer in answers.items():
             if is_gone(answer):
-                found.remove(worker)
+                workers.remove(worker)
             elif (difference := compare(worker, answer)) is not None:
-                self._delivery.add(Notice(difference))
-        self._workers = found
+                self._tell(Notice(difference))
+        self._workers = workers
         self._refreshed = time.monotonic()
-        if not found and not self._deserted:
-            self._delivery.add(Notice(f"no worker at {self._address}: waiting for one"))
-        elif found and self._deserted:
-            self._delivery.add(Notice(f"{len(found)} worker(s) at {self._address}: going on"))
-        self._deserted = not found
+        if not workers and not self._deserted:
+            self._tell(Notice(f"no worker at {self._address}: waiting for one"))
+        elif workers and self._deserted:
+            self._tell(Notice(f"{len(workers)} worker(s) at {self._address}: going on"))
+        self._deserted = not workers
 
     def _scheduler_lost(self) -> InconclusiveError:
         return InconclusiveError(f"lost the scheduler {self._address}; run the same command again to go on")
 
     def _feed(self) -> None:
         """Send tasks to workers that have none."""
-        while free := [worker for worker in self._workers if worker not in self._busy()]:
-            found = self._tasks.take([run.alone for run in self._runs.values()])
-            if found is None:
+        while free := self._free():
+            taken = self._tasks.take([attempt.alone for attempt in self._attempts.values()])
+            if taken is None:
                 return
-            task, alone = found
-            self._send(task, free[0], alone=alone)
+            self._send(*taken, free[0])
 
-    def _busy(self) -> set[str]:
-        return {run.worker for run in self._runs.values()}
+    def _free(self) -> list[str]:
+        busy = {attempt.address for attempt in (*self._attempts.values(), *self._stuck.values())}
+        return [worker for worker in self._workers if worker not in busy]
 
-    def _send(self, task: Task, worker: str, *, alone: bool) -> None:
+    def _send(self, task: Task, alone: bool, worker: str) -> None:
+        attempt = _Attempt(task=task, worker=_label(worker), alone=alone, address=worker, future=None)
         try:
             packed = pack(task)
             contents = {path: read_folder(path) for path in self._unsent(task)}
         except Exception as error:  # no folder, or a call that cannot be pickled
-            self._delivery.add(Failed(task, _label(worker), *describe(error)))
+            self._end(attempt, failure_of(error), None)
             return
-        attempt = next(self._attempts)
+        number = next(self._numbers)
         try:
             for path, content in contents.items():
                 self._scatter(path, content, worker)
-            future = self._client.submit(
+            attempt.future = self._client.submit(
                 run_on_worker,
-                attempt,
+                number,
                 self._topic,
                 about()["workbench"],
                 packed,
@@ -238,17 +217,17 @@ class DaskBackend:
             self._lost(task)
             self._refresh()
             return
-        self._runs[attempt] = _Run(task, worker, future, alone)
-        self._client.loop.add_callback(self._collect, attempt, future)
+        self._attempts[number] = attempt
+        self._client.loop.add_callback(self._collect, number, attempt.future)
         self._trim()
 
-    async def _collect(self, attempt: int, future: Any) -> None:
+    async def _collect(self, number: int, future: Any) -> None:
         """In the client's thread: wait for a task's end without holding up the others'."""
         try:
-            ended = await self._client.gather(future, asynchronous=True)
+            value = await self._client.gather(future, asynchronous=True)
         except (Exception, asyncio.CancelledError) as error:
-            ended = error
-        self._inbox.put((attempt, ended))
+            value = error
+        self._inbox.put((number, _Ended(value)))
 
     def _paths(self, task: Task) -> list[Path]:
         return [path.resolve() for path in task.inputs.values()]
@@ -280,85 +259,80 @@ class DaskBackend:
             )
         self._tasks.put_back(task)
 
-    def _handle(self, message: _Message) -> None:
-        run = self._runs.get(message[0])
-        if run is None:
-            return  # the last words of a run that is over
-        if len(message) == 4:
-            _, _, done, total = message
-            self._begun(run)
-            if done != ANNOUNCED:
-                self._stepped(run, (done, total))
+    def _handle(self, number: int, message: Any) -> None:
+        """A task has begun, made a step, or ended; the last words of an attempt that is over are ignored."""
+        attempt = self._attempts.get(number)
+        if not isinstance(message, _Ended):
+            if attempt is not None:
+                self._begun(attempt)
+                self._stepped(attempt, message and tuple(message))
             return
-        attempt, ended = message
-        del self._runs[attempt]
-        run.future.release()
-        if isinstance(ended, self._killed_worker):
-            self._died(run)  # a worker that came back at its old address, again and again
-        elif isinstance(ended, self._lost_errors):
-            if self._client.status != "running":
-                raise self._scheduler_lost()
-            self._lost(run.task)
-        elif isinstance(ended, BaseException):  # Dask itself failed, for want of memory perhaps
-            self._delivery.add(Failed(run.task, _label(run.worker), *describe(ended)))
-        else:
-            worker, outcome = ended
-            if outcome.kind == OTHER_VERSION:
-                raise other_version(worker, outcome.message)
-            self._begun(run)
-            self._stepped(run, outcome.steps)
-            self._conclude(run.task, worker, outcome)
+        if self._stuck.pop(number, None) is None and attempt is not None:
+            del self._attempts[number]
+            attempt.future.release()
+            self._handle_end(attempt, message.value)
         self._feed()
 
-    def _begun(self, run: _Run) -> None:
-        if not run.started:
-            run.started = True
-            self._delivery.add(Started(run.task, _label(run.worker)))
-
-    def _stepped(self, run: _Run, steps: tuple[int, int] | None) -> None:
-        if steps is not None and steps != run.steps:
-            run.steps = steps
-            self._delivery.add(Stepped(run.task, _label(run.worker), *steps))
+    def _handle_end(self, attempt: _Attempt, value: Any) -> None:
+        if isinstance(value, self._killed_worker):
+            self._worker_died(attempt)  # a worker that came back at its old address, again and again
+        elif isinstance(value, self._lost_errors):
+            if self._client.status != "running":
+                raise self._scheduler_lost()
+            self._lost(attempt.task)
+        elif isinstance(value, BaseException):  # Dask itself failed, for want of memory perhaps
+            self._end(attempt, failure_of(value), None)
+        else:
+            worker, outcome = value
+            if outcome.kind == OTHER_VERSION:
+                raise other_version(worker, outcome.message)
+            self._begun(attempt)
+            self._stepped(attempt, outcome.steps)
+            self._conclude(attempt, outcome)
 
     def _move_on(self) -> None:
-        """Take the tasks of lost workers back."""
+        """Take the tasks of lost workers back, and give those up that took too long."""
         while not self._inbox.empty():  # a task may have ended before its worker did
-            self._handle(self._inbox.get())
-        gone = [number for number, run in self._runs.items() if run.worker not in self._workers]
-        for number in gone:
-            run = self._runs.pop(number)
-            run.future.release()
-            self._died(run)
+            self._handle(*self._inbox.get())
+        self._stuck = {n: attempt for n, attempt in self._stuck.items() if attempt.address in self._workers}
+        for number, attempt in list(self._attempts.items()):
+            if attempt.address not in self._workers:
+                del self._attempts[number]
+                attempt.future.release()
+                self._worker_died(attempt)
+            elif attempt.has_overrun:
+                # Dask cannot end a task that runs; until it ends by itself, its worker gets no other.
+                self._stuck[number] = self._attempts.pop(number)
+                self._tell(Notice(f"worker {attempt.worker} is still at {attempt.task.label or 'a task'}"))
+                self._overran(attempt)
+        if (
+            self._tasks
+            and self._workers
+            and {one.address for one in self._stuck.values()} >= {*self._workers}
+        ):
+            raise InconclusiveError(f"all workers at {self._address} are at tasks that took too long")
 
-    def _died(self, run: _Run) -> None:
-        self._begun(run)
-        if self._tasks.died(run.task, alone=run.alone):
-            deaths = self._tasks.deaths(run.task)
-            message = f"{deaths} workers died with it, the last one while it ran alone"
-            self._delivery.add(Failed(run.task, _label(run.worker), WORKER_DIED, message))
-
-    def _conclude(self, task: Task, worker: str, outcome: Outcome) -> None:
+    def _conclude(self, attempt: _Attempt, outcome: Outcome) -> None:
         folder: Path | None = None
         try:
             folder = self._scratch()
             write_folder(outcome.files, folder)
         except (OSError, ValueError) as error:
-            remove_folder(folder)
-            self._delivery.add(Failed(task, _label(worker), *describe(error)))
-        else:
-            self._delivery.add(conclude(task, _label(worker), outcome, folder))
+            outcome = failure_of(error)
+        self._end(attempt, outcome, folder)
 
     def close(self) -> None:
         """Cancel what is under way and leave the scheduler; its workers are the user's, and stay."""
         self._tasks.clear()
-        runs, self._runs = self._runs, {}
+        futures = [attempt.future for attempt in (*self._attempts.values(), *self._stuck.values())]
+        self._attempts, self._stuck = {}, {}
         client, self._client = self._client, None
         if client is None:
             self._quiet.restore()
             return
         try:
             if client.status == "running":
-                client.cancel([run.future for run in runs.values()])
+                client.cancel(futures)
                 client.unsubscribe_topic(self._topic)
         except Exception as error:  # the scheduler is gone: there is nothing to cancel
             logging.getLogger(__name__).debug("%s", error)
@@ -366,14 +340,6 @@ class DaskBackend:
             self._inputs.clear()
             client.close(timeout=5)
             self._quiet.restore()
-
-    def __enter__(self) -> Self:
-        """The backend itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
 
 
 def _label(worker: str) -> str:
