@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from workbench.audit.run import AuditSettings, audit_training
 from workbench.audit.user_training import UserTraining, as_dicts, load_training_function
-from workbench.core.errors import InputError
+from workbench.core.errors import InconclusiveError, InputError
 from workbench.interfaces import Record
 
 CANDIDATES = tuple(
@@ -159,3 +162,34 @@ def test_a_mistake_gets_one_line(tmp_path: Path, source: str, parts: list[str]) 
 def test_a_malformed_spec_gets_one_line(text: str) -> None:
     with pytest.raises(InputError, match="--train"):
         load_training_function(text)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_function_that_kills_its_worker_is_tried_again_and_then_gets_one_line(
+    tmp_path: Path, comes_back: bool
+) -> None:
+    source = f"""
+import os, pathlib
+def train(records, seed):
+    note = pathlib.Path({str(tmp_path / "note")!r})
+    if not note.exists() or not {comes_back}:
+        note.touch()
+        os._exit(0)
+    return lambda records: [sum(record["image"]) for record in records]
+"""
+    settings = replace(
+        AuditSettings(),
+        corpus="digits",
+        corpus_parameters={},
+        model="digits_logistic",
+        model_parameters={},
+        candidates=20,
+        workers=1,
+    )
+    audit = partial(audit_training, spec(tmp_path, source), settings, runs=1, out=tmp_path, command="c")
+    if comes_back:
+        assert audit()["exit_code"] == 0
+        return
+    with pytest.raises(InconclusiveError, match=r"3 workers died with it.*exit code 0.*go on$") as caught:
+        audit()
+    assert "\n" not in str(caught.value)

@@ -421,8 +421,8 @@ BUILDING = """
 import json, sys
 from dataclasses import replace
 from workbench.studies import bases
-from workbench.data import bases as room
-from workbench.data import builds
+from workbench.data.bases import builds
+from workbench.data.bases import catalogue as room
 
 if __name__ == "__main__":
     builds.SAVE_SECONDS = 1.0

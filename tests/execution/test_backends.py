@@ -20,6 +20,7 @@ from workbench.core.errors import InconclusiveError, InputError
 from workbench.execution.queue import TaskQueue
 from workbench.execution.tasks import (
     DISK_FULL,
+    OVERRAN,
     WORKER_DIED,
     Backend,
     Failed,
@@ -265,6 +266,43 @@ def test_close_leaves_no_process_and_no_folder(tasks, scratch, tmp_path):
     assert not any(alive(process) for process in ours)
     assert list(scratch.place.iterdir()) == []
     backend.close()
+
+
+def test_a_task_that_takes_too_long_ends_with_its_worker(tasks, scratch):
+    with make_backend(workers=1, scheduler=None, scratch=scratch) as backend:
+        backend.submit(Task(id="before", work=tasks.own_process, payload=0, limit_seconds=30.0))
+        backend.submit(Task(id="slow", work=tasks.own_process, payload=100, limit_seconds=0.5))
+        backend.submit(Task(id="after", work=tasks.own_process, payload=0))
+        ended = ends(drain(backend, 3))
+    slow = ended["slow"]
+    assert (slow.kind, slow.message) == (OVERRAN, "it did not end within 0.5 s")
+    assert ended["before"].result["process"] != ended["after"].result["process"]
+    assert set(scratch.place.iterdir()) == {ended[name].folder for name in ("before", "after")}
+
+
+@pytest.mark.parametrize("grace", [10.0, 0.0])
+def test_a_task_with_grace_may_keep_its_state_when_the_pool_is_closed(tasks, scratch, tmp_path, grace):
+    note = tmp_path / "note"
+    parts = []
+    with make_backend(workers=1, scheduler=None, scratch=scratch) as backend:
+        backend.submit(Task(id="long", work=tasks.keeps_its_state, payload=str(note), grace_seconds=grace))
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(parts) < 3 and time.monotonic() < deadline:
+            parts += [event.part for event in backend.wait(0.2) if isinstance(event, Stepped)]
+        started = time.monotonic()
+    assert time.monotonic() - started < 5.0
+    assert parts[:3] == ["step 1", "step 2", "step 3"]  # a change of the part is reported at once
+    assert [path.read_text() for path in (note,) if path.exists()] == (["BrokenPipeError"] if grace else [])
+    assert list(scratch.place.iterdir()) == []
+
+
+def test_a_large_task_does_not_hold_the_parent_up(tasks, scratch):
+    started = time.monotonic()
+    with make_backend(workers=1, scheduler=None, scratch=scratch) as backend:
+        backend.submit(Task(id="large", work=tasks.size, payload=b"0" * 2**22))
+        assert time.monotonic() - started < 1.0
+        [event] = ends(drain(backend, 1)).values()
+    assert event.result == {"bytes": 2**22}
 
 
 PARENT = """

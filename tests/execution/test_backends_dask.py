@@ -18,6 +18,7 @@ from workbench.execution.dask import backend as dask_backend
 from workbench.execution.dask.client import compare, connect
 from workbench.execution.dask.worker import about, read_folder, write_folder
 from workbench.execution.tasks import (
+    OVERRAN,
     WORKER_DIED,
     Backend,
     Failed,
@@ -201,6 +202,30 @@ def test_a_killer_fails_alone(tasks, scratch, cluster):
     assert all(isinstance(event, Finished) for event in found.values())
     starts = Counter(event.task.id for event in events if isinstance(event, Started))
     assert starts == {"killer": 3, **{str(number): 1 for number in range(10)}}
+
+
+@pytest.mark.slow
+def test_a_task_that_takes_too_long_fails_and_its_worker_gets_no_other_meanwhile(tasks, scratch, cluster):
+    for _ in range(2):
+        cluster.worker("--no-nanny")
+    with make_backend(workers=0, scheduler=cluster.address, scratch=scratch) as backend:
+        wait_for_workers(backend, 2)
+        backend.submit(Task(id="slow", work=tasks.own_process, payload=8, limit_seconds=0.5, label="slow"))
+        events = drain(backend, ended(1))
+        [slow] = [event for event in events if isinstance(event, Started)]
+        assert [event.kind for event in events if isinstance(event, Failed)] == [OVERRAN]
+        assert Notice(f"worker {slow.worker} is still at slow") in events
+        for number in range(3):
+            backend.submit(Task(id=str(number), work=tasks.own_process, payload=0.1))
+        events = drain(backend, ended(3))
+        assert slow.worker not in {event.worker for event in events if isinstance(event, Started)}
+        for name in ("both", "workers"):
+            backend.submit(Task(id=name, work=tasks.own_process, payload=10))
+        assert len({event.worker for event in drain(backend, ended(2))}) == 2  # the first is free again
+        for name in ("all", "are", "stuck"):
+            backend.submit(Task(id=name, work=tasks.own_process, payload=30, limit_seconds=0.5))
+        with pytest.raises(InconclusiveError, match=f"all workers at {cluster.address} are at tasks that"):
+            drain(backend, ended(3))
 
 
 @pytest.mark.slow

@@ -30,6 +30,11 @@ def total_of_inputs(payload, inputs, scratch, progress):
     return {"files": files, "payload": payload, "folder": os.getcwd()}
 
 
+def size(payload, inputs, scratch, progress):
+    """The bytes of its payload."""
+    return {"bytes": len(payload)}
+
+
 def many_steps(payload, inputs, scratch, progress):
     """Takes its payload's steps in about a second."""
     for step in range(payload):
@@ -91,3 +96,16 @@ def signals_itself(payload, inputs, scratch, progress):
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(0.1)
     return {"alive": True}
+
+
+def keeps_its_state(payload, inputs, scratch, progress):
+    """Reports steps without end; what stops it is written to the file of its payload."""
+    step = 0
+    try:
+        while True:
+            step += 1
+            progress(0, 1, f"step {step}")
+            time.sleep(0.05)
+    except BaseException as error:
+        Path(payload).write_text(type(error).__name__)
+        raise
