@@ -6,7 +6,7 @@ tosses a fair coin for each release; the adversary sees every released update, k
 their share of the update, and guesses the coin from what is left in the coordinate: noise, or noise about the
 clipping norm. Against a Gaussian mechanism this canary is a worst case, which is why the audit is tight.
 
-Two modes, told apart by `Observations.where`:
+Two modes, told apart by `ReleaseSeen.where`:
 
 - "one state": many independent releases at the trained state (`Subject.release_canary`). Any number of
   observations at milliseconds each; shows a privatise step that is broken.
@@ -14,8 +14,8 @@ Two modes, told apart by `Observations.where`:
   adversary of the claim, who watches one run; as many observations as steps.
 
 Both see the whole release of the very privatise step that trains. Each observation shows one release. What
-that says of the run is another step: under the assumed family (Gaussian noise of one scale, `Game.family`)
-the releases bound a mu, and `workbench.accounting.dp_sgd.mu_to_run_epsilon` composes it over the run's T
+that says of the run is another step: under the assumed family (Gaussian noise of one scale) the releases
+bound a mu, and `workbench.accounting.subsampled_gaussian.mu_to_run_epsilon` composes it over the run's T
 steps with the sampling probability q. A clipping that was forgotten lets the full magnitude through and shows
 as a large mu; so does noise that is too small.
 
@@ -31,7 +31,7 @@ differentially private machine learning", sections 4 and 5 (white-box access, Di
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -39,24 +39,15 @@ import numpy as np
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError
 from workbench.core.registry import register
-from workbench.interfaces import (
-    AccessLevel,
-    Corpus,
-    GradientCanary,
-    Insertions,
-    Observations,
-    Record,
-    References,
-    Scores,
-    Subject,
-)
+from workbench.games.release import ReleaseAttack, ReleaseSeen
+from workbench.interfaces import Corpus, GradientCanary, Insertions, Scores
 
 LARGEST_MAGNITUDE = 1e15
 """Beyond what float32 holds, the canary would be clipped to nothing, and show nothing."""
 
 
 @register("attack", "dirac_canary")
-class DiracCanary:
+class DiracCanary(ReleaseAttack):
     """White-box audit by a one-coordinate gradient canary, per release (Nasr et al. 2023).
 
     Attributes:
@@ -69,10 +60,9 @@ class DiracCanary:
         InputError: a parameter is out of range.
     """
 
-    access = AccessLevel.RELEASE
-    references_needed = 0
+    title = "One clipping group"
+    label = "a record that fills the bound of one"
     later_parameters: ClassVar[Mapping[str, object]] = {"everywhere": False}
-    """See `workbench.training.content.settled`."""
 
     def __init__(self, *, magnitude: float = 100.0, releases: int = 4000, everywhere: bool = False) -> None:
         """Keep the parameters."""
@@ -96,18 +86,6 @@ class DiracCanary:
         canary = GradientCanary(coordinate=coordinate, magnitude=self.magnitude, everywhere=self.everywhere)
         return Insertions(gradient_canary=canary)
 
-    def score(
-        self,
-        subject: Subject,
-        candidates: Sequence[Record] | Observations,
-        references: References,
-        generator: np.random.Generator,
-    ) -> Scores:
-        """The released values themselves: the canary is positive, so higher means that it took part.
-
-        Raises:
-            InputError: the candidates are records, not observations of releases.
-        """
-        if not isinstance(candidates, Observations):
-            raise InputError("dirac_canary scores observations of releases, got records")
-        return Scores(values=candidates.values.astype(np.float64), details={"magnitude": self.magnitude})
+    def score(self, seen: ReleaseSeen, generator: np.random.Generator) -> Scores:
+        """The released values themselves: the canary is positive, so higher means that it took part."""
+        return Scores(values=seen.values.astype(np.float64), details={"magnitude": self.magnitude})

@@ -28,6 +28,8 @@ class JointCanary(DiracCanary):
         InputError: a parameter is out of range.
     """
 
+    title = "All clipping groups at once"
+    label = "a record that fills the bound of each"
     later_parameters: ClassVar[Mapping[str, object]] = {}
 
     def __init__(self, *, magnitude: float = 100.0, releases: int = 4000) -> None:

@@ -26,18 +26,8 @@ from workbench.attacks.shared.statistics import (
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.interfaces import (
-    AccessLevel,
-    BoolArray,
-    Corpus,
-    FloatArray,
-    Insertions,
-    Observations,
-    Record,
-    References,
-    Scores,
-    Subject,
-)
+from workbench.games.membership import MembershipAttack, MembershipSeen, References
+from workbench.interfaces import BoolArray, Corpus, FloatArray, Insertions, Record, Scores
 
 MODES = ("online", "offline")
 VARIANCES = ("auto", "fixed", "per_example")
@@ -53,7 +43,7 @@ SMALLEST_DEVIATION = 1e-6
 
 
 @register("attack", "lira")
-class LiraAttack:
+class LiraAttack(MembershipAttack):
     """Likelihood-ratio attack with shadow models (Carlini et al. 2022).
 
     Args:
@@ -69,8 +59,6 @@ class LiraAttack:
     Raises:
         InputError: an unknown mode or variance, fewer than 4 shadows, or a share outside [0, 1].
     """
-
-    access = AccessLevel.MEMBERSHIP
 
     def __init__(
         self,
@@ -98,19 +86,11 @@ class LiraAttack:
         """Secret ids for a share of the candidates of a text corpus; nothing for images."""
         return secret_insertions(corpus, self.canaries, generator)
 
-    def score(
-        self,
-        subject: Subject,
-        candidates: Sequence[Record] | Observations,
-        references: References,
-        generator: np.random.Generator,
-    ) -> Scores:
+    def score(self, seen: MembershipSeen, generator: np.random.Generator) -> Scores:
         """Likelihood ratio of every candidate.
 
         Args:
-            subject: The target.
-            candidates: Records, members and non-members alike.
-            references: The shadows, with which candidate each was trained on.
+            seen: The target, the candidates, and the shadows with which candidate each was trained on.
             generator: Not used; the attack is deterministic.
 
         Returns:
@@ -119,12 +99,11 @@ class LiraAttack:
             distribution function is increasing) without rounding to 1.
 
         Raises:
-            InputError: observations instead of records, references that do not match the candidates,
-                or too few of them.
+            InputError: no candidates, references that do not match them, or too few of these.
         """
-        records = checked_records(candidates, "lira")
+        records, references = checked_records(seen.records, "lira"), seen.references
         shadows = _shadow_logits(references, records, self.ending_marker)
-        target = record_logits(subject, records, self.ending_marker)
+        target = record_logits(seen.subject, records, self.ending_marker)
         own = self.variance == "per_example" or (
             self.variance == "auto" and len(references.subjects) >= ENOUGH_FOR_OWN_VARIANCE
         )

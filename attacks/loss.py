@@ -27,18 +27,8 @@ from workbench.attacks.shared.statistics import (
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.interfaces import (
-    AccessLevel,
-    Corpus,
-    FloatArray,
-    Insertions,
-    Observations,
-    Plan,
-    Record,
-    References,
-    Scores,
-    Subject,
-)
+from workbench.games.membership import MembershipAttack, MembershipSeen, References
+from workbench.interfaces import Corpus, FloatArray, Insertions, Plan, Record, Scores
 
 SCORES = ("log_likelihood", "confidence", "zlib", "min_k")
 REFERENCES = ("base", "shadow")
@@ -48,7 +38,7 @@ BASE_BATCH = 32
 
 
 @register("attack", "loss")
-class LossAttack:
+class LossAttack(MembershipAttack):
     """Threshold on the model's loss, log-likelihood or confidence, as it is or against a reference.
 
     RLDP discards a record whose split into prompt and ending fails. Here each candidate has a score, and one
@@ -87,8 +77,6 @@ class LossAttack:
             kinds of ending, or fewer than 2 shadows.
     """
 
-    access = AccessLevel.MEMBERSHIP
-    references_needed = 0
     later_parameters: ClassVar[Mapping[str, object]] = {
         "ending_share": 1.0,
         "min_k_share": 0.2,
@@ -138,19 +126,11 @@ class LossAttack:
         """Secret ids for a share of the candidates of a text corpus; nothing for images."""
         return secret_insertions(corpus, self.canaries, generator)
 
-    def score(
-        self,
-        subject: Subject,
-        candidates: Sequence[Record] | Observations,
-        references: References,
-        generator: np.random.Generator,
-    ) -> Scores:
+    def score(self, seen: MembershipSeen, generator: np.random.Generator) -> Scores:
         """Score every candidate by how well the subject predicts it.
 
         Args:
-            subject: The target.
-            candidates: Records, members and non-members alike.
-            references: Read where `reference` is `"shadow"`.
+            seen: The target and the candidates; the shadows are read where `reference` is `"shadow"`.
             generator: Not used; the attack is deterministic.
 
         Returns:
@@ -160,11 +140,11 @@ class LossAttack:
             and mean of their perplexities, of the scored tokens.
 
         Raises:
-            InputError: observations instead of records, a record without the marker or, for `"zlib"`, without
+            InputError: no candidates, a record without the marker or, for `"zlib"`, without
                 text, no record that can be split, references that do not match the candidates, or a model
                 whose training diverged.
         """
-        records = checked_records(candidates, "loss")
+        subject, records = seen.subject, checked_records(seen.records, "loss")
         if self.score_name == "zlib":
             _require_texts(records)
         tokens = self._tokens(subject, records)
@@ -172,7 +152,7 @@ class LossAttack:
         if self.calibrate and self.reference == "base":
             values = values - self._of_model(_BaseModel(subject.plan), records)
         elif self.calibrate:
-            values = values - self._of_shadows(references, records)
+            values = values - self._of_shadows(seen.references, records)
         failed = np.isnan(values)
         if failed.all():
             raise InputError(

@@ -32,20 +32,8 @@ from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
 from workbench.estimation.low_fpr import CERTAIN
-from workbench.interfaces import (
-    AccessLevel,
-    Corpus,
-    FloatArray,
-    Insertions,
-    IntArray,
-    Observations,
-    Record,
-    References,
-    Scores,
-    SignObservations,
-    SignReading,
-    Subject,
-)
+from workbench.games.transcript import SignObservations, SignReading, TranscriptAttack
+from workbench.interfaces import FloatArray, IntArray, Scores
 
 CANARIES = ("opposed", "outlier", "average")
 OTHERS = ("corpus", "copies")
@@ -60,7 +48,7 @@ LEAST_GAP = 1e-9
 
 
 @register("attack", "sign_transcript")
-class SignTranscript:
+class SignTranscript(TranscriptAttack):
     """Exact likelihood ratio over the released signs of FERRET; many independent trainings are scored.
 
     Attributes:
@@ -73,9 +61,6 @@ class SignTranscript:
     Raises:
         InputError: a parameter is out of range.
     """
-
-    access = AccessLevel.TRANSCRIPT
-    references_needed = 0
 
     def __init__(
         self,
@@ -98,41 +83,24 @@ class SignTranscript:
         self.knowledge = knowledge
         self.trials = whole_number("trials", trials, least=20, even=True)
 
-    def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
-        """Nothing: the canary goes into the game's own trainings, not into a shared subject."""
-        return Insertions()
-
-    def score(
-        self,
-        subject: Subject | None,
-        candidates: Sequence[Record] | Observations | SignObservations,
-        references: References,
-        generator: np.random.Generator,
-    ) -> Scores:
+    def score(self, seen: SignObservations, generator: np.random.Generator) -> Scores:
         """Log-likelihood ratio of each training's signs; higher means that the canary was in the data.
 
         Args:
-            subject: Not used.
-            candidates: What was read of each training.
-            references: Not used.
+            seen: What was read of each training.
             generator: Tells scores apart that are all equal, which say nothing.
 
         Returns:
             Scores in nats, `CERTAIN` for an infinite ratio, with `certain` (how many trials are impossible
             without the canary), and means over trials of `firings`, `fired_steps` and `silent_zero_firings`
             (firings that released nothing).
-
-        Raises:
-            InputError: the candidates are no transcripts.
         """
-        if not isinstance(candidates, SignObservations):
-            raise InputError("sign_transcript scores transcripts of released signs, got none")
-        values = np.array([log_ratio(reading, candidates) for reading in candidates.trials])
+        values = np.array([log_ratio(reading, seen) for reading in seen.trials])
         details = {
             "certain": float(np.sum(values >= CERTAIN)),
-            "firings": _mean([trial.step.size for trial in candidates.trials]),
-            "fired_steps": _mean([np.unique(trial.step).size for trial in candidates.trials]),
-            "silent_zero_firings": _mean([int(np.sum(trial.sign == 0)) for trial in candidates.trials]),
+            "firings": _mean([trial.step.size for trial in seen.trials]),
+            "fired_steps": _mean([np.unique(trial.step).size for trial in seen.trials]),
+            "silent_zero_firings": _mean([int(np.sum(trial.sign == 0)) for trial in seen.trials]),
         }
         if values.size and values.min() == values.max():
             values = values + LEAST_GAP * generator.random(values.size)

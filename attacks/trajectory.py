@@ -15,31 +15,23 @@ The score was fixed before anything was looked at:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
+from workbench.core import registry
 from workbench.core.arguments import whole_number
-from workbench.core.errors import InputError, unknown_name
+from workbench.core.errors import unknown_name
 from workbench.core.registry import register
-from workbench.interfaces import (
-    AccessLevel,
-    Corpus,
-    Insertions,
-    Record,
-    References,
-    Scores,
-    Subject,
-    TrajectoryObservations,
-)
+from workbench.games.trajectory import TrajectoryAttack, TrajectoryObservations
+from workbench.interfaces import Insertions, Plan, Scores
 
 CANARIES = ("middle", "large")
 DATA = ("plan", "digits")
 
 
 @register("attack", "trajectory")
-class Trajectory:
+class Trajectory(TrajectoryAttack):
     """Membership from the clip radii and noise multipliers of many trainings, and nothing else.
 
     Attributes:
@@ -54,8 +46,8 @@ class Trajectory:
         InputError: a parameter is out of range.
     """
 
-    access = AccessLevel.TRAJECTORY
-    references_needed = 0
+    title = "Radii and noise alone"
+    label = "no update and no weights are seen"
 
     def __init__(
         self, *, canary: str = "middle", trials: int = 200, steps: int = 0, data: str = "plan"
@@ -70,38 +62,37 @@ class Trajectory:
         self.trials = whole_number("trials", trials, least=20)
         self.steps = whole_number("steps", steps, least=0)
 
-    def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
-        """Nothing: the canary goes into the game's own trainings, not into a shared subject."""
-        return Insertions()
+    def world(self, plan: Plan) -> Plan:
+        """The plan, or as many handwritten digits and a small network by an otherwise equal one."""
+        if self.data == "plan":
+            return plan
+        corpus = registry.create("corpus", "digits", size=len(plan.records), seed=0)
+        return replace(
+            plan,
+            records=corpus.records,
+            held_out=(),
+            dev=(),
+            model="digits_mlp",
+            model_parameters={},
+            adapter="full",
+            insertions=Insertions(),
+        )
 
-    def score(
-        self,
-        subject: Subject | None,
-        candidates: Sequence[Record] | Any,
-        references: References,
-        generator: np.random.Generator,
-    ) -> Scores:
+    def score(self, seen: TrajectoryObservations, generator: np.random.Generator) -> Scores:
         """Score each training; higher means that the canary took part.
 
         Args:
-            subject: Not used.
-            candidates: `TrajectoryObservations` of n trainings.
-            references: Not used.
+            seen: Radii and noise multipliers of n trainings.
             generator: Not used.
 
         Returns:
             Scores with `canary_norm` (in the first group) and `hit_trials` (how many trainings have a radius
             that equals the canary's norm).
-
-        Raises:
-            InputError: the candidates are no trajectories.
         """
-        if not isinstance(candidates, TrajectoryObservations):
-            raise InputError("trajectory scores clip radii and noise multipliers, got none")
-        hits = np.sum(candidates.radii == candidates.canary_norms, axis=(1, 2)).astype(np.float64)
-        values = hits if self.canary == "middle" else np.log(candidates.radii).mean(axis=(1, 2))
+        hits = np.sum(seen.radii == seen.canary_norms, axis=(1, 2)).astype(np.float64)
+        values = hits if self.canary == "middle" else np.log(seen.radii).mean(axis=(1, 2))
         details = {
-            "canary_norm": float(candidates.canary_norms[0]),
+            "canary_norm": float(seen.canary_norms[0]),
             "hit_trials": float(np.sum(hits > 0)),
         }
         return Scores(values=values, details=details)

@@ -37,21 +37,16 @@ from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
 from workbench.estimation.all_thresholds import coin_sample_size, perfect_guesses_bound
 from workbench.estimation.judge import judge
+from workbench.games.weights import WeightsAttack, WeightsGame, WeightsSeen
 from workbench.interfaces import (
-    AccessLevel,
     Claim,
-    Corpus,
     Evidence,
     FloatArray,
     GradientCanary,
-    Insertions,
     Mechanism,
-    Observations,
     Plan,
     Record,
-    References,
     Scores,
-    Subject,
     Verdict,
 )
 
@@ -61,7 +56,7 @@ RARE_WORD = "zyzzyva "
 
 
 @register("attack", "weight_canary")
-class WeightCanary:
+class WeightCanary(WeightsAttack):
     """White-box audit of noised finished weights: one canary record, many trainings (Nasr et al. 2021).
 
     Attributes:
@@ -74,9 +69,6 @@ class WeightCanary:
     Raises:
         InputError: a parameter is out of range.
     """
-
-    access = AccessLevel.WEIGHTS
-    references_needed = 0
 
     def __init__(
         self,
@@ -100,10 +92,6 @@ class WeightCanary:
         self.references = whole_number("references", references, least=2)
         self.magnitude = magnitude
 
-    def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
-        """Nothing: the canary goes into the game's own trainings (`insert`), not into a shared subject."""
-        return Insertions()
-
     def insert(self, plan: Plan, generator: np.random.Generator) -> tuple[Plan, str]:
         """The plan with the canary in the place of its last record, and that record's id."""
         chosen = plan.records[-1]
@@ -117,43 +105,33 @@ class WeightCanary:
         )
         return replace(plan, insertions=replace(plan.insertions, gradient_canary=canary)), chosen.id
 
-    def score(
-        self,
-        subject: Subject,
-        candidates: Sequence[Record] | Observations,
-        references: References,
-        generator: np.random.Generator,
-    ) -> Scores:
+    def score(self, seen: WeightsSeen, generator: np.random.Generator) -> Scores:
         """The statistic of each released vector of weights; higher means that the canary took part.
 
         Args:
-            subject: Not used.
-            candidates: Observations of shape `(n, d)`.
-            references: Weights of shape `(m, d)`, with and without the canary, and the public noise scale.
-            generator: Not used.
+            seen: Released weights of shape `(n, d)`, and references of shape `(m, d)` with and without the
+            canary. generator: Not used.
 
         Returns:
             Scores with `mean_distance` (between the references' means), `noise_scale` and `mu_expected`
             (how many standard deviations of the statistic the two kinds should lie apart).
 
         Raises:
-            InputError: the candidates are no weights, or a kind of reference is missing.
+            InputError: a kind of reference is missing.
         """
-        if not isinstance(candidates, Observations) or candidates.values.ndim != 2:
-            raise InputError("weight_canary scores released weights, got none")
-        inside = np.asarray(references.included, dtype=bool).ravel()
+        inside = seen.included
         if min(np.sum(inside), np.sum(~inside)) < 2:
             raise InputError("weight_canary needs two references with the canary and two without")
-        means = [references.weights[kind].mean(0) for kind in (inside, ~inside)]
+        means = [seen.references[kind].mean(0) for kind in (inside, ~inside)]
         shift = means[0] - means[1]
-        variance = references.noise_scale**2 + _pooled_variance(references.weights, inside)
+        variance = seen.noise_scale**2 + _pooled_variance(seen.references, inside)
         direction, expected = _direction(shift, variance, largest_only=self.statistic == "coordinate")
         details = {
             "mean_distance": float(np.linalg.norm(shift)),
-            "noise_scale": references.noise_scale,
+            "noise_scale": seen.noise_scale,
             "mu_expected": expected,
         }
-        return Scores(values=(candidates.values - (means[0] + means[1]) / 2) @ direction, details=details)
+        return Scores(values=(seen.values - (means[0] + means[1]) / 2) @ direction, details=details)
 
 
 def _pooled_variance(weights: FloatArray, inside: np.ndarray) -> FloatArray:
@@ -225,7 +203,7 @@ def audit_weights(
         InputError: the plan is unusable.
         UnsupportedError: the claim is not one that this game tests.
     """
-    from workbench.games.weights.play import play_weights, weight_game
+    from workbench.games.weights.play import play_weights
 
     drawn, scored, judged = (np.random.default_rng(own) for own in np.random.SeedSequence(seed).spawn(3))
     with_canary, canary = attack.insert(plan, drawn)
@@ -239,11 +217,11 @@ def audit_weights(
         seed=seed,
         progress=progress,
     )
-    scores = attack.score(played.subject, played.observations, played.references, scored)
+    scores = attack.score(played.observations, scored)
     evidence = Evidence(
         scores=scores.values,
         members=played.included,
-        game=weight_game(with_canary, canary=canary, references=attack.references),
+        game=WeightsGame().terms(with_canary, canary=canary, references=attack.references),
         attack=f"weight_canary ({attack.canary} canary, {attack.statistic} statistic)",
         seeds={"audit": seed},
         details=scores.details,

@@ -23,7 +23,7 @@ import numpy as np
 import scipy
 
 from workbench.accounting import certified
-from workbench.accounting.events import dp_sgd
+from workbench.accounting.events import gaussian_run
 from workbench.core import registry
 from workbench.core.errors import WorkbenchError
 from workbench.interfaces import Adjacency
@@ -69,7 +69,7 @@ def contest(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[
 
 def epsilon_calls() -> dict[str, Callable[[], Any]]:
     """Two-sided epsilon by the certified bounds, one-sided by the peers."""
-    run = dp_sgd(noise_multiplier=SIGMA, sampling_probability=Q, steps=STEPS)
+    run = gaussian_run(noise_multiplier=SIGMA, sampling_probability=Q, steps=STEPS)
     calls: dict[str, Callable[[], Any]] = {"certified": lambda: certified.epsilon_bounds(run, DELTA)}
     for name in PEERS:
         peer = registry.create("accountant", name)
@@ -96,7 +96,7 @@ def widths(cells: int) -> dict[str, Any]:
     generator = np.random.default_rng(SEED)
     found, times, refused = [], [], 0
     for _ in range(cells):
-        run = dp_sgd(
+        run = gaussian_run(
             noise_multiplier=float(np.exp(generator.uniform(math.log(0.3), math.log(50)))),
             sampling_probability=float(10 ** generator.uniform(-4, 0)),
             steps=round(10 ** generator.uniform(0, 4)),

@@ -21,6 +21,7 @@ import logging
 import os
 import platform
 import statistics
+import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -34,6 +35,9 @@ from torch import Tensor, nn
 from workbench.core import registry
 from workbench.training.models import LanguageModel
 from workbench.training.per_record import per_record_signals
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from oracles.one_at_a_time import one_at_a_time
 
 OURS = "book-keeping (ours)"
 RESULTS = Path(__file__).parent / "results"
@@ -213,7 +217,7 @@ def contestants(case: Case) -> dict[str, Callable[[], Step]]:
 
 def prepare(case: Case) -> dict[str, float]:
     """Build and try every contestant; keep those that run. Returns their relative errors."""
-    twin = per_record_signals(case.model, case.batch, method="one_at_a_time")
+    twin = one_at_a_time(case.model, case.batch)
     case.clip_norm = float(twin.norms().median())
     expected = twin.weighted_sum((case.clip_norm / twin.norms()).clamp(max=1.0))
     case.steps["without privacy"] = without_privacy(case)

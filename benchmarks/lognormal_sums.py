@@ -22,6 +22,7 @@ import json
 import math
 import platform
 import resource
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,8 +32,7 @@ import numpy as np
 import scipy
 
 from workbench.core.errors import InconclusiveError
-from workbench.mechanisms.accountants.shuffled_dp_sgd.calibration import step_budget
-from workbench.mechanisms.accountants.shuffled_dp_sgd.curves import AUDIT_BATCH, noise_curve, paper_run
+from workbench.mechanisms.accountants.shuffled_dp_sgd import step_budget
 from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
     METHODS,
     SIDES,
@@ -54,6 +54,9 @@ from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
     schwartz_yeh,
     tail_ratio,
 )
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from oracles.shuffled_curves import AUDIT_BATCH, noise_curve, paper_run
 
 SEED, CONFIDENCE, TOLERANCE = 2026, 0.95, 0.05
 RESULTS = Path(__file__).parent / "results"

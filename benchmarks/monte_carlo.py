@@ -24,17 +24,17 @@ import numpy as np
 import scipy
 
 from workbench.accounting import certified
-from workbench.accounting.events import Event, Gaussian, Laplace, SubsampledGaussian, dp_sgd
+from workbench.accounting.events import Event, Gaussian, Laplace, SubsampledGaussian, gaussian_run
 from workbench.attacks.accountant_checks.monte_carlo import (
     GaussianPair,
     IntervalMethod,
     ProductPair,
-    dp_weights_algorithm_1_as_printed,
     estimate_delta,
     measure_claim,
     pair_of,
     random_direction,
 )
+from workbench.attacks.claim_checks.dp_weights.as_printed import dp_weights_algorithm_1_as_printed
 from workbench.interfaces import VerdictKind
 
 SEED, SAMPLES = 2026, 1000
@@ -45,7 +45,9 @@ EVENTS: dict[str, Event] = {
     "Gaussian": Gaussian(noise_multiplier=1.0),
     "Laplace": Laplace(scale=1.0),
     "subsampled Gaussian, 1 step": STEP,
-    "subsampled Gaussian, 100 steps": dp_sgd(noise_multiplier=1.0, sampling_probability=0.01, steps=100),
+    "subsampled Gaussian, 100 steps": gaussian_run(
+        noise_multiplier=1.0, sampling_probability=0.01, steps=100
+    ),
 }
 POWER = ("Gaussian", "subsampled Gaussian, 1 step", "subsampled Gaussian, 100 steps")
 LARGEST, LARGEST_OF_MANY_STEPS = 1 << 20, 1 << 14

@@ -47,7 +47,7 @@ from workbench.core import registry
 from workbench.interfaces import Record
 from workbench.training.fine_tuning import evaluating
 from workbench.training.precision import reduced
-from workbench.training.prompt_tasks import SENTIMENT_OPTIONS
+from workbench.training.tasks import SENTIMENT_OPTIONS
 from workbench.training.zeroth_order import Directions, ZerothOrder
 
 RESULTS = Path(__file__).parent / "results"

@@ -17,10 +17,7 @@ def digits(*, size: int, seed: int, held_out: int | None = None, public: int | N
     """1,797 handwritten digits of 8 x 8 pixels (scikit-learn); images, ten classes.
 
     Args:
-        size: Number of candidate records.
-        seed: Seed of the split.
-        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
-        public: Number of public records, likewise.
+        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
 
     Raises:
         InputError: a size is unusable, or more than 1,797 images are wanted.

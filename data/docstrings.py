@@ -8,10 +8,7 @@ members and non-members at once.
 from __future__ import annotations
 
 import ast
-import gzip
-import hashlib
 import inspect
-import json
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -22,14 +19,7 @@ from pathlib import Path
 from workbench.core.errors import InputError
 from workbench.core.registry import register
 from workbench.data.shared.near_duplicates import near_duplicates
-from workbench.data.shared.parts import (
-    cache_folder,
-    checked_seed,
-    normal_form,
-    part_sizes,
-    split,
-    write_atomically,
-)
+from workbench.data.shared.parts import cached_json, checked_seed, normal_form, part_sizes, split
 from workbench.interfaces import Corpus, Record
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "statsmodels", "torch")
@@ -112,14 +102,14 @@ def _source_files(module: str) -> list[Path]:
     spec = find_spec(module)
     if spec is None or not spec.submodule_search_locations:
         return []
-    found: list[tuple[str, Path]] = []
+    files: list[tuple[str, Path]] = []
     for place in spec.submodule_search_locations:
         root = Path(place)
         for path in root.rglob("*.py"):
             inner = path.relative_to(root)
             if not TEST_FOLDERS & set(inner.parts[:-1]) and not inner.name.startswith(("test_", "conftest")):
-                found.append((inner.as_posix(), path))
-    return [path for _, path in sorted(found)]
+                files.append((inner.as_posix(), path))
+    return [path for _, path in sorted(files)]
 
 
 def _versions(packages: Sequence[str]) -> dict[str, str]:
@@ -140,10 +130,10 @@ def collect(packages: Sequence[str]) -> list[str]:
     for package in packages:
         for path in _source_files(MODULES.get(package, package.replace("-", "_"))):
             try:
-                found = list(_docstrings_of(path.read_text("utf-8")))
+                docstrings = list(_docstrings_of(path.read_text("utf-8")))
             except (SyntaxError, UnicodeDecodeError, ValueError):
                 continue  # a template or a file for another Python version holds no docstrings for us
-            for text in map(clean, found):
+            for text in map(clean, docstrings):
                 key = normal_form(text)
                 if len(text.split()) >= FEWEST_WORDS and key not in seen:
                     seen.add(key)
@@ -154,29 +144,19 @@ def collect(packages: Sequence[str]) -> list[str]:
 def load_texts(packages: Sequence[str] = PACKAGES) -> list[str]:
     """Cleaned docstrings without near-duplicates; from the user's cache where the versions are unchanged.
 
-    Args:
-        packages: Distribution names; those that are not installed are passed over.
-
-    Returns:
-        Texts in a fixed order: by package as given, then by file, then from top to bottom by nesting.
-
-    Raises:
-        InputError: none of the packages is installed.
+    Packages that are not installed are passed over. Texts are ordered by package as given, then by file, then
+    from top to bottom by nesting.
     """
     versions = _versions(packages)
     if not versions:
         raise InputError(f"packages must name an installed distribution, got {', '.join(packages) or 'none'}")
-    key = hashlib.sha256(json.dumps([SCHEMA, SIMILARITY, list(versions.items())]).encode()).hexdigest()[:16]
-    place = cache_folder() / f"docstrings-{key}.json.gz"
-    if place.is_file():
-        try:
-            cached: list[str] = json.loads(gzip.decompress(place.read_bytes()))
-            return cached
-        except (OSError, EOFError, ValueError):
-            place.unlink()
-    texts = collect(list(versions))
-    texts = [t for t, drop in zip(texts, near_duplicates(texts, SIMILARITY), strict=True) if not drop]
-    write_atomically(place, gzip.compress(json.dumps(texts).encode(), mtime=0))
+
+    def collected() -> list[str]:
+        texts = collect(list(versions))
+        return [t for t, drop in zip(texts, near_duplicates(texts, SIMILARITY), strict=True) if not drop]
+
+    key = [SCHEMA, SIMILARITY, list(versions.items())]
+    texts: list[str] = cached_json("docstrings", key, collected, lambda content: isinstance(content, list))
     return texts
 
 
@@ -193,12 +173,9 @@ def docstrings(
     """Docstrings of the installed scientific packages, cleaned, near-duplicates removed; text, no labels.
 
     Args:
-        size: Number of candidate records.
-        seed: Seed of the split.
+        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
         packages: Distribution names, separated by commas.
         longest: Characters that a text is cut to, at a line's end where there is one.
-        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
-        public: Number of public records, likewise.
 
     Raises:
         InputError: a parameter is unusable, or the packages have too few docstrings.

@@ -20,24 +20,23 @@ from workbench.data.shared.parts import (
     Parts,
     Sizes,
     checked_seed,
+    given_path,
+    majority,
     normal_form,
     part_sizes,
+    pick,
     require,
     split,
     without_duplicates,
 )
 from workbench.interfaces import Corpus, Record
-from workbench.training.prompt_tasks import question_text
+from workbench.training.tasks import question_text
 
 LABELS = {"0": 0, "1": 1}
 
 
 def _read(path: str | Path) -> str:
-    """The text of a file.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """The text of a file."""
     try:
         return Path(path).expanduser().read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -45,15 +44,7 @@ def _read(path: str | Path) -> str:
 
 
 def read_sst2(path: str | Path) -> list[Record]:
-    """The sentences of a file of GLUE's SST-2, the first of those with the same text.
-
-    Args:
-        path: Tab-separated, with a header that names `sentence` and `label`; no quoting.
-
-    Raises:
-        InputError: the file cannot be read, lacks a column (GLUE's `test.tsv` has no labels), or has a bad
-            line.
-    """
+    """The sentences of a file of GLUE's SST-2, the first of those with the same text; no quoting."""
     lines = _read(path).split("\n")
     header = lines[0].rstrip("\r").split("\t")
     absent = [name for name in ("sentence", "label") if name not in header]
@@ -77,18 +68,10 @@ def read_sst2(path: str | Path) -> list[Record]:
 
 
 def read_squad(path: str | Path, generator: np.random.Generator) -> list[Record]:
-    """One question, drawn, of each paragraph of a SQuAD file, in the order of the file.
-
-    Args:
-        path: JSON of version 1.1; questions without an answer (version 2 has some) are passed over.
-        generator: Draws the question.
-
-    Raises:
-        InputError: the file cannot be read or is of another form.
-    """
+    """One question, drawn, of each paragraph of a SQuAD v1.1 file; those without an answer are skipped."""
     text = _read(path)
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"path {str(path)!r} is not JSON: {error.msg} at line {error.lineno}") from error
     except RecursionError as error:
@@ -96,13 +79,13 @@ def read_squad(path: str | Path, generator: np.random.Generator) -> list[Record]
     records: list[Record] = []
     seen: set[str] = set()
     try:
-        for article in found["data"]:
+        for article in content["data"]:
             for paragraph in article["paragraphs"]:
                 key = normal_form(paragraph["context"])
-                asked = [one for one in paragraph["qas"] if one.get("answers")]
-                if asked and key not in seen:
+                questions = [question for question in paragraph["qas"] if question.get("answers")]
+                if questions and key not in seen:
                     seen.add(key)
-                    drawn = asked[int(generator.integers(len(asked)))]
+                    drawn = pick(questions, generator)
                     records.append(_question(article["title"], paragraph["context"], drawn))
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(
@@ -118,12 +101,12 @@ def read_squad(path: str | Path, generator: np.random.Generator) -> list[Record]
     return records
 
 
-def _question(title: str, context: str, asked: dict[str, Any]) -> Record:
+def _question(title: str, context: str, question: dict[str, Any]) -> Record:
     """A question of SQuAD as a record."""
     return Record(
-        id=f"squad-{asked['id']}",
-        text=question_text(title, context.strip(), asked["question"].strip()),
-        answers=tuple(dict.fromkeys(str(answer["text"]) for answer in asked["answers"])),
+        id=f"squad-{question['id']}",
+        text=question_text(title, context.strip(), question["question"].strip()),
+        answers=tuple(dict.fromkeys(str(answer["text"]) for answer in question["answers"])),
     )
 
 
@@ -133,26 +116,16 @@ Read = Callable[[str], Sequence[Record]]
 def _split(
     read: Read, path: str, held_out_path: str | None, sizes: Sizes, generator: np.random.Generator
 ) -> Parts:
-    """The parts, all from one file, or the held-out ones from a second one.
-
-    Raises:
-        InputError: there are too few records.
-    """
+    """The parts, all from one file, or the held-out ones from a second one."""
     records = read(path)
     if held_out_path is None:
         return split(records, sizes, generator, repr(path))
     texts = {normal_form(record.text) for record in records}
     others = [record for record in read(held_out_path) if normal_form(record.text) not in texts]
-    own = split(records, sizes._replace(held_out=0), generator, repr(path))
+    parts = split(records, sizes._replace(held_out=0), generator, repr(path))
     require(Sizes(candidates=0, held_out=sizes.held_out, public=0), len(others), repr(held_out_path))
     drawn = generator.permutation(len(others))[: sizes.held_out]
-    return own._replace(held_out=tuple(others[i] for i in drawn))
-
-
-def _given(path: str | None, name: str) -> str:
-    if path is None:
-        raise InputError(f"path must be given for corpus {name!r}")
-    return path
+    return parts._replace(held_out=tuple(others[i] for i in drawn))
 
 
 @register("corpus", "sst2")
@@ -168,24 +141,20 @@ def sst2(
     """Sentences of films with labels, from your own SST-2 file of GLUE, given by path=.
 
     Args:
-        size: Number of candidate records.
-        seed: Seed of the split.
+        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
         path: GLUE's `train.tsv` of SST-2.
         held_out_path: Its `dev.tsv`, from which the held-out records are drawn as in MeZO; None draws them
             from `path` too. GLUE's training file holds phrases of its sentences, which share words: then
             parts do, too.
-        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
-        public: Number of public records, likewise, from `path`.
 
     Raises:
         InputError: a parameter or a file is unusable.
     """
     sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
-    parts = _split(read_sst2, _given(path, "sst2"), held_out_path, sizes, generator)
+    parts = _split(read_sst2, given_path(path, "sst2"), held_out_path, sizes, generator)
     positive = sum(record.label or 0 for record in parts.records) / sizes.candidates
-    share, name = (positive, "positive") if positive >= 0.5 else (1 - positive, "negative")
-    named = f"the user's {Path(str(path)).name}, in GLUE's form of SST-2"
-    origin = f"{named}; {100 * share:.1f} % of the candidates {name}"
+    file = f"the user's {Path(str(path)).name}, in GLUE's form of SST-2"
+    origin = f"{file}; {majority(positive, 'the candidates')}"
     return Corpus(name="sst2", kind="text", classes=2, origin=origin, **parts._asdict())
 
 
@@ -204,22 +173,17 @@ def squad(
     One question of each paragraph is drawn, so that no two records share a text.
 
     Args:
-        size: Number of candidate records.
-        seed: Seed of questions and split.
+        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
         path: `train-v1.1.json`.
         held_out_path: `dev-v1.1.json`, from which the held-out records are drawn as in MeZO; None draws them
             from `path` too.
-        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
-        public: Number of public records, likewise, from `path`.
 
     Raises:
         InputError: a parameter or a file is unusable.
     """
     sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
 
-    def read(file: str) -> Sequence[Record]:
-        return read_squad(file, generator)
-
-    parts = _split(read, _given(path, "squad"), held_out_path, sizes, generator)
+    path = given_path(path, "squad")
+    parts = _split(lambda file: read_squad(file, generator), path, held_out_path, sizes, generator)
     origin = f"the user's {Path(str(path)).name}, in the form of SQuAD v1.1; one question a paragraph"
     return Corpus(name="squad", kind="text", origin=origin, **parts._asdict())

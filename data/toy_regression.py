@@ -1,11 +1,12 @@
 """Linear regression as a toy: records drawn from a known line, and the linear model that learns it.
 
 FERRET's appendix B shows what Gaussian dither does on "a simple linear-regression proxy" (its Fig. 5) and
-prints nothing else of that task. This one is as plain as can be, and stated in full:
+says nothing else of that task. Here it is stated in full:
 
-- d = 10 features, independent and standard normal; a true direction w, drawn once a seed, standard normal and
-  scaled to length sqrt(d); target y = <w, x> + 0.1 e, with e standard normal. The best reachable mean squared
-  error is 0.01, and a model at the origin has 10.01 in expectation;
+- d = 10 features, independent and standard normal; a true direction w, drawn once a seed, standard normal
+and
+  scaled to length sqrt(d); target y = <w, x> + 0.1 e, with e standard normal. The best reachable mean
+  squared error is 0.01, and a model at the origin has 10.01 in expectation;
 - a model without intercept, one parameter tensor (so one group, as the appendix writes it), started at zero;
   its loss is the squared error of a record.
 
@@ -65,12 +66,9 @@ def toy_regression_corpus(
     """Records of a linear regression: standard normal features, and a target on a line with noise.
 
     Args:
-        size: Number of candidate records.
-        seed: Of the line and of the records.
+        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
         features: d, at least 1.
         noise: Standard deviation of the target around the line, >= 0.
-        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
-        public: Number of public records, likewise.
 
     Raises:
         InputError: a parameter is unusable, or more than 100,000 records are wanted.
@@ -102,9 +100,6 @@ def toy_regression_model(*, seed: int, features: int = FEATURES) -> LinearRegres
     Args:
         seed: Unused: the model starts at zero.
         features: d, at least 1; that of the corpus.
-
-    Raises:
-        InputError: `features` is out of range.
     """
     del seed
     return LinearRegression(_checked_features(features), "toy_regression")
@@ -115,11 +110,6 @@ class LinearRegression:
 
     Its loss is a squared error and stands where others have nats; what the bench calls a perplexity is then
     the exponential of a mean squared error, and means nothing.
-
-    Attributes:
-        module: A linear layer, features to one number.
-        kind: `"regression"`.
-        name: Registry name.
     """
 
     kind = "regression"
@@ -135,17 +125,7 @@ class LinearRegression:
         self.name = name
 
     def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
-        """Features and targets of the records.
-
-        Args:
-            records: Records whose `image` has d features and then the target; may be empty.
-
-        Returns:
-            `features`, float32, shape `(n, d)`, and `targets`, float32, shape `(n,)`, on the module's device.
-
-        Raises:
-            InputError: a record has another number of values.
-        """
+        """`features`, shape `(n, d)`, and `targets`, shape `(n,)`: float32, on the module's device."""
         import torch
 
         width = self.module.in_features + 1

@@ -1,7 +1,9 @@
-"""Text that the user brings: JSONL, CSV or plain text by path, and folders of Hugging Face datasets.
+"""The user's own text: JSONL, CSV or plain text by path, and folders of Hugging Face datasets.
 
 The user's file is one sample of unknown order, so candidates, held-out and public records are split from it
-by one random permutation; exact repetitions are dropped first.
+by one random permutation; exact repetitions are dropped first. Datasets are read with pyarrow alone:
+`Dataset.save_to_disk` writes `state.json`, which lists Arrow stream files, `DatasetDict.save_to_disk` writes
+`dataset_dict.json` and one such folder for each split, and exported datasets are plain Parquet files.
 """
 
 from __future__ import annotations
@@ -13,10 +15,19 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import InputError
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.data.shared.arrow import dataset_rows
-from workbench.data.shared.parts import Sizes, checked_seed, part_sizes, split, without_duplicates
+from workbench.data.shared.parts import (
+    Sizes,
+    checked_seed,
+    given_path,
+    part_sizes,
+    split,
+    without_duplicates,
+)
 from workbench.interfaces import Corpus, Record
 
 Row = tuple[str, Mapping[str, Any]]
@@ -88,11 +99,7 @@ READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
 
 
 def read_file(path: str | Path) -> list[Row]:
-    """All rows of a JSONL, CSV, TSV or plain text file (one record a line).
-
-    Raises:
-        InputError: the file is missing, unreadable, of an unknown kind, or has a bad row.
-    """
+    """All rows of a JSONL, CSV, TSV or plain text file (one record a line)."""
     file = Path(path)
     if file.suffix not in READERS:
         raise InputError(f"path must end in {', '.join(READERS)}, got {str(file)!r}")
@@ -102,6 +109,98 @@ def read_file(path: str | Path) -> list[Row]:
         return list(READERS[file.suffix](file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"path {str(file)!r} cannot be read: {error}") from error
+
+
+# Folders of Hugging Face datasets
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"path holds an unreadable {path.name}: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"path holds a {path.name} that is not a JSON object")
+    return content
+
+
+def _chosen_folder(folder: Path, part: str | None) -> Path:
+    """The folder of the wanted split of a dataset dict, or the folder itself."""
+    if not folder.is_dir():
+        raise InputError(f"path must be an existing folder, got {str(folder)!r}")
+    listing = folder / "dataset_dict.json"
+    if not listing.is_file():
+        if part is not None:
+            raise InputError(f"part {part!r} was given, but {str(folder)!r} is no dataset dict")
+        return folder
+    splits = [str(name) for name in _json(listing).get("splits", [])]
+    if part is None and len(splits) == 1:
+        part = splits[0]
+    if part is None:
+        raise InputError(f"part must be one of {', '.join(splits)} for the dataset dict {str(folder)!r}")
+    if part not in splits:
+        raise unknown_name("part", part, splits)
+    return folder / part
+
+
+def _data_files(folder: Path) -> list[Path]:
+    """The Arrow or Parquet files of one dataset, in their order."""
+    state = folder / "state.json"
+    if state.is_file():
+        content = _json(state)
+        if content.get("_indices_data_files"):
+            raise InputError(
+                f"path {str(folder)!r} has an indices mapping: call flatten_indices() before saving"
+            )
+        names = [str(entry["filename"]) for entry in content.get("_data_files") or []]
+        if any(Path(name).name != name for name in names):
+            raise InputError(f"path {str(folder)!r} names data files outside its folder")
+        return [folder / name for name in names]
+    for pattern in ("*.parquet", "*.arrow"):
+        files = sorted(folder.glob(pattern)) or sorted(folder.glob(f"data/{pattern}"))
+        if files:
+            return files
+    raise InputError(f"path must hold state.json, Parquet or Arrow files, got {str(folder)!r}")
+
+
+def _table(path: Path) -> Any:
+    """One file as a pyarrow table; an Arrow file may be a stream or a random-access file."""
+    try:
+        if path.suffix == ".parquet":
+            return pq.read_table(path)
+        try:
+            with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
+                return reader.read_all()
+        except pa.ArrowInvalid:
+            with pa.OSFile(str(path), "rb") as source, pa.ipc.open_file(source) as reader:
+                return reader.read_all()
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"data file {str(path)!r} cannot be read: {error}") from error
+
+
+def dataset_rows(
+    folder: Path, part: str | None, columns: Sequence[str]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Rows of a dataset, a dataset dict, or a folder of Parquet or Arrow files.
+
+    Args:
+        folder: Where they lie.
+        part: The split, for a dataset dict.
+        columns: Columns to read. Of a file that lacks one, all are yielded, so that the message can say which
+            there are.
+
+    Raises:
+        InputError: the folder or a file of it is unusable.
+    """
+    for path in _data_files(_chosen_folder(folder, part)):
+        table = _table(path)
+        if set(columns) <= set(table.column_names):
+            table = table.select(list(dict.fromkeys(columns)))
+        for number, fields in enumerate(table.to_pylist(), start=1):
+            yield f"row {number} of {str(path)!r}", fields
+
+
+# Corpora
 
 
 def _label(value: Any, where: str) -> str:
@@ -128,9 +227,6 @@ def to_records(rows: Iterable[Row], prefix: str, text_field: str, label_field: s
     """Records of the rows, their ids numbered from 1 in the order of the file.
 
     Distinct labels become 0 .. k-1, in the order of their values (integers) or of their names.
-
-    Raises:
-        InputError: a field is missing, a text is empty or not a string, or a label is unusable.
     """
     texts: list[str] = []
     written: list[str] = []
@@ -172,23 +268,17 @@ def text_file(
     """Your own text: a JSONL, CSV, TSV or plain text file (a record a line), given by path=.
 
     Args:
-        size: Number of candidate records.
-        seed: Seed of the split.
+        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
         path: The file; its ending (.jsonl, .ndjson, .csv, .tsv, .txt) says how it is read.
         text_field: Field or column of the text.
         label_field: Field or column of the label; None for records without labels.
-        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
-        public: Number of public records, likewise. They are taken from the same file, so the attacks
-            treat them as known to anyone.
 
     Raises:
         InputError: a parameter, the file or one of its rows is unusable; the message names the row.
     """
     sizes = part_sizes(size, held_out, public)
-    if path is None:
-        raise InputError("path must be given for corpus 'text_file'")
-    records = to_records(read_file(path), "text_file", text_field, label_field)
-    return _corpus("text_file", records, sizes, seed, path)
+    records = to_records(read_file(given_path(path, "text_file")), "text_file", text_field, label_field)
+    return _corpus("text_file", records, sizes, seed, str(path))
 
 
 @register("corpus", "huggingface_dataset")
@@ -206,23 +296,16 @@ def huggingface_dataset(
     """A local Hugging Face dataset: a folder from save_to_disk, or of Parquet or Arrow files, by path=.
 
     Args:
-        size: Number of candidate records.
-        seed: Seed of the split.
+        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
         path: The folder. It is read with pyarrow; the `datasets` package is not needed.
         part: Which split of a dataset dict ("train", ...); needed where the folder holds several.
-        text_field: Column of the text.
-        label_field: Column of the label; None for records without labels.
-        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
-        public: Number of public records, likewise.
+        text_field, label_field: See `text_file`.
 
     Raises:
         InputError: a parameter, the folder or one of its rows is unusable.
     """
     sizes = part_sizes(size, held_out, public)
-    if path is None:
-        raise InputError("path must be given for corpus 'huggingface_dataset'")
+    folder = given_path(path, "huggingface_dataset")
     columns = [text_field] if label_field is None else [text_field, label_field]
-    rows = dataset_rows(Path(path), part, columns)
-    return _corpus(
-        "huggingface_dataset", to_records(rows, "dataset", text_field, label_field), sizes, seed, path
-    )
+    records = to_records(dataset_rows(Path(folder), part, columns), "dataset", text_field, label_field)
+    return _corpus("huggingface_dataset", records, sizes, seed, folder)

@@ -1,10 +1,10 @@
-"""Writes `docs/commands/`: a page for each subcommand, from the Typer app, and an index.
+"""Writes `docs/commands/`: a page for each subcommand, from the table of commands, and an index.
 
 `python docs/build_commands.py` writes the pages, `--check` only says whether they are what the code gives
 (exit code 1 where not). The same code gives the same bytes, whatever the terminal.
 
 All that a page says stands in the code: purpose and exit codes in the command's docstring, arguments and
-options in its signature, the worked example in `workbench.cli.app.EXAMPLES`.
+options in its signature, the worked example in `data/command_examples.toml`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any, Union, get_args, get_origin
 
 import typer
 
-from workbench.cli.app import EXAMPLES, app
+from workbench.cli.app import COMMANDS, callback_of, examples
 
 FOLDER = Path(__file__).parent / "commands"
 WIDTH = 110
@@ -72,7 +72,7 @@ class Page:
 
 def pages() -> list[Page]:
     """All subcommands, by name."""
-    return sorted((_page(name, call) for name, call in _commands(app, "")), key=lambda page: page.name)
+    return [_page(name, callback_of(name)) for name in sorted(COMMANDS)]
 
 
 def build() -> dict[str, str]:
@@ -115,15 +115,6 @@ def main(words: Sequence[str]) -> int:
     for name, text in wanted.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
     return 0
-
-
-def _commands(group: typer.Typer, prefix: str) -> Iterator[tuple[str, Callable[..., Any]]]:
-    for command in group.registered_commands:
-        if command.callback is not None:
-            yield f"{prefix}{command.name}", command.callback
-    for inner in group.registered_groups:
-        if inner.typer_instance is not None:
-            yield from _commands(inner.typer_instance, f"{prefix}{inner.name} ")
 
 
 def _page(name: str, call: Callable[..., Any]) -> Page:
@@ -229,7 +220,7 @@ def _text(page: Page) -> str:
             blocks += [f"## {title}", "\n".join(_item(one.shown, one.says) for one in group)]
     codes = (item.split(" ", 1) for item in page.exit_codes)
     blocks += ["## Exit codes", "\n".join(_item(code, says) for code, says in codes)]
-    example = EXAMPLES[page.name]
+    example = examples()[page.name]
     blocks += ["## Example", _code("sh", example.command), _wrapped(example.says)]
     return "\n\n".join([*blocks, "[All commands](README.md)", FOOTER]) + "\n"
 

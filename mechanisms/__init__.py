@@ -1,1 +1,1 @@
-"""The subjects under test: one file a mechanism."""
+"""The subjects under test: one file or folder each, and `accountants`."""

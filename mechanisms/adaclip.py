@@ -59,7 +59,6 @@ from workbench.interfaces import Model, Plan, Signals
 from workbench.mechanisms.shared.adaptive_sums import AdaptiveSteps, AdaptiveSums
 from workbench.mechanisms.shared.gaussian_sums import flat_factors, require_scale
 from workbench.training.canary import SignalsWithCanary
-from workbench.training.fine_tuning import averaging_size
 from workbench.training.loop import gaussian_noise
 from workbench.training.steps import Steps
 
@@ -142,15 +141,12 @@ class AdaCliP(AdaptiveSums):
         return Moments(mean=zeros, variance=torch.full_like(zeros, math.sqrt(low * high)))
 
     def clipped_sum(self, signals: Signals, moments: Moments, batch_size: float) -> Tensor:
-        """b times the sum of the clipped w_i, plus B m: the release without its noise.
+        """b times the sum of the clipped w_i, plus B m; shape of the weighted sum.
 
         Args:
             signals: The sample's.
             moments: What was learned before this step.
             batch_size: B = q N, public.
-
-        Returns:
-            The shape of the weighted sum.
         """
         centred = (signals.gradients() - moments.mean) / moments.scale()
         factors = flat_factors(centred.norm(dim=1), 1.0)
@@ -160,11 +156,7 @@ class AdaCliP(AdaptiveSums):
     def release(
         self, signals: Signals, moments: Moments, batch_size: float, generator: torch.Generator
     ) -> Tensor:
-        """`clipped_sum` with Gaussian noise of standard deviation sigma b; the shape of the weighted sum.
-
-        Raises:
-            InputError: the noise multiplier is neither given nor calibrated (`for_plan`).
-        """
+        """`clipped_sum` with Gaussian noise of standard deviation sigma b; the shape of the weighted sum."""
         noise = self.sum_noise_multiplier()
         total = self.clipped_sum(signals, moments, batch_size)
         return total + moments.scale() * gaussian_noise(total, noise, generator)
@@ -176,9 +168,7 @@ class AdaCliP(AdaptiveSums):
 
         Args:
             watched: What was released of.
-            released: Shape `(..., d)`.
-            moments: Of that release.
-            batch_size: B of that release.
+            released: Shape `(..., d)`, by these moments.
 
         Returns:
             Shape `(...)`: 1 with a canary that is clipped and 0 without, of noise sigma.
@@ -188,29 +178,25 @@ class AdaCliP(AdaptiveSums):
         canary = torch.zeros_like(moments.mean)
         canary[list(watched.coordinates)] = watched.canary.magnitude
         along = ((canary - moments.mean) / scale).double()
-        shown: Tensor = ((released - known) / scale).double() @ (along / along.norm())
-        return shown.cpu()
+        statistic: Tensor = ((released - known) / scale).double() @ (along / along.norm())
+        return statistic.cpu()
 
     def learned(self, moments: Moments, released: Tensor, batch_size: float) -> Moments:
         """The moments after a release, shape `(d,)`, of a sample of expected size B."""
         mean = released / batch_size
         noise = self.sum_noise_multiplier() * moments.scale() / batch_size
-        found = (mean - moments.mean) ** 2 - noise**2
+        variance = (mean - moments.mean) ** 2 - noise**2
         if self.variance_of == "record":
-            found = found * batch_size
+            variance = variance * batch_size
         low, high = self.variance_bounds(released.numel())
         beta, gamma = self.mean_decay, self.variance_decay
         return Moments(
             mean=beta * moments.mean + (1 - beta) * mean,
-            variance=gamma * moments.variance + (1 - gamma) * found.clamp(low, high),
+            variance=gamma * moments.variance + (1 - gamma) * variance.clamp(low, high),
         )
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
-        """The release of the first step, where nothing is known yet; shape of the weighted sum.
-
-        Raises:
-            InputError: the noise multiplier is neither given nor calibrated (`for_plan`).
-        """
+        """The release of the first step, where nothing is known yet; shape of the weighted sum."""
         return self.release(signals, self.initial(signals), 0.0, generator)
 
     def steps(self, plan: Plan, model: Model) -> Steps:
@@ -218,7 +204,7 @@ class AdaCliP(AdaptiveSums):
         return AdaCliPSteps(self, plan, model)
 
 
-class AdaCliPSteps(AdaptiveSteps):
+class AdaCliPSteps(AdaptiveSteps[AdaCliP]):
     """One run of AdaCliP.
 
     The trace `l2_clip_norm` is the root mean square of b: the clipping norm of a DP-SGD that adds as much
@@ -228,22 +214,20 @@ class AdaCliPSteps(AdaptiveSteps):
     def __init__(self, mechanism: AdaCliP, plan: Plan, model: Model) -> None:
         """Begin a run; as `AdaptiveSteps`."""
         super().__init__(mechanism, plan, model)
-        self._adaclip = mechanism
-        self._batch_size = plan.sampling_probability * averaging_size(plan)
         self._moments: Moments | None = None
         self._used: Moments | None = None
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """Release by what was learned, and learn from the release."""
-        moments = self._adaclip.initial(signals) if self._moments is None else self._moments
-        released = self._adaclip.release(signals, moments, self._batch_size, generator)
+        moments = self.mechanism.initial(signals) if self._moments is None else self._moments
+        released = self.mechanism.release(signals, moments, self.batch_size, generator)
         self._used = moments
-        self._moments = self._adaclip.learned(moments, released, self._batch_size)
+        self._moments = self.mechanism.learned(moments, released, self.batch_size)
         radius = float(moments.scale().square().mean().sqrt())
-        self.trace(radius, self._adaclip.sum_noise_multiplier(), mean_norm=float(moments.mean.norm()))
+        self.trace(radius, self.mechanism.sum_noise_multiplier(), mean_norm=float(moments.mean.norm()))
         return released
 
     def observed(self, watched: SignalsWithCanary, released: Tensor) -> Tensor:
         """The best statistic of the release that was just made; see `AdaCliP.read`."""
-        moments = self._adaclip.initial(watched) if self._used is None else self._used
-        return self._adaclip.read(watched, released, moments, self._batch_size)
+        moments = self.mechanism.initial(watched) if self._used is None else self._used
+        return self.mechanism.read(watched, released, moments, self.batch_size)

@@ -44,11 +44,10 @@ from torch import Tensor
 
 from workbench.core.errors import InconclusiveError, InputError, unknown_name
 from workbench.core.registry import register
-from workbench.interfaces import Family, Model, Plan, Signals
+from workbench.interfaces import Capabilities, Family, Model, Plan, Signals
 from workbench.mechanisms.shared.adaptive_sums import AdaptiveSteps, AdaptiveSums
 from workbench.mechanisms.shared.gaussian_sums import SCALES, flat_factors, noisy_sum, require_positive
 from workbench.training.canary import Layout
-from workbench.training.fine_tuning import averaging_size
 from workbench.training.steps import Steps
 
 ESTIMATES = ("sample", "history", "private")
@@ -98,9 +97,9 @@ class AutoClip(AdaptiveSums):
         return self.estimate == "private"
 
     @property
-    def release_family(self) -> Family:  # type: ignore[override]
-        """Gaussian where the radius is public; where it depends on the sample, nothing is known."""
-        return Family.GAUSSIAN if self.is_private else Family.ANY
+    def capabilities(self) -> Capabilities:
+        """Gaussian noise where the radius is public; where it depends on the sample, nothing is known."""
+        return Capabilities(family=Family.GAUSSIAN if self.is_private else Family.ANY)
 
     def further_assumptions(self) -> tuple[str, ...]:
         """What the quantile costs, or that nobody paid for it."""
@@ -112,11 +111,7 @@ class AutoClip(AdaptiveSums):
         )
 
     def count_noise(self) -> float:
-        """sigma_b of the private estimate: standard deviation of the noise of a count of +-1/2 a record.
-
-        Raises:
-            InputError: the noise multiplier is neither given nor calibrated (`for_plan`).
-        """
+        """sigma_b of the private estimate: standard deviation of the noise of a count of +-1/2 a record."""
         return self.settled_noise_multiplier() / (2 * math.sqrt(self.count_share))
 
     def side_queries(self) -> tuple[float, ...]:
@@ -124,12 +119,9 @@ class AutoClip(AdaptiveSums):
         return (2 * self.count_noise(),) if self.is_private else ()
 
     def radius_of(self, norms: Tensor, otherwise: float) -> float:
-        """The p-quantile of some norms, shape `(n,)`, linear between them; `otherwise` where there is none.
-
-        Also where the quantile is zero, at which nothing would be released at all.
-        """
-        found = float(torch.quantile(norms.double(), self.quantile)) if len(norms) else 0.0
-        return found if found > 0 else otherwise
+        """The p-quantile of norms, shape `(n,)`, linear between them; `otherwise` where it is zero."""
+        radius = float(torch.quantile(norms.double(), self.quantile)) if len(norms) else 0.0
+        return radius if radius > 0 else otherwise
 
     def next_radius(self, radius: float, share: float) -> float:
         """C_{t+1} = C_t exp(-eta (share - p)) of the private estimate.
@@ -138,32 +130,25 @@ class AutoClip(AdaptiveSums):
             InconclusiveError: the radius leaves the numbers that gradients can be clipped to.
         """
         exponent = -self.radius_learning_rate * (share - self.quantile)
-        found = radius * math.exp(exponent) if exponent < LARGEST_EXPONENT else math.inf
+        following = radius * math.exp(exponent) if exponent < LARGEST_EXPONENT else math.inf
         low, high = SCALES
-        if not low <= found <= high:
+        if not low <= following <= high:
             raise InconclusiveError(
                 f"the private radius left [{low:g}, {high:g}]; try a radius_learning_rate below "
                 f"{self.radius_learning_rate:g} or a count_share above {self.count_share:g}"
             )
-        return found
+        return following
 
     def release(self, signals: Signals, radius: float, generator: torch.Generator) -> Tensor:
-        """The sum of the gradients clipped to a radius, with noise; shape of the weighted sum.
-
-        Raises:
-            InputError: the noise multiplier is neither given nor calibrated (`for_plan`).
-        """
+        """The sum of the gradients clipped to a radius, with noise; shape of the weighted sum."""
         factors = flat_factors(signals.norms(), radius)
         return noisy_sum(signals, factors, self.sum_noise_multiplier() * radius, generator)
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
-        """The release of the first step; shape of the weighted sum.
-
-        Raises:
-            InputError: the noise multiplier is neither given nor calibrated (`for_plan`).
-        """
-        given = self.l2_clip_norm
-        radius = given if self.is_private else self.radius_of(signals.norms(), given)
+        """The release of the first step; shape of the weighted sum."""
+        radius = self.l2_clip_norm
+        if not self.is_private:
+            radius = self.radius_of(signals.norms(), otherwise=radius)
         return self.release(signals, radius, generator)
 
     def steps(self, plan: Plan, model: Model) -> Steps:
@@ -171,36 +156,34 @@ class AutoClip(AdaptiveSums):
         return AutoClipSteps(self, plan, model)
 
 
-class AutoClipSteps(AdaptiveSteps):
+class AutoClipSteps(AdaptiveSteps[AutoClip]):
     """One run of AutoClip: the radius, and what it is estimated from."""
 
     def __init__(self, mechanism: AutoClip, plan: Plan, model: Model) -> None:
         """Begin a run; as `AdaptiveSteps`."""
         super().__init__(mechanism, plan, model)
-        self._autoclip = mechanism
-        self._batch_size = plan.sampling_probability * averaging_size(plan)
         self._radius = self._used = mechanism.l2_clip_norm
         self._history = torch.zeros(0, dtype=torch.float64)
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """Release by the radius; the private estimate moves it for the next step, the others did before."""
         norms = signals.norms()
-        if not self._autoclip.is_private:
-            self._radius = self._autoclip.radius_of(self._known(norms), self._radius)
+        if not self.mechanism.is_private:
+            self._radius = self.mechanism.radius_of(self._known(norms), self._radius)
         self._used = self._radius
-        self.trace(self._used, self._autoclip.sum_noise_multiplier())
-        released = self._autoclip.release(signals, self._used, generator)
-        if self._autoclip.is_private:
-            self._radius = self._autoclip.next_radius(self._used, self._share(norms, generator))
+        self.trace(self._used, self.mechanism.sum_noise_multiplier())
+        released = self.mechanism.release(signals, self._used, generator)
+        if self.mechanism.is_private:
+            self._radius = self.mechanism.next_radius(self._used, self._share(norms, generator))
         return released
 
     def release_scales(self, layout: Layout) -> list[float]:
         """The last radius where it is public; where it is not, an auditor cannot divide by it."""
-        return [self._used if self._autoclip.is_private else 1.0]
+        return [self._used if self.mechanism.is_private else 1.0]
 
     def _known(self, norms: Tensor) -> Tensor:
         """The norms that a quantile is taken of."""
-        if self._autoclip.estimate == "sample":
+        if self.mechanism.estimate == "sample":
             return norms
         self._history = torch.cat([self._history, norms.double().cpu()])
         return self._history
@@ -209,5 +192,5 @@ class AutoClipSteps(AdaptiveSteps):
         """A noised share of the sample's records that the radius left unclipped."""
         halves = float((norms <= self._used).double().sum()) - len(norms) / 2
         noise = torch.zeros(1, dtype=torch.float64, device=generator.device)
-        noise.normal_(0.0, self._autoclip.count_noise(), generator=generator)
-        return 0.5 + (halves + float(noise)) / self._batch_size
+        noise.normal_(0.0, self.mechanism.count_noise(), generator=generator)
+        return 0.5 + (halves + float(noise)) / self.batch_size

@@ -36,7 +36,6 @@ or ours:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -120,11 +119,7 @@ class DPLoRA(AdaptiveSums):
         return [list(factors) for factors in zip(*pairs, strict=True)]
 
     def group_noise_multiplier(self, groups: int) -> float:
-        """s: standard deviation of each group's noise over C, for G groups.
-
-        Raises:
-            InputError: the noise multiplier is neither given nor calibrated (`for_plan`).
-        """
+        """s: standard deviation of each group's noise over C, for G groups."""
         joint = self.sum_noise_multiplier()
         return joint * math.sqrt(groups) if self.accounting == "joint" else joint
 
@@ -136,8 +131,7 @@ class DPLoRA(AdaptiveSums):
         """Sum of the clipped parts plus Gaussian noise of standard deviation s * C; shape of the sum.
 
         Raises:
-            InputError: the noise multiplier is neither given nor calibrated (`for_plan`), or a trainable
-                parameter is no LoRA matrix.
+            InputError: a trainable parameter is no LoRA matrix.
         """
         groups = self.clipping_groups(signals.layout)
         total = signals.group_sum(self.clip_factors(signals.group_norms(groups)), groups)
@@ -149,16 +143,11 @@ class DPLoRA(AdaptiveSums):
         return DPLoRASteps(self, plan, model)
 
 
-class DPLoRASteps(AdaptiveSteps):
+class DPLoRASteps(AdaptiveSteps[DPLoRA]):
     """One run of DP-LoRA; the trace `noise_multiplier` is s, that of one group."""
-
-    def __init__(self, mechanism: DPLoRA, plan: Plan, model: Model) -> None:
-        """Begin a run; as `AdaptiveSteps`."""
-        super().__init__(mechanism, plan, model)
-        self._dp_lora = mechanism
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """The settled mechanism's privatise step."""
-        groups: Sequence[Sequence[str]] = self._dp_lora.clipping_groups(signals.layout)
-        self.trace(self._dp_lora.l2_clip_norm, self._dp_lora.group_noise_multiplier(len(groups)))
-        return self._dp_lora.privatise(signals, generator)
+        groups = self.mechanism.clipping_groups(signals.layout)
+        self.trace(self.mechanism.l2_clip_norm, self.mechanism.group_noise_multiplier(len(groups)))
+        return self.mechanism.privatise(signals, generator)

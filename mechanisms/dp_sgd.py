@@ -27,7 +27,7 @@ from torch import Tensor
 
 from workbench.core.errors import unknown_name
 from workbench.core.registry import register
-from workbench.interfaces import Claim, Family, Plan, Signals
+from workbench.interfaces import Capabilities, Claim, Family, Plan, Signals
 from workbench.mechanisms.shared.gaussian_sums import (
     CERTIFIED,
     calibrated,
@@ -36,6 +36,7 @@ from workbench.mechanisms.shared.gaussian_sums import (
     noisy_sum_claim,
     require_calibrator,
     require_positive,
+    settled_noise,
 )
 from workbench.training.loop import GradientMechanism
 
@@ -58,7 +59,6 @@ class DPSGD(GradientMechanism):
         InputError: a parameter is out of range, or the accountant is unknown or finds no noise for a budget.
     """
 
-    release_family: ClassVar[Family] = Family.GAUSSIAN
     later_parameters: ClassVar[Mapping[str, object]] = {"accountant": CERTIFIED}
     """See `workbench.training.content.settled`."""
 
@@ -67,6 +67,11 @@ class DPSGD(GradientMechanism):
     stability: float = 0.01
     noise_multiplier: float | None = None
     accountant: str = CERTIFIED
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Noised sums, with Gaussian noise."""
+        return Capabilities(family=Family.GAUSSIAN)
 
     def __post_init__(self) -> None:
         """Refuse parameters that are out of range."""
@@ -90,16 +95,14 @@ class DPSGD(GradientMechanism):
         Raises:
             InputError: the noise multiplier is neither given nor calibrated (`for_plan`).
         """
-        noise = None if self.noise_multiplier is None else self.noise_multiplier * self.l2_clip_norm
+        noise = settled_noise(self.noise_multiplier) * self.l2_clip_norm
         return noisy_sum(signals, self.clip_factors(signals.norms()), noise, generator)
 
     def for_plan(self, plan: Plan) -> Self:
         """With the noise multiplier calibrated to the plan's budget, unless one was given.
 
         Raises:
-            InputError: the plan has no budget, and no noise multiplier was given.
-            UnsupportedError: the budget is in a currency that DP-SGD is not calibrated to, or the library of
-                the accountant is missing.
+            As `calibrated`.
         """
         if self.noise_multiplier is not None:
             return self
@@ -114,9 +117,7 @@ class DPSGD(GradientMechanism):
         """The plan's budget; with a noise multiplier of the user's, what the accountant finds for it.
 
         Raises:
-            InputError: there is no budget to read delta from.
-            UnsupportedError: the budget is in a currency that DP-SGD is not calibrated to, the samples are
-                not Poisson, or the accountant's library is missing or finds no finite epsilon.
+            As `noisy_sum_claim`.
         """
         return noisy_sum_claim(
             plan,

@@ -1,13 +1,15 @@
 """DP-Weights: train with per-record clipping and no noise, then noise the finished weights (Zagardo 2024).
 
-    train:    for each step, hand (sum of g_i * min(1, C / |g_i|)) / B to the optimizer
-    release:  w_j <- w_j + N(0, sigma^2) for each trainable weight w_j, with
-              DW    = E eta C / (N B)                                                              (Eq. 2)
-              sigma = sqrt(2 log(1.25 / delta)) DW / epsilon + 0.009760 / epsilon^0.078008     "appendix"
-                 or   sqrt(2 log(1.25 / delta) DW / epsilon + 0.009760 / epsilon^0.078008)     "eq. 1"
+Source: Zagardo 2024, "Too Good to be True? Turn Any Model Differentially Private With DP-Weights", whose two
+algorithms test the noise, and print it in passing (lines 2, 3 and 7 of Algorithm 1):
 
-Source: Zagardo 2024, "Too Good to be True? Turn Any Model Differentially Private With DP-Weights". One
-training serves every epsilon: `train_unreleased` knows of no budget, and `release` draws the noise.
+     -  for each step, hand (sum of g_i * min(1, C / |g_i|)) / B to the optimizer       `train_unreleased`
+     2  DW    = E eta C / (N B)                                              Eq. 2, `weight_sensitivity`
+     3  sigma = sqrt(2 log(1.25 / delta) DW / epsilon + 0.009760 / epsilon^0.078008)   "eq. 1", `for_plan`
+           or   sqrt(2 log(1.25 / delta)) DW / epsilon + 0.009760 / epsilon^0.078008            "appendix"
+     7  w_j <- w_j + N(0, sigma^2) for each trainable weight w_j                        Eq. 4, `release`
+
+One training serves every epsilon: `train_unreleased` knows of no budget, and `release` draws the noise.
 
 What the paper leaves open, or says twice:
 
@@ -41,16 +43,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.accounting import ApproximateDP, NoGuarantee
-from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.accounting import ApproximateDP
+from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.interfaces import Adjacency, Claim, Plan, Released, Sampling, Signals, Subject
+from workbench.interfaces import (
+    Adjacency,
+    Capabilities,
+    Claim,
+    Plan,
+    PostHocMechanism,
+    Released,
+    Sampling,
+    Signals,
+    Subject,
+)
 from workbench.mechanisms.accountants.dp_weights import (
     FORMS,
     epsilon_of_noise_scale,
     noise_scale,
     sensitivity,
 )
+from workbench.mechanisms.shared.gaussian_sums import dp_budget, flat_factors, no_claim, require_positive
 from workbench.training.fine_tuning import (
     Seeds,
     averaging_size,
@@ -70,7 +83,7 @@ RELEASED_METRIC = "noise_scale"
 
 @register("mechanism", "dp_weights")
 @dataclass(frozen=True, kw_only=True)
-class DPWeights(GradientMechanism):
+class DPWeights(GradientMechanism, PostHocMechanism):
     """DP-Weights: clipped training without noise, Gaussian noise on the finished weights (Zagardo 2024).
 
     Attributes:
@@ -82,60 +95,27 @@ class DPWeights(GradientMechanism):
         InputError: a parameter is out of range.
     """
 
-    released: ClassVar[Released] = Released.FINAL_WEIGHTS
     release_parameters: ClassVar[frozenset[str]] = frozenset({"form", "noise_scale"})
 
     l2_clip_norm: float = 1.0
     form: str = "appendix"
     noise_scale: float | None = None
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """The finished weights alone."""
+        return Capabilities(released=Released.FINAL_WEIGHTS)
+
     def __post_init__(self) -> None:
         """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.form not in FORMS:
             raise unknown_name("form", self.form, FORMS)
-        positive = {"l2_clip_norm": self.l2_clip_norm}
-        if self.noise_scale is not None:
-            positive["noise_scale"] = self.noise_scale
-        for name, value in positive.items():
-            if not 0 < value < math.inf:
-                raise InputError(f"{name} must be finite and > 0, got {value!r}")
+        require_positive(l2_clip_norm=self.l2_clip_norm, noise_scale=self.noise_scale)
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """The clipped sum, without noise: no step is released. Draws nothing from the generator."""
-        return signals.weighted_sum((self.l2_clip_norm / signals.norms()).clamp(max=1.0))
-
-    def weight_sensitivity(self, plan: Plan) -> float:
-        """DW of Eq. 2, with B = q N."""
-        size = averaging_size(plan)
-        return sensitivity(
-            epochs=epochs(plan),
-            learning_rate=plan.learning_rate,
-            l2_clip_norm=self.l2_clip_norm,
-            records=size,
-            batch_size=plan.sampling_probability * size,
-        )
-
-    def for_plan(self, plan: Plan) -> Self:
-        """With the noise scale of the plan's budget, unless one was given or there is no budget.
-
-        Raises:
-            UnsupportedError: the budget is in another currency than (epsilon, delta)-DP.
-            InputError: its epsilon or delta is 0.
-        """
-        if self.noise_scale is not None or plan.budget is None:
-            return self
-        budget = _budget(plan)
-        change = self.weight_sensitivity(plan)
-        scale = noise_scale(
-            epsilon=budget.epsilon, delta=budget.delta, weight_sensitivity=change, form=self.form
-        )
-        return replace(self, noise_scale=scale)
-
-    def settings(self) -> Mapping[str, float]:
-        """`l2_clip_norm`, and once it is settled the `noise_scale`."""
-        found = {"l2_clip_norm": self.l2_clip_norm}
-        return found if self.noise_scale is None else {**found, RELEASED_METRIC: self.noise_scale}
+        return signals.weighted_sum(flat_factors(signals.norms(), self.l2_clip_norm))
 
     def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> TrainedSubject:
         """Train and release, by one budget.
@@ -156,16 +136,40 @@ class DPWeights(GradientMechanism):
             InconclusiveError: training left the finite numbers.
         """
         bare = replace(self, form="appendix", noise_scale=None)
-        unpromised = Claim(
-            guarantee=NoGuarantee(),
-            about=Adjacency.ADD_REMOVE,
-            released=Released.FINAL_WEIGHTS,
-            source="nobody's: weights without their noise are not released",
+        unpromised = no_claim(
+            "nobody's: weights without their noise are not released", Released.FINAL_WEIGHTS
         )
         return bare.trained(replace(plan, budget=None), unpromised, progress)
 
+    def weight_sensitivity(self, plan: Plan) -> float:
+        """Line 2: DW of Eq. 2, with B = q N."""
+        size = averaging_size(plan)
+        return sensitivity(
+            epochs=epochs(plan),
+            learning_rate=plan.learning_rate,
+            l2_clip_norm=self.l2_clip_norm,
+            records=size,
+            batch_size=plan.sampling_probability * size,
+        )
+
+    def for_plan(self, plan: Plan) -> Self:
+        """Line 3: with the noise scale of the plan's budget, unless one was given or there is no budget.
+
+        Raises:
+            UnsupportedError: the budget is in another currency than (epsilon, delta)-DP.
+            InputError: its epsilon or delta is 0.
+        """
+        if self.noise_scale is not None or plan.budget is None:
+            return self
+        budget = _budget(plan)
+        change = self.weight_sensitivity(plan)
+        scale = noise_scale(
+            epsilon=budget.epsilon, delta=budget.delta, weight_sensitivity=change, form=self.form
+        )
+        return replace(self, noise_scale=scale)
+
     def release(self, trained: Subject, plan: Plan) -> TrainedSubject:
-        """The trained weights plus fresh Gaussian noise, as a new subject; `trained` is left as it was.
+        """Line 7: the trained weights plus fresh Gaussian noise, a new subject; `trained` is left as it was.
 
         Args:
             trained: What `train_unreleased` returned for this plan, or for it with another budget.
@@ -218,6 +222,11 @@ class DPWeights(GradientMechanism):
             )
         return trained
 
+    def settings(self) -> Mapping[str, float]:
+        """`l2_clip_norm`, and once it is settled the `noise_scale`."""
+        noise = {} if self.noise_scale is None else {RELEASED_METRIC: self.noise_scale}
+        return {"l2_clip_norm": self.l2_clip_norm, **noise}
+
     def claim(self, plan: Plan) -> Claim:
         """The paper's: the budget; for a noise scale of the user's, the epsilon that its formula gives.
 
@@ -249,10 +258,10 @@ class DPWeights(GradientMechanism):
         size = averaging_size(plan)
         shuffled = plan.sampling is Sampling.SHUFFLED
         passes = "E counts the passes over the data" if shuffled else "E is q T, the expected participations"
-        own = 1.0 / size**2
-        said = f"the paper sets delta = 1 / N^2 = {own:g}"
-        if not math.isclose(guarantee.delta, own, rel_tol=1e-9):
-            said += f"; the budget's delta, {guarantee.delta:g}, is another"
+        printed = 1.0 / size**2
+        delta = f"the paper sets delta = 1 / N^2 = {printed:g}"
+        if not math.isclose(guarantee.delta, printed, rel_tol=1e-9):
+            delta += f"; the budget's delta, {guarantee.delta:g}, is another"
         return (
             f"per-record gradients are clipped to C = {self.l2_clip_norm:g} in every step (section 5.3)",
             f"E = {epochs(plan):g}, eta = {plan.learning_rate:g}, C, N = {size} and B = "
@@ -260,18 +269,14 @@ class DPWeights(GradientMechanism):
             "no weight changes by more than DW = E eta C / (N B) with one record (section 8.1.2, step 1), "
             f"here {self.weight_sensitivity(plan):.6g}",
             "the noise on different weights is independent (section 8.1.4)",
-            said,
+            delta,
             f"the optimizer is not part of the statement; this run uses {plan.optimizer}",
         )
 
 
 def _budget(plan: Plan) -> ApproximateDP:
     """The plan's budget, which the noise scale can be computed from."""
-    budget = plan.budget
-    if budget is None:
-        raise InputError("dp_weights needs a budget of (epsilon, delta)-DP, got none")
-    if not isinstance(budget, ApproximateDP):
-        raise UnsupportedError(f"dp_weights claims (epsilon, delta)-DP, not {budget.describe()}")
+    budget = dp_budget(plan, "dp_weights")
     for name in ("epsilon", "delta"):
         value = getattr(budget, name)
         if not 0 < value < math.inf:
@@ -283,13 +288,8 @@ def _noise_seed(settled: DPWeights, plan: Plan) -> np.random.SeedSequence:
     """A stream of the plan's noise for this release alone: another budget, or plan, draws other noise."""
     budget = _budget(plan)
     chosen = (
-        *(
-            float(budget.epsilon),
-            float(budget.delta),
-            settled.noise_scale,
-            settled.form,
-            settled.l2_clip_norm,
-        ),
+        *(float(budget.epsilon), float(budget.delta)),
+        *(settled.noise_scale, settled.form, settled.l2_clip_norm),
         *(plan.model, sorted(plan.model_parameters.items()), plan.adapter, plan.lora_rank),
         *(() if plan.lora_alpha is None else ("alpha", float(plan.lora_alpha))),
         *(() if plan.lora_targets == ALL_LINEAR else (plan.lora_targets,)),
@@ -298,5 +298,5 @@ def _noise_seed(settled: DPWeights, plan: Plan) -> np.random.SeedSequence:
     )
     digest = hashlib.sha256(repr(chosen).encode()).digest()
     words = np.frombuffer(digest, dtype="<u4").tolist()
-    own = Seeds.of(plan).noise
-    return np.random.SeedSequence(own.entropy, spawn_key=(*own.spawn_key, *words))
+    noise = Seeds.of(plan).noise
+    return np.random.SeedSequence(noise.entropy, spawn_key=(*noise.spawn_key, *words))

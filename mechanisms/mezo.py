@@ -8,11 +8,11 @@ The loop is `workbench.training.zeroth_order`. With K directions the update is t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from workbench.accounting import NoGuarantee
 from workbench.core.registry import register
-from workbench.interfaces import Adjacency, Claim, FloatArray, IntArray, Model, Plan, Released
+from workbench.interfaces import Capabilities, Claim, FloatArray, IntArray, Model, Plan
+from workbench.mechanisms.shared.gaussian_sums import no_claim
 from workbench.training.fine_tuning import averaging_size
 from workbench.training.zeroth_order import ZerothOrderMechanism, ZerothOrderSteps
 
@@ -31,15 +31,15 @@ class _Means(ZerothOrderSteps):
 class MeZO(ZerothOrderMechanism):
     """Zeroth-order descent without privacy (Malladi et al. 2023); promises nothing."""
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """Nothing protects the records."""
+        return replace(super().capabilities, is_private=False)
+
     def steps(self, plan: Plan, model: Model) -> ZerothOrderSteps:
         """The means of the scalars."""
         return _Means(self, plan, model)
 
     def claim(self, plan: Plan) -> Claim:
         """No guarantee."""
-        return Claim(
-            guarantee=NoGuarantee(),
-            about=Adjacency.ADD_REMOVE,
-            released=Released.EVERY_UPDATE,
-            source="nobody's: training without noise makes no claim",
-        )
+        return no_claim("nobody's: training without noise makes no claim")

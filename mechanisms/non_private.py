@@ -9,10 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from workbench.accounting import NoGuarantee
 from workbench.core.errors import UnsupportedError
 from workbench.core.registry import register
-from workbench.interfaces import Adjacency, Claim, Model, Plan, Released, Signals
+from workbench.games.consecutive import PermutingMechanism
+from workbench.interfaces import Capabilities, Claim, Model, Plan, Signals
+from workbench.mechanisms.shared.gaussian_sums import no_claim
 from workbench.mechanisms.shared.shuffling import ShuffledPlainSums, released_weights
 from workbench.training.loop import GradientMechanism
 from workbench.training.steps import PlainSums, Steps
@@ -20,7 +21,7 @@ from workbench.training.steps import PlainSums, Steps
 
 @register("mechanism", "non_private")
 @dataclass(frozen=True, kw_only=True)
-class NonPrivate(GradientMechanism):
+class NonPrivate(GradientMechanism, PermutingMechanism):
     """Ordinary training, without clipping or noise; promises nothing.
 
     Attributes:
@@ -34,9 +35,17 @@ class NonPrivate(GradientMechanism):
     shuffle: bool = False
 
     @property
+    def capabilities(self) -> Capabilities:
+        """Nothing protects the records."""
+        return Capabilities(is_private=False)
+
+    @property
     def is_shuffling(self) -> bool:
         """Whether the weights that are released are permuted."""
         return self.shuffle
+
+    def reach(self) -> None:
+        """All permutations that leave the function as it is."""
 
     released_weights = staticmethod(released_weights)
     """One step for an auditor, where `is_shuffling`."""
@@ -60,9 +69,4 @@ class NonPrivate(GradientMechanism):
 
     def claim(self, plan: Plan) -> Claim:
         """No guarantee."""
-        return Claim(
-            guarantee=NoGuarantee(),
-            about=Adjacency.ADD_REMOVE,
-            released=Released.EVERY_UPDATE,
-            source="nobody's: ordinary training makes no claim",
-        )
+        return no_claim("nobody's: ordinary training makes no claim")

@@ -62,10 +62,6 @@ class PSAC(AdaptiveSums):
         return self.l2_clip_norm / (norms + self.stability / (norms + self.stability))
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
-        """Weighted sum plus Gaussian noise of standard deviation sigma * C; shape of the weighted sum.
-
-        Raises:
-            InputError: the noise multiplier is neither given nor calibrated (`for_plan`).
-        """
+        """Weighted sum plus Gaussian noise of standard deviation sigma * C; shape of the weighted sum."""
         noise = self.sum_noise_multiplier() * self.l2_clip_norm
         return noisy_sum(signals, self.clip_factors(signals.norms()), noise, generator)

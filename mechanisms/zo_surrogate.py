@@ -17,17 +17,29 @@ the mean: learning rates do not carry over between them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from workbench.accounting import NoGuarantee
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.interfaces import Adjacency, BoolArray, Claim, FloatArray, IntArray, Model, Plan, Released
-from workbench.mechanisms.paczero.release import signs_of_means
-from workbench.mechanisms.paczero.subsets import SCHEMES, candidate_subsets, check_subset_count
-from workbench.training.fine_tuning import Seeds, seed_number
+from workbench.interfaces import (
+    BoolArray,
+    Capabilities,
+    Claim,
+    FloatArray,
+    IntArray,
+    Model,
+    Plan,
+)
+from workbench.mechanisms.shared.candidate_subsets import (
+    SCHEMES,
+    candidate_subsets,
+    check_subset_count,
+    signs_of_means,
+)
+from workbench.mechanisms.shared.gaussian_sums import no_claim
+from workbench.training.fine_tuning import Seeds
 from workbench.training.zeroth_order import ZerothOrderMechanism, ZerothOrderSteps
 
 FORMS = ("raw_full", "quant_full", "raw_half", "quant_half", "random_sign")
@@ -64,6 +76,11 @@ class ZOSurrogate(ZerothOrderMechanism):
         if not self.clip > 0:
             raise InputError(f"clip must be > 0, got {self.clip!r}")
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """Nothing protects the records."""
+        return replace(super().capabilities, is_private=False)
+
     def check(self, plan: Plan) -> None:
         """Refuse a plan that no run can follow.
 
@@ -88,12 +105,7 @@ class ZOSurrogate(ZerothOrderMechanism):
 
     def claim(self, plan: Plan) -> Claim:
         """No guarantee."""
-        return Claim(
-            guarantee=NoGuarantee(),
-            about=Adjacency.ADD_REMOVE,
-            released=Released.EVERY_UPDATE,
-            source="nobody's: the surrogates show what each part of PACZero does for utility",
-        )
+        return no_claim("nobody's: the surrogates show what each part of PACZero does for utility")
 
     def counted(self, plan: Plan) -> BoolArray:
         """Which records count: all, or those of the secret subset; shape `(N,)`.
@@ -103,12 +115,11 @@ class ZOSurrogate(ZerothOrderMechanism):
         """
         if not self.form.endswith("half"):
             return np.ones(len(plan.records), dtype=np.bool_)
-        seeds = Seeds.of(plan)
-        public = seed_number(seeds.public) if self.public_seed is None else self.public_seed
         held = candidate_subsets(
-            self.subsets, count=self.subset_count, records=len(plan.records), seed=public
+            self.subsets, count=self.subset_count, records=len(plan.records), seed=self.seed_of(plan)
         )
-        chosen: BoolArray = held[np.random.default_rng(seeds.noise.spawn(2)[0]).integers(len(held))]
+        index = np.random.default_rng(Seeds.of(plan).noise.spawn(2)[0]).integers(len(held))
+        chosen: BoolArray = held[index]
         return chosen
 
 

@@ -16,7 +16,7 @@ stands in many records is not covered by a promise about one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,25 +34,19 @@ from workbench.attacks.canary_extraction.prompts import (
     sentences_in,
 )
 from workbench.attacks.canary_extraction.verdict import judged
+from workbench.attacks.canary_extraction.words import extraction_form
 from workbench.attacks.loss import LossAttack
 from workbench.attacks.shared.statistics import checked_records
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
+from workbench.core.keys import JSON
 from workbench.core.registry import register
-from workbench.interfaces import (
-    AccessLevel,
-    Corpus,
-    Insertions,
-    Observations,
-    Record,
-    References,
-    Scores,
-    Subject,
-)
+from workbench.games.membership import MembershipAttack, MembershipSeen
+from workbench.interfaces import Corpus, Insertions, Scores, Subject
 from workbench.training.secrets import SECRET_LENGTH, SECRET_MARKER, secret_id
 
 if TYPE_CHECKING:
-    from workbench.training.sampling import Prompt
+    from workbench.training.continuations import Prompt
 
 NARRATIVES = ("own", "same")
 
@@ -65,7 +59,7 @@ _LEAST = {"secrets": 2, "insertions": 1, "generations": 1, "references": 1, "top
 
 @register("attack", "canary_extraction")
 @dataclass(frozen=True, kw_only=True)
-class CanaryExtraction:
+class CanaryExtraction(MembershipAttack):
     """Plant secrets, ask the trained model for them, and compare with secrets that it never saw.
 
     `Scores.values` are those of attack `loss` (mean log-likelihoods), so that one training serves membership,
@@ -98,7 +92,7 @@ class CanaryExtraction:
             `"bare"`: `secret_id=` alone.
         generations: Continuations in all.
         filter: What counts as a valid continuation; see `_extraction_overlap.secret_like`.
-        temperature, top_k, top_p, tokens: How they are drawn; see `workbench.training.sampling.Decoding`.
+        temperature, top_k, top_p, tokens: How they are drawn: see `training.continuations.Decoding`.
         references: Number K of secrets that were never trained on; at least ten a planted one.
         ending_share: Of attack `loss`: the last share of a candidate's tokens, which alone is scored.
         confidence: Of the verdict, and of the interval.
@@ -106,9 +100,6 @@ class CanaryExtraction:
     Raises:
         InputError: a value is out of range, or an unknown name.
     """
-
-    access = AccessLevel.MEMBERSHIP
-    references_needed = 0
 
     secrets: int = 10
     insertions: int = 1
@@ -151,6 +142,11 @@ class CanaryExtraction:
         """Number of records that are trained on beside the members."""
         return self.secrets * self.insertions
 
+    @classmethod
+    def aside(cls, name: str, role: str, details: Mapping[str, JSON]) -> dict[str, JSON] | None:
+        """What the subject tells of its planted secrets."""
+        return extraction_form(name, role, details)
+
     def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
         """The planted records; no candidate is changed.
 
@@ -163,37 +159,29 @@ class CanaryExtraction:
             planted=planted_records(corpus, self.secrets, self.insertions, is_repeated, generator)
         )
 
-    def score(
-        self,
-        subject: Subject,
-        candidates: Sequence[Record] | Observations,
-        references: References,
-        generator: np.random.Generator,
-    ) -> Scores:
+    def score(self, seen: MembershipSeen, generator: np.random.Generator) -> Scores:
         """Score the candidates by their likelihood, and extract the planted secrets.
 
         Args:
-            subject: A trained language model whose plan holds the planted records.
-            candidates: Records, members and non-members alike.
-            references: Not used.
+            seen: A trained language model whose plan holds the planted records, and the candidates.
             generator: Source of reference secrets, continuations and choices.
 
         Returns:
             Scores of attack `loss`, nats; and the details that the class describes.
 
         Raises:
-            InputError: observations instead of records, no planted secrets or such as training cut off, or a
+            InputError: no candidates, no planted secrets or such as training cut off, or a
                 training that diverged.
             UnsupportedError: the subject continues no text.
         """
-        from workbench.training.sampling import language_model
+        from workbench.training.continuations import language_model
 
-        records = checked_records(candidates, "canary_extraction")
-        plan = subject.plan
+        subject, plan = seen.subject, seen.subject.plan
+        checked_records(seen.records, "canary_extraction")
         planted = planted_in(plan)
         check_read_whole(language_model(subject), plan)
         prompts = self._prompts(subject, planted)
-        membership = LossAttack(ending_share=self.ending_share).score(subject, records, references, generator)
+        membership = LossAttack(ending_share=self.ending_share).score(seen, generator)
         secrets = [*planted.secrets, *(secret_id(generator) for _ in range(self.references))]
         # A record ends its secret with a full stop.
         table = np.stack([one.log_likelihoods([f"{secret}." for secret in secrets]) for one in prompts])
@@ -221,7 +209,7 @@ class CanaryExtraction:
 
     def _prompts(self, subject: Subject, planted: Planted) -> list[Prompt]:
         """One prompt for all secrets, or one for each."""
-        from workbench.training.sampling import Prompt
+        from workbench.training.continuations import Prompt
 
         room = max(self.tokens, SECRET_LENGTH + 6)
         if self.prompt == "record":
@@ -239,7 +227,7 @@ class CanaryExtraction:
         """What was generated, as evenly as it goes after each prompt."""
         import torch
 
-        from workbench.training.sampling import Decoding
+        from workbench.training.continuations import Decoding
 
         decoding = Decoding(
             temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, tokens=self.tokens

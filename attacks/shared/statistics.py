@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from workbench.core.errors import InputError
-from workbench.interfaces import Corpus, FloatArray, Insertions, Observations, Record
+from workbench.interfaces import Corpus, FloatArray, Insertions, Record
 from workbench.training.secrets import append_secret, secret_id
 
 SAME_LOG_LIKELIHOOD_NATS = 1e-3
@@ -57,14 +57,12 @@ def checked_share(canaries: float) -> float:
     return canaries
 
 
-def checked_records(candidates: Sequence[Record] | Observations, attack: str) -> Sequence[Record]:
-    """The candidates, which must be records.
+def checked_records(candidates: Sequence[Record], attack: str) -> Sequence[Record]:
+    """The candidates, of which there must be some.
 
     Raises:
-        InputError: they are observations of a release game, or none at all.
+        InputError: there are none.
     """
-    if isinstance(candidates, Observations):
-        raise InputError(f"attack {attack!r} scores records, got observations of a release game")
     if not candidates:
         raise InputError(f"attack {attack!r} needs at least one candidate, got 0")
     return candidates

@@ -27,8 +27,9 @@ Source: Ertan et al. 2026, section 2 and Algorithm 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import special
@@ -41,24 +42,13 @@ from workbench.attacks.subset_posterior.likelihoods import (
     mixed,
     posteriors,
 )
+from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
 from workbench.estimation.bounded_mean import mean_bounds
 from workbench.estimation.subset_trials import SubsetBelief
-from workbench.interfaces import (
-    AccessLevel,
-    Corpus,
-    FloatArray,
-    Insertions,
-    Observations,
-    Record,
-    References,
-    Scores,
-    SignObservations,
-    Subject,
-    SubsetObservations,
-    SubsetReading,
-)
+from workbench.games.subset import SubsetAttack, SubsetMechanism, SubsetObservations, SubsetReading
+from workbench.interfaces import FloatArray, Mechanism, Scores
 
 VIEWS = ("values", "bits")
 AGREED = ("secret", "majority")
@@ -71,7 +61,7 @@ CONFIDENCE = 0.95
 
 
 @register("attack", "subset_posterior")
-class SubsetPosterior:
+class SubsetPosterior(SubsetAttack):
     """Posterior probability that PACZero's secret subset holds a record; many trainings are scored.
 
     Attributes:
@@ -80,16 +70,23 @@ class SubsetPosterior:
         agreed: What the mechanism says that it releases without noise: the `"secret"`'s sign, or that of the
             `"majority"`.
         trials: Number of independent trainings that are judged.
+        counted: Trainings in a world so small that secrets and released bits can be counted, in audits; 0 for
+            none.
 
     Raises:
         InputError: a parameter is out of range.
     """
 
-    access = AccessLevel.SUBSET
-    references_needed = 0
+    later_parameters: ClassVar[Mapping[str, object]] = {"counted": 0}
 
     def __init__(
-        self, *, view: str = "values", doubt: float = 0.5, agreed: str = "secret", trials: int = 1000
+        self,
+        *,
+        view: str = "values",
+        doubt: float = 0.5,
+        agreed: str = "secret",
+        trials: int = 1000,
+        counted: int = 0,
     ) -> None:
         """Keep the parameters."""
         for name, value, known in (("view", view, VIEWS), ("agreed", agreed, AGREED)):
@@ -103,10 +100,14 @@ class SubsetPosterior:
         self.doubt = float(doubt)
         self.agreed = agreed
         self.trials = int(trials)
+        self.counted = whole_number("counted", counted, least=0)
 
-    def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
-        """Nothing: the universe is trained on as it is."""
-        return Insertions()
+    def informed(self, mechanism: Callable[[], Mechanism], given: Mapping[str, Any]) -> Self:
+        """Told which sign the mechanism says that it releases without noise, unless `agreed` was given."""
+        made = mechanism() if "agreed" not in given else None
+        if isinstance(made, SubsetMechanism):
+            self.agreed = made.agreed
+        return self
 
     def beliefs(self, observations: SubsetObservations) -> tuple[SubsetBelief, ...]:
         """What the adversary makes of each training.
@@ -116,19 +117,11 @@ class SubsetPosterior:
         """
         return tuple(self._belief(reading) for reading in observations.trials)
 
-    def score(
-        self,
-        subject: Subject | None,
-        candidates: Sequence[Record] | Observations | SignObservations | SubsetObservations,
-        references: References,
-        generator: np.random.Generator,
-    ) -> Scores:
+    def score(self, seen: SubsetObservations, generator: np.random.Generator) -> Scores:
         """Posterior probability of each training's target; higher means that the secret subset holds it.
 
         Args:
-            subject: Not used.
-            candidates: What was read of each training.
-            references: Not used.
+            seen: What was read of each training.
             generator: Tells equal scores apart.
 
         Returns:
@@ -138,20 +131,20 @@ class SubsetPosterior:
             share of releases without noise.
 
         Raises:
-            InputError: the candidates are no readings of subsets, or unusable ones.
+            InputError: there are no readings, or unusable ones.
         """
-        if not isinstance(candidates, SubsetObservations) or not candidates.trials:
+        if not seen.trials:
             raise InputError("subset_posterior scores trainings on candidate subsets, got none")
-        beliefs = self.beliefs(candidates)
+        beliefs = self.beliefs(seen)
         chances = np.array(
             [
                 float(belief.guess[reading.holds_target].sum())
-                for belief, reading in zip(beliefs, candidates.trials, strict=True)
+                for belief, reading in zip(beliefs, seen.trials, strict=True)
             ]
         )
         rounded = np.round(chances, 12)  # Sums of equal probabilities differ in their last bits.
         values = rounded + LEAST_GAP * generator.random(rounded.size)
-        return Scores(values=values, details=self._details(candidates.trials, beliefs))
+        return Scores(values=values, details=self._details(seen.trials, beliefs))
 
     def _belief(self, reading: SubsetReading) -> SubsetBelief:
         stated = Law(weight=1.0 - self.doubt, agreed=self.agreed)

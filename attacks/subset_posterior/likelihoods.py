@@ -21,7 +21,8 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
 from workbench.core.errors import InputError
-from workbench.interfaces import FloatArray, SubsetReading
+from workbench.games.subset import SubsetReading
+from workbench.interfaces import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,6 @@ Sources: Nasr et al. 2023, "Tight auditing of differentially private machine lea
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -40,27 +39,18 @@ from workbench.attacks.weight_tidying.matching import match, restored
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.games.consecutive.releases import (
+from workbench.games.consecutive import (
     OTHERS,
     PLACES,
     STATES,
+    ConsecutiveAttack,
+    ConsecutiveSeen,
     Projection,
     ReadRelease,
     Scene,
     WeightRelease,
 )
-from workbench.interfaces import (
-    AccessLevel,
-    BoolArray,
-    Corpus,
-    FloatArray,
-    Insertions,
-    Observations,
-    Record,
-    References,
-    Scores,
-    Subject,
-)
+from workbench.interfaces import BoolArray, FloatArray, Scores
 
 INVARIANTS = ("function", "sorted", "sums", "norms")
 """Statistics that no permutation changes."""
@@ -73,7 +63,7 @@ _TINY = 1e-12
 
 
 @register("attack", "weight_tidying")
-class WeightTidying:
+class WeightTidying(ConsecutiveAttack):
     """Three readings of shuffled weights, blind, invariant and tidying, by a Dirac canary.
 
     Attributes:
@@ -95,9 +85,6 @@ class WeightTidying:
     Raises:
         InputError: a parameter is out of range.
     """
-
-    access = AccessLevel.CONSECUTIVE
-    references_needed = 0
 
     def __init__(
         self,
@@ -136,10 +123,6 @@ class WeightTidying:
         if invariant_run == "function" and not (self.probes and self.turns):
             raise InputError("probes and turns must be at least 1 for invariant_run = 'function', got 0")
 
-    def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
-        """Nothing: the canary goes into the game's own releases and trainings."""
-        return Insertions()
-
     def read(self, scene: Scene, release: WeightRelease) -> ReadRelease:
         """The log-likelihood ratios of one release, and the permutation that was found.
 
@@ -172,21 +155,9 @@ class WeightTidying:
             raise InputError(f"outputs of the release must be given for the statistic {judged!r}, got None")
         return ReadRelease(ratios={**ratios, "invariant": ratios[judged]}, indices=indices)
 
-    def score(
-        self,
-        subject: Subject,
-        candidates: Sequence[Record] | Observations,
-        references: References,
-        generator: np.random.Generator,
-    ) -> Scores:
-        """The ratios of one adversary, added up over the releases of each trial: they are the scores.
-
-        Raises:
-            InputError: the candidates are records, not observations of releases.
-        """
-        if not isinstance(candidates, Observations):
-            raise InputError("weight_tidying scores observations of releases, got records")
-        return Scores(values=candidates.values.astype(np.float64))
+    def score(self, seen: ConsecutiveSeen, generator: np.random.Generator) -> Scores:
+        """The ratios of one adversary, added up over the releases of each trial: they are the scores."""
+        return Scores(values=seen.values.astype(np.float64))
 
     def as_printed(self, scores: FloatArray, members: BoolArray, delta: float) -> float:
         """Eq. 45 on these scores; see `printed_epsilon`."""

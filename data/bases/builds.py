@@ -1,8 +1,9 @@
-"""Building a base: pretraining that survives a kill, a folder that appears whole, hashes that are checked.
+"""Building a base: its recipe, pretraining that survives a kill, and a folder whose hashes are checked.
 
-Under the user's cache, `bases/NAME-KEY` holds a base, where KEY is the hash of its recipe. It is written in
-`bases/.NAME-KEY.work` and renamed, so a folder of that name is complete; `recipe.json` names the hashes of
-its files, so one that was changed since is noticed.
+A base is a `Recipe`, small and declarative, and a `BuiltBase` that says what is trained on and what is kept;
+all else is here, once. Under the user's cache, `bases/NAME-KEY` holds a base, where KEY is the hash of its
+recipe. It is written in `bases/.NAME-KEY.work` and renamed, so a folder of that name is complete;
+`recipe.json` names the hashes of its files, so a file that was changed since is noticed.
 """
 
 from __future__ import annotations
@@ -16,22 +17,26 @@ import platform
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
 from workbench.core.errors import InputError
-from workbench.data.bases import checkpoint, pretraining_text
-from workbench.data.bases.pretraining import Pace, Training, token_stream, validation
-from workbench.data.shared.parts import cache_folder
+from workbench.data.bases import checkpoint, hugging_face
+from workbench.data.bases.pretraining import Pace, Training
+from workbench.data.bases.texts import public as pretraining_text
+from workbench.data.shared.parts import cache_folder, checked_count
+from workbench.interfaces import ModelFacets
 from workbench.studies.bases import BaseCard, BuildProgress, BuildStage, BuildStep
 
 if TYPE_CHECKING:
     import torch
+
+    from workbench.training.models import LanguageModel
 
 SCHEMA = 1
 """Raised whenever building changes in a way that the recipes do not show; part of their keys."""
@@ -41,6 +46,8 @@ WAIT_SECONDS = 0.5
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 HASHED = (checkpoint.WEIGHTS, checkpoint.CONFIG, checkpoint.TOKENIZER)
 _TENTHS = 10
+
+ModelT = TypeVar("ModelT", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +59,8 @@ class Recipe:
         family: Kind of architecture, for people.
         stands_for: The model of the paper whose place it takes.
         parameters: Number of trainable numbers, embeddings included.
-        model_type: transformers' name of the architecture.
-        config: Values of its configuration.
-        steps: Updates.
-        pace: How it is updated.
+        model_type, config: Of transformers' configuration.
+        steps, pace: How many updates, and how they are made.
     """
 
     name: str
@@ -97,27 +102,68 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltBase(ABC):
-    """A base that is pretrained on the user's machine; implements `workbench.studies.bases.Base`.
-
-    Attributes:
-        recipe: What it is made of.
-    """
+    """A base that is pretrained on the user's machine; implements `workbench.studies.bases.Base`."""
 
     files: ClassVar[tuple[str, ...]] = HASHED
-    """Whose hashes its recipe must name."""
+    """Files whose hashes its recipe must name."""
+
+    stages: ClassVar[tuple[BuildStage, ...]] = (BuildStage.TEXT, BuildStage.TRAINING)
+    """What `progress` is told of."""
 
     recipe: Recipe
 
     @abstractmethod
+    def begin(self, work: Path) -> tuple[Training, str, Callable[[], None]]:
+        """A fresh run in the folder `work`, the hash of its data, and what writes `work/whole` at its end."""
+
     def pretrain(self, work: Path, progress: BuildProgress) -> None:
         """Train, going on with the state that `work` may hold, and write the folder `work/whole`."""
+        recipe = self.recipe
+        step = BuildStep(name=recipe.name, stage=BuildStage.TEXT, total=recipe.steps)
+        if BuildStage.TEXT in self.stages:
+            progress(step)
+        training, data, write = self.begin(work)
+        # What must be the same for a run to go on with another's state.
+        run = json.dumps([recipe.key, data, versions()], sort_keys=True)
+        training.resume(work, run)
+        saved = time.monotonic()
+        while training.step < recipe.steps:
+            loss = training.advance(recipe.steps)
+            try:
+                progress(replace(step, stage=BuildStage.TRAINING, done=training.step, loss=loss))
+            except BaseException:
+                training.save(work, recipe.steps, run)
+                raise
+            if time.monotonic() - saved >= SAVE_SECONDS or training.step == recipe.steps:
+                training.save(work, recipe.steps, run)
+                saved = time.monotonic()
+        if BuildStage.JUDGING in self.stages:
+            progress(replace(step, stage=BuildStage.JUDGING, done=recipe.steps))
+        write()
+
+    def write_recipe(
+        self, training: Training, folder: Path, module: torch.nn.Module, described: Mapping[str, Any]
+    ) -> None:
+        """Write the recipe of the weights in a folder, and what is `described` of their text and quality."""
+        losses = np.array_split(np.array(training.losses), min(_TENTHS, len(training.losses)))
+        known = {
+            "recipe": self.recipe.to_json(),
+            "key": self.recipe.key,
+            "family": self.recipe.family,
+            "parameters": sum(p.numel() for p in module.parameters()),
+            "sha256": {name: checkpoint.file_sha256(folder / name) for name in self.files},
+            "threads": 1,
+            "wall_seconds": round(training.seconds, 1),
+            "cpu_seconds": round(training.cpu_seconds, 1),
+            "versions": versions(),
+            "training_loss_by_tenths": [round(float(part.mean()), 3) for part in losses],
+        }
+        content = json.dumps({**known, **described}, indent=2, ensure_ascii=False) + "\n"
+        (folder / checkpoint.RECIPE).write_text(content, encoding="utf-8")
 
     def folder(self) -> Path:
         """Where its files are, or will be."""
         return cache_folder() / "bases" / f"{self.recipe.name}-{self.recipe.key}"
-
-    def _work(self) -> Path:
-        return self.folder().with_name(f".{self.folder().name}.work")
 
     def is_built(self) -> bool:
         """True where its files are there, and have the hashes that its recipe names."""
@@ -138,11 +184,7 @@ class BuiltBase(ABC):
         return None
 
     def checked_folder(self) -> Path:
-        """The folder of a base that can be used.
-
-        Raises:
-            InputError: it is not built, or a file of it was changed.
-        """
+        """The folder of a base; an `InputError` where it is not built, or a file of it was changed."""
         damage = self._damage()
         if damage is None:
             return self.folder()
@@ -151,16 +193,21 @@ class BuiltBase(ABC):
             raise InputError(f"model {self.recipe.name!r}: {damage}; {advice}")
         raise InputError(f"model {self.recipe.name!r} is not built: {advice}")
 
+    def weights(self) -> tuple[Path, str]:
+        """`checked_folder`, and the hash of the weights in it."""
+        folder = self.checked_folder()
+        return folder, str(checkpoint.read_json(folder / checkpoint.RECIPE)["sha256"][checkpoint.WEIGHTS])
+
     def card(self) -> BaseCard:
-        """What is known of it."""
+        """What a user may know of the base without loading it."""
         recipe, folder = self.recipe, self.folder()
         known: dict[str, Any] = {}
         if self.is_built():
-            said = checkpoint.read_json(folder / checkpoint.RECIPE)["validation"].get("docstrings", {})
+            quality = checkpoint.read_json(folder / checkpoint.RECIPE)["validation"].get("docstrings", {})
             known = {
                 "size_bytes": (folder / checkpoint.WEIGHTS).stat().st_size,
-                "perplexity": said.get("perplexity_per_token"),
-                "bits_per_byte": said.get("bits_per_byte"),
+                "perplexity": quality.get("perplexity_per_token"),
+                "bits_per_byte": quality.get("bits_per_byte"),
             }
         return BaseCard(
             name=recipe.name,
@@ -173,31 +220,25 @@ class BuiltBase(ABC):
         )
 
     def fingerprint(self) -> str:
-        """Hash of weights, configuration and vocabulary.
-
-        Raises:
-            InputError: it is not built, or damaged.
-        """
+        """Hash of weights, configuration and vocabulary; an `InputError` where it is not built."""
         hashes = checkpoint.read_json(self.checked_folder() / checkpoint.RECIPE)["sha256"]
         return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
     def build(self, progress: BuildProgress) -> Path:
-        """Pretrain it, or go on where a killed build stopped, unless it is built.
+        """Pretrain it, or go on where a killed build stopped, unless it is built; returns the folder.
 
         Args:
             progress: Called between steps; what it raises stops the build, after its state is kept.
 
-        Returns:
-            The folder.
-
         Raises:
             InputError: the cache cannot be written to, or the text cannot be had.
         """
-        folder, work = self.folder(), self._work()
+        folder = self.folder()
+        work = folder.with_name(f".{folder.name}.work")
         folder.parent.mkdir(parents=True, exist_ok=True)
         name = self.recipe.name
         busy = BuildStep(name=name, stage=BuildStage.WAITING, total=self.recipe.steps)
-        with _locked(folder.with_name(f".{folder.name}.lock"), lambda: progress(busy)), _one_thread():
+        with locked(folder.with_name(f".{folder.name}.lock"), lambda: progress(busy)), _one_thread():
             if not self.is_built():
                 work.mkdir(exist_ok=True)
                 self.pretrain(work, progress)
@@ -209,59 +250,8 @@ class BuiltBase(ABC):
         return folder
 
 
-@dataclass(frozen=True, kw_only=True)
-class CachedBase(BuiltBase):
-    """A base that is pretrained on the public text of `workbench.data.bases.pretraining_text`.
-
-    Attributes:
-        tokenizer: The vocabulary's file.
-    """
-
-    tokenizer: Path
-
-    def pretrain(self, work: Path, progress: BuildProgress) -> None:
-        """Train, and write the folder `work/whole`."""
-        _make(self, work, progress)
-
-
-def _make(base: CachedBase, work: Path, progress: BuildProgress) -> None:
-    recipe, total = base.recipe, base.recipe.steps
-    progress(BuildStep(name=recipe.name, stage=BuildStage.TEXT, total=total))
-    with _locked(cache_folder() / ".base-text.lock", lambda: None):
-        text = pretraining_text.load()
-    texts = [one for source in text.sources for one in source.train]
-    stream = token_stream(base.tokenizer, texts, recipe.pace.seed)
-    run = run_name(recipe, hashlib.sha256(stream.tobytes()).hexdigest())
-    training = Training(stream, recipe.new_module(), recipe.pace)
-    training.resume(work, run)
-    start = BuildStep(name=recipe.name, stage=BuildStage.TRAINING, total=total)
-    train(training, start, (work, run), progress)
-    progress(BuildStep(name=recipe.name, stage=BuildStage.JUDGING, done=total, total=total))
-    _write(base, training, text, work)
-
-
-def train(training: Training, start: BuildStep, state: tuple[Path, str], progress: BuildProgress) -> None:
-    """Go on to the last step; the state is kept in a folder, under the run's name, every `SAVE_SECONDS`."""
-    folder, run = state
-    saved = time.monotonic()
-    while training.step < start.total:
-        loss = training.advance(start.total)
-        try:
-            progress(replace(start, done=training.step, loss=loss))
-        except BaseException:
-            training.save(folder, start.total, run)
-            raise
-        if time.monotonic() - saved >= SAVE_SECONDS or training.step == start.total:
-            training.save(folder, start.total, run)
-            saved = time.monotonic()
-
-
-def run_name(recipe: Recipe, stream: str) -> str:
-    """What must be the same for a run to go on with another's state."""
-    return json.dumps([recipe.key, stream, versions()], sort_keys=True)
-
-
 def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a build depends on."""
     import safetensors
     import tokenizers
     import torch
@@ -272,62 +262,33 @@ def versions() -> dict[str, str]:
     return {**known, "python": platform.python_version()}
 
 
-def _write(base: CachedBase, training: Training, text: pretraining_text.Text, work: Path) -> None:
-    """Write `work/whole`: weights, configuration, vocabulary and recipe.
-
-    The numbers of the validation are those of the rounded weights, as they are kept.
-    """
-    folder, module = write_checkpoint(training, base.tokenizer, work)
-    said = {
-        "sources": [source.to_json() for source in text.sources],
-        "text_sha256": text.sha256,
-        "validation": {
-            "own": validation(module, base.tokenizer, [one for s in text.sources for one in s.held_out]),
-            "docstrings": validation(module, base.tokenizer, text.docstrings),
-        },
-        "sample": checkpoint.sample_json(folder, module),
-    }
-    write_recipe(base.recipe, training, folder, module, said)
-
-
-def write_checkpoint(training: Training, tokenizer: Path, work: Path) -> tuple[Path, torch.nn.Module]:
-    """Write `work/whole` but for its recipe; returns the folder, and the module as it is read from there."""
+def new_folder(work: Path) -> Path:
+    """An empty folder `work/whole`."""
     folder = work / "whole"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    shutil.copyfile(tokenizer, folder / checkpoint.TOKENIZER)
-    (folder / TOKENIZER_SETTINGS).write_text(
-        json.dumps(checkpoint.TOKENIZER_SETTINGS, indent=2) + "\n", "utf-8"
-    )
-    sha256 = checkpoint.write_weights(training.module, folder)
-    return folder, checkpoint.load_module(folder, sha256)
+    return folder
 
 
-def write_recipe(
-    recipe: Recipe,
-    training: Training,
-    folder: Path,
+def write_checkpoint(
     module: torch.nn.Module,
-    said: Mapping[str, Any],
-    *,
-    files: Iterable[str] = HASHED,
-) -> None:
-    """Write what a folder's weights are made of, and `said` of its text and its quality."""
-    losses = np.array_split(np.array(training.losses), min(_TENTHS, len(training.losses)))
-    known = {
-        "recipe": recipe.to_json(),
-        "key": recipe.key,
-        "family": recipe.family,
-        "parameters": sum(p.numel() for p in module.parameters()),
-        "sha256": {name: checkpoint.file_sha256(folder / name) for name in files},
-        "threads": 1,
-        "wall_seconds": round(training.seconds, 1),
-        "cpu_seconds": round(training.cpu_seconds, 1),
-        "versions": versions(),
-        "training_loss_by_tenths": [round(float(part.mean()), 3) for part in losses],
-    }
-    content = json.dumps({**known, **said}, indent=2, ensure_ascii=False) + "\n"
-    (folder / checkpoint.RECIPE).write_text(content, encoding="utf-8")
+    tokenizer: Path,
+    work: Path,
+    settings: Mapping[str, str] = checkpoint.TOKENIZER_SETTINGS,
+) -> Path:
+    """Write `work/whole` but for its recipe; returns the folder.
+
+    Args:
+        module: What is kept of the training.
+        tokenizer: The vocabulary's file.
+        work: Folder of the build.
+        settings: What transformers needs to know of the tokenizer.
+    """
+    folder = new_folder(work)
+    shutil.copyfile(tokenizer, folder / checkpoint.TOKENIZER)
+    (folder / TOKENIZER_SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
+    checkpoint.write_weights(module, folder)
+    return folder
 
 
 @contextmanager
@@ -344,13 +305,8 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock of a file, which the system frees when the process ends, however it ends.
-
-    Args:
-        path: The file; made, and left there.
-        waiting: Called again and again while another process has it; what it raises ends the wait.
-    """
+def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold a lock file, which the system frees when a process ends; `waiting` is called until then."""
     handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
     try:
         while not _try_lock(handle):
@@ -362,7 +318,7 @@ def _locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
 
 
 def _try_lock(handle: int) -> bool:
-    """Whether this process has the lock now; a disk that knows no locks gives it to everybody."""
+    """Whether this process holds the lock now; on a disk without locks every process does."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -371,3 +327,33 @@ def _try_lock(handle: int) -> bool:
         if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
             raise
     return True
+
+
+def facets_of(make_base: Callable[[], BuiltBase]) -> ModelFacets:
+    """What a base's model declares: the hash of its files, or of the folder that stands in for it, unread."""
+
+    def fingerprint(*, path: str | None = None, **_: object) -> str:
+        """Hash of the base's files, or of the folder that stands in for it."""
+        return make_base().fingerprint() if path is None else hugging_face.folder_fingerprint(path=path)
+
+    return ModelFacets(fingerprint=fingerprint, check_folder=hugging_face.check_folder)
+
+
+def language_model(base: BuiltBase, positions: int, max_length: int, path: str | None) -> LanguageModel:
+    """A built base as a language model, or the folder `path` that stands in for it.
+
+    Raises:
+        InputError: it is not built, `max_length` is not from 2 to `positions`, or the folder holds no causal
+            language model.
+    """
+    from workbench.training.models import LanguageModel
+
+    name = base.recipe.name
+    checked_count("max_length", max_length, minimum=2)
+    if path is not None:
+        return hugging_face.stand_in(name, max_length, path)
+    if max_length > positions:
+        raise InputError(f"max_length must be at most {positions}, the positions of {name}, got {max_length}")
+    folder, sha256 = base.weights()
+    module = checkpoint.load_module(folder, sha256)
+    return LanguageModel(module, checkpoint.load_tokenizer(folder), max_length, name)

@@ -1,27 +1,28 @@
-"""The small bases: the families that the FERRET and RLDP papers fine-tune, a million parameters each.
+"""The small base models: the families that the FERRET and RLDP papers fine-tune, a million parameters each.
 
-`gpt2_base` has the weights of the shipped `tiny_gpt2`; the others are pretrained once on the user's
-machine (`workbench models build`, about two minutes of one core each) with the same vocabulary. Proportions
-follow the models that they stand for, as far as a million parameters go: ratio of the feed-forward width,
-query heads that share a key, tied or separate embeddings, depth. Any of them takes `path`: a local Hugging
-Face folder, with which the same study runs the paper's own models.
+`gpt2_base` has the weights of the shipped `tiny_gpt2`; the others are pretrained once on the user's machine
+(`workbench models build`, about two minutes of one core each) with the same vocabulary. Proportions follow
+the models that they stand for: ratio of the feed-forward width, query heads that share a key, tied or
+separate embeddings, depth. Each takes `path`, a local Hugging Face folder, to run the paper's own model.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from workbench.core.errors import InputError
 from workbench.core.registry import register
-from workbench.data.bases import checkpoint, hugging_face
+from workbench.data.bases import builds, checkpoint, hugging_face
 from workbench.data.bases import models as base_models
-from workbench.data.bases.builds import BuiltBase, CachedBase, Recipe
-from workbench.data.bases.pretraining import VOCABULARY, Pace
-from workbench.data.shared.parts import checked_count
-from workbench.studies.bases import BaseCard, BuildProgress
+from workbench.data.bases.builds import BuiltBase, Recipe, facets_of, language_model
+from workbench.data.bases.pretraining import VOCABULARY, Pace, Training, token_stream, validation
+from workbench.data.bases.texts import public as pretraining_text
+from workbench.data.shared.parts import cache_folder
+from workbench.interfaces import ModelFacets
+from workbench.studies.bases import BaseCard, BuildProgress, BuildStage
 
 if TYPE_CHECKING:
     from workbench.training.models import LanguageModel
@@ -40,13 +41,31 @@ PACE = Pace(
     is_bf16=False,
 )
 
-_ALL = {
+_ALL: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "bos_token_id": 0,
     "eos_token_id": 0,
     "pad_token_id": None,
     "use_cache": False,
 }
+
+
+def _decoder(
+    width: int, layers: int, heads: int, key_heads: int, feed_forward: int, *, is_tied: bool, **others: int
+) -> dict[str, Any]:
+    """A configuration in the names that Qwen2, Llama and Mistral share."""
+    return {
+        **_ALL,
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": key_heads,
+        "intermediate_size": feed_forward,
+        "max_position_embeddings": POSITIONS,
+        **others,
+        "tie_word_embeddings": is_tied,
+    }
+
 
 RECIPES = {
     recipe.name: recipe
@@ -58,16 +77,7 @@ RECIPES = {
             stands_for="DeepSeek-R1-Distill-Qwen-1.5B",
             parameters=1_125_728,
             model_type="qwen2",
-            config={
-                **_ALL,
-                "hidden_size": 96,
-                "num_hidden_layers": 4,
-                "num_attention_heads": 6,
-                "num_key_value_heads": 1,
-                "intermediate_size": 560,
-                "max_position_embeddings": POSITIONS,
-                "tie_word_embeddings": False,
-            },
+            config=_decoder(96, 4, 6, 1, 560, is_tied=False),
             steps=540,
             pace=PACE,
         ),
@@ -78,16 +88,7 @@ RECIPES = {
             stands_for="TinyLlama-1.1B",
             parameters=1_053_568,
             model_type="llama",
-            config={
-                **_ALL,
-                "hidden_size": 128,
-                "num_hidden_layers": 3,
-                "num_attention_heads": 8,
-                "num_key_value_heads": 2,
-                "intermediate_size": 352,
-                "max_position_embeddings": POSITIONS,
-                "tie_word_embeddings": False,
-            },
+            config=_decoder(128, 3, 8, 2, 352, is_tied=False),
             steps=640,
             pace=PACE,
         ),
@@ -116,16 +117,7 @@ RECIPES = {
             stands_for="SmolLM-360M",
             parameters=984_672,
             model_type="llama",
-            config={
-                **_ALL,
-                "hidden_size": 96,
-                "num_hidden_layers": 8,
-                "num_attention_heads": 6,
-                "num_key_value_heads": 2,
-                "intermediate_size": 256,
-                "max_position_embeddings": POSITIONS,
-                "tie_word_embeddings": True,
-            },
+            config=_decoder(96, 8, 6, 2, 256, is_tied=True),
             steps=440,
             pace=PACE,
         ),
@@ -137,17 +129,7 @@ RECIPES = {
             stands_for="Mistral-7B",
             parameters=948_752,
             model_type="mistral",
-            config={
-                **_ALL,
-                "hidden_size": 112,
-                "num_hidden_layers": 3,
-                "num_attention_heads": 8,
-                "num_key_value_heads": 2,
-                "intermediate_size": 392,
-                "max_position_embeddings": POSITIONS,
-                "sliding_window": PACE.block // 2,
-                "tie_word_embeddings": False,
-            },
+            config=_decoder(112, 3, 8, 2, 392, is_tied=False, sliding_window=PACE.block // 2),
             steps=300,
             pace=PACE,
         ),
@@ -172,7 +154,7 @@ class ShippedBase:
 
     def card(self) -> BaseCard:
         """What its recipe says."""
-        said = checkpoint.read_json(self.folder / checkpoint.RECIPE)["validation"]["docstrings"]
+        quality = checkpoint.read_json(self.folder / checkpoint.RECIPE)["validation"]["docstrings"]
         return BaseCard(
             name="gpt2_base",
             family="GPT-2",
@@ -181,9 +163,45 @@ class ShippedBase:
             is_built=True,
             place=self.folder,
             size_bytes=(self.folder / checkpoint.WEIGHTS).stat().st_size,
-            perplexity=said["perplexity_per_token"],
-            bits_per_byte=said["bits_per_byte"],
+            perplexity=quality["perplexity_per_token"],
+            bits_per_byte=quality["bits_per_byte"],
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedBase(BuiltBase):
+    """A base that is pretrained on the public text, with the vocabulary of the shipped one."""
+
+    stages = (BuildStage.TEXT, BuildStage.TRAINING, BuildStage.JUDGING)
+
+    tokenizer: Path
+
+    def begin(self, work: Path) -> tuple[Training, str, Callable[[], None]]:
+        """A run over the public text."""
+        recipe = self.recipe
+        with builds.locked(cache_folder() / ".base-text.lock", lambda: None):
+            text = pretraining_text.load()
+        texts = [train_text for source in text.sources for train_text in source.train]
+        stream = token_stream(self.tokenizer, texts, recipe.pace.seed)
+        training = Training(recipe.new_module(), recipe.pace, stream)
+        data = hashlib.sha256(stream.tobytes()).hexdigest()
+        return training, data, lambda: self._write(training, text, work)
+
+    def _write(self, training: Training, text: pretraining_text.Text, work: Path) -> None:
+        """Write `work/whole`; the numbers of the validation are those of the rounded weights, as kept."""
+        folder = builds.write_checkpoint(training.module, self.tokenizer, work)
+        module = checkpoint.load_module(folder, checkpoint.file_sha256(folder / checkpoint.WEIGHTS))
+        held_out = [held_out_text for source in text.sources for held_out_text in source.held_out]
+        described = {
+            "sources": [source.to_json() for source in text.sources],
+            "text_sha256": text.sha256,
+            "validation": {
+                "own": validation(module, self.tokenizer, held_out),
+                "docstrings": validation(module, self.tokenizer, text.docstrings),
+            },
+            "sample": checkpoint.sample_json(folder, module),
+        }
+        self.write_recipe(training, folder, module, described)
 
 
 def cached(name: str) -> CachedBase:
@@ -227,56 +245,18 @@ def _mistral_base() -> CachedBase:
     return cached("mistral_base")
 
 
-def _fingerprint(name: str) -> Callable[..., str]:
-    """What gives the hash of a base's files, or of the folder that stands in for it."""
-
-    def fingerprint(*, path: str | None = None, **_: object) -> str:
-        return cached(name).fingerprint() if path is None else base_models._folder_fingerprint(path=path)
-
-    return fingerprint
+def _gpt2_fingerprint(*, path: str | None = None, **_: object) -> str:
+    """Hash of the shipped files, or of the folder that stands in for them."""
+    if path is None:
+        return base_models.tiny_gpt2_fingerprint()
+    return hugging_face.folder_fingerprint(path=path)
 
 
-def _load(name: str, max_length: int, path: str | None) -> LanguageModel:
-    """The base of a recipe, or the folder that stands in for it."""
-    return load_built(cached(name), max_length, path)
-
-
-def load_built(base: BuiltBase, max_length: int, path: str | None) -> LanguageModel:
-    """A built base as a language model, or the folder that stands in for it.
-
-    Args:
-        base: The base.
-        max_length: Longest record in tokens, 2 to 512.
-        path: The folder; None for the base.
-
-    Raises:
-        InputError: it is not built, `max_length` is out of range, or the folder holds no causal language
-            model.
-    """
-    from workbench.training.models import LanguageModel
-
-    name = base.recipe.name
-    checked_count("max_length", max_length, minimum=2)
-    if path is not None:
-        return stand_in(name, max_length, path)
-    if max_length > POSITIONS:
-        raise InputError(f"max_length must be at most {POSITIONS}, the positions of {name}, got {max_length}")
-    folder = base.checked_folder()
-    sha256 = checkpoint.read_json(folder / checkpoint.RECIPE)["sha256"][checkpoint.WEIGHTS]
-    module = checkpoint.load_module(folder, sha256)
-    return LanguageModel(module, checkpoint.load_tokenizer(folder), max_length, name)
-
-
-def stand_in(name: str, max_length: int, path: str) -> LanguageModel:
-    """A local Hugging Face folder under the name of a base."""
-    if not Path(path).expanduser().is_dir():
-        raise InputError(f"path must be a local folder with a model, got {path!r}")
-    model = hugging_face.load(path, seed=0, max_length=max_length)
-    model.name = name
-    return model
-
-
-@register("model", "gpt2_base")
+@register(
+    "model",
+    "gpt2_base",
+    facets=ModelFacets(fingerprint=_gpt2_fingerprint, check_folder=hugging_face.check_folder),
+)
 def gpt2_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
     """GPT-2 family, 1.1 million parameters: the shipped `tiny_gpt2`, in the place of GPT-2.
 
@@ -289,98 +269,40 @@ def gpt2_base(*, seed: int, max_length: int = 256, path: str | None = None) -> L
         InputError: `max_length` is out of range, or the folder holds no causal language model.
     """
     if path is not None:
-        return stand_in("gpt2_base", max_length, path)
+        return hugging_face.stand_in("gpt2_base", max_length, path)
     model = base_models.tiny_gpt2(seed=seed, max_length=max_length)
     model.name = "gpt2_base"
     return model
 
 
-def _gpt2_fingerprint(*, path: str | None = None, **_: object) -> str:
-    return (
-        base_models._tiny_gpt2_fingerprint() if path is None else base_models._folder_fingerprint(path=path)
-    )
-
-
-@register("model", "qwen2_base")
+@register("model", "qwen2_base", facets=facets_of(_qwen2_base))
 def qwen2_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
     """Qwen2 family, 1.1 million parameters, in the place of DeepSeek-R1-Distill-Qwen-1.5B; is built first.
 
-    Args:
-        seed: Unused: the weights are those of the build, whatever the seed.
-        max_length: Longest record in tokens, 2 to 512.
-        path: A local Hugging Face folder that stands in for it (see model `huggingface`).
-
-    Raises:
-        InputError: it is not built, `max_length` is out of range, or the folder holds no causal language
-            model.
+    Parameters and errors are those of `gpt2_base`; it is an error, too, that it is not built.
     """
-    del seed
-    return _load("qwen2_base", max_length, path)
+    return language_model(_qwen2_base(), POSITIONS, max_length, path)
 
 
-@register("model", "llama_base")
+@register("model", "llama_base", facets=facets_of(_llama_base))
 def llama_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
-    """Llama family, 1 million parameters, grouped-query attention, in the place of TinyLlama; is built first.
-
-    Args:
-        seed, max_length, path: See `qwen2_base`.
-
-    Raises:
-        InputError: see `qwen2_base`.
-    """
-    del seed
-    return _load("llama_base", max_length, path)
+    """Llama family, 1 million parameters, grouped-query attention, in place of TinyLlama; is built first."""
+    return language_model(_llama_base(), POSITIONS, max_length, path)
 
 
-@register("model", "bloom_base")
+@register("model", "bloom_base", facets=facets_of(_bloom_base))
 def bloom_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
-    """BLOOM family (ALiBi), 1.1 million parameters, in the place of BLOOM-560M; is built first.
-
-    Args:
-        seed, max_length, path: See `qwen2_base`.
-
-    Raises:
-        InputError: see `qwen2_base`.
-    """
-    del seed
-    return _load("bloom_base", max_length, path)
+    """BLOOM family (ALiBi), 1.1 million parameters, in the place of BLOOM-560M; is built first."""
+    return language_model(_bloom_base(), POSITIONS, max_length, path)
 
 
-@register("model", "smollm_base")
+@register("model", "smollm_base", facets=facets_of(_smollm_base))
 def smollm_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
-    """Llama family, deep and thin, 1 million parameters, in the place of SmolLM-360M; is built first.
-
-    Args:
-        seed, max_length, path: See `qwen2_base`.
-
-    Raises:
-        InputError: see `qwen2_base`.
-    """
-    del seed
-    return _load("smollm_base", max_length, path)
+    """Llama family, deep and thin, 1 million parameters, in the place of SmolLM-360M; is built first."""
+    return language_model(_smollm_base(), POSITIONS, max_length, path)
 
 
-@register("model", "mistral_base")
+@register("model", "mistral_base", facets=facets_of(_mistral_base))
 def mistral_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
-    """Mistral family (window of 128 tokens), 0.9 million parameters, in place of Mistral-7B; is built first.
-
-    Args:
-        seed, max_length, path: See `qwen2_base`.
-
-    Raises:
-        InputError: see `qwen2_base`.
-    """
-    del seed
-    return _load("mistral_base", max_length, path)
-
-
-def _described() -> None:
-    """Give the models what the keys of results hold of their files, and what refuses a stand-in unread."""
-    gpt2_base.fingerprint = _gpt2_fingerprint  # type: ignore[attr-defined]
-    for model in (qwen2_base, llama_base, bloom_base, smollm_base, mistral_base):
-        model.fingerprint = _fingerprint(model.__name__)  # type: ignore[attr-defined]
-    for model in (gpt2_base, qwen2_base, llama_base, bloom_base, smollm_base, mistral_base):
-        model.check_folder = hugging_face.check_folder  # type: ignore[attr-defined]
-
-
-_described()
+    """Mistral family (window of 128 tokens), 0.9 million parameters, in place of Mistral-7B; built first."""
+    return language_model(_mistral_base(), POSITIONS, max_length, path)

@@ -59,21 +59,23 @@ def write_weights(module: torch.nn.Module, folder: Path) -> str:
     return file_sha256(folder / WEIGHTS)
 
 
-def load_module(folder: Path, sha256: str) -> torch.nn.Module:
-    """The module of a checkpoint, its bf16 weights in float32, after a check of their hash.
-
-    Raises:
-        InputError: the weights are not those that the hash names, or do not fit the config.
-    """
-    import torch
+def load_tensors(folder: Path, sha256: str) -> dict[str, torch.Tensor]:
+    """The weights of a checkpoint in float32, after a check of their hash."""
     from safetensors.torch import load_file
-    from transformers import AutoConfig, AutoModelForCausalLM
 
     check_sha256(folder / WEIGHTS, sha256)
+    return {name: tensor.float() for name, tensor in load_file(folder / WEIGHTS).items()}
+
+
+def load_module(folder: Path, sha256: str) -> torch.nn.Module:
+    """The module of a checkpoint; an `InputError` where the weights have another hash, or do not fit."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    tensors = load_tensors(folder, sha256)
     config: Any = AutoConfig.for_model(**read_json(folder / CONFIG))
     with torch.random.fork_rng(devices=[]):  # the initial weights, overwritten below, are drawn globally
         module: torch.nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    tensors = {name: tensor.float() for name, tensor in load_file(folder / WEIGHTS).items()}
     missing, unexpected = module.load_state_dict(tensors, strict=False)
     # Where the output layer is the input embedding, it is one parameter under two names, stored once.
     tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
@@ -83,10 +85,10 @@ def load_module(folder: Path, sha256: str) -> torch.nn.Module:
 
 
 def check_sha256(path: Path, sha256: str) -> None:
-    """Raise an `InputError` where a file is not the one that a hash names."""
-    found = file_sha256(path)
-    if found != sha256:
-        raise InputError(f"{path} has sha256 {found}, its recipe says {sha256}: the file was changed")
+    """Refuse a file with another hash than this, with an `InputError`."""
+    actual = file_sha256(path)
+    if actual != sha256:
+        raise InputError(f"{path} has sha256 {actual}, its recipe says {sha256}: the file was changed")
 
 
 def load_tokenizer(folder: Path) -> Any:

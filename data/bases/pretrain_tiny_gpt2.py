@@ -22,18 +22,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.core.errors import InputError
-from workbench.data.bases.checkpoint import END
+from workbench.data import docstrings
+from workbench.data.bases import checkpoint
 from workbench.data.bases.pretraining import (
     STATE,
     VOCABULARY,
     Pace,
-    Source,
     Tokens,
     Training,
-    split,
     token_stream,
     validation,
 )
+from workbench.data.bases.texts.public import Source, split
 
 if TYPE_CHECKING:
     import torch
@@ -49,14 +49,7 @@ WORDNET_FILES = ("data.noun", "data.verb", "data.adj", "data.adv")
 
 
 def wordnet_glosses(folder: Path) -> list[str]:
-    """One text a synset of WordNet: its words, a colon, its gloss with examples.
-
-    Args:
-        folder: Holds `WORDNET_FILES` (format: WordNet's manual page wndb(5WN)).
-
-    Raises:
-        InputError: a file is missing.
-    """
+    """One text a synset of WordNet (format: wndb(5WN)): its words, a colon, its gloss with examples."""
     texts = []
     for name in WORDNET_FILES:
         path = folder / name
@@ -75,8 +68,6 @@ def wordnet_glosses(folder: Path) -> list[str]:
 
 def public_sources(wordnet: Path | None) -> list[Source]:
     """The docstrings of installed packages, and WordNet's glosses where its folder is given."""
-    from workbench.data import docstrings
-
     texts = docstrings.load_texts()
     versions = ", ".join(f"{name} {version(name)}" for name in docstrings.PACKAGES)
     sources = [split("docstrings", f"docstrings of {versions}", texts)]
@@ -95,7 +86,7 @@ def train_tokenizer(texts: Sequence[str], path: Path) -> None:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
-        special_tokens=[END],
+        special_tokens=[checkpoint.END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -138,7 +129,7 @@ def new_training(stream: Tokens, seed: int) -> Training:
         warm_up_steps=WARM_UP_STEPS,
         is_bf16=True,
     )
-    return Training(stream, new_module(seed), pace)
+    return Training(new_module(seed), pace, stream)
 
 
 def steps_within(stream: Tokens, seed: int, minutes: float) -> int:
@@ -158,8 +149,6 @@ def write_checkpoint(training: Training, folder: Path, sources: Sequence[Source]
     """
     import torch
     import transformers
-
-    from workbench.data.bases import checkpoint
 
     sha256 = checkpoint.write_weights(training.module, folder)
     module = checkpoint.load_module(folder, sha256)
@@ -200,11 +189,9 @@ def pretrain(
         sources: The public text.
         minutes: Training time to aim at, where `steps` is None.
         steps: Number of updates; for a run that another machine can repeat.
-        seed: Seed of the weights, of the texts' order and of the batches.
+        seed: Of the weights, of the texts' order and of the batches.
     """
     import torch
-
-    from workbench.data.bases import checkpoint
 
     folder.mkdir(parents=True, exist_ok=True)
     texts = [text for source in sources for text in source.train]

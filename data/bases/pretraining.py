@@ -1,15 +1,12 @@
-"""What pretraining a small language model on public text consists of: texts, batches, updates, kept state.
+"""Pretraining of a small model: batches, updates, and a saved state from which a killed run goes on.
 
-Used by the script that made the shipped `tiny_gpt2` (`workbench.data.bases.pretrain_tiny_gpt2`) and by the
-bases that `workbench models build` makes (`workbench.data.bases.catalogue`). A run is deterministic in its
-text, its recipe and the number of threads on one kind of machine: batches are drawn from the seed and the
-number of the step alone, and the state that a run keeps holds everything else, so a run that was killed and
-goes on ends with the same bytes as one that was left alone.
+A run is deterministic in its data, its recipe and the number of threads on one kind of machine: batches are
+drawn from the seed and the number of the step alone, and the saved state holds everything else, so a run
+that was killed and goes on ends with the same bytes as one that was left alone.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -30,48 +27,9 @@ VOCABULARY = 2048
 VALIDATION_BLOCK = 256
 """Tokens of context in which held-out text is judged."""
 
-HELD_OUT_CLASSES = 100
 STATE = "state"
 
 Tokens = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Texts of one origin, split by hash."""
-
-    name: str
-    origin: str
-    train: tuple[str, ...]
-    held_out: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Origin, sizes and hash for the recipe."""
-        every = sorted((*self.train, *self.held_out))
-        return {
-            "name": self.name,
-            "origin": self.origin,
-            "texts": len(every),
-            "held_out_texts": len(self.held_out),
-            "bytes": sum(len(text.encode()) for text in every),
-            "sha256": hashlib.sha256("\0".join(every).encode()).hexdigest(),
-        }
-
-
-def is_held_out(text: str) -> bool:
-    """True for one text in `HELD_OUT_CLASSES`, chosen by its hash alone."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % HELD_OUT_CLASSES == 0
-
-
-def split(name: str, origin: str, texts: Sequence[str]) -> Source:
-    """A source whose held-out texts are chosen by hash; repeated texts count once."""
-    distinct = sorted(set(texts))
-    return Source(
-        name=name,
-        origin=origin,
-        train=tuple(text for text in distinct if not is_held_out(text)),
-        held_out=tuple(text for text in distinct if is_held_out(text)),
-    )
 
 
 def token_stream(tokenizer: Path, texts: Sequence[str], seed: int) -> Tokens:
@@ -108,75 +66,95 @@ class Pace:
     is_bf16: bool
 
     def learning_rate(self, step: int, steps: int) -> float:
-        """Of the update after `step` others, in a run of `steps`."""
+        """The learning rate after `step` updates of a run of `steps`."""
         if step < self.warm_up_steps:
             return self.peak_learning_rate * (step + 1) / self.warm_up_steps
         done = (step - self.warm_up_steps) / max(1, steps - self.warm_up_steps)
         return self.peak_learning_rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, done))))
 
 
-class Training:
-    """The state of a pretraining run: module, optimiser, step; saved and resumed whole."""
+def example_pace(seed: int, peak_learning_rate: float) -> Pace:
+    """The pace of a run whose batches are counted in examples."""
+    tokens = {"batch_tokens": 0, "block": 0, "positions": 0}
+    return Pace(seed=seed, peak_learning_rate=peak_learning_rate, warm_up_steps=50, is_bf16=False, **tokens)
 
-    def __init__(self, stream: Tokens, module: torch.nn.Module, pace: Pace) -> None:
-        """A fresh run over a token stream; the module is trained in place."""
+
+class Training:
+    """A pretraining run on a token stream: module, optimiser and step, saved and resumed whole.
+
+    A run on other data overrides `loss`.
+    """
+
+    def __init__(self, module: torch.nn.Module, pace: Pace, stream: Tokens | None = None) -> None:
+        """A fresh run, over a token stream where one is given; the module is trained in place."""
         import torch
 
-        self.stream = stream
+        self.stream = np.zeros(0, dtype=np.int64) if stream is None else stream
         self.module = module
         self.pace = pace
         self.step = 0
         self.seconds = 0.0
         self.cpu_seconds = 0.0
         self.losses: list[float] = []
+        self.optimizer = torch.optim.AdamW(
+            self.parameter_groups(), lr=pace.peak_learning_rate, betas=(0.9, 0.95)
+        )
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """The optimiser's groups; `share` (1 by default) is a group's share of the learning rate."""
         matrices = [p for p in self.module.parameters() if p.dim() > 1]
         vectors = [p for p in self.module.parameters() if p.dim() <= 1]
-        groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
-        self.optimizer = torch.optim.AdamW(groups, lr=pace.peak_learning_rate, betas=(0.9, 0.95))
+        return [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
 
     def batch(self) -> torch.Tensor:
         """The rows of this step, drawn from seed and step alone."""
         import torch
 
         length = self.pace.positions if self.step % 4 == 3 else self.pace.block
-        generator = np.random.default_rng([self.pace.seed, self.step])
-        starts = generator.integers(0, len(self.stream) - length, size=self.pace.batch_tokens // length)
+        starts = self.generator().integers(
+            0, len(self.stream) - length, size=self.pace.batch_tokens // length
+        )
         return torch.from_numpy(np.stack([self.stream[s : s + length] for s in starts]))
 
+    def generator(self) -> np.random.Generator:
+        """Source of all that this step draws."""
+        return np.random.default_rng([self.pace.seed, self.step])
+
     def advance(self, steps: int) -> float:
-        """One update of a run of `steps` steps, and its time; returns the batch's loss in nats."""
+        """One update of a run of `steps` steps, timed; returns the batch's loss in nats."""
         started, cpu_started = time.perf_counter(), time.process_time()
-        loss = self.update(steps)
+        loss = self._update(steps)
         self.step += 1
         self.seconds += time.perf_counter() - started
         self.cpu_seconds += time.process_time() - cpu_started
         self.losses.append(loss)
         return loss
 
-    def update(self, steps: int) -> float:
-        """One update of a run of `steps` steps; returns the batch's loss in nats."""
+    def loss(self, steps: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Losses, nats, of the next update of a run of `steps` steps: to descend, and to report."""
         import torch
 
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.pace.learning_rate(self.step, steps)
         ids = self.batch()
         with torch.autocast("cpu", torch.bfloat16, enabled=self.pace.is_bf16):
             logits = self.module(input_ids=ids[:, :-1]).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+        return loss, loss
+
+    def _update(self, steps: int) -> float:
+        import torch
+
+        rate = self.pace.learning_rate(self.step, steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group.get("share", 1.0)
+        descended, reported = self.loss(steps)
         self.optimizer.zero_grad()
-        torch.autograd.backward(loss)
+        torch.autograd.backward(descended)
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
         self.optimizer.step()
-        return float(loss.detach())
+        return float(reported.detach())
 
     def save(self, folder: Path, steps: int, run: str = "") -> None:
-        """Write the state in one atomic file.
-
-        Args:
-            folder: Where; it exists.
-            steps: Of the whole run.
-            run: Whatever tells this run from others; a state goes on in a run of the same name only.
-        """
+        """Write the state in one atomic file; only a run of the same name `run` can resume it."""
         from safetensors.torch import save_file
 
         tensors = {f"module.{name}": p.detach() for name, p in self.module.named_parameters()}
@@ -195,11 +173,7 @@ class Training:
         new.replace(folder / STATE)
 
     def resume(self, folder: Path, run: str = "") -> int | None:
-        """Go on from a saved state.
-
-        Returns:
-            The run's number of steps; None where there is no state, or none that this run can go on from.
-        """
+        """Go on from a saved state of this run, if there is one; returns its number of steps."""
         from safetensors import SafetensorError, safe_open
 
         path = folder / STATE

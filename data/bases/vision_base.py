@@ -1,8 +1,7 @@
 """The vision base: `vit_base`, the network of `digits_vit` after reading drawn letters.
 
-It takes the place of ViT before CIFAR-100: like a model pretrained on ImageNet, it has seen pictures of
-another kind, and its last layer is drawn anew. Pretrained once on the user's machine (`workbench models
-build vit_base`, under a minute of one core); see `workbench.data.bases.letters`.
+It takes the place of ViT before CIFAR-100: it has seen pictures of another kind, and its last layer is drawn
+anew. Pretrained once on the user's machine (`workbench models build`, under a minute of one core).
 """
 
 from __future__ import annotations
@@ -10,19 +9,19 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench.core.errors import InputError
 from workbench.core.registry import register
 from workbench.data.bases import builds, checkpoint, letters
-from workbench.data.bases.pretraining import Pace, Training
-from workbench.studies.bases import BuildProgress, BuildStage, BuildStep
+from workbench.data.bases.pretraining import Training, example_pace
+from workbench.interfaces import ModelFacets
+from workbench.studies.bases import BuildStage
 
 if TYPE_CHECKING:
     import torch
@@ -66,15 +65,7 @@ RECIPE = LettersRecipe(
     model_type="vision transformer",
     config=SHAPE,
     steps=500,
-    pace=Pace(
-        seed=0,
-        batch_tokens=0,
-        block=0,
-        positions=0,
-        peak_learning_rate=3e-3,
-        warm_up_steps=50,
-        is_bf16=False,
-    ),
+    pace=example_pace(seed=0, peak_learning_rate=3e-3),
 )
 
 
@@ -85,49 +76,37 @@ def _classes() -> int:
 class LettersTraining(Training):
     """A run over pictures in the place of a token stream."""
 
-    def __init__(self, module: torch.nn.Module, pace: Pace) -> None:
-        """A fresh run; the module is trained in place."""
-        super().__init__(np.zeros(0, dtype=np.int64), module, pace)
-
-    def update(self, steps: int) -> float:
-        """One update of a run of `steps` steps; returns the batch's loss in nats."""
+    def loss(self, steps: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean loss of freshly drawn letters."""
         import torch
         from torch.nn.functional import cross_entropy
 
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.pace.learning_rate(self.step, steps)
-        drawn, labels = letters.pictures(np.random.default_rng([self.pace.seed, self.step]), EXAMPLES)
+        drawn, labels = letters.pictures(self.generator(), EXAMPLES)
         loss = cross_entropy(self.module(torch.from_numpy(drawn).float()), torch.from_numpy(labels))
-        self.optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
-        self.optimizer.step()
-        return float(loss.detach())
+        return loss, loss
 
 
 @dataclass(frozen=True, kw_only=True)
 class VisionBase(builds.BuiltBase):
     """The base that has read letters."""
 
-    files: ClassVar[tuple[str, ...]] = (checkpoint.WEIGHTS, checkpoint.CONFIG)
+    files = (checkpoint.WEIGHTS, checkpoint.CONFIG)
+    stages = (BuildStage.TRAINING,)
 
-    def pretrain(self, work: Path, progress: BuildProgress) -> None:
-        """Train, and write the folder `work/whole`."""
-        recipe = self.recipe
-        run = builds.run_name(recipe, "")
-        training = LettersTraining(recipe.new_module(), recipe.pace)
-        training.resume(work, run)
-        start = BuildStep(name=recipe.name, stage=BuildStage.TRAINING, total=recipe.steps)
-        builds.train(training, start, (work, run), progress)
-        folder = work / "whole"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+    def begin(self, work: Path) -> tuple[Training, str, Callable[[], None]]:
+        """A run over drawn letters."""
+        training = LettersTraining(self.recipe.new_module(), self.recipe.pace)
+        return training, "", lambda: self._write(training, work)
+
+    def _write(self, training: Training, work: Path) -> None:
+        folder = builds.new_folder(work)
         checkpoint.write_tensors(training.module, folder)
-        (folder / checkpoint.CONFIG).write_text(json.dumps(dict(recipe.config), indent=2) + "\n", "utf-8")
+        config = json.dumps(dict(self.recipe.config), indent=2) + "\n"
+        (folder / checkpoint.CONFIG).write_text(config, "utf-8")
         known = read(folder, checkpoint.file_sha256(folder / checkpoint.WEIGHTS))
         origin = {"name": "letters", "origin": "drawn by workbench.data.bases.letters"}
-        said = {"sources": [origin], "validation": {"letters": {"accuracy": _accuracy(known)}}}
-        builds.write_recipe(recipe, training, folder, known, said, files=self.files)
+        described = {"sources": [origin], "validation": {"letters": {"accuracy": _accuracy(known)}}}
+        self.write_recipe(training, folder, known, described)
 
 
 def _accuracy(module: torch.nn.Module) -> float:
@@ -136,24 +115,17 @@ def _accuracy(module: torch.nn.Module) -> float:
 
     drawn, labels = letters.pictures(np.random.default_rng(_JUDGING_SEED), JUDGED)
     with torch.no_grad():
-        found = module(torch.from_numpy(drawn).float()).argmax(1).numpy()
-    return float(np.mean(found == labels))
+        predicted = module(torch.from_numpy(drawn).float()).argmax(1).numpy()
+    return float(np.mean(predicted == labels))
 
 
 def read(folder: Path, sha256: str) -> vision.VisionTransformer:
-    """The network of a folder, its last layer that of the letters, after a check of its hash.
-
-    Raises:
-        InputError: the weights are not those that the hash names, or do not fit.
-    """
-    from safetensors.torch import load_file
-
+    """The network of a folder, its last layer that of the letters, after a check of its hash."""
     from workbench.data.bases import vision
 
-    checkpoint.check_sha256(folder / checkpoint.WEIGHTS, sha256)
+    tensors = checkpoint.load_tensors(folder, sha256)
     shape = checkpoint.read_json(folder / checkpoint.CONFIG)
     module: Any = vision.seeded(lambda: vision.VisionTransformer(**shape, classes=_classes()), 0)
-    tensors = {name: tensor.float() for name, tensor in load_file(folder / checkpoint.WEIGHTS).items()}
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
@@ -168,35 +140,21 @@ def _vit() -> VisionBase:
     return VisionBase(recipe=RECIPE)
 
 
-@register("model", "vit_base")
-def vit_base(*, seed: int) -> Classifier:
-    """ViT family, 58 thousand parameters, has read drawn letters; for `digits`; is built first.
-
-    Args:
-        seed: Of the last layer, which is drawn anew; the others are those of the build.
-
-    Raises:
-        InputError: it is not built.
-    """
-    from workbench.data.bases import vision
-    from workbench.training.models import Classifier
-
-    folder = _vit().checked_folder()
-    recipe = checkpoint.read_json(folder / checkpoint.RECIPE)
-    module = read(folder, recipe["sha256"][checkpoint.WEIGHTS])
-    fresh: Any = vision.seeded(lambda: vision.VisionTransformer(**SHAPE), seed)
-    module.head = fresh.head
-    return Classifier(module, "vit_base")
-
-
 def _fingerprint(**_: object) -> str:
     """Hash of the base's files."""
     return _vit().fingerprint()
 
 
-def _described(model: Callable[..., Any]) -> None:
-    """Give the model what the keys of results hold of its files."""
-    model.fingerprint = _fingerprint  # type: ignore[attr-defined]
+@register("model", "vit_base", facets=ModelFacets(fingerprint=_fingerprint))
+def vit_base(*, seed: int) -> Classifier:
+    """ViT family, 58 thousand parameters, has read drawn letters; for `digits`; is built first.
 
+    The last layer is drawn anew from the seed; the others are those of the build.
+    """
+    from workbench.data.bases import vision
+    from workbench.training.models import Classifier
 
-_described(vit_base)
+    module = read(*_vit().weights())
+    fresh: Any = vision.seeded(lambda: vision.VisionTransformer(**SHAPE), seed)
+    module.head = fresh.head
+    return Classifier(module, "vit_base")

@@ -1,23 +1,22 @@
 """Pseudo-clinical narratives of diabetic encounters, after RLDP (section 2.1, Table 1).
 
-One record is one hospital encounter of the Diabetes-130 schema, told in one templated paragraph. Without a
-path the encounters are generated (nobody's data); with the path of the real `diabetic_data.csv` they are
-read. Both are the same type and pass through the same verbaliser.
+One record is one hospital encounter of the Diabetes-130 schema, told in one templated paragraph: generated
+(nobody's data), or read from the real `diabetic_data.csv`. Both pass through the same verbaliser.
 
 RLDP carves out 20 % of the encounters as its Attack set and splits the rest 90 to 10 into Train and Eval. An
 AUC says something of leakage only where members and non-members are exchangeable: had the two any other
-difference, a score could see that one, in either direction. The paper does not say that its encounters are
-drawn at random; read so, encounters are exchangeable and patients are not: 30,248 of the file's 101,766
-encounters are of a patient who has an earlier one (71,518 patients; Strack et al. 2014), so patients stand in
-Train and in Attack at once, and what a model learns of them it knows of "non-members", too. Here each patient
-is one record.
+difference, a score could see that one. The paper does not say that its encounters are drawn at random; read
+so, encounters are exchangeable and patients are not: 30,248 of the file's 101,766 encounters are of a
+patient who has an earlier one (Strack et al. 2014), so patients stand in Train and in Attack at once, and
+what a model learns of them it knows of "non-members", too. Here each patient is one record.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -33,23 +32,8 @@ from workbench.data.clinical.encounters import (
     verbalise,
 )
 from workbench.data.clinical.generator import generate
-from workbench.data.shared.parts import (
-    Sizes,
-    checked_count,
-    checked_seed,
-    normal_form,
-    part_sizes,
-    without_duplicates,
-)
-from workbench.data.shared.parts import split as split_records
+from workbench.data.shared.parts import Sizes, checked_count, checked_seed, normal_form, part_sizes, split
 from workbench.interfaces import Corpus, Record
-
-SPLITS = ("bench", "rldp")
-
-RLDP_EVAL = 0.08 / 0.92
-"""Records of RLDP's Eval to one of its Train and Attack together: 10 % of 80 % to 72 % and 20 %."""
-
-CHOICES = {"all": ATTRIBUTES, "short": SHORT_ATTRIBUTES, "brief": BRIEF_ATTRIBUTES}
 
 MOST_ROUNDS = 20
 """Rounds of drawing before a generator that repeats itself is given up."""
@@ -59,19 +43,15 @@ GENERATED = (
     "published and which invented); no real patient"
 )
 
+Maker: TypeAlias = Callable[[Encounter], Record | None]
+"""The record of an encounter; None where there is nothing to record."""
+
 
 def load_encounters(path: str | Path) -> list[Encounter]:
     """Read `diabetic_data.csv` of the UCI archive (data set 296), the first encounter of each patient.
 
-    One patient, one record: several encounters of a patient would straddle members and non-members
-    (Strack et al. 2014 keep the first one likewise).
-
-    Args:
-        path: The CSV file, with the 50 columns of the public file in any order; an empty cell counts as
-            missing, like "?".
-
-    Returns:
-        Encounters in the order of the file.
+    Several encounters of a patient would straddle members and non-members (Strack et al. 2014 keep the first
+    one likewise). The columns may be in any order; an empty cell counts as missing, like "?".
 
     Raises:
         InputError: the file cannot be read, lacks a column, or has a row of another length.
@@ -116,36 +96,84 @@ def _read_rows(rows: Iterator[tuple[int, list[str]]], file: Path) -> list[Encoun
     return encounters
 
 
-def to_record(encounter: Encounter, attributes: Sequence[str] = ATTRIBUTES) -> Record:
-    """The record of an encounter, its id prefixed with the corpus's name.
+def distinct_records(encounters: Iterable[Encounter], make: Maker, seen: set[str]) -> list[Record]:
+    """Records of the encounters in order, without those whose text was made before.
 
-    Raises:
-        InputError: a value does not exist in the schema.
+    `seen` holds the normal forms of the earlier texts; those of these records are added.
     """
-    return Record(id=f"clinical-{encounter.encounter_id}", text=verbalise(encounter, attributes))
-
-
-def _generated(sizes: Sizes, attributes: Sequence[str], generator: np.random.Generator) -> list[Record]:
-    """Exactly as many records as needed, no two with the same text."""
     records: list[Record] = []
-    texts: set[str] = set()
+    for encounter in encounters:
+        record = make(encounter)
+        if record is not None and normal_form(record.text) not in seen:
+            seen.add(normal_form(record.text))
+            records.append(record)
+    return records
+
+
+def generated_records(sizes: Sizes, make: Maker, generator: np.random.Generator, apart: str) -> list[Record]:
+    """Exactly as many distinct records of generated encounters as the parts need.
+
+    `generator` is the source of the encounters, and of whatever `make` draws; `apart` says in the error what
+    tells the records apart, {} being how many of how many.
+    """
+    records: list[Record] = []
+    seen: set[str] = set()
     drawn = 0
     for _ in range(MOST_ROUNDS):
         missing = sizes.total - len(records)
-        if not missing:
-            return records
+        if missing <= 0:
+            return records[: sizes.total]
         batch = generate(missing + missing // 20 + 8, generator, first=drawn)
         drawn += len(batch)
-        for encounter in batch:
-            record = to_record(encounter, attributes)
-            key = normal_form(record.text)
-            if key not in texts and len(records) < sizes.total:
-                texts.add(key)
-                records.append(record)
-    raise InputError(
-        f"size must be smaller, got {sizes.candidates}: these attributes tell only {len(records)} of "
-        f"{sizes.total} generated encounters apart"
-    )
+        records.extend(distinct_records(batch, make, seen))
+    reason = apart.format(f"only {len(records)} of {sizes.total}")
+    raise InputError(f"size must be smaller, got {sizes.candidates}: {reason}")
+
+
+def encounter_corpus(
+    name: str,
+    make: Maker,
+    sizes: Sizes,
+    generator: np.random.Generator,
+    path: str | None,
+    *,
+    apart: str,
+    unit: str,
+    origin: str,
+) -> Corpus:
+    """A text corpus with one record an encounter, no two with the same text.
+
+    Args:
+        name: Of the corpus.
+        make: See `Maker`.
+        sizes: Of the parts.
+        generator: Source of the encounters, of whatever `make` draws, and of the split.
+        path: The UCI file; None generates.
+        apart: See `generated_records`.
+        unit: What each patient of a file has one of.
+        origin: Of the records of a file; {file} is its name, {what} its path with the unit.
+    """
+    if path is None:
+        records, source, what = generated_records(sizes, make, generator, apart), GENERATED, "the generator"
+    else:
+        records = distinct_records(load_encounters(path), make, set())
+        what = f"{path!r} (one distinct {unit} a patient)"
+        source = origin.format(file=Path(path).name, what=what)
+    parts = split(records, sizes, generator, what)
+    return Corpus(name=name, kind="text", origin=source, **parts._asdict())
+
+
+SPLITS = ("bench", "rldp")
+
+RLDP_EVAL = 0.08 / 0.92
+"""Records of RLDP's Eval to one of its Train and Attack together: 10 % of 80 % to 72 % and 20 %."""
+
+CHOICES = {"all": ATTRIBUTES, "short": SHORT_ATTRIBUTES, "brief": BRIEF_ATTRIBUTES}
+
+
+def to_record(encounter: Encounter, attributes: Sequence[str] = ATTRIBUTES) -> Record:
+    """The record of an encounter, its id prefixed with the corpus's name."""
+    return Record(id=f"clinical-{encounter.encounter_id}", text=verbalise(encounter, attributes))
 
 
 @register("corpus", "clinical")
@@ -161,23 +189,18 @@ def clinical(
 ) -> Corpus:
     """Narratives of diabetic hospital encounters, generated or from the UCI file; text, no labels.
 
+    No two records have the same text; public ones follow the private ones' distribution.
+
     Args:
-        size: Number of candidate records.
-        seed: Seed of generation and split.
+        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
         attributes: "all" (48 clauses, RLDP's narrative), "short" (nine clauses, for quick audits) or "brief"
             (five clauses, for studies of many trainings).
         path: The real `diabetic_data.csv`; None generates.
-        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
-        public: Number of public records, likewise. They follow the private records' own distribution:
-            generated (or read) with the same schema, and disjoint from the rest.
         split: How many held-out and public records there are where their numbers are not given. "rldp": as in
             RLDP (section 2.1), `held_out` is Eval, 8 records to 92 candidates, and nothing is public. The
             candidates are Train and Attack together, from which the game draws Train (the members) by an
             exchangeable split. As many are Attack, where the paper has 72 to 20: a mean AUC is the same, its
             interval narrower.
-
-    Returns:
-        The corpus; no two records of it have the same text.
 
     Raises:
         InputError: a parameter or the file is unusable.
@@ -190,16 +213,14 @@ def clinical(
         candidates = checked_count("size", size)
         held_out = max(1, round(RLDP_EVAL * candidates)) if held_out is None else held_out
         public = 0 if public is None else public
-    sizes = part_sizes(size, held_out, public)
-    generator = checked_seed(seed)
-    chosen = CHOICES[attributes]
-    if path is None:
-        records, origin, what = _generated(sizes, chosen, generator), GENERATED, "the generator"
-    else:
-        records = without_duplicates(to_record(row, chosen) for row in load_encounters(path))
-        what = f"{path!r} (one distinct encounter a patient)"
-        origin = (
-            f"{Path(path).name}: Diabetes 130-US hospitals, 1999-2008 (UCI data set 296; Strack et al. 2014)"
-        )
-    parts = split_records(records, sizes, generator, what)
-    return Corpus(name="clinical", kind="text", origin=origin, **parts._asdict())
+    sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
+    return encounter_corpus(
+        "clinical",
+        lambda encounter: to_record(encounter, CHOICES[attributes]),
+        sizes,
+        generator,
+        path,
+        apart="these attributes tell {} generated encounters apart",
+        unit="encounter",
+        origin="{file}: Diabetes 130-US hospitals, 1999-2008 (UCI data set 296; Strack et al. 2014)",
+    )

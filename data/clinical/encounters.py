@@ -1,7 +1,5 @@
 """The Diabetes-130 schema: one hospital encounter, and its narrative in the manner of RLDP's Table 1.
 
-Generated encounters and those of the real file are the same type and pass through the same verbaliser.
-
 >>> clause("age", "[60-70)")
 'the patient ages between 60 and 70 years old.'
 >>> clause("weight", "?")
@@ -175,11 +173,7 @@ class Encounter:
 
 
 def clause(attribute: str, value: str) -> str:
-    """One attribute in words, after Table 1 of RLDP.
-
-    Raises:
-        InputError: the value does not exist in the schema.
-    """
+    """One attribute in words, after Table 1 of RLDP; an `InputError` for a value that the schema lacks."""
     if value == MISSING:
         return f"{attribute.replace('_', ' ')} is unknown."
     if attribute in SENTENCES:
@@ -203,11 +197,7 @@ def _known(table: Mapping[str, str], attribute: str, value: str) -> str:
 
 
 def verbalise(encounter: Encounter, attributes: Sequence[str] = ATTRIBUTES) -> str:
-    """The narrative of an encounter: the opening and one clause for each attribute, in the given order.
-
-    Raises:
-        InputError: a value does not exist in the schema; the message names the encounter.
-    """
+    """The narrative of an encounter: the opening and one clause for each attribute, in the given order."""
     try:
         clauses = [clause(attribute, encounter.values[attribute]) for attribute in attributes]
     except InputError as error:

@@ -13,6 +13,7 @@ import numpy as np
 
 from workbench.data.clinical.encounters import MEDICATIONS, Encounter, clause
 from workbench.data.clinical.wordings import Wordings, known_attributes, retold
+from workbench.data.shared.parts import pick
 
 BLOCK = 8
 """Encounters that an example is made from: its own, and others to compare it with."""
@@ -45,7 +46,7 @@ class Words:
 
     def drawn_clauses(self, generator: np.random.Generator) -> int:
         """The number of clauses of a narrative."""
-        return self.clauses[int(generator.integers(len(self.clauses)))]
+        return pick(self.clauses, generator)
 
 
 Maker = Callable[[Sequence[Encounter], int, Words, np.random.Generator], Example | None]
@@ -62,8 +63,8 @@ def outcome(
     block: Sequence[Encounter], label: int, words: Words, generator: np.random.Generator
 ) -> Example | None:
     """A narrative whose treatment was, on balance, raised (1) or lowered (0)."""
-    found = next((one for one in block if direction(one) == 2 * label - 1), None)
-    return None if found is None else (treatment_text(found, words, generator),)
+    encounter = next((candidate for candidate in block if direction(candidate) == 2 * label - 1), None)
+    return None if encounter is None else (treatment_text(encounter, words, generator),)
 
 
 def treatment_text(encounter: Encounter, words: Words, generator: np.random.Generator) -> str:
@@ -75,15 +76,15 @@ def treatment_text(encounter: Encounter, words: Words, generator: np.random.Gene
     rank = {"Up": 0, "Down": 0, "Steady": 1, "No": 2}
     drugs.sort(key=lambda name: rank[encounter.values[name]])  # a stable sort: ties stay in random order
     changed = sum(rank[encounter.values[name]] == 0 for name in drugs)
-    told = [_dose(name, encounter, words, generator) for name in drugs[: max(DRUGS, changed)]]
+    clauses = [_dose(name, encounter, words, generator) for name in drugs[: max(DRUGS, changed)]]
     facts = [name for name in known_attributes(encounter) if name != "insulin"]
-    told += [clause(name, encounter.values[name]) for name in _some(facts, FACTS, generator)]
-    return " ".join(told[i] for i in generator.permutation(len(told)))
+    clauses += [clause(name, encounter.values[name]) for name in _some(facts, FACTS, generator)]
+    return " ".join(clauses[i] for i in generator.permutation(len(clauses)))
 
 
 def _dose(drug: str, encounter: Encounter, words: Words, generator: np.random.Generator) -> str:
     known = words.doses[encounter.values[drug]]
-    return known[int(generator.integers(len(known)))].format(drug=drug)
+    return pick(known, generator).format(drug=drug)
 
 
 def pairs(
@@ -93,60 +94,64 @@ def pairs(
 
     Of three clauses two speak of the same attributes; a single one does.
     """
-    own, others = block[0], block[1:]
+    first, others = block[0], block[1:]
     count = words.drawn_clauses(generator)
-    chosen = _some(known_attributes(own), count + 1, generator)
+    chosen = _some(known_attributes(first), count + 1, generator)
     shared = chosen[: max(1, count - 1)]
     more = chosen[len(shared) :][: 2 * (count - len(shared))]
-    told = own if label == 1 else _alike(own, others, shared, more[1:])
-    if told is None:
+    other = first if label == 1 else _alike(first, others, shared, more[1:])
+    if other is None:
         return None
-    second = [_retold(name, told, words, generator) for name in _mixed([*shared, *more[1:]], generator)]
-    return _narrative(own, [*shared, *more[:1]], generator), " ".join(second)
+    second = [_retold(name, other, words, generator) for name in _mixed([*shared, *more[1:]], generator)]
+    return _narrative(first, [*shared, *more[:1]], generator), " ".join(second)
 
 
 def _alike(
-    own: Encounter, others: Sequence[Encounter], shared: Sequence[str], more: Sequence[str]
+    encounter: Encounter, others: Sequence[Encounter], shared: Sequence[str], more: Sequence[str]
 ) -> Encounter | None:
     """The encounter that agrees in most of the shared attributes, but not in all, and has a value of each."""
     needed = {*shared, *more}
-    usable = [one for one in others if needed <= set(known_attributes(one))]
-    usable = [one for one in usable if any(_differ(own, one, name) for name in shared)]
-    return min(usable, key=lambda one: sum(_differ(own, one, name) for name in shared), default=None)
+    usable = [other for other in others if needed <= set(known_attributes(other))]
+    usable = [other for other in usable if any(_differ(encounter, other, name) for name in shared)]
+
+    def differences(other: Encounter) -> int:
+        return sum(_differ(encounter, other, name) for name in shared)
+
+    return min(usable, key=differences, default=None)
 
 
 def inference(
     block: Sequence[Encounter], label: int, words: Words, generator: np.random.Generator
 ) -> Example | None:
     """A narrative, and a statement that it entails (0), says nothing of (1), or contradicts (2)."""
-    own, others = block[0], block[1:]
+    encounter, others = block[0], block[1:]
     count = words.drawn_clauses(generator)
-    chosen = _some(known_attributes(own), count + 1, generator)
-    told, untold = chosen[:count], chosen[count:]
+    chosen = _some(known_attributes(encounter), count + 1, generator)
+    included, left_out = chosen[:count], chosen[count:]
     if label == 1:
-        statement = _retold(untold[0], own, words, generator)
+        statement = _retold(left_out[0], encounter, words, generator)
     elif label == 0:
-        statement = _retold(told[0], own, words, generator)
+        statement = _retold(included[0], encounter, words, generator)
     else:
-        name = told[0]
-        other = _alike(own, others, [name], [])
+        name = included[0]
+        other = _alike(encounter, others, [name], [])
         if other is None:
             return None
         statement = _retold(name, other, words, generator)
-    return _narrative(own, told, generator), statement
+    return _narrative(encounter, included, generator), statement
 
 
 def answers(
     block: Sequence[Encounter], label: int, words: Words, generator: np.random.Generator
 ) -> Example | None:
     """A question, and a narrative that answers it (1) or does not (0)."""
-    own = block[0]
+    encounter = block[0]
     count = words.drawn_clauses(generator)
-    chosen = _some(known_attributes(own), count + 1, generator)
-    asked = chosen[0] if label == 1 else chosen[-1]
-    wordings = words.asked[asked]
-    question = wordings[int(generator.integers(len(wordings)))]
-    return question, _narrative(own, chosen[:count], generator)
+    chosen = _some(known_attributes(encounter), count + 1, generator)
+    topic = chosen[0] if label == 1 else chosen[-1]
+    wordings = words.asked[topic]
+    question = pick(wordings, generator)
+    return question, _narrative(encounter, chosen[:count], generator)
 
 
 MAKERS: Mapping[str, Maker] = {
@@ -155,7 +160,7 @@ MAKERS: Mapping[str, Maker] = {
     "inference": inference,
     "answers": answers,
 }
-"""By task of `workbench.training.text_tasks`."""
+"""By task of `workbench.training.tasks`."""
 
 
 def _narrative(encounter: Encounter, attributes: Sequence[str], generator: np.random.Generator) -> str:
@@ -167,8 +172,8 @@ def _retold(name: str, encounter: Encounter, words: Words, generator: np.random.
     return retold(name, encounter.values[name], words.retold, choice)
 
 
-def _differ(one: Encounter, other: Encounter, name: str) -> bool:
-    return one.values[name] != other.values[name]
+def _differ(first: Encounter, second: Encounter, name: str) -> bool:
+    return first.values[name] != second.values[name]
 
 
 def _some(names: Sequence[str], count: int, generator: np.random.Generator) -> list[str]:

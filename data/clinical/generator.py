@@ -1,9 +1,9 @@
 """Invented encounters with plausible, dependent attributes: a Gaussian copula over tabulated marginals.
 
-Each attribute's values stand in the marginals file in an order that means something (younger to older,
-milder to graver). A few latent normal factors (age, severity, glycaemic control, urgency) push an
-attribute up or down that order; because the copula's marginal is uniform, the tabulated shares are kept
-whatever the loadings. Afterwards a handful of rules make the row consistent.
+Each attribute's values stand in the marginals file in a meaningful order (younger to older, milder to
+graver). A few latent normal factors (age, severity, glycaemic control, urgency) push an attribute up or down
+that order; because the copula's marginal is uniform, the tabulated shares are kept whatever the loadings.
+Afterwards a handful of rules make the row consistent.
 """
 
 from __future__ import annotations
@@ -85,16 +85,7 @@ def _apply_rules(columns: dict[str, TextArray], generator: np.random.Generator) 
 
 
 def generate(count: int, generator: np.random.Generator, first: int = 0) -> list[Encounter]:
-    """Draw independent encounters, one a patient.
-
-    Args:
-        count: Number of encounters.
-        generator: Source of all draws.
-        first: Number of the first encounter; ids count up from it.
-
-    Returns:
-        `count` encounters, identically distributed.
-    """
+    """Draw `count` independent encounters of one distribution, one a patient; ids count up from `first`."""
     tables = marginals()
     factors = {name: generator.standard_normal(count) for name in FACTORS}
     columns: dict[str, TextArray] = {}

@@ -1,26 +1,24 @@
 """Questions about pseudo-clinical narratives, whose answers are spans of the narrative: extractive, as SQuAD.
 
-One record is one encounter of the corpus `clinical`, told in a few clauses, and one question about one of
-them, in the form that MeZO gives SQuAD (`workbench.training.prompt_tasks.question_text`). Encounters are
-generated, or read from the user's UCI file; nothing is drawn but from the seed.
+One record is one encounter of the corpus `clinical` in a few clauses, and one question about one of them, in
+the form that MeZO gives SQuAD (`workbench.training.tasks.question_text`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from workbench.core.errors import InputError
 from workbench.core.registry import register
-from workbench.data.clinical import GENERATED, load_encounters
+from workbench.data.clinical import encounter_corpus
 from workbench.data.clinical.encounters import MISSING, OPENING, Encounter, clause
-from workbench.data.clinical.split import distinct_records, generated_records
-from workbench.data.shared.parts import checked_count, checked_seed, part_sizes, split
+from workbench.data.shared.parts import checked_count, checked_seed, part_sizes, pick
 from workbench.interfaces import Corpus, Record
-from workbench.training.prompt_tasks import question_text
+from workbench.training.tasks import question_text
 
 TITLE = "Hospital encounter"
 
@@ -84,19 +82,19 @@ def answerable(encounter: Encounter) -> tuple[str, ...]:
     )
 
 
-def narrative(encounter: Encounter, asked: str, clauses: int, generator: np.random.Generator) -> str:
+def narrative(encounter: Encounter, topic: str, clauses: int, generator: np.random.Generator) -> str:
     """An encounter in a few clauses, the one that is asked about among them, in the order of the schema."""
-    others = [name for name in TOPICS if name != asked]
-    chosen = {asked, *(others[i] for i in generator.permutation(len(others))[: clauses - 1])}
-    told = (clause(name, encounter.values[name]) for name in TOPICS if name in chosen)
-    return " ".join([OPENING, *told])
+    others = [name for name in TOPICS if name != topic]
+    chosen = {topic, *(others[i] for i in generator.permutation(len(others))[: clauses - 1])}
+    clauses_text = (clause(name, encounter.values[name]) for name in TOPICS if name in chosen)
+    return " ".join([OPENING, *clauses_text])
 
 
-def answers_of(encounter: Encounter, asked: str) -> tuple[str, ...]:
+def answers_of(encounter: Encounter, topic: str) -> tuple[str, ...]:
     """Every answer to the question about an attribute, each a span of its clause; the first is trained on."""
-    told = clause(asked, encounter.values[asked])
-    found = (re.search(pattern, told) for pattern in TOPICS[asked].answers)
-    return tuple(dict.fromkeys(match[1] for match in found if match is not None))
+    text = clause(topic, encounter.values[topic])
+    matches = (re.search(pattern, text) for pattern in TOPICS[topic].answers)
+    return tuple(dict.fromkeys(match[1] for match in matches if match is not None))
 
 
 def to_record(encounter: Encounter, clauses: int, generator: np.random.Generator) -> Record | None:
@@ -104,12 +102,12 @@ def to_record(encounter: Encounter, clauses: int, generator: np.random.Generator
     known = answerable(encounter)
     if not known:
         return None
-    asked = known[int(generator.integers(len(known)))]
-    context = narrative(encounter, asked, clauses, generator)
+    topic = pick(known, generator)
+    context = narrative(encounter, topic, clauses, generator)
     return Record(
         id=f"clinical_questions-{encounter.encounter_id}",
-        text=question_text(TITLE, context, TOPICS[asked].question),
-        answers=answers_of(encounter, asked),
+        text=question_text(TITLE, context, TOPICS[topic].question),
+        answers=answers_of(encounter, topic),
     )
 
 
@@ -125,17 +123,13 @@ def clinical_questions(
 ) -> Corpus:
     """Questions about hospital encounters, answered by a span of the text (as SQuAD); generated, or UCI's.
 
+    No two records are alike. `Record.answers` holds every accepted span of the narrative, of which the first
+    is trained on. Public records follow the private ones' distribution.
+
     Args:
-        size: Number of candidate records.
-        seed: Seed of generation, questions and split.
+        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
         clauses: Clauses of a narrative, 2 to 12.
         path: The real `diabetic_data.csv`; None generates.
-        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
-        public: Number of public records, likewise. They follow the private records' own distribution.
-
-    Returns:
-        The corpus: one question an encounter, no two alike. `Record.answers` holds every accepted span of the
-        narrative, the first of which is trained on.
 
     Raises:
         InputError: a parameter or the file is unusable.
@@ -148,13 +142,13 @@ def clinical_questions(
     def make(encounter: Encounter) -> Record | None:
         return to_record(encounter, clauses, generator)
 
-    records: Sequence[Record]
-    if path is None:
-        apart = f"{clauses} clauses tell {{}} generated questions apart"
-        records, origin, what = generated_records(sizes, make, generator, apart), GENERATED, "the generator"
-    else:
-        records = distinct_records(load_encounters(path), make, set())
-        what = f"{path!r} (one distinct question a patient)"
-        origin = f"questions of ours about {what}"
-    parts = split(records, sizes, generator, what)
-    return Corpus(name="clinical_questions", kind="text", origin=origin, **parts._asdict())
+    return encounter_corpus(
+        "clinical_questions",
+        make,
+        sizes,
+        generator,
+        path,
+        apart=f"{clauses} clauses tell {{}} generated questions apart",
+        unit="question",
+        origin="questions of ours about {what}",
+    )

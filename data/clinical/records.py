@@ -1,10 +1,8 @@
 """Records of hospital encounters with their narratives: data to text, in the place of E2E and DART.
 
 One record is one encounter of the corpus `clinical`: some of its attributes as slots or triples, with the
-codes of the file, and the narrative of the same attributes by the same verbaliser, which says the codes in
-words. Like the meaning representations of E2E and DART, a record has several references: the narrative, the
-same in other words, and the same in another order. Encounters are generated, or read from the user's UCI
-file; nothing is drawn but from the seed.
+codes of the file. Like the meaning representations of E2E and DART it has several references: the narrative
+of these attributes, which says the codes in words, the same in other words, and in another order.
 
     >>> from workbench.data.clinical.encounters import ATTRIBUTES, Encounter
     >>> values = {**dict.fromkeys(ATTRIBUTES, "?"), "age": "[60-70)", "readmitted": "<30"}
@@ -23,10 +21,9 @@ import numpy as np
 
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.data.clinical import GENERATED, load_encounters
+from workbench.data.clinical import encounter_corpus
 from workbench.data.clinical.encounters import ADMISSION_TYPES, AGE, MISSING, Encounter, clause
-from workbench.data.clinical.split import distinct_records, generated_records
-from workbench.data.shared.parts import checked_count, checked_seed, part_sizes, split
+from workbench.data.shared.parts import checked_count, checked_seed, part_sizes
 from workbench.interfaces import Corpus, Record
 
 SLOTS: Mapping[str, str] = {
@@ -93,12 +90,8 @@ def _days(value: str) -> str:
 
 
 def in_other_words(attribute: str, value: str) -> str:
-    """A clause that says what the verbaliser's says, in other words.
-
-    Raises:
-        InputError: the value does not exist in the schema.
-    """
-    told = clause(attribute, value)
+    """A clause that says what the verbaliser's says, in other words."""
+    text = clause(attribute, value)
     if value == MISSING:
         return f"the {SLOTS[attribute]} of the patient is not known."
     if value in SAID_ANEW.get(attribute, {}):
@@ -109,17 +102,11 @@ def in_other_words(attribute: str, value: str) -> str:
         value = ADMISSION_TYPES[value]
     if attribute in IN_OTHER_WORDS:
         return IN_OTHER_WORDS[attribute].format(slot_value(attribute, value))
-    return told
+    return text
 
 
 def to_text(encounter: Encounter, attributes: Sequence[str], form: str) -> str:
-    """Some attributes of an encounter as a record, in the given order.
-
-    Args:
-        encounter: The encounter.
-        attributes: Of `SLOTS`.
-        form: `"slots"` (as E2E's meaning representations) or `"triples"` (as DART's).
-    """
+    """Some attributes of an encounter, in the given order, as `"slots"` (as E2E) or `"triples"` (as DART)."""
     values = [(SLOTS[name], slot_value(name, encounter.values[name])) for name in attributes]
     if form == "triples":
         return " | ".join(f"{SUBJECT} : {slot} : {value}" for slot, value in values)
@@ -127,17 +114,13 @@ def to_text(encounter: Encounter, attributes: Sequence[str], form: str) -> str:
 
 
 def references(encounter: Encounter, attributes: Sequence[str]) -> tuple[str, ...]:
-    """Narratives of some attributes: the verbaliser's, the same in other words, the first in reverse order.
-
-    Raises:
-        InputError: a value does not exist in the schema; the message names the encounter.
-    """
+    """Narratives of some attributes: the verbaliser's, another wording, and the first in reverse order."""
     try:
-        told = [clause(name, encounter.values[name]) for name in attributes]
+        clauses = [clause(name, encounter.values[name]) for name in attributes]
         anew = [in_other_words(name, encounter.values[name]) for name in attributes]
     except InputError as error:
         raise InputError(f"encounter {encounter.encounter_id!r}: {error}") from error
-    return tuple(dict.fromkeys(" ".join(one) for one in (told, anew, told[::-1])))
+    return tuple(dict.fromkeys(" ".join(wording) for wording in (clauses, anew, clauses[::-1])))
 
 
 def to_record(encounter: Encounter, form: str, clauses: int, generator: np.random.Generator) -> Record:
@@ -165,19 +148,16 @@ def clinical_records(
 ) -> Corpus:
     """Records of hospital encounters, to be told as narratives (as E2E and DART); generated, or UCI's.
 
+    No two records are alike. `Record.answers` holds a record's references, of which the first, the
+    verbaliser's narrative without its opening, is trained on. Public records follow the private ones'
+    distribution.
+
     Args:
-        size: Number of candidate records.
-        seed: Seed of generation, attributes and split.
+        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
         form: "slots" (`age[60-70] | stay[3 days]`, as E2E) or "triples" (`patient : age : 60-70`, as DART).
         clauses: Attributes of a record, 2 to 10. A record of four with its narrative has at most about a
             hundred tokens of the small bases.
         path: The real `diabetic_data.csv`; None generates.
-        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
-        public: Number of public records, likewise. They follow the private records' own distribution.
-
-    Returns:
-        The corpus: one record an encounter, no two alike. `Record.answers` holds its references, of which the
-        first, the verbaliser's narrative without its opening, is trained on.
 
     Raises:
         InputError: a parameter or the file is unusable.
@@ -192,13 +172,13 @@ def clinical_records(
     def make(encounter: Encounter) -> Record:
         return to_record(encounter, form, clauses, generator)
 
-    records: Sequence[Record]
-    if path is None:
-        apart = f"{clauses} clauses tell {{}} generated records apart"
-        records, origin, what = generated_records(sizes, make, generator, apart), GENERATED, "the generator"
-    else:
-        records = distinct_records(load_encounters(path), make, set())
-        what = f"{path!r} (one distinct record a patient)"
-        origin = f"records and narratives of ours about {what}"
-    parts = split(records, sizes, generator, what)
-    return Corpus(name="clinical_records", kind="text", origin=origin, **parts._asdict())
+    return encounter_corpus(
+        "clinical_records",
+        make,
+        sizes,
+        generator,
+        path,
+        apart=f"{clauses} clauses tell {{}} generated records apart",
+        unit="record",
+        origin="records and narratives of ours about {what}",
+    )

@@ -1,9 +1,8 @@
 """Four classification tasks on clinical narratives, in the places of SST-2, QQP, MNLI and QNLI.
 
-Encounters are generated, or read from the user's UCI file; nothing is drawn but from the seed. Labels follow
-from the encounters, never from a person's judgement:
+Labels follow from the encounters, never from a person's judgement:
 
-- "outcome" (SST-2): was the treatment raised (1) or lowered (0), on balance over the drugs that are told of?
+- "outcome" (SST-2): was the treatment raised (1) or lowered (0), on balance over the drugs in the text?
 - "pairs" (QQP): do two narratives tell of the same encounter (1), in other words and with other clauses, or
   is the second one of another encounter, the most similar of seven (0)?
 - "inference" (MNLI): does a narrative entail a statement (0), not say it (1), or contradict it (2)?
@@ -28,7 +27,7 @@ from workbench.data.clinical.questions import TOPICS
 from workbench.data.clinical.wordings import DOSES, RETOLD, TOLD
 from workbench.data.shared.parts import Sizes, checked_seed, normal_form, part_sizes, split
 from workbench.interfaces import Corpus, Record
-from workbench.training.text_tasks import PAIR_MARK, classes_of
+from workbench.training.tasks import PAIR_MARK, classes_of
 
 WORDS = Words(retold=RETOLD, doses=DOSES, asked={name: (TOPICS[name].question,) for name in TOLD})
 """The corpus's wordings."""
@@ -52,8 +51,8 @@ def _generated(generator: np.random.Generator, wanted: int) -> Iterator[Sequence
 
 def _read(path: str) -> Iterator[Sequence[Encounter]]:
     """Blocks of the file's encounters, each in one."""
-    found = load_encounters(path)
-    yield from (found[i : i + BLOCK] for i in range(0, len(found) - BLOCK + 1, BLOCK))
+    encounters = load_encounters(path)
+    yield from (encounters[i : i + BLOCK] for i in range(0, len(encounters) - BLOCK + 1, BLOCK))
 
 
 def _records(
@@ -62,19 +61,19 @@ def _records(
     """Records with distinct texts, of each class as many as of any other, up to one; as many as there are."""
     classes = classes_of(task)
     words = replace(WORDS, clauses=(PAIR_CLAUSES,)) if task == "pairs" else WORDS
-    found: list[Record] = []
+    records: list[Record] = []
     seen: set[str] = set()
     for block in blocks:
-        if len(found) == wanted:
+        if len(records) == wanted:
             break
-        label = len(found) % classes
+        label = len(records) % classes
         example = MAKERS[task](block, label, words, generator)
         text = "" if example is None else PAIR_MARK.join(example)
         if example is None or normal_form(text) in seen:
             continue
         seen.add(normal_form(text))
-        found.append(Record(id=f"clinical_tasks-{block[0].encounter_id}", text=text, label=label))
-    return found
+        records.append(Record(id=f"clinical_tasks-{block[0].encounter_id}", text=text, label=label))
+    return records
 
 
 @register("corpus", "clinical_tasks")
@@ -89,17 +88,14 @@ def clinical_tasks(
 ) -> Corpus:
     """Classification of hospital encounters (as SST-2, QQP, MNLI, QNLI); texts or pairs, generated or UCI's.
 
+    No two texts are alike, and classes are as large as each other before the split. The two texts of a pair
+    stand in `Record.text` with `workbench.training.tasks.PAIR_MARK` between them. Public records follow
+    the private ones' distribution.
+
     Args:
-        size: Number of candidate records.
-        seed: Seed of generation, wordings and split.
+        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
         task: "outcome", "pairs", "inference" (three classes) or "answers".
         path: The real `diabetic_data.csv`; None generates. Every record takes eight of its encounters.
-        held_out: Number of held-out records; a quarter of `size`, at least 64, if None.
-        public: Number of public records, likewise. They follow the private records' own distribution.
-
-    Returns:
-        The corpus: no two texts alike, classes as large as each other before the split. The two texts of a
-        pair stand in `Record.text` with `workbench.training.text_tasks.PAIR_MARK` between them.
 
     Raises:
         InputError: a parameter or the file is unusable.
@@ -117,11 +113,7 @@ def clinical_tasks(
 
 
 def _drawn(sizes: Sizes, task: str, path: str | None, generator: np.random.Generator) -> list[Record]:
-    """The records of all parts.
-
-    Raises:
-        InputError: the generator repeats itself too often.
-    """
+    """The records of all parts."""
     if path is not None:
         return _records(_read(path), task, sizes.total, generator)
     # The encounters have a stream of their own, so that wordings do not decide which are drawn.

@@ -1,6 +1,6 @@
 """Wordings of an encounter beside the schema's own: those of corpus `clinical_tasks`, and those of its bases.
 
-No wording of the corpus is one that a base has seen a task in; see `workbench.data.bases.encoder_texts`.
+No wording of the corpus is one that a base has seen a task in; see `workbench.data.bases.texts.encoders`.
 """
 
 from __future__ import annotations

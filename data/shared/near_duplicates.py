@@ -55,23 +55,19 @@ def signatures(sets: Sequence[HashArray]) -> HashArray:
 
 
 def near_duplicates(texts: Sequence[str], threshold: float) -> list[bool]:
-    """Which texts nearly repeat an earlier one that is kept.
-
-    Args:
-        texts: In the order of preference: of two similar ones the first is kept.
-        threshold: Jaccard similarity of word shingles from which two texts count as near-duplicates.
+    """Which texts nearly repeat an earlier one that is kept; of two similar ones the first is kept.
 
     Returns:
-        One flag a text; True means "drop". Deterministic.
+        One flag a text; True where its shingles' Jaccard similarity with a kept text reaches the threshold.
     """
     sets = [shingles(text) for text in texts]
     marks = signatures(sets).reshape(len(texts), BANDS, ROWS)
     buckets: dict[tuple[int, bytes], list[int]] = {}
     flags = []
-    for i, own in enumerate(sets):
+    for i, hashes in enumerate(sets):
         keys = [(band, marks[i, band].tobytes()) for band in range(BANDS)]
         rivals = sorted({j for key in keys for j in buckets.get(key, ())})
-        repeated = any(jaccard(own, sets[j]) >= threshold for j in rivals)
+        repeated = any(jaccard(hashes, sets[j]) >= threshold for j in rivals)
         flags.append(repeated)
         if not repeated:
             for key in keys:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import platformdirs
 
 from workbench.core.errors import InputError
 from workbench.interfaces import Record
+
+T = TypeVar("T")
 
 SMALLEST_PART = 64
 """Default floor of `held_out` and `public`; above it they hold a quarter of the candidates each."""
@@ -37,21 +42,19 @@ class Sizes(NamedTuple):
 
 
 def checked_count(name: str, value: int, minimum: int = 1) -> int:
-    """An integer that is at least `minimum`.
-
-    Raises:
-        InputError: it is not.
-    """
+    """The value; an `InputError` unless it is an integer of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise InputError(f"{name} must be an integer of at least {minimum}, got {value!r}")
     return value
 
 
 def part_sizes(size: int, held_out: int | None, public: int | None) -> Sizes:
-    """Sizes of the parts, with a quarter of `size`, at least 64, where none is given.
+    """Sizes of a corpus's parts, from the parameters that all corpora share.
 
-    Raises:
-        InputError: a size is not an integer, or too small.
+    Args:
+        size: Number of candidate records.
+        held_out: Number of held-out records; None for a quarter of `size`, at least 64.
+        public: Number of public records, which attacks treat as known to anyone; None likewise.
     """
     candidates = checked_count("size", size)
     if candidates > MOST_CANDIDATES:
@@ -65,20 +68,30 @@ def part_sizes(size: int, held_out: int | None, public: int | None) -> Sizes:
 
 
 def checked_seed(seed: int) -> np.random.Generator:
-    """The generator that all draws of a corpus come from.
-
-    Raises:
-        InputError: the seed is not a non-negative integer.
-    """
+    """The generator that all draws of a corpus come from."""
     return np.random.default_rng(checked_count("seed", seed, minimum=0))
 
 
-def require(sizes: Sizes, available: int, what: str) -> None:
-    """Check that a finite corpus is large enough.
+def pick(options: Sequence[T], generator: np.random.Generator) -> T:
+    """One of the options, each as likely."""
+    return options[int(generator.integers(len(options)))]
 
-    Raises:
-        InputError: it is not; the message says how many records there are.
-    """
+
+def given_path(path: str | None, corpus: str) -> str:
+    """The path that a corpus cannot do without."""
+    if path is None:
+        raise InputError(f"path must be given for corpus {corpus!r}")
+    return path
+
+
+def majority(positive: float, records: str) -> str:
+    """The share of the more frequent of two labels, in words."""
+    share, name = (positive, "positive") if positive >= 0.5 else (1 - positive, "negative")
+    return f"{100 * share:.1f} % of {records} {name}"
+
+
+def require(sizes: Sizes, available: int, what: str) -> None:
+    """Refuse a finite corpus that is too small; the message says how many records there are."""
     if sizes.total > available:
         raise InputError(
             f"size must leave room for held_out and public: {sizes.candidates} + {sizes.held_out} + "
@@ -95,11 +108,7 @@ class Parts(NamedTuple):
 
 
 def split(records: Sequence[Record], sizes: Sizes, generator: np.random.Generator, what: str) -> Parts:
-    """Split by one uniform permutation, so that every record is as likely in each part as any other.
-
-    Raises:
-        InputError: there are too few records.
-    """
+    """Split by one uniform permutation, so that every record is as likely in each part as any other."""
     require(sizes, len(records), what)
     order = generator.permutation(len(records))[: sizes.total]
     chosen = [records[i] for i in order]
@@ -135,6 +144,28 @@ def cache_folder() -> Path:
             f"{CACHE_VARIABLE} must be a writable folder, got {folder}: {error.strerror}"
         ) from error
     return folder
+
+
+def cached_json(name: str, key: object, collect: Callable[[], Any], is_whole: Callable[[Any], bool]) -> Any:
+    """What `collect` returned for this key before, from the user's cache; collected where it is not there.
+
+    Args:
+        name: Beginning of the file's name.
+        key: Plain data that decides the content.
+        collect: Makes the content, plain data.
+        is_whole: False for content that is to be collected anew.
+    """
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    place = cache_folder() / f"{name}-{digest}.json.gz"
+    try:
+        content = json.loads(gzip.decompress(place.read_bytes()))
+    except (OSError, EOFError, ValueError):
+        content = None  # not there, or damaged
+    if content is not None and is_whole(content):
+        return content
+    content = collect()
+    write_atomically(place, gzip.compress(json.dumps(content).encode(), mtime=0))
+    return content
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -1,6 +1,6 @@
 """The bench's own certified bounds, as an accountant: their upper ends.
 
-Library: `workbench.accounting.certified`.
+Library: `workbench.accounting.certified`, imported when a question comes.
 Adjacency: all that the bounds are proven for.
 Promise: an upper bound with every error carried in it.
 """
@@ -11,50 +11,39 @@ from workbench.accounting.events import Event
 from workbench.core.registry import register
 from workbench.interfaces import Adjacency
 from workbench.mechanisms.accountants.shared.questions import (
+    Target,
     require_delta,
     require_epsilon,
     require_fpr,
-    require_target,
 )
 
 
 @register("accountant", "certified")
 class Certified:
-    """The bench's certified bounds, their upper ends."""
+    """The bench's certified bounds, their upper ends.
+
+    Every question raises `InputError` for an argument out of range, and `UnsupportedError` where there is no
+    bound for the event under the adjacency.
+    """
 
     name = "certified"
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
-        """Upper end for epsilon.
-
-        Raises:
-            InputError: delta is outside (0, 1).
-            UnsupportedError: there is no bound for the event under this adjacency.
-        """
+        """Upper end for epsilon."""
         from workbench.accounting import certified
 
         require_delta(delta)
         return certified.epsilon_bounds(event, delta, adjacency=adjacency).upper
 
     def delta(self, event: Event, *, epsilon: float, adjacency: Adjacency) -> float:
-        """Upper end for delta.
-
-        Raises:
-            InputError: epsilon is negative or not finite.
-            UnsupportedError: there is no bound for the event under this adjacency.
-        """
+        """Upper end for delta."""
         from workbench.accounting import certified
 
         require_epsilon(epsilon)
         return certified.delta_bounds(event, epsilon, adjacency=adjacency).upper
 
     def tpr(self, event: Event, *, fpr: float, adjacency: Adjacency) -> float:
-        """Upper end for the TPR.
-
-        Raises:
-            InputError: fpr is outside [0, 1].
-            UnsupportedError: there is no bound for the event under this adjacency.
-        """
+        """Upper end for the TPR."""
         from workbench.accounting import certified
 
         require_fpr(fpr)
@@ -69,20 +58,10 @@ class Certified:
         steps: int,
         adjacency: Adjacency,
     ) -> float:
-        """The smallest noise multiplier that is found whose upper end meets the target.
-
-        Raises:
-            InputError: an argument is out of range.
-            UnsupportedError: there is no bound under this adjacency.
-        """
+        """The smallest noise multiplier that is found whose upper end meets the target."""
         from workbench.accounting import certified
 
-        require_target(
-            target_epsilon=target_epsilon,
-            delta=delta,
-            sampling_probability=sampling_probability,
-            steps=steps,
-        )
+        Target(target_epsilon, delta, sampling_probability, steps).require_possible()
         return certified.calibrate_noise_multiplier(
             target_epsilon=target_epsilon,
             target_delta=delta,

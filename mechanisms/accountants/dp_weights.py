@@ -1,4 +1,4 @@
-"""DP-Weights' noise scale, composition formula and Renyi bound, as printed.
+"""DP-Weights' noise scale and composition formula, as printed.
 
 Source: Zagardo 2024, "Too Good to be True? Turn Any Model Differentially Private With DP-Weights". Gaussian
 noise is added once, to the weights of a model that was trained without noise.
@@ -12,8 +12,6 @@ Where the paper contradicts itself, the choice is a named option:
 - `log` is the natural logarithm: it alone gives the printed 191.94103648752323 of Section 4.2. The printed
   composed delta, 1.001e-05, belongs to delta = 1e-8, hence N = 10,000 where delta = 1 / N^2; the
   experiments have N = 1000.
-- The final Renyi bound multiplies the Gaussian's divergence with the subsampled one (`variant="product"`,
-  as printed), where the lines before it compose E subsampled ones (`variant="sum"`).
 - The empirical term 0.009760 is in the units of the weights, so it matters what the sensitivity DW is: an
   accountant here takes it as a parameter, and reads an event's noise multiplier as noise over DW.
 """
@@ -23,15 +21,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy.optimize import minimize_scalar
-
 from workbench.accounting.events import Event, Gaussian
-from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.errors import UnsupportedError
 from workbench.core.registry import register
 from workbench.interfaces import Adjacency
+from workbench.mechanisms.accountants.shared.questions import (
+    require_adjacency,
+    require_delta,
+    require_option,
+    require_positive,
+)
 
 FORMS = ("eq. 1", "appendix")
-VARIANTS = ("product", "sum")
 EMPIRICAL_TERM = 0.009760
 EMPIRICAL_EXPONENT = 0.078008
 
@@ -51,10 +52,10 @@ def noise_scale(*, epsilon: float, delta: float, weight_sensitivity: float, form
     Raises:
         InputError: the form is unknown, or a number is out of range.
     """
-    _require_form(form)
-    _require_positive("epsilon", epsilon)
-    _require_positive("weight_sensitivity", weight_sensitivity)
-    _require_delta(delta)
+    require_option("form", form, FORMS)
+    require_positive("epsilon", epsilon)
+    require_positive("weight_sensitivity", weight_sensitivity)
+    require_delta(delta)
     tail = 2 * math.log(1.25 / delta)
     extra = EMPIRICAL_TERM * math.exp(-EMPIRICAL_EXPONENT * math.log(epsilon))
     if form == "eq. 1":
@@ -70,7 +71,7 @@ def epsilon_of_noise_scale(
     Raises:
         InputError: as `noise_scale`.
     """
-    _require_positive("noise", noise)
+    require_positive("noise", noise)
 
     def scale(log_epsilon: float) -> float:
         return noise_scale(
@@ -95,54 +96,6 @@ def compose(*, epsilon: float, delta: float, count: int) -> tuple[float, float]:
     return epsilon * math.sqrt(2 * count * math.log(1 / delta)), count * delta + delta
 
 
-def subsampled_renyi(alpha: float, *, ratio: float, sampling_probability: float) -> float:
-    """Section 8.1.3: log(1 + q^2 * (alpha choose 2) * (exp((alpha - 1) * rho) - 1)) / (alpha - 1), nats.
-
-    Args:
-        alpha: Order, > 1.
-        ratio: Sensitivity over noise; rho = alpha * ratio^2 / 2.
-        sampling_probability: q = B / N.
-    """
-    exponent = (alpha - 1) * alpha * ratio**2 / 2
-    weight = sampling_probability**2 * alpha * (alpha - 1) / 2
-    if exponent < _LARGEST_EXPONENT:
-        return math.log1p(weight * math.expm1(exponent)) / (alpha - 1)
-    return max(0.0, exponent + math.log(weight)) / (alpha - 1)
-
-
-def final_epsilon(
-    *, ratio: float, epochs: float, sampling_probability: float, delta: float, variant: str = "product"
-) -> float:
-    """The "final privacy guarantee" of Section 8.1.3, minimised over alpha > 1.
-
-    Args:
-        ratio: DW over the total noise sigma_total.
-        epochs: E.
-        sampling_probability: q = B / N.
-        delta: In (0, 1).
-        variant: `"product"` as printed, or `"sum"` as the lines before it derive.
-
-    Raises:
-        InputError: the variant is unknown, or delta is out of range.
-    """
-    if variant not in VARIANTS:
-        raise InputError(f"variant must be one of {', '.join(VARIANTS)}, got {variant!r}")
-    _require_delta(delta)
-
-    def total(log_order: float) -> float:
-        alpha = 1 + math.exp(log_order)
-        spent = epochs * subsampled_renyi(alpha, ratio=ratio, sampling_probability=sampling_probability)
-        if variant == "product":
-            spent *= alpha * ratio**2 / 2
-        return spent - math.log(delta) / (alpha - 1)
-
-    grid = [-6 + 0.25 * index for index in range(81)]
-    low = min(range(len(grid)), key=lambda index: total(grid[index]))
-    ends = (grid[max(low - 1, 0)], grid[min(low + 1, len(grid) - 1)])
-    found = minimize_scalar(total, bounds=ends, method="bounded", options={"xatol": 1e-10})
-    return min(float(found.fun), total(grid[low]))
-
-
 @dataclass(frozen=True, kw_only=True)
 class NoisedWeights(Event):
     """Finished weights released once with Gaussian noise on each, as DP-Weights does.
@@ -164,7 +117,7 @@ class NoisedWeights(Event):
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            _require_positive(name, value)
+            require_positive(name, value)
 
     def describe(self) -> str:
         """`noised weights (standard deviation 0.01, sensitivity 5e-08)`."""
@@ -201,8 +154,8 @@ class DPWeights:
     weight_sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        _require_form(self.form)
-        _require_positive("weight_sensitivity", self.weight_sensitivity)
+        require_option("form", self.form, FORMS)
+        require_positive("weight_sensitivity", self.weight_sensitivity)
 
     @property
     def name(self) -> str:
@@ -221,9 +174,8 @@ class DPWeights:
             UnsupportedError: the event or adjacency is another.
             InputError: delta is outside (0, 1).
         """
-        if adjacency is not Adjacency.ADD_REMOVE:
-            raise UnsupportedError(f"{self.name} answers for add-remove adjacency only, not {adjacency}")
-        _require_delta(delta)
+        require_adjacency(self.name, adjacency, Adjacency.ADD_REMOVE)
+        require_delta(delta)
         parts = list(event.parts())
         count = sum(times for _, times in parts)
         if len({part for part, _ in parts}) != 1:
@@ -251,18 +203,3 @@ def dp_weights_eq_1(*, weight_sensitivity: float = 1.0) -> DPWeights:
 def dp_weights_appendix(*, weight_sensitivity: float = 1.0) -> DPWeights:
     """DP-Weights with the empirical term beside the classical scale (Section 8.1.2)."""
     return DPWeights(form="appendix", weight_sensitivity=weight_sensitivity)
-
-
-def _require_form(form: str) -> None:
-    if form not in FORMS:
-        raise InputError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
-
-
-def _require_positive(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise InputError(f"{name} must be finite and > 0, got {value!r}")
-
-
-def _require_delta(delta: float) -> None:
-    if not 0 < delta < 1:
-        raise InputError(f"delta must be in (0, 1), got {delta!r}")

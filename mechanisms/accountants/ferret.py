@@ -6,26 +6,30 @@ information in *nats*. It is no epsilon of differential privacy, so `FerretAccou
 `FerretSameEpsilon` reads the nats as a DP epsilon, which is what the paper's comparison with DPSGD "at the
 same epsilon" does.
 
-Where the paper speaks with two voices:
+Where the paper says two things:
 - Section 2.1 defines the leakage as I(M(D); X_i), Lemma 2 as I(M(D_S); X_i | X_-i).
 - Lemma 2 needs a bound on the leakage *given* that the record was sampled; Eq. 9 of that lemma prints the
   bound for the mechanism that is already subsampled.
 - Section 11.6 passes from p to p^alpha, which for p in (0, 1) and alpha > 1 is smaller. Eq. 12 is printed
   with p^alpha (`form="eq-12"`); the line before that step is `form="step-2"`.
-- Section 6.4 takes T = 1000 for all runs, though runs of one and three epochs have fewer steps.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal
 
-from workbench.accounting.events import Event, FinitePair, GaussianMixturePair
+from workbench.accounting.events import Event, GaussianMixturePair
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.registry import register
 from workbench.interfaces import Adjacency
+from workbench.mechanisms.accountants.shared.questions import (
+    require,
+    require_delta,
+    require_positive,
+    require_run,
+)
 
 LN2 = math.log(2.0)
 
@@ -33,11 +37,6 @@ ORDERS = (1.01, 1.05, 1.1, 1.25, 1.5, 1.75, *(float(k) for k in range(2, 65)), 9
 """Rényi orders that are searched; the paper names none."""
 
 Form = Literal["eq-12", "step-2"]
-
-
-def _require(name: str, value: float, good: bool, wanted: str) -> None:
-    if not good:
-        raise InputError(f"{name} must be {wanted}, got {value!r}")
 
 
 def total_nats(*, groups: int, steps: int, sampling_probability: float, firing_probability: float) -> float:
@@ -52,7 +51,7 @@ def total_nats(*, groups: int, steps: int, sampling_probability: float, firing_p
     Raises:
         InputError: a parameter is out of range.
     """
-    _require("firing_probability", firing_probability, 0 <= firing_probability <= 1, "in [0, 1]")
+    require("firing_probability", firing_probability, 0 <= firing_probability <= 1, "in [0, 1]")
     ceiling = ceiling_nats(groups=groups, steps=steps, sampling_probability=sampling_probability)
     return ceiling * firing_probability
 
@@ -63,9 +62,8 @@ def ceiling_nats(*, groups: int, steps: int, sampling_probability: float) -> flo
     Raises:
         InputError: a parameter is out of range.
     """
-    _require("groups", groups, groups >= 1, ">= 1")
-    _require("steps", steps, steps >= 1, ">= 1")
-    _require("sampling_probability", sampling_probability, 0 < sampling_probability <= 1, "in (0, 1]")
+    require("groups", groups, groups >= 1, ">= 1")
+    require_run(sampling_probability=sampling_probability, steps=steps)
     return groups * steps * sampling_probability * LN2
 
 
@@ -105,11 +103,11 @@ def dithered_renyi_nats(
     Raises:
         InputError: a parameter is out of range.
     """
-    _require("order", order, 1 < order < math.inf, "finite and > 1")
-    _require("firing_probability", firing_probability, 0 <= firing_probability <= 1, "in [0, 1]")
-    _require("clip_norm", clip_norm, 0 < clip_norm < math.inf, "finite and > 0")
+    require("order", order, 1 < order < math.inf, "finite and > 1")
+    require("firing_probability", firing_probability, 0 <= firing_probability <= 1, "in [0, 1]")
+    require_positive("clip_norm", clip_norm)
     sigma = dither_standard_deviation
-    _require("dither_standard_deviation", sigma, 0 < sigma < math.inf, "finite and > 0")
+    require_positive("dither_standard_deviation", sigma)
     if firing_probability == 0:
         return 0.0
     exponent = 2 * order * (order - 1) * (clip_norm / sigma) ** 2
@@ -158,14 +156,6 @@ class FerretRun(Event):
             sampling_probability=self.sampling_probability,
             firing_probability=self.firing_probability,
         )
-
-    def worst_release(self) -> FinitePair:
-        """One group's release in one step with the record sampled, where the record decides every sign.
-
-        Outputs: silence, the one sign, the other; probabilities as the floats that they are, exactly.
-        """
-        p = Fraction(self.firing_probability)
-        return FinitePair(p=(1 - p, p, Fraction(0)), q=(1 - p, Fraction(0), p))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +218,12 @@ class FerretAccountant:
         Raises:
             UnsupportedError: the event is no FERRET run.
         """
-        return sum(count * _run(part, self.name).nats() for part, count in event.parts())
+        total = 0.0
+        for part, count in event.parts():
+            if not isinstance(part, FerretRun):
+                raise UnsupportedError(f"{self.name} answers for FERRET runs only, not {part.describe()}")
+            total += count * part.nats()
+        return total
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
         """Never: the paper's epsilon counts nats.
@@ -254,7 +249,7 @@ class FerretSameEpsilon:
         Raises:
             UnsupportedError: the event is no FERRET run.
         """
-        return sum(count * _run(part, self.name).nats() for part, count in event.parts())
+        return FerretAccountant(name=self.name).nats(event)
 
 
 @register("accountant", "ferret_dither")
@@ -282,7 +277,7 @@ class FerretDither:
             InputError: delta is not in (0, 1).
             UnsupportedError: an event is neither.
         """
-        _require("delta", delta, 0 < delta < 1, "in (0, 1)")
+        require_delta(delta)
         steps = [(_dithered(part, self.name), count) for part, count in event.parts()]
         return min(
             sum(count * step.renyi_nats(order, self.form) for step, count in steps)
@@ -291,13 +286,7 @@ class FerretDither:
         )
 
 
-def _run(event: Event, asker: str) -> FerretRun:
-    if not isinstance(event, FerretRun):
-        raise UnsupportedError(f"{asker} answers for FERRET runs only, not {event.describe()}")
-    return event
-
-
-def _dithered(event: Event, asker: str) -> DitheredFerretStep:
+def _dithered(event: Event, accountant: str) -> DitheredFerretStep:
     """The step itself, or the step whose worst pair the event is."""
     if isinstance(event, DitheredFerretStep):
         return event
@@ -314,5 +303,5 @@ def _dithered(event: Event, asker: str) -> DitheredFerretStep:
                 dither_standard_deviation=event.standard_deviation,
             )
     raise UnsupportedError(
-        f"{asker} answers for dithered FERRET steps and their mixture pairs only, not {event.describe()}"
+        f"{accountant} answers for dithered FERRET steps and their mixture pairs only, not {event.describe()}"
     )

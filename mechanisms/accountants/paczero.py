@@ -6,12 +6,7 @@ released free of charge; else PACZero-MI releases the secret's sign in Gaussian 
 step's budget, and PACZero-ZPL releases a fair coin. Units are nats throughout. None of this is differential
 privacy, which the paper says too: `PacZeroAccountant` refuses every question about a DP epsilon.
 
-Where the paper speaks with two voices:
-- Algorithm 1 calibrates to the budget itself; section 3.1 and appendix C cap it at 0.999 h(q+), without which
-  the calibration may have no solution (`capped=False` is Algorithm 1's box).
-- The budget "depends only on the public transcript", yet on past noisy values that are not released; the
-  proof of Theorem 3 charges for those values, so it does not suffer.
-- Unanimity is q+ in {0, 1} in Algorithm 1, within 1e-12 of it in appendix C (`tolerance`).
+What the paper leaves open, or says twice, is an option here, and discussed in `workbench.mechanisms.paczero`.
 """
 
 from __future__ import annotations
@@ -25,12 +20,12 @@ from typing import Literal
 import numpy as np
 from scipy import optimize, special
 
-from workbench.accounting import binary_channel
 from workbench.accounting.events import Event
-from workbench.accounting.guarantees import binary_kl_nats
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.core.registry import register
 from workbench.interfaces import Adjacency, FloatArray
+from workbench.mechanisms.accountants.shared import binary_channel
+from workbench.mechanisms.accountants.shared.questions import require, require_positive
 
 QUADRATURE_NODES = 60
 """Gauss-Hermite nodes (appendix C)."""
@@ -49,23 +44,16 @@ CHOICES = {
 """Names of the ledger's options."""
 
 
-def _require(name: str, value: float, good: bool, wanted: str) -> None:
-    if not good:
-        raise InputError(f"{name} must be {wanted}, got {value!r}")
-
-
 def binary_entropy_nats(probability: float) -> float:
     """h(q) = -q ln q - (1-q) ln(1-q) (appendix C).
 
     Raises:
         InputError: the probability is not in [0, 1].
     """
-    _require("probability", probability, 0 <= probability <= 1, "in [0, 1]")
-    return (
-        float(special.entr(probability)) - (1 - probability) * float(special.log1p(-probability))
-        if probability < 1
-        else 0.0
-    )
+    require("probability", probability, 0 <= probability <= 1, "in [0, 1]")
+    if probability == 1:
+        return 0.0
+    return float(special.entr(probability)) - (1 - probability) * float(special.log1p(-probability))
 
 
 def binary_mi_nats(*, agreement: float, noise: float, nodes: int = QUADRATURE_NODES) -> float:
@@ -79,18 +67,18 @@ def binary_mi_nats(*, agreement: float, noise: float, nodes: int = QUADRATURE_NO
     Raises:
         InputError: a parameter is out of range.
     """
-    _require("agreement", agreement, 0 <= agreement <= 1, "in [0, 1]")
-    _require("noise", noise, 0 < noise < math.inf, "finite and > 0")
+    require("agreement", agreement, 0 <= agreement <= 1, "in [0, 1]")
+    require_positive("noise", noise)
     if agreement in (0.0, 1.0):
         return 0.0
     points, weights = _hermite(nodes)
     z = math.sqrt(2.0) * points
     total = 0.0
-    for own, other in ((agreement, 1 - agreement), (1 - agreement, agreement)):
+    for weight, other in ((agreement, 1 - agreement), (1 - agreement, agreement)):
         # At y = s + sigma z the two densities' log ratio is -(2 / sigma^2) (1 + sigma z).
         ratio = -2.0 / noise**2 - 2.0 * z / noise
-        loss = -np.logaddexp(math.log(own), math.log(other) + ratio)
-        total += own * float(np.sum(weights * loss)) / math.sqrt(math.pi)
+        loss = -np.logaddexp(math.log(weight), math.log(other) + ratio)
+        total += weight * float(np.sum(weights * loss)) / math.sqrt(math.pi)
     return total
 
 
@@ -109,15 +97,14 @@ def noise_for(*, agreement: float, budget_nats: float, nodes: int = QUADRATURE_N
     Raises:
         InputError: the budget is negative, or not below h(q+), where no noise has this much information.
     """
-    _require("budget_nats", budget_nats, budget_nats >= 0, ">= 0")
+    require("budget_nats", budget_nats, budget_nats >= 0, ">= 0")
     if budget_nats == 0:
         return math.inf
     ceiling = binary_entropy_nats(agreement)
-    _require("budget_nats", budget_nats, budget_nats < ceiling, f"below h(q+) = {ceiling:g}")
+    require("budget_nats", budget_nats, budget_nats < ceiling, f"below h(q+) = {ceiling:g}")
 
     def excess(log_noise: float) -> float:
-        found = binary_mi_nats(agreement=agreement, noise=math.exp(log_noise), nodes=nodes)
-        return found - budget_nats
+        return binary_mi_nats(agreement=agreement, noise=math.exp(log_noise), nodes=nodes) - budget_nats
 
     low, high = -8.0, 1.0
     while excess(high) > 0:
@@ -141,42 +128,9 @@ def step_budget_nats(*, total_nats: float, used_nats: float, step: int, steps: i
     Raises:
         InputError: a parameter is out of range.
     """
-    _require("total_nats", total_nats, 0 <= total_nats < math.inf, "finite and >= 0")
-    _require("step", step, 1 <= step <= steps, f"in 1..{steps}")
+    require("total_nats", total_nats, 0 <= total_nats < math.inf, "finite and >= 0")
+    require("step", step, 1 <= step <= steps, f"in 1..{steps}")
     return max(0.0, total_nats - used_nats) / (steps - step + 1)
-
-
-def posterior_success(*, nats: float, prior_success: float = 0.5) -> float:
-    """Eq. 2 solved: the largest p >= prior with KL(p || prior) <= nats.
-
-    Raises:
-        InputError: a parameter is out of range.
-    """
-    _require("nats", nats, nats >= 0, ">= 0")
-    _require("prior_success", prior_success, 0 < prior_success < 1, "in (0, 1)")
-    if nats >= -math.log(prior_success):
-        return 1.0
-    if nats == 0:
-        return prior_success
-    found = optimize.brentq(lambda p: binary_kl_nats(p, prior_success) - nats, prior_success, 1.0, xtol=1e-15)
-    return float(found)
-
-
-def dp_success(*, epsilon: float, delta: float) -> float:
-    """Section 2: what (epsilon, delta)-DP is said to bound balanced membership success at.
-
-    As printed, e^eps / (1 + e^eps) + delta; the exact value is (e^eps + delta) / (1 + e^eps).
-    """
-    return float(special.expit(epsilon)) + delta
-
-
-def comparable_epsilon(nats: float) -> float:
-    """Section 2: the pure-DP epsilon whose balanced membership bound equals that of these nats.
-
-    The paper's reference point, "a numerical reference only": it transfers no guarantee. Infinite from ln 2.
-    """
-    success = posterior_success(nats=nats)
-    return math.inf if success >= 1 else float(special.logit(success))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,9 +157,8 @@ class LedgerOptions:
     Attributes:
         directions: K, releases a step (appendix M): each has a K-th of the step's budget.
         within_step: Whether the posterior follows each of a step's releases (`"sequential"`), or is brought
-            up to date after the last of them (`"joint"`), the K releases being calibrated by the same one.
-            Both hold: given the secret the releases are independent, so that their nats add up to no more
-            than the shares.
+            up to date after the last of them (`"joint"`). Both hold: given the secret the releases are
+            independent, so that their nats add up to no more than the shares.
         conditioned_on: What the posterior is conditioned on: the noisy `"values"`, as printed, or the
             `"bits"` that are released. The charge is that of the value in both cases; a bit tells no more.
         mi_steps: Steps that the budget is for; those after them have none (section 6, the hybrid). None for
@@ -225,12 +178,12 @@ class LedgerOptions:
 
     def __post_init__(self) -> None:
         """Refuse what is out of range."""
-        _require("directions", self.directions, self.directions >= 1, ">= 1")
+        require("directions", self.directions, self.directions >= 1, ">= 1")
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise unknown_name(name, getattr(self, name), known)
         if self.mi_steps is not None:
-            _require("mi_steps", self.mi_steps, self.mi_steps >= 1, ">= 1")
+            require("mi_steps", self.mi_steps, self.mi_steps >= 1, ">= 1")
 
 
 PRINTED = LedgerOptions()
@@ -266,17 +219,17 @@ class PacZeroLedger:
             candidates: M >= 2.
             variant: PACZero-MI (section 3.1) or PACZero-ZPL (section 3.2).
             allocation: Eq. 6, or MI_tot / T in every step, which section 3.1 compares with.
-            capped: Whether the budget is capped at 0.999 h(q+) (appendix C).
+            capped: Whether the budget is capped at 0.999 h(q+) (appendix C), or not (Algorithm 1's box).
             tolerance: Distance from unanimity that counts as such; 0 as in Algorithm 1, 1e-12 in appendix C.
             options: What the paper leaves open.
 
         Raises:
             InputError: a parameter is out of range.
         """
-        _require("total_nats", total_nats, 0 <= total_nats < math.inf, "finite and >= 0")
-        _require("steps", steps, steps >= 1, ">= 1")
-        _require("candidates", candidates, candidates >= 2, ">= 2")
-        _require("tolerance", tolerance, 0 <= tolerance <= 0.5, "in [0, 1/2]")
+        require("total_nats", total_nats, 0 <= total_nats < math.inf, "finite and >= 0")
+        require("steps", steps, steps >= 1, ">= 1")
+        require("candidates", candidates, candidates >= 2, ">= 2")
+        require("tolerance", tolerance, 0 <= tolerance <= 0.5, "in [0, 1/2]")
         self.total_nats = total_nats if variant == "mi" else 0.0
         self.steps = steps
         self.variant = variant
@@ -297,8 +250,8 @@ class PacZeroLedger:
     def posterior(self) -> FloatArray:
         """Probability of each candidate, shape `(M,)`."""
         weights = self._weights()
-        found: FloatArray = weights / weights.sum()
-        return found
+        posterior: FloatArray = weights / weights.sum()
+        return posterior
 
     @property
     def entropy_nats(self) -> float:
@@ -320,7 +273,7 @@ class PacZeroLedger:
             InputError: all steps are charged, or signs are malformed, or (uncapped) the budget has no noise.
         """
         begins = self._releases % self.options.directions == 0
-        _require("step", self.step + 1, not begins or self.step < self.steps, f"at most {self.steps}")
+        require("step", self.step + 1, not begins or self.step < self.steps, f"at most {self.steps}")
         signs = self._checked(signs)
         if begins:
             self.step += 1
@@ -391,8 +344,7 @@ class PacZeroLedger:
 
     def _weights(self) -> FloatArray:
         """The posterior up to a factor; the likeliest candidate has 1."""
-        found: FloatArray = np.exp(self._logs)
-        return found
+        return np.exp(self._logs).astype(np.float64)
 
     def _budget(self) -> float:
         """What the step that begins may use."""
@@ -406,10 +358,10 @@ class PacZeroLedger:
         )
 
     def _checked(self, signs: FloatArray) -> FloatArray:
-        found = np.asarray(signs, dtype=np.float64)
-        if found.shape != self._logs.shape or not np.all(np.abs(found) == 1):
+        checked = np.asarray(signs, dtype=np.float64)
+        if checked.shape != self._logs.shape or not np.all(np.abs(checked) == 1):
             raise InputError(f"signs must be +1 or -1, one for each of {self._logs.size} candidates")
-        return found
+        return checked
 
 
 @register("accountant", "paczero")

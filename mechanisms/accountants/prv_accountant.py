@@ -16,24 +16,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from workbench.accounting.events import Event, Gaussian, Laplace, RandomisedResponse, SubsampledGaussian
-from workbench.core.errors import InputError, UnsupportedError
+from workbench.accounting.events import Event, RandomisedResponse
 from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants.shared.optional import library, quiet
-from workbench.mechanisms.accountants.shared.questions import (
-    require_adjacency,
-    require_delta,
-    require_epsilon,
-    require_target,
+from workbench.mechanisms.accountants.shared.adapters import (
+    Calibrator,
+    DeltaAdapter,
+    EpsilonAdapter,
+    elementary,
+    library,
 )
+from workbench.mechanisms.accountants.shared.questions import Target, require_positive
 
 
 @register("accountant", "prv_accountant")
 @dataclass(frozen=True, kw_only=True)
-class PRVAccountant:
+class PRVAccountant(EpsilonAdapter, DeltaAdapter, Calibrator):
     """Microsoft's privacy-random-variable accountant (Gopi, Lee and Wutschitz 2021), its upper end.
 
     Attributes:
@@ -45,80 +45,38 @@ class PRVAccountant:
         InputError: an error is not positive.
     """
 
+    name: ClassVar[str] = "prv_accountant"
+
     epsilon_error: float = 0.1
     delta_error: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("epsilon_error", self.epsilon_error), ("delta_error", self.delta_error)):
-            if value is not None and not 0 < value < math.inf:
-                raise InputError(f"{name} must be finite and > 0, got {value!r}")
+            if value is not None:
+                require_positive(name, value)
 
-    @property
-    def name(self) -> str:
-        """`prv_accountant`."""
-        return "prv_accountant"
-
-    def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
-        """Upper end for epsilon.
-
-        Raises:
-            InputError: delta is outside (0, 1).
-            UnsupportedError: the library has no such event under this adjacency, or is not installed.
-        """
-        require_delta(delta)
+    def _epsilon(self, event: Event, delta: float, adjacency: Adjacency) -> float:
         error = delta / 1000 if self.delta_error is None else self.delta_error
-        with quiet():
-            accountant, counts = self._composed(event, adjacency, error)
-            _, _, upper = accountant.compute_epsilon(delta=delta, num_self_compositions=counts)
+        accountant, counts = self._composed(event, adjacency, error)
+        _, _, upper = accountant.compute_epsilon(delta=delta, num_self_compositions=counts)
         return float(upper)
 
-    def delta(self, event: Event, *, epsilon: float, adjacency: Adjacency) -> float:
-        """Upper end for delta.
-
-        Raises:
-            InputError: epsilon is negative or not finite.
-            UnsupportedError: the library has no such event under this adjacency, or is not installed.
-        """
-        require_epsilon(epsilon)
+    def _delta(self, event: Event, epsilon: float, adjacency: Adjacency) -> float:
         error = 1e-10 if self.delta_error is None else self.delta_error
-        with quiet():
-            accountant, counts = self._composed(event, adjacency, error)
-            _, _, upper = accountant.compute_delta(epsilon=epsilon, num_self_compositions=counts)
+        accountant, counts = self._composed(event, adjacency, error)
+        _, _, upper = accountant.compute_delta(epsilon=epsilon, num_self_compositions=counts)
         return float(upper)
 
-    def noise_multiplier(
-        self,
-        *,
-        target_epsilon: float,
-        delta: float,
-        sampling_probability: float,
-        steps: int,
-        adjacency: Adjacency,
-    ) -> float:
-        """What `dpsgd.find_noise_multiplier` finds, with this error in epsilon.
-
-        Raises:
-            InputError: an argument is out of range.
-            UnsupportedError: another adjacency, or the library is not installed.
-        """
-        require_target(
-            target_epsilon=target_epsilon,
-            delta=delta,
-            sampling_probability=sampling_probability,
-            steps=steps,
-        )
-        require_adjacency(self.name, adjacency, Adjacency.ADD_REMOVE)
+    def _noise_multiplier(self, target: Target, adjacency: Adjacency) -> float:
         dpsgd = library("prv_accountant.dpsgd", distribution="prv-accountant")
-        with quiet():
-            return float(
-                dpsgd.find_noise_multiplier(
-                    sampling_probability=sampling_probability,
-                    num_steps=steps,
-                    target_epsilon=target_epsilon,
-                    target_delta=delta,
-                    eps_error=self.epsilon_error,
-                )
-            )
+        sigma = dpsgd.find_noise_multiplier(
+            sampling_probability=target.sampling_probability,
+            num_steps=target.steps,
+            target_epsilon=target.epsilon,
+            target_delta=target.delta,
+            eps_error=self.epsilon_error,
+        )
+        return float(sigma)
 
     def _composed(self, event: Event, adjacency: Adjacency, delta_error: float) -> tuple[Any, list[int]]:
         """The library's accountant for the event's parts, and their counts."""
@@ -135,21 +93,21 @@ class PRVAccountant:
 
     def _loss(self, prv: Any, part: Event, adjacency: Adjacency) -> Any:
         """The library's privacy random variable of an elementary event."""
-        add_remove, replace_one = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
-        sensitivity = 2.0 if adjacency is replace_one else 1.0
-        if isinstance(part, Gaussian):
-            require_adjacency(self.name, adjacency, add_remove, replace_one, of="Gaussian")
-            return prv.GaussianMechanism(part.noise_multiplier, l2_sensitivity=sensitivity)
-        if isinstance(part, Laplace):
-            require_adjacency(self.name, adjacency, add_remove, replace_one, of="Laplace")
-            return prv.LaplaceMechanism(mu=sensitivity / part.scale)
-        if isinstance(part, SubsampledGaussian):
-            require_adjacency(self.name, adjacency, add_remove, of="subsampled Gaussian")
-            return prv.PoissonSubsampledGaussianMechanism(
-                sampling_probability=part.sampling_probability, noise_multiplier=part.noise_multiplier
-            )
-        if isinstance(part, RandomisedResponse):
-            require_adjacency(self.name, adjacency, replace_one, of="randomised response")
-            truth, other = part.pair().p[:2]
+
+        def response(event: RandomisedResponse) -> Any:
+            truth, other = event.pair().p[:2]
             return prv.PureDPMechanism(math.log(truth / other))
-        raise UnsupportedError(f"{self.name} has no privacy random variable for {part.describe()}")
+
+        return elementary(
+            self.name,
+            part,
+            adjacency,
+            gaussian=lambda noise, sensitivity: prv.GaussianMechanism(noise, l2_sensitivity=sensitivity),
+            laplace=lambda scale, sensitivity: prv.LaplaceMechanism(mu=sensitivity / scale),
+            subsampled=lambda noise, q: prv.PoissonSubsampledGaussianMechanism(
+                sampling_probability=q, noise_multiplier=noise
+            ),
+            response=response,
+            noun="privacy random variable",
+            most_categories=math.inf,
+        )

@@ -14,29 +14,35 @@ does better than the target.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from workbench.accounting.events import Event
 from workbench.core.errors import InputError
 from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants.shared.optional import library, quiet
+from workbench.mechanisms.accountants.shared.adapters import (
+    Calibrator,
+    EpsilonAdapter,
+    TradeoffAdapter,
+    library,
+    quiet,
+)
 from workbench.mechanisms.accountants.shared.questions import (
+    Target,
     gaussian_runs,
     require_adjacency,
-    require_delta,
-    require_fpr,
+    require_positive,
     require_run,
-    require_target,
 )
 
 
 @register("accountant", "riskcal")
 @dataclass(frozen=True, kw_only=True)
-class RiskCal:
+class RiskCal(EpsilonAdapter, TradeoffAdapter, Calibrator):
     """riskcal's trade-off curves and calibration to attack risk (Kulynych et al. 2024).
+
+    Its calibrators search between 0.05 and 100 for a target epsilon, between 0.1 and 50 for a target risk.
 
     Attributes:
         grid_step: Width of the grid of privacy losses; the library's default.
@@ -45,40 +51,18 @@ class RiskCal:
         InputError: the step is not finite and positive.
     """
 
+    name: ClassVar[str] = "riskcal"
+
     grid_step: float = 1e-4
 
     def __post_init__(self) -> None:
-        if not 0 < self.grid_step < math.inf:
-            raise InputError(f"grid_step must be finite and > 0, got {self.grid_step!r}")
+        require_positive("grid_step", self.grid_step)
 
-    @property
-    def name(self) -> str:
-        """`riskcal`."""
-        return "riskcal"
+    def _epsilon(self, event: Event, delta: float, adjacency: Adjacency) -> float:
+        return float(self._stepped(event, adjacency).get_epsilon(delta=delta, grid_step=self.grid_step))
 
-    def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
-        """Upper bound on epsilon.
-
-        Raises:
-            InputError: delta is outside (0, 1).
-            UnsupportedError: another event or adjacency, or the library is not installed.
-        """
-        require_delta(delta)
-        accountant = self._stepped(event, adjacency)
-        with quiet():
-            return float(accountant.get_epsilon(delta=delta, grid_step=self.grid_step))
-
-    def tpr(self, event: Event, *, fpr: float, adjacency: Adjacency) -> float:
-        """The TPR of the discretised law: 1 less the library's beta.
-
-        Raises:
-            InputError: fpr is outside [0, 1].
-            UnsupportedError: another event or adjacency, or the library is not installed.
-        """
-        require_fpr(fpr)
-        accountant = self._stepped(event, adjacency)
-        with quiet():
-            return 1.0 - float(accountant.get_beta(alpha=fpr, grid_step=self.grid_step))
+    def _false_negative_rate(self, event: Event, fpr: float, adjacency: Adjacency) -> float:
+        return float(self._stepped(event, adjacency).get_beta(alpha=fpr, grid_step=self.grid_step))
 
     def advantage(self, event: Event, *, adjacency: Adjacency) -> float:
         """Upper bound on the largest TPR - FPR of a test.
@@ -86,55 +70,24 @@ class RiskCal:
         Raises:
             UnsupportedError: another event or adjacency, or the library is not installed.
         """
-        accountant = self._stepped(event, adjacency)
         with quiet():
-            return float(accountant.get_advantage(grid_step=self.grid_step))
+            return float(self._stepped(event, adjacency).get_advantage(grid_step=self.grid_step))
 
-    def noise_multiplier(
-        self,
-        *,
-        target_epsilon: float,
-        delta: float,
-        sampling_probability: float,
-        steps: int,
-        adjacency: Adjacency,
-    ) -> float:
-        """What `blackbox.find_noise_multiplier_for_epsilon_delta` finds between 0.05 and 100.
-
-        Raises:
-            InputError: an argument is out of range.
-            UnsupportedError: another adjacency, or the library is not installed.
-        """
-        require_target(
-            target_epsilon=target_epsilon,
-            delta=delta,
-            sampling_probability=sampling_probability,
-            steps=steps,
+    def _noise_multiplier(self, target: Target, adjacency: Adjacency) -> float:
+        sigma = _part("calibration.blackbox").find_noise_multiplier_for_epsilon_delta(
+            accountant=_part("accountants").CTDAccountant,
+            sample_rate=target.sampling_probability,
+            num_steps=target.steps,
+            epsilon=target.epsilon,
+            delta=target.delta,
+            grid_step=self.grid_step,
         )
-        require_adjacency(self.name, adjacency, Adjacency.ADD_REMOVE)
-        blackbox = _part("calibration.blackbox")
-        with quiet():
-            return float(
-                blackbox.find_noise_multiplier_for_epsilon_delta(
-                    accountant=_part("accountants").CTDAccountant,
-                    sample_rate=sampling_probability,
-                    num_steps=steps,
-                    epsilon=target_epsilon,
-                    delta=delta,
-                    grid_step=self.grid_step,
-                )
-            )
+        return float(sigma)
 
     def noise_multiplier_for_advantage(
         self, *, advantage: float, sampling_probability: float, steps: int, adjacency: Adjacency
     ) -> float:
-        """What `dpsgd.find_noise_multiplier_for_advantage` finds between 0.1 and 50.
-
-        Args:
-            advantage: Largest TPR - FPR to be allowed, in (0, 1).
-            sampling_probability: In (0, 1].
-            steps: >= 1.
-            adjacency: Add-remove.
+        """The noise at which no test's TPR - FPR is larger than `advantage`, in (0, 1), add-remove.
 
         Raises:
             InputError: an argument is out of range.
@@ -142,29 +95,12 @@ class RiskCal:
         """
         if not 0 < advantage < 1:
             raise InputError(f"advantage must be in (0, 1), got {advantage!r}")
-        require_run(sampling_probability=sampling_probability, steps=steps)
-        require_adjacency(self.name, adjacency, Adjacency.ADD_REMOVE)
-        with quiet():
-            return float(
-                _part("calibration.dpsgd").find_noise_multiplier_for_advantage(
-                    advantage=advantage,
-                    sample_rate=sampling_probability,
-                    num_steps=steps,
-                    grid_step=self.grid_step,
-                )
-            )
+        return self._calibrated("advantage", sampling_probability, steps, adjacency, advantage=advantage)
 
     def noise_multiplier_for_tpr(
         self, *, tpr: float, fpr: float, sampling_probability: float, steps: int, adjacency: Adjacency
     ) -> float:
-        """What `dpsgd.find_noise_multiplier_for_err_rates` finds between 0.1 and 50.
-
-        Args:
-            tpr: Largest TPR to be allowed at `fpr`; above it, below 1.
-            fpr: In (0, 1).
-            sampling_probability: In (0, 1].
-            steps: >= 1.
-            adjacency: Add-remove.
+        """The noise at which no test has a larger TPR than `tpr` at `fpr`, 0 < fpr < tpr < 1, add-remove.
 
         Raises:
             InputError: an argument is out of range.
@@ -172,18 +108,21 @@ class RiskCal:
         """
         if not 0 < fpr < tpr < 1:
             raise InputError(f"tpr must be above fpr ({fpr!r}) and below 1, got {tpr!r}")
+        rates = {"alpha": fpr, "beta": 1.0 - tpr}
+        return self._calibrated("err_rates", sampling_probability, steps, adjacency, **rates)
+
+    def _calibrated(
+        self, risk: str, sampling_probability: float, steps: int, adjacency: Adjacency, **risk_levels: float
+    ) -> float:
+        """What the library's `find_noise_multiplier_for_RISK` finds."""
         require_run(sampling_probability=sampling_probability, steps=steps)
         require_adjacency(self.name, adjacency, Adjacency.ADD_REMOVE)
         with quiet():
-            return float(
-                _part("calibration.dpsgd").find_noise_multiplier_for_err_rates(
-                    alpha=fpr,
-                    beta=1.0 - tpr,
-                    sample_rate=sampling_probability,
-                    num_steps=steps,
-                    grid_step=self.grid_step,
-                )
+            find = getattr(_part("calibration.dpsgd"), f"find_noise_multiplier_for_{risk}")
+            sigma = find(
+                **risk_levels, sample_rate=sampling_probability, num_steps=steps, grid_step=self.grid_step
             )
+        return float(sigma)
 
     def _stepped(self, event: Event, adjacency: Adjacency) -> Any:
         """The library's accountant after the event's steps."""

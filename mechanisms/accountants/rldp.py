@@ -18,24 +18,31 @@ Where the paper leaves a choice or contradicts itself, the choice is a named opt
 - Section 3.1 has the training data shuffled each epoch and also Poisson-sampled at rate B / N_train; both
   formulas are for Poisson sampling.
 - Algorithm 1, line 14, evaluates the ledger at the current sigma, as though all steps had used it, where
-  Section 2.3 promises "the actual parameters used": `ledger` is line 14; the accountants refuse runs whose
-  noise changes, but for Theorem 7.10, which Theorem 7.8 extends to them.
+  Section 2.3 promises "the actual parameters used": the accountants refuse runs whose noise changes, but for
+  Theorem 7.10, which Theorem 7.8 extends to them.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtri
 
-from workbench.accounting.events import Event, Gaussian, SubsampledGaussian, dp_sgd
+from workbench.accounting.events import Event, gaussian_run
 from workbench.accounting.gaussian import delta_of_epsilon, epsilon_of_delta
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.registry import register
 from workbench.interfaces import Adjacency
+from workbench.mechanisms.accountants.shared.questions import (
+    gaussian_runs,
+    require_delta,
+    require_option,
+    require_positive,
+)
 
 READINGS = ("duality", "quantile")
 MUS = ("printed", "central limit")
@@ -59,7 +66,7 @@ def eq_7_mu(
     Raises:
         InputError: `mu` is no known option.
     """
-    _require_option("mu", mu, MUS)
+    require_option("mu", mu, MUS)
     power = 1 if mu == "printed" else 2
     if noise_multiplier < _SMALLEST_NOISE:
         return math.inf
@@ -76,25 +83,14 @@ def eq_7_epsilon(mu: float, delta: float, *, reading: str = "duality") -> float:
     Raises:
         InputError: `reading` is no known option, or delta is outside (0, 1).
     """
-    _require_option("reading", reading, READINGS)
-    _require_delta(delta)
+    require_option("reading", reading, READINGS)
+    require_delta(delta)
     if math.isinf(mu):
         return math.inf
     # Beyond mu of 1e4 both readings agree to eight digits, and the root of the first drowns in rounding.
     if reading == "duality" and mu <= _LARGEST_DUAL_MU:
         return epsilon_of_delta(mu, delta)
     return max(0.0, mu * mu / 2 - mu * float(ndtri(delta)))
-
-
-def ledger(*, noise_multiplier: float, sampling_probability: float, steps: int, delta: float) -> float:
-    """Line 14 of Algorithm 1: Eq. 7 at the noise multiplier of the last step, for all steps so far."""
-    mu = eq_7_mu(noise_multiplier=noise_multiplier, sampling_probability=sampling_probability, steps=steps)
-    return eq_7_epsilon(mu, delta)
-
-
-def gaussian_rho(alpha: float, noise_multiplier: float) -> float:
-    """Lemma 7.6: order-alpha Renyi divergence alpha / (2 sigma^2) of the Gaussian mechanism, nats."""
-    return alpha / (2 * noise_multiplier**2)
 
 
 def subsampled_rho(
@@ -104,7 +100,7 @@ def subsampled_rho(
 
     `power` 2 is Theorem 7.10, 1 is Lemma 7.7.
     """
-    exponent = (alpha - 1) * gaussian_rho(alpha, noise_multiplier)
+    exponent = (alpha - 1) * (alpha / (2 * noise_multiplier**2))  # (alpha - 1) rho_0, Lemma 7.6
     if exponent < _LARGEST_EXPONENT:
         return math.log1p(sampling_probability**power * math.expm1(exponent)) / (alpha - 1)
     return max(0.0, exponent + power * math.log(sampling_probability)) / (alpha - 1)
@@ -121,7 +117,7 @@ def theorem_7_10_epsilon(steps: Sequence[tuple[float, float, int]], delta: float
     Raises:
         InputError: delta is outside (0, 1), or `power` is neither 1 nor 2.
     """
-    _require_delta(delta)
+    require_delta(delta)
     if power not in (1, 2):
         raise InputError(f"power must be 1 or 2, got {power!r}")
     price = -math.log(delta)
@@ -138,27 +134,27 @@ def theorem_7_10_epsilon(steps: Sequence[tuple[float, float, int]], delta: float
     grid = [-9 + 0.25 * index for index in range(93)]
     low = min(range(len(grid)), key=lambda index: total(grid[index]))
     ends = (grid[max(low - 1, 0)], grid[min(low + 1, len(grid) - 1)])
-    found = minimize_scalar(total, bounds=ends, method="bounded", options={"xatol": 1e-10})
-    return min(float(found.fun), total(grid[low]))
+    minimum = minimize_scalar(total, bounds=ends, method="bounded", options={"xatol": 1e-10})
+    return min(float(minimum.fun), total(grid[low]))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _RldpAccountant:
+class _RldpAccountant(ABC):
     """What both accountants share: which questions they take, and the search for the noise."""
 
     noise_unit: str = "clip norm"
 
     def __post_init__(self) -> None:
-        _require_option("noise_unit", self.noise_unit, NOISE_UNITS)
+        require_option("noise_unit", self.noise_unit, NOISE_UNITS)
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """What tables call it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
         """Epsilon of a run; see the subclass."""
-        raise NotImplementedError
 
     def noise_multiplier(
         self,
@@ -174,11 +170,10 @@ class _RldpAccountant:
         Raises:
             InputError: the target is not finite and positive, or no noise meets it.
         """
-        if not 0 < target_epsilon < math.inf:
-            raise InputError(f"target_epsilon must be finite and > 0, got {target_epsilon!r}")
+        require_positive("target_epsilon", target_epsilon)
 
         def meets(sigma: float) -> bool:
-            run = dp_sgd(noise_multiplier=sigma, sampling_probability=sampling_probability, steps=steps)
+            run = gaussian_run(noise_multiplier=sigma, sampling_probability=sampling_probability, steps=steps)
             return self.epsilon(run, delta=delta, adjacency=adjacency) <= target_epsilon
 
         low, high = 1e-3, 1.0
@@ -197,18 +192,10 @@ class _RldpAccountant:
         """Noise multiplier, sampling probability and count of each part, in the paper's unit of noise."""
         if adjacency not in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE):
             raise UnsupportedError(f"{self.name} answers for add-remove and replace-one, not {adjacency}")
-        scale = 1.0
-        if self.noise_unit == "sensitivity" and adjacency is Adjacency.REPLACE_ONE:
-            scale = 0.5
-        found = []
-        for part, count in event.parts():
-            if isinstance(part, SubsampledGaussian):
-                found.append((scale * part.noise_multiplier, part.sampling_probability, count))
-            elif isinstance(part, Gaussian):
-                found.append((scale * part.noise_multiplier, 1.0, count))
-            else:
-                raise UnsupportedError(f"{self.name} answers for subsampled Gaussians, not {part.describe()}")
-        return found
+        halved = self.noise_unit == "sensitivity" and adjacency is Adjacency.REPLACE_ONE
+        scale = 0.5 if halved else 1.0
+        runs = gaussian_runs(self.name, event, kind="subsampled Gaussians")
+        return [(scale * run.noise_multiplier, run.sampling_probability, run.steps) for run in runs]
 
 
 @register("accountant", "rldp_eq_7")
@@ -230,8 +217,8 @@ class RldpEq7(_RldpAccountant):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_option("reading", self.reading, READINGS)
-        _require_option("mu", self.mu, MUS)
+        require_option("reading", self.reading, READINGS)
+        require_option("mu", self.mu, MUS)
 
     @property
     def name(self) -> str:
@@ -245,8 +232,7 @@ class RldpEq7(_RldpAccountant):
             UnsupportedError: the noise changes, or the event or adjacency is another.
             InputError: delta is outside (0, 1).
         """
-        mu = self._mu(event, adjacency)
-        return eq_7_epsilon(mu, delta, reading=self.reading)
+        return eq_7_epsilon(self._mu(event, adjacency), delta, reading=self.reading)
 
     def delta(self, event: Event, *, epsilon: float, adjacency: Adjacency) -> float:
         """Delta at which Eq. 7, read by duality, gives this epsilon.
@@ -313,13 +299,3 @@ class RldpTheorem710(_RldpAccountant):
             InputError: delta is outside (0, 1).
         """
         return theorem_7_10_epsilon(self._steps(event, adjacency), delta, power=self.power)
-
-
-def _require_option(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-
-
-def _require_delta(delta: float) -> None:
-    if not 0 < delta < 1:
-        raise InputError(f"delta must be in (0, 1), got {delta!r}")

@@ -1,19 +1,25 @@
 """FERRET: masked signs of random projections, without noise (Zagardo 2025, Algorithm 1).
 
-    p* = epsilon / (G T s ln 2)
-    for t in 1..T:
-        take a Poisson sample of the N records, each with probability s = B / N
-        for each group g of parameter tensors, with probability p*:             (the mask; else silence)
-            draw a public direction u, uniform on the unit sphere
-            sigma = sign <gradient of the sample's loss in g, u>
-            Delta_g = sigma C u
-        hand Delta to the optimizer as its gradient, Delta_g = 0 for silent groups
+Source: Zagardo 2025, "FERRET: Private Deep Learning Faster And Better Than DPSGD". The lines of Algorithm 1,
+and where they stand:
 
-Source: Zagardo 2025, "FERRET: Private Deep Learning Faster And Better Than DPSGD". The loop is
-`workbench.training.loop`; Eq. 8, Theorem 1 and Eq. 12 are in `workbench.mechanisms.accountants.ferret`. What
-is given away: the mask and the directions, as one public seed, and a sign for each firing. Only the gradients
-of the fired groups are computed, and none in a step in which no group fires; the sign is that of the sum of
-the records' gradients, which are never computed one by one.
+   1-3  inputs: N records, learning rate, C, B = s N, groups g of parameter tensors, budget epsilon   `FERRET`
+     4  p* = epsilon / (G T s ln 2)                                                        `FERRET.for_plan`
+     5  for t in 1..T:
+     6      take a Poisson sample of the records, each with probability s                `workbench.training`
+     7      gradients of its records
+     8      for each group, with probability p*: it fires                                    `MaskedSigns`
+     9      for each group that fires:                                                    `MaskedSigns._sign`
+    10          draw a public direction u, uniform on the unit sphere
+    11          sigma = sign <gradient of the sample's loss in g, u>
+    12          Delta_g = sigma C u
+    14      descend along Delta, Delta_g = 0 for silent groups                          `MaskedSigns.descend`
+    16  output theta_T, and the claim                                                        `FERRET.claim`
+
+Eq. 8, Theorem 1 and Eq. 12 are in `workbench.mechanisms.accountants.ferret`. What is given away: the mask and
+the directions, as one public seed (`public`), and a sign for each firing. Only the gradients of the fired
+groups are computed, and none in a step in which no group fires; the sign is that of the sum of the records'
+gradients, which are never computed one by one.
 
 Where the paper is open, or says two things:
 
@@ -57,26 +63,33 @@ secret, and a `public_seed` of its own.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from workbench.accounting import MutualInformation, NoGuarantee, RenyiDP
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.core.registry import register
+from workbench.games.transcript import FiredStep, WatchedMechanism
 from workbench.interfaces import (
     Adjacency,
+    AuditDefaults,
+    Capabilities,
     Claim,
     Currency,
     Guarantee,
+    IntArray,
     Model,
     Plan,
+    Record,
+    Release,
     Released,
+    ReleasedSigns,
     Sampling,
     Secret,
     Signals,
@@ -87,11 +100,23 @@ from workbench.mechanisms.accountants.ferret import (
     firing_probability,
     total_nats,
 )
-from workbench.mechanisms.ferret.public import GRANULARITIES, grouped
-from workbench.mechanisms.ferret.steps import MaskedSigns, Watch
-from workbench.training.fine_tuning import Seeds, build_model, check_plan, seed_number, trainable
+from workbench.mechanisms.ferret.adamw import FlatAdamW
+from workbench.mechanisms.ferret.public import GRANULARITIES, FiredGroups, firing_mask, grouped
+from workbench.mechanisms.shared.once_a_model import once_a_model
+from workbench.training.fine_tuning import (
+    Seeds,
+    build_model,
+    check_plan,
+    seed_number,
+    torch_generator,
+    trainable,
+)
 from workbench.training.loop import GradientMechanism
+from workbench.training.steps import Steps, diverged
 from workbench.training.subject import TrainedSubject
+from workbench.training.sums import SumGradients
+
+Watch = Callable[[FiredStep], None]
 
 _EQUAL = 1e-12
 """Relative difference of a budget from the ceiling that is rounding."""
@@ -108,7 +133,7 @@ _CHOICES = {
 
 @register("mechanism", "ferret")
 @dataclass(frozen=True, kw_only=True)
-class FERRET(GradientMechanism):
+class FERRET(GradientMechanism, WatchedMechanism):
     """FERRET: masked signs of random projections, a bound on mutual information, no noise (Zagardo 2025).
 
     Attributes:
@@ -129,8 +154,6 @@ class FERRET(GradientMechanism):
         InputError: a parameter is out of range.
     """
 
-    budget_currency: ClassVar[Currency] = Currency.RECORD_NATS
-
     granularity: str = "max"
     clip_norm: float = 1.0
     public_seed: int | None = None
@@ -142,6 +165,38 @@ class FERRET(GradientMechanism):
     dither_standard_deviation: float = 0.0
     dither_order: float = 2.0
     dither_form: str = "eq-12"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Masked signs, and nats about one record."""
+        return Capabilities(currency=Currency.RECORD_NATS, releases=frozenset({Release.SIGNS}))
+
+    def audit_defaults(self) -> AuditDefaults:
+        """Thousands of small trainings: a network on the digits, N = 500 of 1,000 candidates, five epochs.
+
+        Poisson samples with s = 0.05, for with FERRET's 0.005, 50 of its 10,000 records, a training takes ten
+        times as long. Ordinary members are attacked as papers do, in the embedded language model.
+        """
+        return AuditDefaults(
+            number=0.5,
+            settings={
+                "corpus": "digits",
+                "corpus_parameters": {},
+                "model": "digits_mlp",
+                "model_parameters": {},
+                "candidates": 1000,
+                "steps": 100,
+                "sampling_probability": 0.05,
+                "learning_rate": 3e-3,
+                "control_learning_rate": 1e-2,
+                "attacks": ("sign_transcript", "loss", "lira"),
+            },
+            attack_parameters={"sign_transcript": {"canary": "opposed,average", "trials": 2000}},
+            members_as_embedded=(
+                *("corpus", "corpus_parameters", "model", "model_parameters", "candidates"),
+                *("learning_rate", "control_learning_rate"),
+            ),
+        )
 
     def __post_init__(self) -> None:
         """Refuse parameters that are out of range."""
@@ -164,52 +219,8 @@ class FERRET(GradientMechanism):
         if self.dither_standard_deviation > 0 and self.silent_groups == "absent":
             raise InputError("silent_groups must be 'zero' with a dither, which silent groups get too")
 
-    def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
-        """Never: FERRET releases signs of masked groups, no sum of per-record gradients.
-
-        Raises:
-            UnsupportedError: always.
-        """
-        raise UnsupportedError(
-            "ferret releases signs, no privatised sum in which a canary could be read; "
-            "its own game is that of attack sign_transcript"
-        )
-
-    def steps(self, plan: Plan, model: Model, watch: Watch | None = None) -> MaskedSigns:
-        """The masked signs of one run; `watch` as in `train_watched`.
-
-        Raises:
-            InputError: the model has other tensors than the one that p* was worked out for.
-            UnsupportedError: the plan has a gradient canary that is no record.
-        """
-        if tuple(trainable(model.module)) != _tensor_names(plan):
-            raise InputError(f"model {plan.model!r} has changed its tensors since it was first built")
-        return MaskedSigns(self, plan, model, watch)
-
-    def train_watched(
-        self,
-        plan: Plan,
-        watch: Watch,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> TrainedSubject:
-        """As `train`, calling `watch` in every step in which a group fired; watching changes no number.
-
-        Raises:
-            UnsupportedError: with a dither, for then no sign is released. Else as `train`.
-            InputError, InconclusiveError: as `train`.
-        """
-        check_plan(plan)
-        if self.dither_standard_deviation > 0:
-            raise UnsupportedError(
-                "a dithered ferret releases noisy updates, in which no sign is to be watched"
-            )
-        settled = self.for_plan(plan)
-        return settled.trained(
-            plan, self.claim(plan), progress, lambda own, model: settled.steps(own, model, watch)
-        )
-
     def for_plan(self, plan: Plan) -> Self:
-        """With p* of the plan's budget, unless p was given, and with a public seed.
+        """Line 4: with p* of the plan's budget, unless p was given, and with a public seed.
 
         Raises:
             InputError: neither a budget nor p was given, or the budget is beyond the ceiling.
@@ -257,8 +268,52 @@ class FERRET(GradientMechanism):
             groups=self._groups(plan), steps=plan.steps, sampling_probability=plan.sampling_probability
         )
 
+    def steps(self, plan: Plan, model: Model, watch: Watch | None = None) -> MaskedSigns:
+        """The masked signs of one run; `watch` as in `train_watched`.
+
+        Raises:
+            InputError: the model has other tensors than the one that p* was worked out for.
+            UnsupportedError: the plan has a gradient canary that is no record.
+        """
+        if tuple(trainable(model.module)) != _tensor_names(plan):
+            raise InputError(f"model {plan.model!r} has changed its tensors since it was first built")
+        return MaskedSigns(self, plan, model, watch)
+
+    def train_watched(
+        self,
+        plan: Plan,
+        watch: Watch,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> TrainedSubject:
+        """As `train`, calling `watch` in every step in which a group fired; watching changes no number.
+
+        Raises:
+            UnsupportedError: with a dither, for then no sign is released. Else as `train`.
+            InputError, InconclusiveError: as `train`.
+        """
+        check_plan(plan)
+        if self.dither_standard_deviation > 0:
+            raise UnsupportedError(
+                "a dithered ferret releases noisy updates, in which no sign is to be watched"
+            )
+        settled = self.for_plan(plan)
+        return settled.trained(
+            plan, self.claim(plan), progress, lambda plan, model: settled.steps(plan, model, watch)
+        )
+
+    def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
+        """Never: FERRET releases signs of masked groups, no sum of per-record gradients.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        raise UnsupportedError(
+            "ferret releases signs, no privatised sum in which a canary could be read; "
+            "its own game is that of attack sign_transcript"
+        )
+
     def claim(self, plan: Plan) -> Claim:
-        """Eq. 8's nats about a record; with a dither, Eq. 12's Rényi divergence.
+        """Line 16: Eq. 8's nats about a record; with a dither, Eq. 12's Rényi divergence.
 
         Raises:
             As `for_plan`.
@@ -336,18 +391,171 @@ def _sampling_assumption(plan: Plan) -> str:
     return f"each step's sample is Poisson with s = {s:g} and stays secret (Lemma 2)"
 
 
-_known_names: dict[str, tuple[str, ...]] = {}
-_KNOWN_MODELS = 64
-
-
+@once_a_model
 def _tensor_names(plan: Plan) -> tuple[str, ...]:
-    """Names of the plan's trainable tensors; remembered, since claims ask for them before any training."""
-    adapted = [plan.lora_rank, plan.lora_targets] if plan.adapter == "lora" else []
-    key = json.dumps(
-        [plan.model, dict(plan.model_parameters), plan.adapter, adapted], sort_keys=True, default=repr
-    )
-    if key not in _known_names:
-        if len(_known_names) >= _KNOWN_MODELS:
-            _known_names.clear()
-        _known_names[key] = tuple(trainable(build_model(plan).module))
-    return _known_names[key]
+    """Names of the plan's trainable tensors."""
+    return tuple(trainable(build_model(plan).module))
+
+
+class MaskedSigns(Steps):
+    """One run: lines 5 to 15, with the gradients of fired groups alone."""
+
+    def __init__(self, mechanism: FERRET, plan: Plan, model: Model, watch: Watch | None = None) -> None:
+        """Draw the whole mask: line 8 of all steps.
+
+        `watch` is called in every step in which a group fired, before the update.
+
+        Raises:
+            InputError: the mechanism is not settled.
+            UnsupportedError: the plan has a gradient canary that is no record.
+        """
+        super().__init__(plan, model, fused=True)
+        canary = plan.insertions.gradient_canary
+        if canary is not None and canary.record is None:
+            raise UnsupportedError(
+                "ferret releases signs, in which a gradient canary beside the records cannot be read; "
+                "give the canary a record's place, and play the game of attack sign_transcript"
+            )
+        if mechanism.firing_probability is None or mechanism.public_seed is None:
+            raise InputError("firing_probability is not settled yet: call for_plan first")
+        self._mechanism, self._plan, self._watch = mechanism, plan, watch
+        self._public_seed: int = mechanism.public_seed
+        self._probability: float = mechanism.firing_probability
+        self._sums = SumGradients(model, plan, mechanism.micro_batch_size)
+        self._parameters: Mapping[str, Tensor] = self._sums.parameters
+        self._groups = grouped(list(self._parameters), mechanism.granularity)
+        mask = firing_mask(self._public_seed, self._groups, plan.steps, self._probability)  # line 8
+        self._due = {int(step): np.flatnonzero(mask[step]).tolist() for step in np.flatnonzero(mask.any(1))}
+        seeds = Seeds.of(plan)
+        self._coins = np.random.default_rng(seeds.noise)
+        self._dither = torch_generator(seeds.noise, next(iter(self._parameters.values())).device)
+        self._written: list[Tensor] = []
+        self._zeros: dict[str, Tensor] = {}
+        self._flat: FlatAdamW | None = None
+        parameters = list(trainable(model.module).values())
+        if mechanism.silent_groups == "zero" and plan.optimizer == "adamw" and FlatAdamW.fits(parameters):
+            self._flat = FlatAdamW(parameters, plan.weight_decay)
+        elif mechanism.silent_groups == "zero" and (plan.optimizer == "adamw" or plan.weight_decay > 0):
+            # To SGD without decay a zero gradient is none: it needs no zeros.
+            self._zeros = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
+        self._step = -1
+        self._fired: list[tuple[int, int]] = []
+        self._signs: list[int] = []
+
+    def update(self, sample: IntArray) -> float:
+        """Lines 7 to 13: the fired groups' signs, and Delta of every group as its gradient."""
+        self._step += 1
+        fired = self._due.get(self._step, [])  # line 9
+        loss = self._sign(fired, sample) if fired else self._silent(sample)
+        if self._mechanism.dither_standard_deviation > 0:
+            self._add_dither()
+        return loss
+
+    def _sign(self, fired: Sequence[int], sample: IntArray) -> float:
+        """Lines 7 and 10 to 12: the fired groups' signs, and updates in the place of their gradients."""
+        names = [self._groups[group] for group in fired]
+        step = FiredGroups(self._sums, self._step, self._public_seed, names)  # line 10
+        inner, loss = step.inner(self._records(sample))  # line 7
+        signs = [self._released_sign(value) for value in inner]  # line 11
+        if self._watch is not None:
+            self._watch(
+                FiredStep(
+                    step=self._step,
+                    sample=sample,
+                    groups=tuple(fired),
+                    signs=tuple(signs),
+                    of_sum=step.of_sum,
+                    of_each=step.of_each,
+                )
+            )
+        self._fired.extend((self._step, group) for group in fired)
+        self._signs.extend(signs)
+        for group, direction, sign in zip(names, step.directions, signs, strict=True):
+            if sign:
+                targets = [self._delta(name) for name in group]
+                direction.write(sign * self._mechanism.clip_norm, targets)  # line 12
+        step.close()
+        return self._checked(loss)
+
+    def _released_sign(self, inner: float) -> int:
+        if not math.isfinite(inner):
+            raise diverged(self._step + 1, self._plan)
+        if inner == 0:
+            return 0 if self._mechanism.zero_gradient == "silent" else 1 - 2 * int(self._coins.integers(2))
+        return 1 if inner > 0 else -1
+
+    def _silent(self, sample: IntArray) -> float:
+        """A step in which no group fires looks at no record, or at losses alone."""
+        if self._mechanism.silent_steps == "skip":
+            return math.nan
+        return self._checked(self._sums.mean_loss(self._records(sample)))
+
+    def _records(self, sample: IntArray) -> list[Record]:
+        return [self._plan.records[i] for i in sample]
+
+    def _checked(self, loss: float | None) -> float:
+        """A mean loss, finite; NaN where there is none."""
+        if loss is not None and not math.isfinite(loss):
+            raise diverged(self._step + 1, self._plan)
+        return math.nan if loss is None else loss
+
+    def _delta(self, name: str) -> Tensor:
+        """Where the update of a parameter is written: its gradient, which is zero but where Delta is."""
+        parameter = self._parameters[name]
+        if parameter.grad is None:
+            parameter.grad = torch.zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
+        self._written.append(parameter.grad)
+        return parameter.grad
+
+    def descend(self, learning_rate: float) -> None:
+        """Line 14: the optimizer's step along Delta, that of silent groups included; see `silent_groups`."""
+        if self._flat is not None:
+            self._flat.step(learning_rate)
+            for target in self._written:
+                target.zero_()
+        elif self._written or self._zeros:
+            for name, zero in self._zeros.items():
+                if self._parameters[name].grad is None:
+                    self._parameters[name].grad = zero
+            super().descend(learning_rate)
+        self._written = []
+
+    def close(self) -> None:
+        """Give the parameters memory of their own."""
+        super().close()
+        if self._flat is not None:
+            self._flat.close()
+
+    def _add_dither(self) -> None:
+        """Appendix B: Gaussian noise on fired and silent updates alike."""
+        deviation = self._mechanism.dither_standard_deviation
+        for name, parameter in self._parameters.items():
+            noise = torch.empty(parameter.shape, dtype=parameter.dtype, device=self._dither.device)
+            self._delta(name).add_(noise.normal_(0.0, deviation, generator=self._dither))
+
+    def released(self) -> Mapping[str, Any]:
+        """The signs; with a dither none, for then only the noisy updates are given away."""
+        if self._mechanism.dither_standard_deviation > 0:
+            return {}
+        signs = ReleasedSigns(
+            public_seed=self._public_seed,
+            groups=self._groups,
+            steps=self._plan.steps,
+            fired=np.array(self._fired, dtype=np.int64).reshape(-1, 2),
+            signs=np.array(self._signs, dtype=np.int64),
+        )
+        return {"released_signs": signs}
+
+    def metrics(self) -> Mapping[str, float]:
+        """p, G, G T s ln 2; how many times a group fired, and in how many steps none did."""
+        return {
+            "firing_probability": self._probability,
+            "groups": float(len(self._groups)),
+            "ceiling_nats": ceiling_nats(
+                groups=len(self._groups),
+                steps=self._plan.steps,
+                sampling_probability=self._plan.sampling_probability,
+            ),
+            "fired": float(len(self._fired)),
+            "silent_steps": float(self._plan.steps - len(self._due)),
+        }

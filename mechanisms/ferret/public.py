@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.errors import unknown_name
-from workbench.interfaces import BoolArray
+from workbench.core.errors import InputError, unknown_name
+from workbench.interfaces import BoolArray, FloatArray, Record
+from workbench.training.sums import SumGradients
 
 GRANULARITIES = {"max": 1, "half": 2, "quarter": 4, "eighth": 8, "2": 0}
 """Consecutive tensors in a group; 0 for two groups of half the tensors each."""
@@ -122,3 +124,49 @@ class Direction:
         factor = length / self._norm
         for index, place, block in self._blocks():
             targets[index].view(-1)[place] = block * factor
+
+
+class FiredGroups:
+    """The fired groups' directions of one step, and inner products with them until it is closed."""
+
+    def __init__(
+        self, sums: SumGradients, step: int, public_seed: int, groups: Sequence[tuple[str, ...]]
+    ) -> None:
+        self._sums = sums
+        self._step = step
+        ends = np.cumsum([0, *(len(names) for names in groups)]).tolist()
+        self._places = [slice(start, stop) for start, stop in pairwise(ends)]
+        self._names = [name for names in groups for name in names]
+        self._open = True
+        self.directions = [
+            Direction(public_seed, step, names, [sums.parameters[name] for name in names]) for names in groups
+        ]
+
+    def close(self) -> None:
+        """The model moves on: questions would be answered for another state."""
+        self._open = False
+
+    def inner(self, records: Sequence[Record]) -> tuple[list[float], float | None]:
+        """Inner products of the records' summed gradient, and their mean loss; None without records."""
+        flat, loss = self._sums.gradient(records, self._names)
+        placed = zip(self.directions, self._places, strict=True)
+        return [direction.inner(flat[place]) for direction, place in placed], loss
+
+    def of_sum(self, records: Sequence[Record]) -> FloatArray:
+        """See `FiredStep`."""
+        self._require_open()
+        return np.array(self.inner(records)[0], dtype=np.float64)
+
+    def of_each(self, records: Sequence[Record]) -> FloatArray:
+        """See `FiredStep`."""
+        self._require_open()
+
+        def along(direction: Direction, place: slice) -> Callable[[Sequence[Tensor]], Tensor]:
+            return lambda flat: direction.differentiable_inner(flat[place])
+
+        inner = [along(d, place) for d, place in zip(self.directions, self._places, strict=True)]
+        return self._sums.along(records, self._names, inner)
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise InputError(f"step {self._step} is over: ask while the watcher runs")

@@ -1,4 +1,4 @@
-"""RLDP's hyper-policy: soft actor-critic on the statistics of training (Section 2.4, Eqs. 21 to 27).
+"""RLDP's controller: soft actor-critic on the statistics of training (Section 2.4, Eqs. 21 to 27).
 
     normalise:  s_t <- (statistics - running mean) / running deviation          "re-normalised"
     encode:     z_t = GELU(LayerNorm(W_2 GELU(LayerNorm(W_1 s_t + b_1)) + b_2))  Eq. 22
@@ -35,6 +35,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -57,6 +58,8 @@ WIDTH = 128
 LARGEST_ENTRY = 10.0
 """Normalised entries are clipped to it."""
 
+QUARTILES = (0.25, 0.5, 0.75)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -75,12 +78,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """Means over one decision's K rounds.
-
-    Attributes:
-        critic: Huber-Bellman loss, mean of both critics.
-        actor: Soft-policy loss.
-    """
+    """Means over one decision's K rounds: Huber-Bellman loss of both critics, and soft-policy loss."""
 
     critic: float
     actor: float
@@ -98,8 +96,7 @@ class _Actor(nn.Module):
 
     def encode(self, states: Tensor) -> Tensor:
         """z of each state, shape `(n, 128)`."""
-        encoded: Tensor = self.encoder(states)
-        return encoded
+        return self.encoder(states)  # type: ignore[no-any-return]
 
 
 class _Critics(nn.Module):
@@ -111,22 +108,15 @@ class _Critics(nn.Module):
 
     def forward(self, encoded: Tensor, actions: Tensor) -> Tensor:
         """Both values of each row, shape `(2, n)`."""
-        given = torch.cat([encoded, actions], dim=1)
-        return torch.stack([critic(given)[:, 0] for critic in self.pair])
+        inputs = torch.cat([encoded, actions], dim=1)
+        return torch.stack([critic(inputs)[:, 0] for critic in self.pair])
 
 
 class SoftActorCritic:
     """Actor, critics and replay buffer; deterministic in its seed, and no reader of global generators."""
 
     def __init__(self, states: int, actions: int, settings: Settings, seed: np.random.SeedSequence) -> None:
-        """Draw the weights.
-
-        Args:
-            states: Entries of a normalised state.
-            actions: n + 1.
-            settings: SAC's.
-            seed: Source of weights, actions and minibatches.
-        """
+        """Draw the weights, for states and actions of so many entries; the seed is of all that is drawn."""
         weights, noise, rows = seed.spawn(3)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed_number(weights))
@@ -152,10 +142,10 @@ class SoftActorCritic:
     def act(self, state: FloatArray) -> FloatArray:
         """A fresh action at a normalised state, shape `(n + 1,)`."""
         with torch.no_grad():
-            given = torch.as_tensor(state, dtype=torch.float32)[None]
-            drawn, _ = self._drawn(self._actor.encode(given))
-        found: FloatArray = drawn[0].double().numpy()
-        return found
+            states = torch.as_tensor(state, dtype=torch.float32)[None]
+            actions, _ = self._drawn(self._actor.encode(states))
+        action: FloatArray = actions[0].double().numpy()
+        return action
 
     def store(self, state: FloatArray, action: FloatArray, reward: float, next_state: FloatArray) -> None:
         """Push a transition; the oldest makes room once the buffer is full."""
@@ -171,8 +161,8 @@ class SoftActorCritic:
         Raises:
             InconclusiveError: a loss or the policy is not finite.
         """
-        found = [self._round() for _ in range(self._settings.updates)]
-        critic, actor = (float(np.mean(losses)) for losses in zip(*found, strict=True))
+        rounds = [self._round() for _ in range(self._settings.updates)]
+        critic, actor = (float(np.mean(losses)) for losses in zip(*rounds, strict=True))
         return Losses(critic=critic, actor=actor)
 
     def _round(self) -> tuple[float, float]:
@@ -252,55 +242,143 @@ def _diverged() -> InconclusiveError:
     )
 
 
+class Policy(Protocol):
+    """Who turns the dials."""
+
+    def observe(self, statistics: FloatArray) -> None:
+        """The statistics after a step."""
+
+    def state(self) -> FloatArray:
+        """What the policy makes of the statistics so far (line 21)."""
+
+    def act(self, state: FloatArray, spent: float) -> FloatArray:
+        """An action, shape `(n + 1,)` (line 22); `spent` is the ledger's epsilon over the budget's."""
+
+    def learn(
+        self, state: FloatArray, action: FloatArray, reward: float, next_state: FloatArray
+    ) -> Losses | None:
+        """Learn of a transition and of those before it (lines 35 to 40)."""
+
+
 class LearnedPolicy:
     """The controller as Algorithm 1 runs it: statistics in, actions out, rewards back."""
 
     def __init__(self, statistics: int, actions: int, settings: Settings, seed: np.random.SeedSequence):
-        """Begin a run.
-
-        Args:
-            statistics: Entries of the state vector.
-            actions: n + 1.
-            settings: SAC's.
-            seed: Source of all that is drawn.
-        """
+        """Begin a run; the arguments are those of `SoftActorCritic`."""
         self._sac = SoftActorCritic(statistics, actions, settings, seed)
         self._moments = RunningMeanStd(shape=(statistics,))
-        self._state: FloatArray = np.zeros(statistics)
-        self._action: FloatArray = np.zeros(actions)
         self._statistics: FloatArray = np.zeros(statistics)
-        self._previous: tuple[FloatArray, FloatArray] | None = None
 
     def observe(self, statistics: FloatArray) -> None:
         """A step's statistics: they move the running moments, and are the latest ones."""
         self._statistics = statistics
         self._moments.update(statistics[None])
 
-    def act(self, spent: float) -> FloatArray:
-        """An action at the latest statistics, which hold the ledger, shape `(n + 1,)`.
+    def state(self) -> FloatArray:
+        """The latest statistics, which hold the ledger, normalised.
 
         Raises:
-            InconclusiveError: the state is not finite.
+            InconclusiveError: they are not finite.
         """
         deviation = np.sqrt(self._moments.var + 1e-8)
         scaled = (self._statistics - self._moments.mean) / deviation
-        self._state = np.clip(scaled, -LARGEST_ENTRY, LARGEST_ENTRY)
-        if not np.isfinite(self._state).all():
+        state: FloatArray = np.clip(scaled, -LARGEST_ENTRY, LARGEST_ENTRY)
+        if not np.isfinite(state).all():
             raise InconclusiveError(
                 "the controller's state left the finite numbers; try a smaller learning_rate"
             )
-        self._action = self._sac.act(self._state)
-        return self._action
+        return state
 
-    def learn(self, reward: float | None) -> Losses | None:
-        """After `act`: the reward of the action before, if there was one, and K rounds of updates.
+    def act(self, state: FloatArray, spent: float) -> FloatArray:
+        """A fresh action at a state, shape `(n + 1,)`."""
+        return self._sac.act(state)
 
-        Raises:
-            InconclusiveError: a loss or the policy is not finite.
+    def learn(self, state: FloatArray, action: FloatArray, reward: float, next_state: FloatArray) -> Losses:
+        """Store the transition, and K rounds of updates; raises as `SoftActorCritic.update`."""
+        self._sac.store(state, action, reward, next_state)
+        return self._sac.update()
+
+
+FULL_PUSH = 20.0
+"""tanh of it is 1 to the last bit."""
+
+
+class LeastNoise:
+    """The worst controller that the proof allows: the widest radii, and always less noise.
+
+    Past the budget the step of Eq. 11 is negative, and so is this one's push.
+    """
+
+    def __init__(self, adapters: int, largest_radius: float) -> None:
+        """A policy without memory."""
+        self._log_radii = np.full(adapters, math.log(largest_radius))
+
+    def observe(self, statistics: FloatArray) -> None:
+        """It needs to see nothing but the ledger."""
+
+    def state(self) -> FloatArray:
+        """Nothing."""
+        return np.zeros(0)
+
+    def act(self, state: FloatArray, spent: float) -> FloatArray:
+        """The largest radii, and a full push towards less noise."""
+        return np.append(self._log_radii, -math.copysign(FULL_PUSH, 1 - spent))
+
+    def learn(self, state: FloatArray, action: FloatArray, reward: float, next_state: FloatArray) -> None:
+        """It has nothing to learn."""
+
+
+def state_size(adapters: int) -> int:
+    """Number of entries of the state vector."""
+    return 5 * adapters + 6
+
+
+class NormBuffer:
+    """Line 17: the latest norms of each adapter, whose medians are the radii of the warm-up."""
+
+    def __init__(self, capacity: int, adapters: int) -> None:
+        """An empty buffer for `capacity` records' norms of each adapter."""
+        self._capacity = capacity
+        self._norms: FloatArray = np.zeros((0, adapters))
+
+    def add(self, norms: FloatArray) -> None:
+        """Append a batch's norms, shape `(records, n)`; the oldest are dropped."""
+        self._norms = np.concatenate([self._norms, norms])[-self._capacity :]
+
+    def medians(self, otherwise: FloatArray) -> FloatArray:
+        """Median of each adapter's norms, shape `(n,)`; `otherwise` where there is no positive one.
+
+        A radius must be positive (Section 2.3), and an adapter without gradients has median norm zero.
         """
-        losses = None
-        if self._previous is not None and reward is not None:
-            self._sac.store(*self._previous, reward, self._state)
-            losses = self._sac.update()
-        self._previous = self._state, self._action
-        return losses
+        if not len(self._norms):
+            return otherwise
+        medians = np.median(self._norms, axis=0)
+        return np.where(medians > 0, medians, otherwise).astype(np.float64)
+
+
+def statistics(norms: FloatArray, loss: float, ledger_epsilon: float) -> FloatArray:
+    """Line 15: the state vector before normalisation, shape `(5 n + 6,)` for n adapters.
+
+    These are raw statistics of raw gradients: norms before any clipping, losses before any noise. Nothing
+    here is private.
+
+    Args:
+        norms: Norms of at least one record, shape `(records, n)`.
+        loss: Mean loss of the batch, nats a token.
+        ledger_epsilon: The ledger after the step.
+    """
+    centred = norms - norms.mean()
+    variance = float(np.mean(centred**2))
+    scale = math.sqrt(variance)
+    # Equal norms have no shape: 0 / 0 counts as 0.
+    shape = centred / scale if scale > 0 else centred
+    fisher = norms**2
+    return np.concatenate(
+        [
+            np.quantile(norms, QUARTILES, axis=0).ravel(),  # of each adapter's norms, 3 n
+            [-loss, ledger_epsilon, variance, loss],  # utility, epsilon, dispersion of all norms, loss
+            fisher.mean(0),  # Fisher elements nu_i^2: mean and variance, n each
+            fisher.var(0),
+            [np.mean(shape**3), np.mean(shape**4)],  # skewness and kurtosis of all norms
+        ]
+    ).astype(np.float64)

@@ -1,4 +1,4 @@
-"""RLDP's privacy ledger, the noise that it calibrates, and what the noise was worth (Eq. 7; Algorithm 1).
+"""RLDP's privacy ledger: the noise that it calibrates, what is claimed by it, and what the noise was worth.
 
 Three readings of "GDP(sigma_t, sample_rate, t)":
 
@@ -9,8 +9,11 @@ Three readings of "GDP(sigma_t, sample_rate, t)":
 - `"eq-7"`: mu as printed, q sqrt(t) (exp(1 / sigma) - 1), at the noise of this step.
 
 mu becomes epsilon by the duality of Gaussian DP. None is a bound. They count one adapter, whatever their
-number, and records that come and go, whatever the adjacency. The ledger is never clipped at the budget, and
-nothing stops a run that passes it.
+number, and records that come and go, whatever the adjacency.
+
+Section 4.4 says that the budget is consumed at the last step "without ever exceeding it", Section 3.3 that
+this is verified at the end. Algorithm 1 has no rule that stops a run or keeps the ledger within: neither has
+this. The ledger is recorded as it is, never clipped at the budget, and a run that passes it goes on.
 
 `certified_epsilons` is what the bench's certified bounds say of a sequence of noises, had it been fixed
 beforehand; a run that chooses its noise by what it saw of the records can be worse.
@@ -28,12 +31,16 @@ import numpy as np
 from workbench.accounting import ApproximateDP
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import Composed, Event, Gaussian, SubsampledGaussian
-from workbench.accounting.events import dp_sgd as dp_sgd_event
-from workbench.core.errors import UnsupportedError
-from workbench.interfaces import Adjacency, FloatArray
+from workbench.accounting.events import gaussian_run as dp_sgd_event
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.interfaces import Adjacency, Claim, FloatArray, Plan, Released, Sampling
 from workbench.mechanisms.accountants.rldp import RldpCentralLimit, RldpEq7, eq_7_epsilon, eq_7_mu
+from workbench.mechanisms.shared.gaussian_sums import dp_budget, noise_assumptions
 
 ACCOUNTANTS = ("algorithm-1", "per-step", "eq-7")
+
+CALIBRATION_ERROR = 1e-6
+"""Relative; a ledger so close below the budget is the budget, found by bisection."""
 
 NOISE_GRID = 16
 """Most noises that are told apart in certified bounds; each is rounded down, so the bound stays one."""
@@ -67,6 +74,83 @@ def constant_noise_epsilon(
     return _formula(accountant).epsilon(run, delta=delta, adjacency=Adjacency.ADD_REMOVE)
 
 
+def budget_of(plan: Plan) -> ApproximateDP:
+    """The plan's budget, whose epsilon scales the controller's steps (Eq. 11).
+
+    Raises:
+        InputError: there is none, or its epsilon is zero.
+        UnsupportedError: it is in another currency.
+    """
+    budget = dp_budget(plan, "rldp")
+    if budget.epsilon == 0:
+        raise InputError("rldp needs a budget of epsilon > 0, got 0")
+    return budget
+
+
+def promised_by(accountant: str, noise_multiplier: float | None, plan: Plan) -> ApproximateDP:
+    """The budget, or what the ledger gives for a noise multiplier of the user's.
+
+    Raises:
+        InputError: the plan has no budget.
+        UnsupportedError: the budget is in another currency, or the ledger finds no finite epsilon.
+    """
+    budget, q = budget_of(plan), plan.sampling_probability
+    if noise_multiplier is None:
+        return budget
+    epsilon = constant_noise_epsilon(accountant, noise_multiplier, budget.delta, q, plan.steps)
+    if budget.epsilon * (1 - CALIBRATION_ERROR) <= epsilon <= budget.epsilon:
+        return budget
+    if not 0 < epsilon < math.inf:
+        raise UnsupportedError(
+            f"rldp's ledger finds no finite epsilon above 0 for noise_multiplier {noise_multiplier:g}, "
+            f"q = {q:g}, T = {plan.steps} at delta {budget.delta:g}"
+        )
+    return ApproximateDP(epsilon=epsilon, delta=budget.delta)
+
+
+def theorem_7_13(
+    plan: Plan,
+    guarantee: ApproximateDP,
+    *,
+    accountant: str,
+    adjacency: Adjacency,
+    is_joint: bool,
+    largest_radius: float,
+) -> Claim:
+    """The authors' claim of a run, with the premises of their proof among its assumptions.
+
+    The noise is scaled to all adapters together where it `is_joint`; radii are capped by `largest_radius`.
+    """
+    q, steps = plan.sampling_probability, plan.steps
+    samples = f"each step's sample is Poisson with q = {q:g} and stays secret (Theorem 7.5)"
+    if plan.sampling is Sampling.SHUFFLED:
+        samples = (
+            f"T = {steps} batches of shuffled epochs cost no more than Poisson samples of q = {q:g}: "
+            "Section 3.1 has both, and the proof Poisson samples alone"
+        )
+    cost = (
+        "are one Gaussian release each, of noise sigma_t (not the paper's: its noise is sqrt(n) times "
+        "smaller)"
+        if is_joint
+        else "cost what one pair of noise sigma_t C_t costs (Theorem 7.13, stage 2)"
+    )
+    return Claim(
+        guarantee=guarantee,
+        about=adjacency,
+        released=Released.EVERY_UPDATE,
+        source=f"Khadangi et al. 2025, Theorem 7.13, ledger {accountant!r}",
+        assumptions=(
+            samples,
+            f"T = {steps} releases of all adapter pairs {cost}",
+            "every sigma_t is at least the calibrated sigma_0, and every radius at most "
+            f"{largest_radius:g} (stage 4)",
+            "the controller and the warm-up read noised gradients and the ledger only (Lemma 7.14)",
+            "the ledger's formula bounds the cost of the steps",
+            *noise_assumptions(plan),
+        ),
+    )
+
+
 def _formula(accountant: str) -> RldpEq7:
     return RldpEq7() if accountant == "eq-7" else RldpCentralLimit()
 
@@ -96,13 +180,9 @@ class Ledger:
                 steps=self._steps,
                 mu="printed" if self._accountant == "eq-7" else "central limit",
             )
-        own = eq_7_mu(
-            noise_multiplier=noise_multiplier,
-            sampling_probability=self._probability,
-            steps=1,
-            mu="central limit",
-        )
-        self._mu_squared += own * own
+        q = self._probability
+        mu = eq_7_mu(noise_multiplier=noise_multiplier, sampling_probability=q, steps=1, mu="central limit")
+        self._mu_squared += mu * mu
         return math.sqrt(self._mu_squared)
 
 

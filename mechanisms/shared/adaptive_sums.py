@@ -1,4 +1,4 @@
-"""What the adaptive relatives of DP-SGD share: parameters, calibration, claim, and the traces of a run.
+"""What DP-SGD's adaptive relatives share: parameters, calibration, claim, and the traces of a run.
 
 Each releases, in every step, a sum to which one record adds at most the step's clipping norm C_t, with
 Gaussian noise of standard deviation sigma_t C_t, over a Poisson sample. C_t (or the transform that a record
@@ -26,14 +26,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from workbench.core.errors import InputError
-from workbench.interfaces import Claim, Family, Model, Plan, Signals
+from workbench.interfaces import Capabilities, Claim, Family, Model, Plan, Signals
 from workbench.mechanisms.shared.gaussian_sums import (
     CERTIFIED,
     calibrated,
@@ -41,18 +41,15 @@ from workbench.mechanisms.shared.gaussian_sums import (
     require_calibrator,
     require_positive,
     require_scale,
+    settled_noise,
 )
+from workbench.training.fine_tuning import averaging_size
 from workbench.training.loop import GradientMechanism
 from workbench.training.steps import PrivatisedSums, Steps
 
-CENTRAL_LIMIT = "rldp_gdp"
-"""The Gaussian-DP central limit, by which RLDP (section 3.1) runs its baselines: not the default, for it is
-no bound, and canaries do refute claims that rest on it.
-
-The number of Opacus's `gdp` accountant (`opacus_gdp`), for which opacus need not be installed; no bound.
-"""
-
-LIMITS = (CENTRAL_LIMIT, "opacus_gdp")
+LIMITS = ("rldp_gdp", "opacus_gdp")
+"""Accountants by the Gaussian-DP central limit, by which RLDP (section 3.1) runs its baselines: not the
+default, for it is no bound, and canaries do refute claims that rest on it."""
 LIMIT_ASSUMPTION = (
     "the run is as private as the central limit of many steps: the accountant's mu is an approximation "
     "that can lie below the truth, and no bound"
@@ -87,6 +84,7 @@ class AdaptiveSums(GradientMechanism):
 
     A subclass names itself and its paper, releases in `privatise` what the first step would release (its
     state before anything was released), and brings a subclass of `AdaptiveSteps` where the state moves on.
+    What needs the noise multiplier raises `InputError` until it is settled (`for_plan`).
 
     Attributes:
         l2_clip_norm: C, the most that one record adds to the sum; in the first step, where it changes.
@@ -98,7 +96,6 @@ class AdaptiveSums(GradientMechanism):
         InputError: a parameter is out of range, or the accountant is unknown or finds no noise for a budget.
     """
 
-    release_family: ClassVar[Family] = Family.GAUSSIAN
     mechanism: ClassVar[str]
     """Its name in the registry, for messages."""
     paper: ClassVar[str]
@@ -109,6 +106,11 @@ class AdaptiveSums(GradientMechanism):
     l2_clip_norm: float = 1.0
     noise_multiplier: float | None = None
     accountant: str = CERTIFIED
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Noised sums, with Gaussian noise."""
+        return Capabilities(family=Family.GAUSSIAN)
 
     def __post_init__(self) -> None:
         """Refuse parameters that are out of range."""
@@ -126,20 +128,14 @@ class AdaptiveSums(GradientMechanism):
         return ()
 
     def settled_noise_multiplier(self) -> float:
-        """`noise_multiplier`, once it is settled.
-
-        Raises:
-            InputError: it is neither given nor calibrated (`for_plan`).
-        """
-        if self.noise_multiplier is None:
-            raise InputError("noise_multiplier is not settled yet: call for_plan first")
-        return self.noise_multiplier
+        """`noise_multiplier`, once it is settled."""
+        return settled_noise(self.noise_multiplier)
 
     def sum_noise_multiplier(self) -> float:
         """sigma_sum: the standard deviation of the sum's noise over the clipping norm.
 
         Raises:
-            InputError: the noise multiplier is not settled, or the side queries leave nothing of it.
+            InputError: the side queries leave nothing of the step's noise multiplier.
         """
         return remaining_noise_multiplier(self.settled_noise_multiplier(), self.side_queries())
 
@@ -147,9 +143,7 @@ class AdaptiveSums(GradientMechanism):
         """With the noise multiplier calibrated to the plan's budget, unless one was given.
 
         Raises:
-            InputError: the plan has no budget, and no noise multiplier was given.
-            UnsupportedError: the budget is in a currency that the noise is not calibrated to, or the library
-                of the accountant is missing.
+            As `calibrated`.
         """
         if self.noise_multiplier is not None:
             return self
@@ -168,9 +162,7 @@ class AdaptiveSums(GradientMechanism):
         """The plan's budget; with a noise multiplier of the user's, what the accountant finds for it.
 
         Raises:
-            InputError: there is no budget to read delta from.
-            UnsupportedError: the budget is in a currency that the noise is not calibrated to, the samples are
-                not Poisson, or the accountant's library is missing or finds no finite epsilon.
+            As `noisy_sum_claim`.
         """
         claim = noisy_sum_claim(
             plan,
@@ -188,29 +180,31 @@ class AdaptiveSums(GradientMechanism):
         return AdaptiveSteps(self, plan, model)
 
 
-class AdaptiveSteps(PrivatisedSums):
+Adaptive = TypeVar("Adaptive", bound=AdaptiveSums)
+
+
+class AdaptiveSteps(PrivatisedSums, Generic[Adaptive]):
     """The state of one run, with the traces `l2_clip_norm` and `noise_multiplier`, one number a step each.
 
     This one clips as the settled mechanism does, alike in every step; a subclass overrides `privatise`, and
     calls `trace` once in it.
+
+    Attributes:
+        mechanism: Settled for the plan.
+        batch_size: B = q N, by which sums are divided; public.
     """
 
-    def __init__(self, mechanism: AdaptiveSums, plan: Plan, model: Model) -> None:
-        """Begin a run.
-
-        Args:
-            mechanism: Settled for the plan.
-            plan: The plan.
-            model: Its model, in evaluation mode; trained in place.
-        """
+    def __init__(self, mechanism: Adaptive, plan: Plan, model: Model) -> None:
+        """Begin a run of a settled mechanism; the arguments are those of `PrivatisedSums`."""
         super().__init__(mechanism, plan, model)
-        self._adaptive = mechanism
+        self.mechanism = mechanism
+        self.batch_size = plan.sampling_probability * averaging_size(plan)
         self._traces: dict[str, list[float]] = {}
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """The settled mechanism's privatise step."""
-        self.trace(self._adaptive.l2_clip_norm, self._adaptive.sum_noise_multiplier())
-        return self._adaptive.privatise(signals, generator)
+        self.trace(self.mechanism.l2_clip_norm, self.mechanism.sum_noise_multiplier())
+        return self.mechanism.privatise(signals, generator)
 
     def trace(self, l2_clip_norm: float, noise_multiplier: float, **further: float) -> None:
         """Note what a step used: once a step, and always the same names.

@@ -14,9 +14,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from workbench.accounting import ApproximateDP, GaussianDP
-from workbench.accounting.dp_sgd import calibrate_noise_multiplier, epsilon
-from workbench.accounting.events import dp_sgd
+from workbench.accounting import ApproximateDP, GaussianDP, NoGuarantee
+from workbench.accounting.events import gaussian_run
+from workbench.accounting.subsampled_gaussian import calibrate_noise_multiplier, epsilon
 from workbench.checks.accountants import Accountant, NoiseCalibrator
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
@@ -57,14 +57,15 @@ def require_scale(**values: float) -> None:
             raise InputError(f"{name} must be in [{low:g}, {high:g}], got {value!r}")
 
 
-def require_count(name: str, value: int, *, least: int, most: int) -> None:
-    """Refuse what is no whole number in a range; most, so that nothing is laid out that no memory holds.
+def settled_noise(noise_multiplier: float | None) -> float:
+    """A noise multiplier that is given or calibrated.
 
     Raises:
-        InputError: naming the parameter.
+        InputError: it is neither.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InputError(f"{name} must be a whole number in [{least}, {most}], got {value!r}")
+    if noise_multiplier is None:
+        raise InputError("noise_multiplier is not settled yet: call for_plan first")
+    return noise_multiplier
 
 
 def flat_factors(norms: Tensor, l2_clip_norm: float) -> Tensor:
@@ -73,21 +74,16 @@ def flat_factors(norms: Tensor, l2_clip_norm: float) -> Tensor:
 
 
 def noisy_sum(
-    signals: Signals, factors: Tensor, standard_deviation: float | None, generator: torch.Generator
+    signals: Signals, factors: Tensor, standard_deviation: float, generator: torch.Generator
 ) -> Tensor:
     """The sum of the records' vectors times their factors, plus Gaussian noise; shape of the weighted sum.
 
     Args:
         signals: The sample's.
         factors: One a record, shape `(n,)`.
-        standard_deviation: Of the noise in each coordinate; None where it is not settled.
+        standard_deviation: Of the noise in each coordinate.
         generator: Source of the noise.
-
-    Raises:
-        InputError: the noise is not settled.
     """
-    if standard_deviation is None:
-        raise InputError("noise_multiplier is not settled yet: call for_plan first")
     clipped_sum = signals.weighted_sum(factors)
     return gaussian_noise(clipped_sum, standard_deviation, generator).add_(clipped_sum)
 
@@ -147,6 +143,22 @@ def calibrated(plan: Plan, mechanism: str, accountant: str = CERTIFIED) -> float
     )
 
 
+def dp_budget(plan: Plan, mechanism: str) -> ApproximateDP:
+    """The plan's budget, of a mechanism that knows no other currency than (epsilon, delta)-DP.
+
+    Raises:
+        InputError: there is none.
+        UnsupportedError: it is in another currency.
+    """
+    if plan.budget is None:
+        raise InputError(f"{mechanism} needs a budget of (epsilon, delta)-DP, got none")
+    if not isinstance(plan.budget, ApproximateDP):
+        raise UnsupportedError(
+            f"{mechanism} is calibrated to (epsilon, delta)-DP, not to {plan.budget.describe()}"
+        )
+    return plan.budget
+
+
 def accounted(noise_multiplier: float, plan: Plan, mechanism: str, accountant: str = CERTIFIED) -> Guarantee:
     """What a given noise multiplier guarantees: (epsilon, the budget's delta)-DP, or mu-GDP at q = 1.
 
@@ -156,13 +168,12 @@ def accounted(noise_multiplier: float, plan: Plan, mechanism: str, accountant: s
     """
     q, steps, budget = plan.sampling_probability, plan.steps, plan.budget
     if isinstance(budget, ApproximateDP):
+        sigma, delta = noise_multiplier, budget.delta
         if accountant != CERTIFIED:
-            found = _epsilon_by(accountant, noise_multiplier, budget.delta, q, steps)
+            spent = _epsilon_by(accountant, sigma, delta, q, steps)
         else:
-            found = epsilon(
-                noise_multiplier=noise_multiplier, sampling_probability=q, steps=steps, delta=budget.delta
-            )
-        return ApproximateDP(epsilon=found, delta=budget.delta)
+            spent = epsilon(noise_multiplier=sigma, sampling_probability=q, steps=steps, delta=delta)
+        return ApproximateDP(epsilon=spent, delta=delta)
     if q == 1 and accountant == CERTIFIED:
         return GaussianDP(mu=math.sqrt(steps) / noise_multiplier)
     where = ", where q < 1" if accountant == CERTIFIED else f" with accountant {accountant!r}"
@@ -173,17 +184,17 @@ def accounted(noise_multiplier: float, plan: Plan, mechanism: str, accountant: s
 def _noise_by(accountant: str, budget: ApproximateDP, sampling_probability: float, steps: int) -> float:
     """The noise multiplier that a registered accountant finds."""
     require_calibrator(accountant)
-    asked: NoiseCalibrator = registry.create("accountant", accountant)
-    found = asked.noise_multiplier(
+    calibrator: NoiseCalibrator = registry.create("accountant", accountant)
+    sigma = calibrator.noise_multiplier(
         target_epsilon=budget.epsilon,
         delta=budget.delta,
         sampling_probability=sampling_probability,
         steps=steps,
         adjacency=Adjacency.ADD_REMOVE,
     )
-    if not 0 < found < math.inf:
-        raise UnsupportedError(f"accountant {accountant!r} finds no noise for {budget.describe()}: {found!r}")
-    return float(found)
+    if not 0 < sigma < math.inf:
+        raise UnsupportedError(f"accountant {accountant!r} finds no noise for {budget.describe()}: {sigma!r}")
+    return float(sigma)
 
 
 @lru_cache(maxsize=1024)
@@ -191,15 +202,46 @@ def _epsilon_by(
     accountant: str, noise_multiplier: float, delta: float, sampling_probability: float, steps: int
 ) -> float:
     """The epsilon that a registered accountant finds."""
-    asked: Accountant = registry.create("accountant", accountant)
-    run = dp_sgd(noise_multiplier=noise_multiplier, sampling_probability=sampling_probability, steps=steps)
-    found = asked.epsilon(run, delta=delta, adjacency=Adjacency.ADD_REMOVE)
-    if not 0 <= found < math.inf:
+    made: Accountant = registry.create("accountant", accountant)
+    run = gaussian_run(
+        noise_multiplier=noise_multiplier, sampling_probability=sampling_probability, steps=steps
+    )
+    spent = made.epsilon(run, delta=delta, adjacency=Adjacency.ADD_REMOVE)
+    if not 0 <= spent < math.inf:
         raise UnsupportedError(
             f"accountant {accountant!r} finds no finite epsilon for noise_multiplier {noise_multiplier:g}, "
             f"q = {sampling_probability:g}, T = {steps} at delta {delta:g}"
         )
-    return float(found)
+    return float(spent)
+
+
+def require_poisson(plan: Plan, mechanism: str) -> None:
+    """Refuse samples that the accounting does not cover.
+
+    Raises:
+        UnsupportedError: they are not Poisson.
+    """
+    if plan.sampling is not Sampling.POISSON:
+        raise UnsupportedError(
+            f"{mechanism} is accounted for Poisson samples only, got sampling {str(plan.sampling)!r}"
+        )
+
+
+def noise_assumptions(plan: Plan) -> tuple[str, str]:
+    """What every claim about a noisy sum takes for granted of the noise and of the mean."""
+    return (
+        "the noise is an ideal Gaussian: floating-point effects are not covered",
+        (
+            "the number that the sum is divided by is public"
+            if plan.public_size is not None
+            else "the number of records, by which the sum is divided, is public"
+        ),
+    )
+
+
+def no_claim(source: str, released: Released = Released.EVERY_UPDATE) -> Claim:
+    """The claim of a mechanism that promises nothing."""
+    return Claim(guarantee=NoGuarantee(), about=Adjacency.ADD_REMOVE, released=released, source=source)
 
 
 def noisy_sum_claim(
@@ -226,10 +268,7 @@ def noisy_sum_claim(
         UnsupportedError: the budget is in a currency that the noise is not calibrated to, the samples are not
             Poisson, or the accountant's library is missing or finds nothing.
     """
-    if plan.sampling is not Sampling.POISSON:
-        raise UnsupportedError(
-            f"{mechanism} is accounted for Poisson samples only, got sampling {str(plan.sampling)!r}"
-        )
+    require_poisson(plan, mechanism)
     if noise_multiplier is None:
         calibrated(plan, mechanism, accountant)  # refuses a budget that the noise cannot be calibrated to
         guarantee: Guarantee | None = plan.budget
@@ -246,11 +285,6 @@ def noisy_sum_claim(
         assumptions=(
             f"each step's sample is Poisson with q = {plan.sampling_probability:g} and stays secret",
             f"T = {plan.steps} {releases}",
-            "the noise is an ideal Gaussian: floating-point effects are not covered",
-            (
-                "the number that the sum is divided by is public"
-                if plan.public_size is not None
-                else "the number of records, by which the sum is divided, is public"
-            ),
+            *noise_assumptions(plan),
         ),
     )

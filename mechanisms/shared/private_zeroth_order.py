@@ -1,7 +1,7 @@
 """Zeroth-order training with Gaussian noise on the scalars: what DPZero and DP-AggZO share.
 
 A record's vector has K entries, its two-point differences along the step's K public directions. Clip, sum and
-noise are those of DP-SGD (`_gaussian_sums`), on vectors of dimension K in the place of gradients; a gradient
+noise are those of DP-SGD (`gaussian_sums`), on vectors of dimension K in the place of gradients; a gradient
 canary of an audit lives in that space too. Directions are drawn without looking at data, so what a step gives
 away is the noisy sum.
 """
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from workbench.interfaces import (
+    Capabilities,
     Claim,
     Family,
     FloatArray,
@@ -25,6 +26,7 @@ from workbench.interfaces import (
     Model,
     Plan,
     Record,
+    Release,
     Signals,
 )
 from workbench.mechanisms.shared.gaussian_sums import (
@@ -33,12 +35,12 @@ from workbench.mechanisms.shared.gaussian_sums import (
     noisy_sum,
     noisy_sum_claim,
     require_positive,
+    settled_noise,
 )
-from workbench.training.fine_tuning import Seeds, averaging_size, seed_number, torch_generator, trainable
+from workbench.training.fine_tuning import Seeds, averaging_size, torch_generator, trainable
 from workbench.training.flat import FlatLayout
 from workbench.training.per_record import MatrixSignals
-from workbench.training.steps import diverged
-from workbench.training.watched_releases import WatchedReleases
+from workbench.training.steps import WatchedReleases, diverged
 from workbench.training.zeroth_order import ZerothOrder, ZerothOrderMechanism, ZerothOrderSteps
 
 CPU = torch.device("cpu")
@@ -75,8 +77,6 @@ class PrivateZerothOrder(ZerothOrderMechanism):
         InputError: a parameter is out of range.
     """
 
-    release_family: ClassVar[Family] = Family.GAUSSIAN
-    releases_sums: ClassVar[bool] = True
     registered: ClassVar[str]
     """Registry name."""
     source: ClassVar[str]
@@ -84,6 +84,11 @@ class PrivateZerothOrder(ZerothOrderMechanism):
 
     l2_clip_norm: float = 25.0
     noise_multiplier: float | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Noised sums of scalars along directions."""
+        return replace(super().capabilities, releases=frozenset({Release.SUMS}), family=Family.GAUSSIAN)
 
     def __post_init__(self) -> None:
         """Refuse parameters that are out of range."""
@@ -101,19 +106,16 @@ class PrivateZerothOrder(ZerothOrderMechanism):
         Raises:
             InputError: the noise multiplier is neither given nor calibrated (`for_plan`).
         """
-        noise = None if self.noise_multiplier is None else self.noise_multiplier * self.sensitivity
+        noise = settled_noise(self.noise_multiplier) * self.sensitivity
         return noisy_sum(signals, flat_factors(signals.norms(), self.sensitivity), noise, generator)
 
     def sample_signals(self, model: Model, plan: Plan, records: Sequence[Record], *, step: int) -> Signals:
         """Differences of a sample along the K directions of a step, at the model's present state."""
-        seed = self.public_seed
-        if seed is None:
-            seed = seed_number(Seeds.of(plan).public)
         kept = [parameter.detach().clone() for parameter in trainable(model.module).values()]
         engine = ZerothOrder(
             model,
             scale=self.scale,
-            seed=seed,
+            seed=self.seed_of(plan),
             micro_batch_size=self.micro_batch_size,
             precision=self.precision,
         )
@@ -129,8 +131,7 @@ class PrivateZerothOrder(ZerothOrderMechanism):
         """With the noise multiplier calibrated to the plan's budget, unless one was given.
 
         Raises:
-            InputError: the plan has no budget, and no noise multiplier was given.
-            UnsupportedError: the budget is in a currency that the noise is not calibrated to.
+            As `calibrated`.
         """
         if self.noise_multiplier is not None:
             return self
@@ -149,22 +150,20 @@ class PrivateZerothOrder(ZerothOrderMechanism):
         """The plan's budget; with a noise multiplier of the user's, what the accountant finds for it.
 
         Raises:
-            InputError: there is no budget to read delta from.
-            UnsupportedError: the budget is in a currency that the noise is not calibrated to, or the samples
-                are not Poisson.
+            As `noisy_sum_claim`.
         """
-        one = "a noisy scalar" if self.directions == 1 else f"a noisy vector of {self.directions} scalars"
+        what = "a noisy scalar" if self.directions == 1 else f"a noisy vector of {self.directions} scalars"
         most = "c" if self.sensitivity == self.l2_clip_norm else "K c"
-        found = noisy_sum_claim(
+        claim = noisy_sum_claim(
             plan,
             self.noise_multiplier,
             mechanism=self.registered,
             source=self.source,
             releases=(
-                f"releases, each {one}, of sensitivity {most} and noise sigma {most}; directions are public"
+                f"releases, each {what}, of sensitivity {most} and noise sigma {most}; directions are public"
             ),
         )
-        return replace(found, assumptions=(*found.assumptions, *self._notes()))
+        return replace(claim, assumptions=(*claim.assumptions, *self._notes()))
 
     def _notes(self) -> list[str]:
         """Assumptions that only some settings make."""

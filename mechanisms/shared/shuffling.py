@@ -30,13 +30,7 @@ class Shuffler:
     """
 
     def __init__(self, group: PermutationGroup, plan: Plan, *, shuffles: bool = True) -> None:
-        """Begin a run.
-
-        Args:
-            group: Of the run's model.
-            plan: Permutations are drawn from the stream of its secret noise.
-            shuffles: False to draw and move nothing.
-        """
+        """Begin a run; permutations are drawn from the stream of the plan's secret noise, if it shuffles."""
         self.group = group
         self.carried = group.identity()
         self.carried.apply_({})  # What all permutations have in common is worked out here, and in no step.
@@ -45,11 +39,7 @@ class Shuffler:
         self._drawn, self._seconds = 0, 0.0
 
     def shuffle(self, parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> Permutation:
-        """Permute, in place; the identity where nothing is shuffled.
-
-        Args:
-            parameters: The trainable weights, by name.
-            optimizer: Theirs.
+        """Permute the trainable weights and the optimizer's state, in place; the identity if not `shuffles`.
 
         Raises:
             UnsupportedError: the optimizer keeps something that cannot be moved along.
@@ -86,12 +76,7 @@ class Shuffler:
 
 
 def distance_undone(carried: Permutation, parameters: Mapping[str, Tensor]) -> float:
-    """L2 distance between weights and the same weights with a permutation undone, one parameter at a time.
-
-    Args:
-        carried: What the weights were permuted by.
-        parameters: Weights by name, left as they are.
-    """
+    """L2 distance between weights, by name, and the same weights with their permutation undone."""
     undo = carried.inverse()
     squares = []
     for name, parameter in parameters.items():
@@ -129,7 +114,7 @@ def released_weights(
     *,
     layout: Layout,
 ) -> Tensor:
-    """What is released of a step: W_{t+1} = P[W_t - step], with a fresh uniform P.
+    """What is released of a step: W_{t+1} = P[W_t - step], with a fresh uniform P, shape `(..., d)`.
 
     Args:
         before: W_t, shape `(..., d)`.
@@ -137,8 +122,5 @@ def released_weights(
         group: The permutations of the model.
         rng: Draws P, one for all leading axes: `group.draw` of an equal generator tells which.
         layout: Place and shape of each parameter, as of `Signals.layout`.
-
-    Returns:
-        Shape `(..., d)`.
     """
     return group.draw(rng).applied(before - step, layout)

@@ -1,20 +1,27 @@
 """Shuffled DPSGD: clip, add less noise than DP-SGD, and permute the weights after every update.
 
-    sigma   from Theorem 6 at d, with Theorems 1 and 2                                          line 2
-    sigma_0 from the same at d = 1: DP-SGD                                                      line 3
-    for t in 1..T:
-        take a Poisson sample L_t: each of the N records with probability |B| / N
-        clip each record's gradient to norm c, and add up: g                                    lines 6-10
-        if sigma < sigma_0, for what can be permuted:
-            g <- g / max(1, |g| / c')                                                           line 12
-            W <- P[W - eta (g + N(0, (sigma c)^2 I)) / |B|]                                     lines 13-14
-        else:
-            W <- W - eta (g + N(0, (sigma_0 c)^2 I)) / |B|                                      lines 16-17
+Source: Yang, Ji and Xiang, "Weights Shuffling for Improving DPSGD in Transformer-based Models". The lines of
+Algorithm 1, and where they stand:
 
-Source: Yang, Ji and Xiang, "Weights Shuffling for Improving DPSGD in Transformer-based Models", Algorithm 1.
+     1  draw W_0                                                                    the plan's model
+     2  sigma   from Theorem 6 at d, with Theorems 1 and 2                  `ShuffledDPSGD.for_plan`
+     3  sigma_0 from the same at d = 1: DP-SGD
+     4  for t in 1..T:
+     5      take a Poisson sample L_t: each of the N records with probability |B| / N
+   6-8      clip each record's gradient to norm c                            `ShuffledDPSGD.noisy`
+    10      add up: g
+    11      if sigma < sigma_0, for what can be permuted:
+    12          g <- g / max(1, |g| / c')
+    13          g <- (g + N(0, (sigma c)^2 I)) / |B|
+    14          W <- P[W - eta g]                                           `ShuffledSteps.descend`
+    15      else:
+    16          g <- (g + N(0, (sigma_0 c)^2 I)) / |B|
+    17          W <- W - eta g
+    20  return W
+
 The permutations are those of Theorems 3 and 4 (`workbench.training.permutations`), fresh in every step and
 applied by index operations. The optimizer's state moves along, so that training goes on as if nothing had
-been permuted. sigma comes from `workbench.mechanisms.accountants.shuffled_dp_sgd.calibration`.
+been permuted. sigma comes from `workbench.mechanisms.accountants.shuffled_dp_sgd`, the claim from `claim`.
 
 Where the paper is silent or says two things, what is done here, and its option:
 
@@ -62,20 +69,25 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from workbench.core.errors import InputError, unknown_name
+from workbench.core.arguments import require_count
+from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.core.registry import register
-from workbench.interfaces import Claim, Model, Plan, Signals
-from workbench.mechanisms.accountants.shuffled_dp_sgd import ZETA_2
-from workbench.mechanisms.accountants.shuffled_dp_sgd.calibration import noise_multiplier_for
-from workbench.mechanisms.shared.gaussian_sums import flat_factors, require_positive
-from workbench.mechanisms.shared.shuffling import Layout, released_weights
-from workbench.mechanisms.shuffled_dp_sgd.claim import accounted, claim_of, dp_budget
+from workbench.games.consecutive import PermutingMechanism
+from workbench.interfaces import AuditDefaults, Capabilities, Claim, Model, Plan, Release, Signals
+from workbench.mechanisms.accountants.shuffled_dp_sgd import LARGEST_DIMENSION, ZETA_2, noise_multiplier_for
+from workbench.mechanisms.shared.gaussian_sums import (
+    dp_budget,
+    flat_factors,
+    require_positive,
+    settled_noise,
+)
+from workbench.mechanisms.shared.shuffling import Layout, Shuffler, released_weights
+from workbench.mechanisms.shuffled_dp_sgd.claim import AccountedRun
 from workbench.mechanisms.shuffled_dp_sgd.coverage import Coverage, coverage_of
-from workbench.mechanisms.shuffled_dp_sgd.steps import ShuffledSteps, Watch
 from workbench.training.flat import squared_norms
 from workbench.training.loop import GradientMechanism, gaussian_noise
-from workbench.training.permutations import Reach
-from workbench.training.subject import TrainedSubject
+from workbench.training.permutations import PermutationGroup, Reach
+from workbench.training.steps import PrivatisedSums
 
 DIMENSIONS = ("trainable", "shuffled")
 UNCOVERED = ("sigma_0", "sigma")
@@ -83,7 +95,7 @@ UNCOVERED = ("sigma_0", "sigma")
 
 @register("mechanism", "shuffled_dp_sgd")
 @dataclass(frozen=True, kw_only=True)
-class ShuffledDPSGD(GradientMechanism):
+class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
     """Shuffled DPSGD: little noise, and weights permuted after each step (Yang, Ji and Xiang).
 
     Attributes:
@@ -92,7 +104,7 @@ class ShuffledDPSGD(GradientMechanism):
         noise_multiplier: sigma, over c; None for that of Theorem 6, or of line 3 where that is no larger. A
             given one is taken without that comparison; 0 for no noise and no promise.
         unshuffled_noise_multiplier: sigma_0, over c; None for that of line 3 at the plan's budget.
-        dimension: d of Theorem 6: `"trainable"`, `"shuffled"`, or a number.
+        dimension: d of Theorem 6: `"trainable"`, `"shuffled"`, or a number, 1 to 1e18.
         slack: Share of delta that Theorem 1 keeps for the composition, in (0, 1).
         zeta_2: `"appendix"` (Eq. 83) or `"main text"` (Eq. 26).
         uncovered: Noise on what no permutation moves: `"sigma_0"`, or `"sigma"` with the batch clip.
@@ -112,7 +124,6 @@ class ShuffledDPSGD(GradientMechanism):
         InputError: a parameter is out of range.
     """
 
-    releases_sums: ClassVar[bool] = False  # The noisy sum is never shown, only permuted weights are.
     later_parameters: ClassVar[Mapping[str, object]] = {"clips_batch": True}
     """See `workbench.training.content.settled`."""
 
@@ -132,6 +143,33 @@ class ShuffledDPSGD(GradientMechanism):
     covered_parameters: tuple[str, ...] | None = None
     clips_batch: bool = True
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """Permuted weights; the noisy sum is never shown."""
+        return Capabilities(releases=frozenset({Release.PERMUTED_WEIGHTS}))
+
+    def audit_defaults(self) -> AuditDefaults:
+        """Plain steps of a small network on the digits, in games of their own.
+
+        The control is DP-SGD at the noise that a certified accountant asks for.
+        """
+        return AuditDefaults(
+            settings={
+                "corpus": "digits",
+                "corpus_parameters": {},
+                "model": "digits_mlp",
+                "model_parameters": {},
+                "candidates": 1000,
+                "steps": 100,
+                "sampling_probability": 0.05,
+                "learning_rate": 1.0,
+                "optimizer": "sgd",
+                "control_mechanism": "dp_sgd",
+                "control_learning_rate": None,
+                "attacks": ("weight_tidying",),
+            }
+        )
+
     def __post_init__(self) -> None:
         """Refuse parameters that are out of range."""
         super().__post_init__()
@@ -142,8 +180,8 @@ class ShuffledDPSGD(GradientMechanism):
                 raise InputError(f"{name} must be finite and >= 0, got {value!r}")
         if isinstance(self.dimension, str) and self.dimension not in DIMENSIONS:
             raise unknown_name("dimension", self.dimension, DIMENSIONS)
-        if not isinstance(self.dimension, str) and not (type(self.dimension) is int and self.dimension >= 1):
-            raise InputError(f"dimension must be a whole number >= 1, got {self.dimension!r}")
+        if not isinstance(self.dimension, str):
+            require_count("dimension", self.dimension, least=1, most=LARGEST_DIMENSION)
         if not 0 < self.slack < 1:
             raise InputError(f"slack must be in (0, 1), got {self.slack!r}")
         if self.zeta_2 not in ZETA_2:
@@ -179,69 +217,8 @@ class ShuffledDPSGD(GradientMechanism):
         """Whether the settled mechanism permutes."""
         return self.shuffle and bool(self.covered_parameters)
 
-    # ------------------------------------------------------------------------------------------ one step
-
-    def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
-        """Lines 7 to 13 and 16, not yet divided by |B|; before the permutation, and never released so.
-
-        Raises:
-            InputError: the mechanism is not settled (`for_plan`).
-        """
-        return self.noisy(signals, generator)
-
-    def noisy(
-        self,
-        signals: Signals,
-        generator: torch.Generator,
-        carry: Callable[[Tensor], Tensor] | None = None,
-    ) -> Tensor:
-        """As `privatise`, with the noise passed through `carry` before it is added.
-
-        Args:
-            signals: The sample's.
-            generator: Source of the noise.
-            carry: A permutation of the flat vector, of which the noise's law knows nothing.
-
-        Raises:
-            InputError: the mechanism is not settled.
-        """
-        sigma, covered = self.noise_multiplier, self.covered_parameters
-        if sigma is None or covered is None:
-            raise InputError("noise_multiplier is not settled yet: call for_plan first")
-        by_lines_12_and_13 = set(signals.layout if self.uncovered == "sigma" and covered else covered)
-        parts = _parts(signals.layout, by_lines_12_and_13)
-        sigma_0 = self.unshuffled_noise_multiplier
-        if sigma_0 is None and not all(shuffled for _, shuffled in parts):
-            raise InputError("unshuffled_noise_multiplier is not settled yet: call for_plan first")
-        total = signals.weighted_sum(flat_factors(signals.norms(), self.l2_clip_norm))
-        noise = gaussian_noise(total, self.l2_clip_norm, generator)
-        for place, shuffled in parts:
-            noise[..., place].mul_(sigma if shuffled or sigma_0 is None else sigma_0)
-        released = noise if carry is None else carry(noise)
-        if not self.clips_batch:
-            return released.add_(total)
-        factor = self._batch_factor(total, [place for place, shuffled in parts if shuffled])
-        for place, shuffled in parts:
-            part = total[..., place]
-            released[..., place].add_(part * factor if shuffled else part)
-        return released
-
-    def _batch_factor(self, total: Tensor, places: list[slice]) -> Tensor:
-        """What line 12 multiplies the sum by, shape `(..., 1)`: 1 / max(1, |g| / c'), g in these places."""
-        squares = torch.zeros(total.shape[:-1], dtype=torch.float64, device=total.device)
-        for place in places:
-            part = total[..., place]
-            squares += squared_norms(part.reshape(-1, part.shape[-1])).view(squares.shape)
-        bound = self.batch_clip * self.l2_clip_norm
-        return (bound / squares.sqrt()).clamp(max=1.0).to(total.dtype)[..., None]
-
-    released_weights = staticmethod(released_weights)
-    """Line 14 for an auditor; the step is eta_t times the result of `privatise`, over |B|."""
-
-    # --------------------------------------------------------------------------------------- a whole run
-
     def for_plan(self, plan: Plan) -> Self:
-        """With sigma, sigma_0, d and the covered parameters settled; falls back where line 11 says so.
+        """Lines 2, 3 and 11: with sigma, sigma_0, d and the covered parameters settled, or DP-SGD.
 
         Raises:
             InputError: the plan has no budget where one is needed, or `covered_parameters` names others.
@@ -288,10 +265,7 @@ class ShuffledDPSGD(GradientMechanism):
         used = {"sigma": self.noise_multiplier} if not self.falls_back else {}
         if self.uses_sigma_0(coverage):
             used["sigma_0"] = self.unshuffled_noise_multiplier
-        found = {name: noise for name, noise in used.items() if noise is not None}
-        if len(found) < len(used):
-            raise InputError("noise_multiplier is not settled yet: call for_plan first")
-        return found
+        return {name: settled_noise(noise) for name, noise in used.items()}
 
     def _coverage(self, plan: Plan) -> Coverage:
         return coverage_of(plan, self.reach())
@@ -303,7 +277,7 @@ class ShuffledDPSGD(GradientMechanism):
 
     def _calibrated(self, plan: Plan, dimension: int) -> float:
         """Line 2, or in one dimension line 3."""
-        budget = dp_budget(plan)
+        budget = dp_budget(plan, "shuffled_dp_sgd")
         return noise_multiplier_for(
             epsilon=budget.epsilon,
             delta=budget.delta,
@@ -314,6 +288,67 @@ class ShuffledDPSGD(GradientMechanism):
             slack=self.slack,
             zeta_2=self.zeta_2,
         )
+
+    def steps(self, plan: Plan, model: Model) -> ShuffledSteps:
+        """Noisy sums, each update followed by a permutation."""
+        return ShuffledSteps(self, plan, model)
+
+    def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
+        """Lines 7 to 13 and 16, not yet divided by |B|; before the permutation, and never released so.
+
+        Raises:
+            InputError: the mechanism is not settled (`for_plan`).
+        """
+        return self.noisy(signals, generator)
+
+    def noisy(
+        self,
+        signals: Signals,
+        generator: torch.Generator,
+        carry: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        """As `privatise`, with the noise passed through `carry` before it is added.
+
+        Args:
+            signals: The sample's.
+            generator: Source of the noise.
+            carry: A permutation of the flat vector, of which the noise's law knows nothing.
+
+        Raises:
+            InputError: the mechanism is not settled.
+        """
+        sigma, covered = self.noise_multiplier, self.covered_parameters
+        if sigma is None or covered is None:
+            raise InputError("noise_multiplier is not settled yet: call for_plan first")
+        by_lines_12_and_13 = set(signals.layout if self.uncovered == "sigma" and covered else covered)
+        parts = _parts(signals.layout, by_lines_12_and_13)
+        sigma_0 = self.unshuffled_noise_multiplier
+        if sigma_0 is None and not all(shuffled for _, shuffled in parts):
+            raise InputError("unshuffled_noise_multiplier is not settled yet: call for_plan first")
+        total = signals.weighted_sum(flat_factors(signals.norms(), self.l2_clip_norm))  # lines 6 to 10
+        noise = gaussian_noise(total, self.l2_clip_norm, generator)
+        for place, shuffled in parts:
+            noise[..., place].mul_(sigma if shuffled or sigma_0 is None else sigma_0)  # lines 13 and 16
+        released = noise if carry is None else carry(noise)
+        if not self.clips_batch:
+            return released.add_(total)
+        factor = self._batch_factor(total, [place for place, shuffled in parts if shuffled])  # line 12
+        for place, shuffled in parts:
+            part = total[..., place]
+            released[..., place].add_(part * factor if shuffled else part)
+        return released
+
+    def _batch_factor(self, total: Tensor, places: list[slice]) -> Tensor:
+        """What line 12 multiplies the sum by, shape `(..., 1)`: 1 / max(1, |g| / c'), g in these places."""
+        squares = torch.zeros(total.shape[:-1], dtype=torch.float64, device=total.device)
+        for place in places:
+            part = total[..., place]
+            squares += squared_norms(part.reshape(-1, part.shape[-1])).view(squares.shape)
+        bound = self.batch_clip * self.l2_clip_norm
+        return (bound / squares.sqrt()).clamp(max=1.0).to(total.dtype)[..., None]
+
+    released_weights = staticmethod(released_weights)
+    """Line 14 for an auditor; the step is eta_t times the result of `privatise`, over |B|."""
 
     def settings(self) -> Mapping[str, float]:
         """sigma, sigma_0, c, c', d, and as 0 or 1 whether the run falls back to DP-SGD, and clips batches."""
@@ -328,25 +363,6 @@ class ShuffledDPSGD(GradientMechanism):
             "clips_batch": float(self.clips_batch and not self.falls_back),
         }
 
-    def steps(self, plan: Plan, model: Model) -> ShuffledSteps:
-        """Noisy sums, each update followed by a permutation."""
-        return ShuffledSteps(self, plan, model)
-
-    def train_watched(
-        self, plan: Plan, watch: Watch, progress: Callable[[int, int], None] | None = None
-    ) -> TrainedSubject:
-        """As `train`, calling `watch` after every step; watching changes no number.
-
-        Raises:
-            As `train`.
-        """
-        settled = self.for_plan(plan)
-
-        def make_steps(plan: Plan, model: Model) -> ShuffledSteps:
-            return ShuffledSteps(settled, plan, model, watch)
-
-        return self.trained(plan, self.claim(plan), progress, make_steps=make_steps)
-
     def claim(self, plan: Plan) -> Claim:
         """What the authors claim: the budget; with a given sigma, the epsilon of their accountant.
 
@@ -357,7 +373,7 @@ class ShuffledDPSGD(GradientMechanism):
             UnsupportedError: the budget is in another currency, the samples are not Poisson, or the
                 accountant finds no finite epsilon.
         """
-        return claim_of(self, self.for_plan(plan), self._coverage(plan), plan)
+        return self._run(plan).claim()
 
     def accounted(self, plan: Plan, delta: float) -> dict[str, float]:
         """Epsilon of the run at delta by the authors' accountant, for each noise level that it uses.
@@ -368,16 +384,75 @@ class ShuffledDPSGD(GradientMechanism):
         Raises:
             As `for_plan`; InputError where delta is outside (0, 1).
         """
-        return accounted(self.for_plan(plan), self._coverage(plan), plan, delta)
+        return self._run(plan).epsilons(delta)
+
+    def _run(self, plan: Plan) -> AccountedRun:
+        """What the claim is about."""
+        settled, coverage = self.for_plan(plan), self._coverage(plan)
+        return AccountedRun(
+            plan=plan,
+            coverage=coverage,
+            sigma=settled.noise_multiplier,
+            sigma_0=settled.unshuffled_noise_multiplier,
+            noises=settled.noises(coverage),
+            is_calibrated=self.noise_multiplier is None and self.unshuffled_noise_multiplier is None,
+            shuffles=settled.shuffle,
+            dimension=int(settled.dimension),
+            batch_clip=settled.batch_clip,
+            slack=settled.slack,
+            zeta_2=settled.zeta_2,
+        )
+
+
+class ShuffledSteps(PrivatisedSums):
+    """One run: the noisy sums of DP-SGD, and a fresh permutation after each update (line 14)."""
+
+    def __init__(self, mechanism: ShuffledDPSGD, plan: Plan, model: Model) -> None:
+        """Begin a run of a settled mechanism; permutations are drawn from the stream of the secret noise.
+
+        Raises:
+            UnsupportedError: the plan has a gradient canary that is no record.
+        """
+        canary = plan.insertions.gradient_canary
+        if canary is not None and canary.record is None:
+            raise UnsupportedError(
+                "shuffled_dp_sgd releases permuted weights, in which the coordinate of a gradient canary "
+                "beside the records cannot be read; play the games of attack weight_tidying"
+            )
+        super().__init__(mechanism, plan, model)
+        self._settled = mechanism
+        group = PermutationGroup.of(model.module, mechanism.reach())
+        self._shuffler = Shuffler(group, plan, shuffles=mechanism.is_shuffling)
+
+    def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
+        """Lines 6 to 13 and 16; the noise is carried along where it is to be."""
+        if not self._settled.carry_noise:
+            return super().privatise(signals, generator)
+        return self._settled.noisy(
+            signals, generator, carry=lambda noise: self._shuffler.carried.applied(noise, signals.layout)
+        )
+
+    def descend(self, learning_rate: float) -> None:
+        """Lines 14 and 17: the optimizer's step, then the permutation."""
+        super().descend(learning_rate)
+        self._shuffler.shuffle(self._parameters, self._optimizer)
+
+    def metrics(self) -> Mapping[str, float]:
+        """Those of the `Shuffler`, and `least_noise_multiplier`: the smallest noise that some weight got."""
+        noises = self._settled.noises(Coverage.of(self._shuffler.group))
+        return {
+            **self._shuffler.metrics(self._parameters),
+            "least_noise_multiplier": min(noises.values()),
+        }
 
 
 def _parts(layout: Layout, shuffled: set[str]) -> list[tuple[slice, bool]]:
     """The flat vector in stretches, each with whether it is among the shuffled parameters."""
-    found: list[tuple[slice, bool]] = []
+    parts: list[tuple[slice, bool]] = []
     for name, (place, _) in layout.items():
         inside = name in shuffled
-        if found and found[-1][1] == inside and found[-1][0].stop == place.start:
-            found[-1] = (slice(found[-1][0].start, place.stop), inside)
+        if parts and parts[-1][1] == inside and parts[-1][0].stop == place.start:
+            parts[-1] = (slice(parts[-1][0].start, place.stop), inside)
         else:
-            found.append((place, inside))
-    return found
+            parts.append((place, inside))
+    return parts

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 
-from workbench.interfaces import Insertions, Plan
+from workbench.interfaces import Plan
+from workbench.mechanisms.shared.once_a_model import once_a_model
 from workbench.training.fine_tuning import build_model
 from workbench.training.permutations import PermutationGroup, Reach
 
@@ -63,28 +62,7 @@ class Coverage:
         return f"{len(self.left_alone)} {noun} ({listed})"
 
 
-class _Asked:
-    """A plan, equal to all others with the same shapes of weights."""
-
-    def __init__(self, plan: Plan, reach: Reach) -> None:
-        self.plan = replace(plan, records=(), held_out=(), dev=(), insertions=Insertions())
-        self.reach = reach
-        self._key = json.dumps(
-            [
-                *(plan.model, dict(plan.model_parameters), repr(reach)),
-                *(plan.adapter, plan.lora_rank, plan.lora_targets),
-            ],
-            sort_keys=True,
-            default=repr,
-        )
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and self._key == other._key
-
-
+@once_a_model
 def coverage_of(plan: Plan, reach: Reach) -> Coverage:
     """What is covered of the plan's model, its adapter in place.
 
@@ -96,9 +74,4 @@ def coverage_of(plan: Plan, reach: Reach) -> Coverage:
         InputError: unknown model, or parameters that it refuses.
         UnsupportedError: LoRA finds no layer to adapt.
     """
-    return _found(_Asked(plan, reach))
-
-
-@lru_cache(maxsize=256)
-def _found(asked: _Asked) -> Coverage:
-    return Coverage.of(PermutationGroup.of(build_model(asked.plan).module, asked.reach))
+    return Coverage.of(PermutationGroup.of(build_model(plan).module, reach))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from workbench.reports.shared.numbers import number
 from workbench.reports.shared.statistics.results import counted
 from workbench.reports.shared.statistics.sample import Sample, usable
-from workbench.studies.experiments import Experiment, Outcome, Status, StudyResults
+from workbench.studies.experiments import FIELD_ORDER, Experiment, Outcome, Status, StudyResults
 
 Place = tuple[Hashable, ...]
 """Values of some axes, in their order."""
@@ -25,12 +25,12 @@ _SPLIT = {"corpus", "corpus_parameters", "members", "seed"}
 def axis_values(experiment: Experiment) -> dict[str, Hashable]:
     """Every setting of an experiment, parameters by their own names, in a form that compares and hashes."""
     found: dict[str, Hashable] = {}
-    for item in fields(Experiment):
-        value = getattr(experiment, item.name)
+    for name in FIELD_ORDER:
+        value = getattr(experiment, name)
         if isinstance(value, Mapping):
-            found.update({f"{item.name}.{key}": _plain(inner) for key, inner in value.items()})
+            found.update({f"{name}.{key}": _plain(inner) for key, inner in value.items()})
         else:
-            found[item.name] = _plain(value)
+            found[name] = _plain(value)
     return found
 
 

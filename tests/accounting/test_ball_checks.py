@@ -16,16 +16,10 @@ from oracles.ball_checks import (
     golden_value,
     subsampled_gaussian_delta_quadrature,
 )
+from oracles.ball_steps import composed_curves, dominating_law, step_orders
 
 from workbench.accounting import certified, exact
-from workbench.accounting.balls.composition import (
-    Cells,
-    GridChoice,
-    composed_curves,
-    dominated_law,
-    dominating_law,
-)
-from workbench.accounting.balls.steps import step_orders
+from workbench.accounting.balls.composition import Cells, GridChoice, dominated_law
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import (
     Composed,
@@ -35,7 +29,7 @@ from workbench.accounting.events import (
     Laplace,
     RandomisedResponse,
     SubsampledGaussian,
-    dp_sgd,
+    gaussian_run,
 )
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import Adjacency
@@ -119,7 +113,7 @@ def test_one_step_laws_are_probabilities(law: object, event: Event) -> None:
 def test_inversion_lies_between_the_fast_engines_bounds(
     sigma: float, q: float, steps: int, epsilon: float, adjacency: Adjacency
 ) -> None:
-    run = dp_sgd(noise_multiplier=sigma, sampling_probability=q, steps=steps)
+    run = gaussian_run(noise_multiplier=sigma, sampling_probability=q, steps=steps)
     inverted = composed_delta_inversion(run, epsilon, adjacency)
     assert not inverted.rigorous
     assert inverted.relative_width < 1e-6
@@ -135,14 +129,14 @@ def test_inversion_equals_the_gaussians_closed_form() -> None:
 
 def test_inversion_gives_up_where_it_cannot_converge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ball_checks, "_LARGEST_NODE_COUNT", 1024)
-    run = dp_sgd(noise_multiplier=1.0, sampling_probability=1e-4, steps=2)
+    run = gaussian_run(noise_multiplier=1.0, sampling_probability=1e-4, steps=2)
     with pytest.raises(InconclusiveError):
         composed_delta_inversion(run, 0.1)
 
 
 def test_all_three_agree_and_a_broken_accountant_does_not() -> None:
     """Remove is the larger order; the reverse alone, a well-known mistake, falls below the enclosure."""
-    run = dp_sgd(noise_multiplier=1.0, sampling_probability=0.1, steps=50)
+    run = gaussian_run(noise_multiplier=1.0, sampling_probability=0.1, steps=50)
     polynomial = composed_delta_polynomial(run, 2.0, choice=COARSE)
     assert polynomial.relative_width < 0.02
     assert overlap(polynomial, composed_delta_inversion(run, 2.0))
@@ -167,7 +161,7 @@ def test_heterogeneous_composition() -> None:
 
 
 def test_what_is_refused() -> None:
-    run = dp_sgd(noise_multiplier=1.0, sampling_probability=0.1, steps=5)
+    run = gaussian_run(noise_multiplier=1.0, sampling_probability=0.1, steps=5)
     with pytest.raises(InputError, match="epsilon must be"):
         composed_delta_polynomial(run, -1.0)
     with pytest.raises(InputError, match="delta must be"):
@@ -197,7 +191,7 @@ def test_fast_engine_agrees_with_the_golden_table(index: int) -> None:
     """The larger order of the table against the engine's bounds, which take the larger order."""
     value = golden()[index]
     adjacency = Adjacency.REPLACE_ONE if value["order"] == "replace-one" else Adjacency.ADD_REMOVE
-    run = dp_sgd(
+    run = gaussian_run(
         noise_multiplier=float(value["noise_multiplier"]),
         sampling_probability=float(value["sampling_probability"]),
         steps=int(value["steps"]),
@@ -220,7 +214,7 @@ def test_golden_values_can_be_made_again(index: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("delta", [1e-5, 1e-12])
 def test_polynomial_and_inversion_at_full_size(delta: float) -> None:
-    run = dp_sgd(noise_multiplier=1.0, sampling_probability=0.01, steps=1000)
+    run = gaussian_run(noise_multiplier=1.0, sampling_probability=0.01, steps=1000)
     epsilon = composed_epsilon_polynomial(run, delta)
     assert epsilon.relative_width < 1e-3
     below = composed_delta_inversion(run, epsilon.upper)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from workbench.accounting import certified, exact
-from workbench.accounting.atomic_laws import LaplaceLaw
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.certified import (
     RELATIVE_WIDTH,
@@ -22,7 +21,6 @@ from workbench.accounting.certified import (
     epsilon_bounds,
     tpr_bounds,
 )
-from workbench.accounting.composition import Composition, Step
 from workbench.accounting.events import (
     Composed,
     Event,
@@ -33,19 +31,21 @@ from workbench.accounting.events import (
     RandomisedResponse,
     ShuffledBatches,
     SubsampledGaussian,
-    dp_sgd,
+    gaussian_run,
 )
 from workbench.accounting.gaussian import delta_of_epsilon, epsilon_of_delta
-from workbench.accounting.grids import GridLaw, dominated, dominating
-from workbench.accounting.loss_laws import (
+from workbench.accounting.grid.composition import Composition, Step
+from workbench.accounting.grid.laws import (
     CellMasses,
     GaussianLaw,
+    LaplaceLaw,
     LossLaw,
     MixtureLaw,
     ReplaceLaw,
     SubsampledLaw,
 )
-from workbench.accounting.tilted import TiltedSum
+from workbench.accounting.grid.rounding import GridLaw, dominated, dominating
+from workbench.accounting.grid.tilted import TiltedSum
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 
@@ -165,7 +165,7 @@ def test_two_steps_enclose_a_naive_two_dimensional_sum() -> None:
     p, q_density = base * ratio * pace, base * pace
     forward = np.maximum(np.outer(p, p) - math.exp(epsilon) * np.outer(q_density, q_density), 0).sum()
     backward = np.maximum(np.outer(q_density, q_density) - math.exp(epsilon) * np.outer(p, p), 0).sum()
-    found = delta_bounds(dp_sgd(noise_multiplier=sigma, sampling_probability=q, steps=2), epsilon)
+    found = delta_bounds(gaussian_run(noise_multiplier=sigma, sampling_probability=q, steps=2), epsilon)
     assert forward > backward
     assert found.lower * (1 - 1e-4) <= forward <= found.upper * (1 + 1e-4)
 
@@ -175,7 +175,7 @@ def test_mixtures_that_are_a_subsampled_gaussian_get_its_bounds() -> None:
         p_means=(0.0, 1.0), p_weights=(0.9, 0.1), q_means=(0.0,), q_weights=(1.0,), standard_deviation=1.5
     )
     one = epsilon_bounds(Composed(events=((pair, 50),)), 1e-6)
-    other = epsilon_bounds(dp_sgd(noise_multiplier=1.5, sampling_probability=0.1, steps=50), 1e-6)
+    other = epsilon_bounds(gaussian_run(noise_multiplier=1.5, sampling_probability=0.1, steps=50), 1e-6)
     assert overlap(one, other)
     assert one.relative_width < 2e-3
 
@@ -262,15 +262,21 @@ def test_more_noise_fewer_steps_larger_delta_never_raise_epsilon(
     sigma: float, q: float, steps: int, log_delta: float
 ) -> None:
     delta = 10**log_delta
-    base = epsilon_bounds(dp_sgd(noise_multiplier=sigma, sampling_probability=q, steps=steps), delta)
-    quieter = epsilon_bounds(dp_sgd(noise_multiplier=1.1 * sigma, sampling_probability=q, steps=steps), delta)
-    longer = epsilon_bounds(dp_sgd(noise_multiplier=sigma, sampling_probability=q, steps=steps + 1), delta)
-    looser = epsilon_bounds(dp_sgd(noise_multiplier=sigma, sampling_probability=q, steps=steps), 2 * delta)
+    base = epsilon_bounds(gaussian_run(noise_multiplier=sigma, sampling_probability=q, steps=steps), delta)
+    quieter = epsilon_bounds(
+        gaussian_run(noise_multiplier=1.1 * sigma, sampling_probability=q, steps=steps), delta
+    )
+    longer = epsilon_bounds(
+        gaussian_run(noise_multiplier=sigma, sampling_probability=q, steps=steps + 1), delta
+    )
+    looser = epsilon_bounds(
+        gaussian_run(noise_multiplier=sigma, sampling_probability=q, steps=steps), 2 * delta
+    )
     assert quieter.lower <= base.upper
     assert looser.lower <= base.upper
     assert base.lower <= longer.upper
     replaced = epsilon_bounds(
-        dp_sgd(noise_multiplier=sigma, sampling_probability=q, steps=steps),
+        gaussian_run(noise_multiplier=sigma, sampling_probability=q, steps=steps),
         delta,
         adjacency=Adjacency.REPLACE_ONE,
     )
@@ -282,7 +288,7 @@ def test_more_noise_fewer_steps_larger_delta_never_raise_epsilon(
     sigma=st.floats(0.5, 10), q=st.floats(1e-3, 0.9), steps=st.integers(2, 300), log_delta=st.floats(-12, -3)
 )
 def test_delta_and_epsilon_are_inverse(sigma: float, q: float, steps: int, log_delta: float) -> None:
-    run = dp_sgd(noise_multiplier=sigma, sampling_probability=q, steps=steps)
+    run = gaussian_run(noise_multiplier=sigma, sampling_probability=q, steps=steps)
     delta = 10**log_delta
     found = epsilon_bounds(run, delta)
     if found.lower > 1e-6:
@@ -345,7 +351,7 @@ def test_a_finite_pair_with_certain_outputs_keeps_its_infinite_losses() -> None:
 
 def test_trade_off_of_composed_gaussians_encloses_the_closed_form() -> None:
     # An almost certain sample: too little short of q = 1 to matter, enough to be summed on the grid.
-    run = dp_sgd(noise_multiplier=4.0, sampling_probability=1 - 1e-13, steps=16)
+    run = gaussian_run(noise_multiplier=4.0, sampling_probability=1 - 1e-13, steps=16)
     for fpr in (1e-6, 1e-3, 0.1, 0.6):
         found = tpr_bounds(run, fpr)
         truth = float(ndtr(ndtri(fpr) + 1.0))
@@ -357,7 +363,7 @@ def test_trade_off_of_composed_gaussians_encloses_the_closed_form() -> None:
 
 def test_trade_off_is_above_chance_and_falls_with_noise() -> None:
     found = [
-        tpr_bounds(dp_sgd(noise_multiplier=s, sampling_probability=0.1, steps=50), 0.01)
+        tpr_bounds(gaussian_run(noise_multiplier=s, sampling_probability=0.1, steps=50), 0.01)
         for s in (0.7, 1.0, 3.0)
     ]
     assert all(one.lower > two.upper for one, two in itertools.pairwise(found))
@@ -379,10 +385,10 @@ def test_calibration_lands_on_the_private_side(
         target_epsilon=epsilon, target_delta=delta, sampling_probability=q, steps=steps, adjacency=adjacency
     )
     enough = epsilon_bounds(
-        dp_sgd(noise_multiplier=noise, sampling_probability=q, steps=steps), delta, adjacency=adjacency
+        gaussian_run(noise_multiplier=noise, sampling_probability=q, steps=steps), delta, adjacency=adjacency
     )
     less = epsilon_bounds(
-        dp_sgd(noise_multiplier=0.997 * noise, sampling_probability=q, steps=steps),
+        gaussian_run(noise_multiplier=0.997 * noise, sampling_probability=q, steps=steps),
         delta,
         adjacency=adjacency,
     )
@@ -400,7 +406,9 @@ def corners() -> list[tuple[float, float, int, float]]:
 def test_bounds_are_narrow_and_consistent_over_the_goal_grid() -> None:
     wide = []
     for sigma, q, steps, delta in corners():
-        found = epsilon_bounds(dp_sgd(noise_multiplier=sigma, sampling_probability=q, steps=steps), delta)
+        found = epsilon_bounds(
+            gaussian_run(noise_multiplier=sigma, sampling_probability=q, steps=steps), delta
+        )
         assert found.rigorous
         if found.upper > 0 and found.relative_width > RELATIVE_WIDTH:
             wide.append((sigma, q, steps, delta, found.relative_width))
@@ -408,7 +416,7 @@ def test_bounds_are_narrow_and_consistent_over_the_goal_grid() -> None:
 
 
 def test_tiny_deltas_are_valid_and_monotone() -> None:
-    run = dp_sgd(noise_multiplier=1.0, sampling_probability=0.01, steps=1000)
+    run = gaussian_run(noise_multiplier=1.0, sampling_probability=0.01, steps=1000)
     found = [epsilon_bounds(run, 10.0**-k) for k in (10, 12, 14, 15, 18)]
     assert all(one.upper < two.lower for one, two in itertools.pairwise(found))
     assert all(one.upper < math.inf for one in found)
@@ -417,7 +425,7 @@ def test_tiny_deltas_are_valid_and_monotone() -> None:
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan])
 def test_a_delta_out_of_range_is_refused(delta: float) -> None:
     with pytest.raises(InputError, match=r"delta must be in \(0, 1\), got"):
-        epsilon_bounds(dp_sgd(noise_multiplier=1.0, sampling_probability=0.1, steps=2), delta)
+        epsilon_bounds(gaussian_run(noise_multiplier=1.0, sampling_probability=0.1, steps=2), delta)
 
 
 def test_randomised_response_has_no_membership_to_hide() -> None:
@@ -434,7 +442,7 @@ def test_shuffled_batches_say_where_they_are_bounded() -> None:
 
 
 def test_bounds_say_what_they_rest_on() -> None:
-    run = dp_sgd(noise_multiplier=1.0, sampling_probability=0.1, steps=10)
+    run = gaussian_run(noise_multiplier=1.0, sampling_probability=0.1, steps=10)
     found = epsilon_bounds(run, 1e-5, adjacency=Adjacency.REPLACE_ONE)
     assert any("IEEE" in line for line in found.assumptions)
     assert certified.METHOD in found.describe()

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 
-from workbench.accounting import certified, dp_sgd, exact
-from workbench.accounting.atomic_laws import AtomicLaw
+from workbench.accounting import certified, exact, subsampled_gaussian
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.certified import delta_bounds, epsilon_bounds, tpr_bounds
-from workbench.accounting.composition import Composition, Step
 from workbench.accounting.events import (
     Composed,
     Event,
@@ -24,15 +22,17 @@ from workbench.accounting.events import (
     Laplace,
     SubsampledGaussian,
 )
-from workbench.accounting.events import dp_sgd as run_of
-from workbench.accounting.grids import GridLaw, _without_negative
-from workbench.accounting.loss_laws import (
+from workbench.accounting.events import gaussian_run as run_of
+from workbench.accounting.grid.composition import Composition, Step
+from workbench.accounting.grid.laws import (
     ROUND_OFF,
+    AtomicLaw,
     ReplaceLaw,
     SubsampledLaw,
     _masses_of,
 )
-from workbench.accounting.tilted import TiltedSum, Window
+from workbench.accounting.grid.rounding import GridLaw, _without_negative
+from workbench.accounting.grid.tilted import TiltedSum, Window
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Adjacency
 
@@ -315,7 +315,7 @@ def test_nearly_equal_mixtures_lose_nearly_nothing() -> None:
     assert 0 < found.lower <= found.upper < 1e-7
 
 
-@pytest.mark.parametrize("module", [certified, dp_sgd, exact])
+@pytest.mark.parametrize("module", [certified, exact, subsampled_gaussian])
 def test_doctest(module: ModuleType) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from workbench.accounting import certified, exact
 from workbench.accounting.balls import ball, finite
-from workbench.accounting.balls.composition import GridChoice, composed_curves
+from workbench.accounting.balls.composition import GridChoice, composed_below
 from workbench.accounting.balls.shuffled import BinnedMaximum, MaximumPair
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import (
@@ -27,7 +27,7 @@ from workbench.accounting.events import (
     RandomisedResponse,
     ShuffledBatches,
     SubsampledGaussian,
-    dp_sgd,
+    gaussian_run,
 )
 from workbench.accounting.exact import delta_bounds, epsilon_bounds, supports, tpr_bounds
 from workbench.core.errors import InputError, UnsupportedError
@@ -470,7 +470,7 @@ class TestShuffledBatches:
     def test_leaks_more_than_poisson_batches(self) -> None:
         """The paper's point: at little noise a shuffled epoch is worse than Poisson accounting says."""
         event = ShuffledBatches(noise_multiplier=0.4, batches=1000)
-        accounted = dp_sgd(noise_multiplier=0.4, sampling_probability=1e-3, steps=1000)
+        accounted = gaussian_run(noise_multiplier=0.4, sampling_probability=1e-3, steps=1000)
         poisson = certified.delta_bounds(accounted, 4.0, adjacency=Adjacency.ADD_REMOVE)
         assert delta_bounds(event, 4.0, Adjacency.ZERO_OUT).lower > 1.5 * poisson.upper
 
@@ -485,7 +485,7 @@ class TestShuffledBatches:
     def test_reduced_epochs_compose_to_the_gaussian_where_there_is_one_batch(self, a: int, b: int) -> None:
         """Binning costs under a per cent, and never lands above the truth."""
         pair = MaximumPair(a=a, b=b, batches=1, sigma=Fraction(1))
-        curve, _ = composed_curves([(BinnedMaximum(pair), 6)], GridChoice(cells=2048, tail=1e-14))
+        curve = composed_below([(BinnedMaximum(pair), 6)], GridChoice(cells=2048, tail=1e-14))
         truth = epsilon_bounds(times(Gaussian(noise_multiplier=1 / abs(a - b)), 6), 1e-5)
         assert 0.99 * truth.lower < curve.epsilon_ends(1e-5)[0] <= truth.upper
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.accounting import (
@@ -61,6 +61,7 @@ def test_trade_off_curve_is_monotone_concave_and_above_chance(guarantee: Guarant
 
 
 @given(ANY_GUARANTEE, st.floats(0.05, 0.95))
+@settings(deadline=None)
 def test_success_is_the_best_point_of_the_curve(guarantee: Guarantee, prior: float) -> None:
     on_curve = prior * guarantee.max_tpr(RATES) + (1 - prior) * (1 - RATES)
     success = guarantee.max_success(prior)

@@ -19,7 +19,7 @@ from workbench.accounting.events import (
     Laplace,
     RandomisedResponse,
     SubsampledGaussian,
-    dp_sgd,
+    gaussian_run,
 )
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Adjacency, FloatArray
@@ -70,7 +70,9 @@ class Good:
         low, high = self.bracket(
             lambda noise: (
                 self.epsilon(
-                    dp_sgd(noise_multiplier=noise, sampling_probability=sampling_probability, steps=steps),
+                    gaussian_run(
+                        noise_multiplier=noise, sampling_probability=sampling_probability, steps=steps
+                    ),
                     delta=delta,
                     adjacency=adjacency,
                 )

@@ -17,7 +17,7 @@ import pytest
 
 from workbench.accounting import certified
 from workbench.accounting.bounds import Bounds
-from workbench.accounting.events import Event, Gaussian, dp_sgd
+from workbench.accounting.events import Event, Gaussian, gaussian_run
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.attacks.accountant_checks.conformance import (
     CHECKS,
@@ -184,7 +184,7 @@ def test_rounding_is_said_and_is_no_failure() -> None:
 
 def _zeros() -> int:
     """Cells of the Gaussian family whose truth is 0, so that scaling it changes nothing."""
-    from workbench.attacks.accountant_checks.conformance.grid import families
+    from workbench.attacks.accountant_checks.conformance.cells import families
 
     cells = [cell.question for cell in families("quick")["gaussian"]]
     return sum(certified.epsilon_bounds(q.event, q.argument).lower == 0 for q in cells)
@@ -415,7 +415,11 @@ def test_an_event_with_many_answers_is_asked_once() -> None:
     before = len(asked)
     checks[GAUSSIAN]()
     assert len(asked) == before == len(set(asked))
-    assert (dp_sgd(noise_multiplier=1.0, sampling_probability=1.0, steps=1), 1e-5, "add-remove") in asked
+    assert (
+        gaussian_run(noise_multiplier=1.0, sampling_probability=1.0, steps=1),
+        1e-5,
+        "add-remove",
+    ) in asked
 
 
 def test_a_crash_of_ours_is_said_and_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

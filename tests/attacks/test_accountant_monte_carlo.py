@@ -19,7 +19,7 @@ from workbench.accounting.events import (
     Laplace,
     RandomisedResponse,
     SubsampledGaussian,
-    dp_sgd,
+    gaussian_run,
 )
 from workbench.accounting.gaussian import delta_of_epsilon
 from workbench.attacks.accountant_checks import monte_carlo as accountant_monte_carlo
@@ -158,7 +158,7 @@ def test_compositions_agree_with_certified_bounds(
     noise: float, q: float, steps: int, epsilon: float, adjacency: Adjacency
 ) -> None:
     """The larger direction's interval meets the certified enclosure; false alarm 1e-6 each."""
-    event = dp_sgd(noise_multiplier=noise, sampling_probability=q, steps=steps)
+    event = gaussian_run(noise_multiplier=noise, sampling_probability=q, steps=steps)
     n = 2_000_000 // max(steps, 100)
     both = estimate_both(
         pair_of(event, adjacency), epsilon, n=n, rng=np.random.default_rng(5), confidence=1 - 1e-6

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compared_noise_scales import compare_on
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln, ndtr
@@ -40,6 +41,7 @@ from workbench.attacks.accountant_checks.proof import (
 )
 from workbench.attacks.accountant_checks.proof.enclosure import Fact, curved_facts, facts, value_bounds
 from workbench.attacks.accountant_checks.proof.evaluation import decimals, truth_at
+from workbench.attacks.claim_checks.dp_weights.as_printed import dp_weights_algorithm_2_as_printed
 from workbench.core.errors import InputError
 from workbench.interfaces import VerdictKind
 
@@ -132,12 +134,12 @@ def test_a_model_that_the_second_opinion_denies_is_not_believed(opinion: bool | 
 
 
 def test_a_wrong_model_from_the_solver_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.attacks.accountant_checks.proof import translation
+    from workbench.attacks.accountant_checks.proof import solver
 
     def lie(self: Any, model: Any) -> list[dict[str, Fraction]]:
         return [{"x": Fraction(5)}]
 
-    monkeypatch.setattr(translation.Translation, "points", lie)
+    monkeypatch.setattr(solver.Translation, "points", lie)
     assert prove(_statement((X * X > 2 * X, ()))).verdict is VerdictKind.UNDECIDED
 
 
@@ -205,9 +207,9 @@ def test_value_bounds_enclose_tightly(function: str, at: Fraction) -> None:
 
 
 def test_public_enclosures_are_outward() -> None:
-    low, high = proof.exp_between(Fraction(1), Fraction(1))
+    low, high = value_bounds("exp", Fraction(1))
     assert low < Fraction("2.718281828459045235360287") < high
-    low, high = proof.log_between(Fraction(2), Fraction(3))
+    low, high = value_bounds("log", Fraction(2))[0], value_bounds("log", Fraction(3))[1]
     assert low < Fraction("0.6931471805599453094172321215")
     assert high > Fraction("1.098612288668109691395")
 
@@ -357,7 +359,7 @@ def test_finite_claims_are_proven_and_refuted_with_their_event() -> None:
 
 def test_dp_weights_printed_check_accepts_every_noise_scale() -> None:
     scales = ["0.01", "0.3", "1", "3.74", "5"]
-    rows = proof.compare_on(scales, sensitivity=1, epsilon=1, delta="1e-5", terms=6)
+    rows = compare_on(scales, sensitivity=1, epsilon=1, delta="1e-5", terms=6)
     # Truth, from the analytic Gaussian mechanism: the first scale that meets (1, 1e-5) is about 3.73.
     assert [row.private for row in rows] == [False, False, False, True, True]
     assert [row.printed for row in rows] == [True] * len(rows)
@@ -368,12 +370,12 @@ def test_dp_weights_printed_check_accepts_every_noise_scale() -> None:
 def test_dp_weights_negated_series_rejects_good_noise() -> None:
     # Ten terms: the series is a polynomial of odd degree, and far out a "density" is negative.
     good = {"noise_scale": 5, "sensitivity": 1, "epsilon": 1, "delta": "1e-5"}
-    assert proof.dp_weights_algorithm_2_as_printed(**good, terms=10, negate=True) is False
+    assert dp_weights_algorithm_2_as_printed(**good, terms=10, negate=True) is False
 
 
 def test_dp_weights_pointwise_condition_is_not_privacy() -> None:
     # Wide noise has densities below delta everywhere, however much wider the sensitivity is.
-    (row,) = proof.compare_on([300], sensitivity=1000, epsilon=1, delta="0.01", terms=5)
+    (row,) = compare_on([300], sensitivity=1000, epsilon=1, delta="0.01", terms=5)
     assert row.pointwise is True
     assert row.private is False
 
@@ -392,7 +394,7 @@ def test_examples_in_the_docstrings_run(name: str) -> None:
 
 def test_importing_loads_neither_solver_nor_balls(tmp_path: Path) -> None:
     code = (
-        "import sys; import workbench.attacks.accountant_checks.proof.library;"
+        "import sys; import workbench.attacks.accountant_checks.proof;"
         "print([name for name in ('z3', 'flint', 'torch') if name in sys.modules])"
     )
     done = subprocess.run(

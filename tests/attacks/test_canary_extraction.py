@@ -19,7 +19,8 @@ from workbench.attacks.canary_extraction.tests import Exchanged, choices, exposu
 from workbench.attacks.canary_extraction.verdict import judged
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.interfaces import Corpus, FloatArray, Insertions, Plan, Record, References, Subject
+from workbench.games.membership import MembershipSeen
+from workbench.interfaces import Corpus, FloatArray, Insertions, Plan, Record, Subject
 from workbench.training.secrets import secret_id
 
 PLANTED, REFERENCES = 4, 60
@@ -377,6 +378,12 @@ class Wrapped:
         return getattr(self._inner, name)
 
 
+def seen(subject: object, *ids: str) -> MembershipSeen:
+    """The subject, and candidates of these ids."""
+    records = tuple(Record(id=own, text="x") for own in ids)
+    return MembershipSeen(subject=cast(Subject, subject), records=records)
+
+
 @pytest.mark.parametrize("prompt", ["paper", "record", "bare"])
 def test_an_untrained_model_tells_nothing(prompt: str) -> None:
     model = registry.create("model", "tiny_gpt2", seed=0)
@@ -388,9 +395,7 @@ def test_an_untrained_model_tells_nothing(prompt: str) -> None:
         return [np.full(3, -1.0 - i) for i, _ in enumerate(records)]
 
     subject = Wrapped(SimpleNamespace(model=model, plan=plan, token_log_likelihoods=likelihoods))
-    asked = [Record(id="a", text="x"), Record(id="b", text="y")]
-    found = attack.score(cast(Subject, subject), asked, References(), generator(3))
-    again = attack.score(cast(Subject, subject), asked, References(), generator(3))
+    found, again = (attack.score(seen(subject, "a", "b"), generator(3)) for _ in range(2))
     assert dict(found.details) == pytest.approx(dict(again.details), nan_ok=True)
     assert found.values.tolist() == [-1.0, -2.0]
     assert found.details["mean_log_likelihood_nats"] == -1.5
@@ -405,21 +410,14 @@ def test_a_classifier_is_refused_in_one_line() -> None:
     plan = planned(planted_records(corpus(40), 10, 1, False, generator(0)))
     subject = SimpleNamespace(model=registry.create("model", "digits_logistic", seed=0), plan=plan)
     with pytest.raises(UnsupportedError, match="'digits_logistic' continues no text"):
-        CanaryExtraction().score(
-            cast(Subject, subject), [Record(id="a", text="x")], References(), generator(0)
-        )
+        CanaryExtraction().score(seen(subject, "a"), generator(0))
 
 
 def test_secrets_that_training_cut_off_are_refused() -> None:
     plan = planned(planted_records(corpus(40), 10, 1, False, generator(0)))
     model = registry.create("model", "tiny_gpt2", seed=0, max_length=8)
     with pytest.raises(InputError, match="max_length must hold a planted record with its secret, got 8"):
-        CanaryExtraction().score(
-            cast(Subject, SimpleNamespace(model=model, plan=plan)),
-            [Record(id="a", text="x")],
-            References(),
-            generator(0),
-        )
+        CanaryExtraction().score(seen(SimpleNamespace(model=model, plan=plan), "a"), generator(0))
 
 
 @pytest.mark.parametrize(

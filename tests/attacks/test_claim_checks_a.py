@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from workbench.attacks.claim_checks.paczero.binary_channel import binary_mi, noise_between
+from workbench.attacks.claim_checks.paczero.numerics import binary_mi, noise_between
 from workbench.attacks.claim_checks.shared.claims import Counterexample, settle
 from workbench.attacks.claim_checks.shared.information import (
     FiniteLaw,
@@ -288,5 +288,5 @@ def test_finite_laws_refuse_what_is_no_law() -> None:
 
 def test_a_proof_and_a_counterexample_at_once_are_an_error() -> None:
     with pytest.raises(InconclusiveError, match="at once"):
-        settle(proof="p", counterexample=Counterexample(sentence="c", values={"x": 1}), evidence=("e",))
-    assert settle(proof=None, counterexample=None, evidence=("e",)).verdict == U
+        settle("e", proof="p", counterexample=Counterexample("c", {"x": 1}))
+    assert settle("e", proof=None, counterexample=None).verdict == U

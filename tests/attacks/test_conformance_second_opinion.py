@@ -18,10 +18,10 @@ from workbench.accounting.events import (
     Laplace,
     RandomisedResponse,
     SubsampledGaussian,
-    dp_sgd,
+    gaussian_run,
 )
 from workbench.accounting.gaussian import delta_of_epsilon
-from workbench.attacks.accountant_checks.conformance.asking import Question
+from workbench.attacks.accountant_checks.conformance.questions import Question
 from workbench.attacks.accountant_checks.conformance.second_opinion import Curve
 from workbench.attacks.accountant_checks.conformance.truth import confirmed, truth
 from workbench.core.errors import UnsupportedError
@@ -30,13 +30,13 @@ from workbench.interfaces import Adjacency
 ADD_REMOVE, REPLACE_ONE = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
 
 CASES = [
-    (dp_sgd(noise_multiplier=1.0, sampling_probability=0.01, steps=100), 1e-5, ADD_REMOVE),
-    (dp_sgd(noise_multiplier=1.0, sampling_probability=0.01, steps=100), 1e-12, ADD_REMOVE),
-    (dp_sgd(noise_multiplier=1.0, sampling_probability=0.01, steps=1000), 1e-15, ADD_REMOVE),
-    (dp_sgd(noise_multiplier=0.5, sampling_probability=0.01, steps=10), 1e-5, ADD_REMOVE),
-    (dp_sgd(noise_multiplier=1.0, sampling_probability=0.5, steps=2), 1e-5, ADD_REMOVE),
-    (dp_sgd(noise_multiplier=1.0, sampling_probability=0.5, steps=1), 1e-10, ADD_REMOVE),
-    (dp_sgd(noise_multiplier=1.0, sampling_probability=0.5, steps=10), 1e-5, REPLACE_ONE),
+    (gaussian_run(noise_multiplier=1.0, sampling_probability=0.01, steps=100), 1e-5, ADD_REMOVE),
+    (gaussian_run(noise_multiplier=1.0, sampling_probability=0.01, steps=100), 1e-12, ADD_REMOVE),
+    (gaussian_run(noise_multiplier=1.0, sampling_probability=0.01, steps=1000), 1e-15, ADD_REMOVE),
+    (gaussian_run(noise_multiplier=0.5, sampling_probability=0.01, steps=10), 1e-5, ADD_REMOVE),
+    (gaussian_run(noise_multiplier=1.0, sampling_probability=0.5, steps=2), 1e-5, ADD_REMOVE),
+    (gaussian_run(noise_multiplier=1.0, sampling_probability=0.5, steps=1), 1e-10, ADD_REMOVE),
+    (gaussian_run(noise_multiplier=1.0, sampling_probability=0.5, steps=10), 1e-5, REPLACE_ONE),
     (Laplace(scale=1.0), 1e-3, ADD_REMOVE),
     (Composed(events=((Laplace(scale=1.0), 10),)), 1e-3, ADD_REMOVE),
     (Composed(events=((RandomisedResponse(noise_parameter=0.5, categories=5), 10),)), 1e-5, REPLACE_ONE),

@@ -13,20 +13,18 @@ from scipy import stats
 from torch import Tensor
 
 from workbench.accounting import ApproximateDP
-from workbench.accounting.dp_sgd import mu_to_run_epsilon
+from workbench.accounting.subsampled_gaussian import mu_to_run_epsilon
 from workbench.attacks.dirac_canary import DiracCanary
 from workbench.core import registry
 from workbench.core.errors import InputError
+from workbench.games.release import ReleaseSeen
 from workbench.interfaces import (
-    AccessLevel,
     BoolArray,
     Corpus,
     FloatArray,
     GradientCanary,
     Insertions,
-    Observations,
     Plan,
-    References,
     Signals,
 )
 from workbench.mechanisms.dp_sgd import DPSGD
@@ -125,17 +123,13 @@ def test_the_attack_draws_its_coordinate_from_the_generator() -> None:
     assert canary is not None
     assert canary.magnitude == 100.0
     assert 0 <= canary.coordinate < 2**31
-    assert attack.access is AccessLevel.RELEASE
+    assert attack.game == "release"
     assert attack.references_needed == 0
 
 
-def test_the_score_is_the_released_value_and_needs_observations() -> None:
-    attack, subject = DiracCanary(), trained(DPSGD(), steps=1)
-    seen = Observations(values=np.array([0.5, -2.0]), where="one state")
-    scores = attack.score(subject, seen, References(), np.random.default_rng(0))
-    assert scores.values.tolist() == [0.5, -2.0]
-    with pytest.raises(InputError, match="scores observations of releases, got records"):
-        attack.score(subject, digits().records, References(), np.random.default_rng(0))
+def test_the_score_is_the_released_value() -> None:
+    seen = ReleaseSeen(values=np.array([0.5, -2.0]), where="one state")
+    assert DiracCanary().score(seen, np.random.default_rng(0)).values.tolist() == [0.5, -2.0]
 
 
 @pytest.mark.parametrize(

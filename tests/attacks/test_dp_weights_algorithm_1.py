@@ -11,13 +11,15 @@ from scipy.stats import binom, norm
 
 from workbench.accounting.gaussian import delta_of_epsilon
 from workbench.attacks.accountant_checks.monte_carlo import (
-    AlgorithmOne,
     GaussianPair,
+    estimate_delta,
+    judge_claim,
+)
+from workbench.attacks.claim_checks.dp_weights.as_printed import (
+    AlgorithmOne,
     NoiseScaleForm,
     dp_weights_algorithm_1_as_printed,
     dp_weights_sigma_as_printed,
-    estimate_delta,
-    judge_claim,
 )
 from workbench.core.errors import InputError
 from workbench.interfaces import VerdictKind

@@ -18,7 +18,7 @@ import pytest
 from workbench.accounting import ApproximateDP
 from workbench.core.streams import stream
 from workbench.execution.processes import one_thread
-from workbench.interfaces import References
+from workbench.games.membership import MembershipSeen
 from workbench.training import setup as workers
 from workbench.training.setup import TrainingSetup
 
@@ -55,7 +55,8 @@ def extracted(mechanism: str, rate: float) -> Mapping[str, float]:
         subject = workers.create_mechanism(found).train(workers.make_plan(found, coins, 0))
         candidates, _ = workers.prepare(found)
         attack = workers.create_attack(found, "canary_extraction")
-        return attack.score(subject, candidates, References(), stream(SEED, "attack")).details
+        seen = MembershipSeen(subject=subject, records=candidates)
+        return attack.score(seen, stream(SEED, "attack")).details
 
 
 def test_without_privacy_secrets_are_recovered() -> None:

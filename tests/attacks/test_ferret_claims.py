@@ -14,7 +14,7 @@ import pytest
 from flint import ctx
 
 from workbench.accounting import ApproximateDP, MutualInformation
-from workbench.attacks.claim_checks.ferret.attack import BATCH, EPOCHS, HIDDEN_LAYERS, RECORDS, small_plan
+from workbench.attacks.claim_checks.ferret.by_attack import BATCH, EPOCHS, HIDDEN_LAYERS, RECORDS, small_plan
 from workbench.attacks.claim_checks.ferret.transcript import worst_record
 from workbench.attacks.claim_checks.shared.claims import BITS, ball
 from workbench.attacks.claim_checks.shared.information import FiniteLaw

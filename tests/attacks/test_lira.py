@@ -15,15 +15,8 @@ from scipy import stats
 from workbench.attacks.lira import LiraAttack, logit_confidence, offline_scores, online_scores
 from workbench.core import registry
 from workbench.core.errors import InputError
-from workbench.interfaces import (
-    AccessLevel,
-    BoolArray,
-    FloatArray,
-    Observations,
-    Record,
-    References,
-    Subject,
-)
+from workbench.games.membership import MembershipSeen, References
+from workbench.interfaces import BoolArray, FloatArray, Record, Subject
 from workbench.training.shadows import shadow_memberships
 
 NOTHING = np.random.default_rng(0)
@@ -55,9 +48,12 @@ class Game:
     def references(self) -> References:
         return References(subjects=tuple(table_subject(row) for row in self.shadows), included=self.included)
 
+    def seen(self, **changes: Any) -> MembershipSeen:
+        given = {"subject": table_subject(self.target), "records": tuple(self.records)}
+        return MembershipSeen(**{**given, "references": self.references(), **changes})
+
     def scores(self, **parameters: Any) -> FloatArray:
-        attack = LiraAttack(shadows=len(self.shadows), **parameters)
-        return attack.score(table_subject(self.target), self.records, self.references(), NOTHING).values
+        return LiraAttack(shadows=len(self.shadows), **parameters).score(self.seen(), NOTHING).values
 
 
 def auc(scores: FloatArray, members: BoolArray) -> float:
@@ -128,7 +124,7 @@ def test_lira_beats_the_loss_attack_where_records_differ_in_difficulty(mode: str
     for seed in range(10):
         game = Game(1000, 16, seed=seed, gap=1.5)
         loss = registry.create("attack", "loss")
-        plain = loss.score(table_subject(game.target), game.records, References(), NOTHING).values
+        plain = loss.score(game.seen(references=References()), NOTHING).values
         gains.append(tpr_at(game.scores(mode=mode), game.members, 0.01) - tpr_at(plain, game.members, 0.01))
     assert np.mean(gains) > 0.1
 
@@ -215,15 +211,12 @@ def test_too_few_references_are_refused() -> None:
 def test_references_must_match_the_candidates() -> None:
     game = Game(5, 4, seed=0)
     attack = LiraAttack(shadows=4)
-    target = table_subject(game.target)
     wrong = References(subjects=game.references().subjects, included=game.included[:, :4])
     with pytest.raises(InputError, match="included must have shape \\(4, 5\\), got \\(4, 4\\)"):
-        attack.score(target, game.records, wrong, NOTHING)
+        attack.score(game.seen(references=wrong), NOTHING)
+    nobody = References(included=np.zeros((0, 5), dtype=bool))
     with pytest.raises(InputError, match="lira needs at least 2 references, got 0"):
-        attack.score(target, game.records, References(included=np.zeros((0, 5), dtype=bool)), NOTHING)
-    observations = Observations(values=np.zeros(3), where="one state")
-    with pytest.raises(InputError, match="attack 'lira' scores records"):
-        attack.score(target, observations, game.references(), NOTHING)
+        attack.score(game.seen(references=nobody), NOTHING)
 
 
 @pytest.mark.parametrize(
@@ -245,4 +238,4 @@ def test_bad_parameters_are_named(parameters: dict[str, Any], message: str) -> N
 def test_lira_asks_for_its_shadows() -> None:
     attack = registry.create("attack", "lira", shadows=12)
     assert attack.references_needed == 12
-    assert attack.access is AccessLevel.MEMBERSHIP
+    assert attack.game == "membership"

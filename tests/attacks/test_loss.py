@@ -15,19 +15,13 @@ from scipy import stats
 from workbench.attacks.loss import LossAttack
 from workbench.core import registry
 from workbench.core.errors import InputError
-from workbench.interfaces import (
-    AccessLevel,
-    Corpus,
-    FloatArray,
-    Observations,
-    Record,
-    References,
-    Subject,
-)
+from workbench.games.membership import MembershipSeen, References
+from workbench.interfaces import Corpus, FloatArray, Record, Scores, Subject
 from workbench.training.content import settled
 from workbench.training.secrets import SECRET_MARKER
 
 NOTHING = np.random.default_rng(0)
+NOBODY = References()
 
 
 def fake_subject(rule: Callable[[Record], Sequence[float]]) -> Subject:
@@ -48,8 +42,15 @@ def character_model(record: Record, end: float | None = None) -> list[float]:
     return values if end is None else [*values, end]
 
 
+def scored(
+    attack: LossAttack, subject: Subject, records: Sequence[Record], references: References = NOBODY
+) -> Scores:
+    seen = MembershipSeen(subject=subject, records=tuple(records), references=references)
+    return attack.score(seen, NOTHING)
+
+
 def scores_of(attack: LossAttack, subject: Subject, records: Sequence[Record]) -> FloatArray:
-    return attack.score(subject, records, References(), NOTHING).values
+    return scored(attack, subject, records).values
 
 
 def test_scores_are_mean_log_likelihood_and_mean_probability() -> None:
@@ -59,7 +60,7 @@ def test_scores_are_mean_log_likelihood_and_mean_probability() -> None:
     assert scores_of(LossAttack(), subject, records) == pytest.approx([-2.0, -0.5])
     confidence = scores_of(LossAttack(score="confidence"), subject, records)
     assert confidence == pytest.approx([(np.exp(-1) + np.exp(-3)) / 2, np.exp(-0.5)])
-    details = LossAttack().score(subject, records, References(), NOTHING).details
+    details = scored(LossAttack(), subject, records).details
     assert details["mean_log_likelihood_nats"] == pytest.approx(-1.25)
     assert details["mean_perplexity"] == pytest.approx((np.exp(2) + np.exp(0.5)) / 2)
 
@@ -199,15 +200,12 @@ def test_unusable_records_are_named(
         scores_of(attack, fake_subject(rule), [Record(id="a", text=text)])
 
 
-def test_only_records_are_scored() -> None:
+def test_there_must_be_a_candidate() -> None:
     attack = LossAttack()
-    assert attack.access is AccessLevel.MEMBERSHIP
+    assert attack.game == "membership"
     assert attack.references_needed == 0
-    observations = Observations(values=np.zeros(3), where="one state")
-    with pytest.raises(InputError, match="attack 'loss' scores records"):
-        attack.score(fake_subject(character_model), observations, References(), NOTHING)
     with pytest.raises(InputError, match="at least one candidate, got 0"):
-        attack.score(fake_subject(character_model), [], References(), NOTHING)
+        scored(attack, fake_subject(character_model), [])
 
 
 LINES = ("the patient is a woman. " * 8, "qJ7 zR1 kW9 vX3", "of one drug only, he stayed.", "ab")
@@ -230,7 +228,7 @@ def test_a_share_that_makes_a_whole_number_of_tokens_keeps_it() -> None:
     for share, tokens, ending, least in ((0.7, 10, 7, 7), (0.29, 100, 29, 29)):
         subject = fake_subject(lambda record, n=tokens: [-float(i) for i in range(n)])  # type: ignore[misc]
         record = [Record(id="a", text="x")]
-        found = LossAttack(ending_share=share).score(subject, record, References(), NOTHING)
+        found = scored(LossAttack(ending_share=share), subject, record)
         assert found.details["mean_scored_tokens"] == ending
         lowest = scores_of(LossAttack(score="min_k", min_k_share=share), subject, record)
         assert lowest == pytest.approx([-np.mean(range(tokens - least, tokens))])
@@ -260,9 +258,7 @@ def test_a_record_that_cannot_be_split_has_the_median_of_the_others() -> None:
     """Whoever it is: a median moves it neither to the members nor away from them."""
     tokens = {"a": [-1.0, -2.0], "b": [], "c": [-4.0], "d": [-9.0, -3.0]}
     records = [Record(id=name, text="x") for name in tokens]
-    found = LossAttack(ending_share=0.5).score(
-        fake_subject(lambda record: tokens[record.id]), records, References(), NOTHING
-    )
+    found = scored(LossAttack(ending_share=0.5), fake_subject(lambda record: tokens[record.id]), records)
     assert found.values == pytest.approx([-2.0, -3.0, -4.0, -3.0])
     assert found.details["failed_splits"] == 1.0
     assert found.details["mean_log_likelihood_nats"] == pytest.approx(-3.0)
@@ -284,16 +280,16 @@ def test_shadows_without_a_record_are_its_reference() -> None:
     assert attack.references_needed == 3
     target = fake_subject(lambda record: [-0.5])
     references = References(subjects=shadows, included=included)
-    found = attack.score(target, records, references, NOTHING).values
+    found = scored(attack, target, records, references).values
     expected = []
     for place in range(4):
         without = [-(s + 1.0) * (place + 1) for s in range(3) if not included[s, place]]
         expected.append(-0.5 - np.mean(without))
     assert found == pytest.approx(expected)
     with pytest.raises(InputError, match="references must hold a model without record '0', got none"):
-        attack.score(target, records, References(subjects=shadows[:1], included=included[:1]), NOTHING)
+        scored(attack, target, records, References(subjects=shadows[:1], included=included[:1]))
     with pytest.raises(InputError, match=r"references.included must have shape \(3, 4\), got \(2, 4\)"):
-        attack.score(target, records, References(subjects=shadows, included=included[:2]), NOTHING)
+        scored(attack, target, records, References(subjects=shadows, included=included[:2]))
 
 
 @pytest.mark.parametrize(

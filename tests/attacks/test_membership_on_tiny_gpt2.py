@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,11 +12,13 @@ from scipy import stats
 
 from workbench.core import registry
 from workbench.estimation.blind import blind_p_value
-from workbench.interfaces import BoolArray, FloatArray, Plan, Record, References, Subject
+from workbench.games.membership import MembershipAttack, MembershipSeen, References
+from workbench.interfaces import BoolArray, FloatArray, Plan, Record, Scores, Subject
 from workbench.training.secrets import SECRET_MARKER
 from workbench.training.shadows import shadow_memberships
 
 CANDIDATES, SHADOWS = 64, 4
+NOBODY = References()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,10 @@ class Pool:
         )
         subject: Subject = registry.create("mechanism", "non_private").train(plan)
         return subject
+
+    def scores(self, attack: MembershipAttack, subject: Subject, references: References = NOBODY) -> Scores:
+        seen = MembershipSeen(subject=subject, records=self.candidates, references=references)
+        return attack.score(seen, np.random.default_rng(0))
 
     def p_value(self, scores: FloatArray) -> float:
         return float(stats.mannwhitneyu(scores[self.members], scores[~self.members]).pvalue)
@@ -75,7 +81,7 @@ def target(pool: Pool) -> Subject:
 def test_loss_tells_members_of_a_memorised_pool(pool: Pool, target: Subject, ending_marker: str) -> None:
     """Chance reaches 0.75 (3.5 standard errors above one half) once in 4,000 pools."""
     attack = registry.create("attack", "loss", ending_marker=ending_marker)
-    scores = attack.score(target, pool.candidates, References(), np.random.default_rng(0))
+    scores = pool.scores(attack, target)
     assert pool.auc(scores.values) > 0.75
 
 
@@ -87,7 +93,7 @@ def test_lira_tells_members_of_a_memorised_pool(pool: Pool, target: Subject) -> 
     references = References(subjects=shadows, included=included)
     for mode in ("online", "offline"):
         attack = registry.create("attack", "lira", shadows=SHADOWS, mode=mode, ending_marker=SECRET_MARKER)
-        scores = attack.score(target, pool.candidates, references, np.random.default_rng(0))
+        scores = pool.scores(attack, target, references)
         assert pool.auc(scores.values) > 0.75
         assert scores.details["mean_shadow_logit_gap"] > 0
 
@@ -109,7 +115,7 @@ def test_every_score_tells_members_of_a_memorised_pool(
 ) -> None:
     """Chance as above."""
     attack = registry.create("attack", "loss", **given)
-    scores = attack.score(target, pool.candidates, References(), np.random.default_rng(0))
+    scores = pool.scores(attack, target)
     assert pool.auc(scores.values) > 0.75
 
 
@@ -120,9 +126,9 @@ def test_calibration_by_two_shadows_tells_members_of_a_memorised_pool(pool: Pool
     shadows = tuple(pool.trained(row, seed=20 + i) for i, row in enumerate(included))
     attack = registry.create("attack", "loss", calibrate=True, reference="shadow", shadows=2)
     references = References(subjects=shadows, included=included)
-    scores = attack.score(target, pool.candidates, references, np.random.default_rng(0))
+    scores = pool.scores(attack, target, references)
     assert pool.auc(scores.values) > 0.75
-    blind = attack.score(shadows[0], pool.candidates, references, np.random.default_rng(0))
+    blind = pool.scores(attack, shadows[0], references)
     assert pool.p_value(blind.values) > 0.001
 
 
@@ -131,7 +137,7 @@ def test_untrained_model_and_blind_classifier_tell_nothing(pool: Pool) -> None:
     """The control: no learning, no leakage; two-sided tests at 0.001 are this test's false-alarm rate."""
     idle = pool.trained(pool.members, seed=0, steps=1, rate=1e-12)
     attack = registry.create("attack", "loss", ending_marker=SECRET_MARKER)
-    scores = attack.score(idle, pool.candidates, References(), np.random.default_rng(0))
+    scores = pool.scores(attack, idle)
     assert pool.p_value(scores.values) > 0.001
     texts = [record.text for record in pool.candidates]
     assert blind_p_value(texts, pool.members, generator=np.random.default_rng(0)) > 0.001
@@ -141,5 +147,5 @@ def test_untrained_model_and_blind_classifier_tell_nothing(pool: Pool) -> None:
 def test_calibration_by_the_untrained_base_of_an_untrained_model_is_zero(pool: Pool) -> None:
     idle = pool.trained(pool.members, seed=0, steps=1, rate=1e-12)
     attack = registry.create("attack", "loss", calibrate=True)
-    scores = attack.score(idle, pool.candidates[:8], References(), np.random.default_rng(0))
+    scores = replace(pool, candidates=pool.candidates[:8]).scores(attack, idle)
     assert scores.values == pytest.approx(np.zeros(8), abs=1e-4)

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from workbench.attacks.claim_checks.paczero import runs as paczero_runs
-from workbench.attacks.claim_checks.paczero.runs import CONFIDENCE, paczero, world
+from workbench.attacks.claim_checks.paczero.runs import paczero, world
+from workbench.attacks.claim_checks.shared.claims import CONFIDENCE
 from workbench.checks.ledger import load_ledger
 from workbench.core import registry
 from workbench.core.errors import InconclusiveError
 from workbench.interfaces import Model, Plan, VerdictKind
 from workbench.interfaces.findings import Finding
-from workbench.mechanisms.paczero import PACZero
-from workbench.mechanisms.paczero.steps import SubsetBits, Watch
+from workbench.mechanisms.paczero import PACZero, SubsetBits, Watch
 
 PROVEN, REFUTED, HOLDS_UNDER, UNDECIDED = (
     VerdictKind.PROVEN,

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
+import statements_of_papers as papers
 
 from workbench.attacks.accountant_checks.proof import (
     Statement,
     TransitionSystem,
     holds_under,
-    library,
     prove,
     prove_invariant,
     real,
@@ -30,33 +30,33 @@ def _verdict(made: Made) -> VerdictKind:
 
 
 GOOD: dict[str, Callable[[], Made]] = {
-    "subsampling": library.subsampling_amplifies,
-    "p* inverts": library.ferret_p_star_inverts,
-    "p* is a probability": library.ferret_p_star_is_a_probability,
-    "mixture step": library.ferret_mixture_step,
-    "unit vectors": library.ferret_unit_vectors,
-    "PACZero budget": library.paczero_budget,
-    "tolerance, rounded up": lambda: library.paczero_tolerance_sum(nats="5.8e-8"),
-    "zero information": library.paczero_zero_information,
-    "RLDP range": library.rldp_noise_range,
-    "RLDP never lowers": lambda: library.rldp_noise_range(floor="base", lowers=False),
-    "RLDP step": library.rldp_noise_step,
-    "Lemma 3": library.shuffled_lemma_3,
-    "epsilon range": library.dp_weights_epsilon_range,
-    "advanced composition": lambda: library.composition_on_randomised_response(
-        library.advanced_composition, exp_epsilon=2, delta="1/100", count=50
+    "subsampling": papers.subsampling_amplifies,
+    "p* inverts": papers.ferret_p_star_inverts,
+    "p* is a probability": papers.ferret_p_star_is_a_probability,
+    "mixture step": papers.ferret_mixture_step,
+    "unit vectors": papers.ferret_unit_vectors,
+    "PACZero budget": papers.paczero_budget,
+    "tolerance, rounded up": lambda: papers.paczero_tolerance_sum(nats="5.8e-8"),
+    "zero information": papers.paczero_zero_information,
+    "RLDP range": papers.rldp_noise_range,
+    "RLDP never lowers": lambda: papers.rldp_noise_range(floor="base", lowers=False),
+    "RLDP step": papers.rldp_noise_step,
+    "Lemma 3": papers.shuffled_lemma_3,
+    "epsilon range": papers.dp_weights_epsilon_range,
+    "advanced composition": lambda: papers.composition_on_randomised_response(
+        papers.advanced_composition, exp_epsilon=2, delta="1/100", count=50
     ),
 }
 BROKEN: dict[str, Callable[[], Made]] = {
-    "subsampling, linear": lambda: library.subsampling_amplifies(linear=True),
-    "p* doubled": lambda: library.ferret_p_star_inverts(factor=2),
-    "p* above the ceiling": lambda: library.ferret_p_star_is_a_probability(below_ceiling=False),
-    "unit vectors, closer": lambda: library.ferret_unit_vectors(most=3),
-    "PACZero, half the divisor": lambda: library.paczero_budget(divisor=lambda left: left / 2),
-    "PACZero, leaks for free": lambda: library.paczero_budget(tolerance_nats=Fraction(1, 10**11)),
-    "RLDP step, smaller": lambda: library.rldp_noise_step(most="0.01"),
-    "Lemma 3, any sign": lambda: library.shuffled_lemma_3(size=2, positive=False),
-    "epsilon range, wider": lambda: library.dp_weights_epsilon_range(factor=5),
+    "subsampling, linear": lambda: papers.subsampling_amplifies(linear=True),
+    "p* doubled": lambda: papers.ferret_p_star_inverts(factor=2),
+    "p* above the ceiling": lambda: papers.ferret_p_star_is_a_probability(below_ceiling=False),
+    "unit vectors, closer": lambda: papers.ferret_unit_vectors(most=3),
+    "PACZero, half the divisor": lambda: papers.paczero_budget(divisor=lambda left: left / 2),
+    "PACZero, leaks for free": lambda: papers.paczero_budget(tolerance_nats=Fraction(1, 10**11)),
+    "RLDP step, smaller": lambda: papers.rldp_noise_step(most="0.01"),
+    "Lemma 3, any sign": lambda: papers.shuffled_lemma_3(size=2, positive=False),
+    "epsilon range, wider": lambda: papers.dp_weights_epsilon_range(factor=5),
 }
 
 
@@ -72,12 +72,12 @@ def test_broken_rules_are_refuted(make: Callable[[], Made]) -> None:
 
 def test_composition_without_its_second_term_fails_where_epsilon_is_large() -> None:
     # Exact counting by hand: P(all ten answers true) = (150/151)^10 = 0.9357, loss 10 ln 150 = 50.1.
-    found = library.composition_on_randomised_response(
-        library.dp_weights_composition, exp_epsilon=150, delta="1/100", count=10
+    found = papers.composition_on_randomised_response(
+        papers.dp_weights_composition, exp_epsilon=150, delta="1/100", count=10
     )
     assert found.verdict is VerdictKind.REFUTED
-    full = library.composition_on_randomised_response(
-        library.advanced_composition, exp_epsilon=150, delta="1/100", count=10
+    full = papers.composition_on_randomised_response(
+        papers.advanced_composition, exp_epsilon=150, delta="1/100", count=10
     )
     assert full.verdict is VerdictKind.PROVEN
 
@@ -85,7 +85,7 @@ def test_composition_without_its_second_term_fails_where_epsilon_is_large() -> N
 def test_the_noise_ledger_holds_where_noise_never_rises() -> None:
     first, second = real("m1", low=0), real("m2", low=0)
     found = holds_under(
-        library.rldp_ledger_at_current_noise(), assumption="noise never rises", formula=first <= second
+        papers.rldp_ledger_at_current_noise(), assumption="noise never rises", formula=first <= second
     )
     assert found.verdict is VerdictKind.HOLDS_UNDER
 
@@ -93,12 +93,12 @@ def test_the_noise_ledger_holds_where_noise_never_rises() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        library.ferret_power_of_p,
-        library.shuffled_lower_bound_as_upper,
-        library.shuffled_zeta_gap,
-        library.dp_weights_ratio_step,
-        library.dp_weights_two_noise_scales,
-        library.paczero_tolerance_sum,
+        papers.ferret_power_of_p,
+        papers.shuffled_lower_bound_as_upper,
+        papers.shuffled_zeta_gap,
+        papers.dp_weights_ratio_step,
+        papers.dp_weights_two_noise_scales,
+        papers.paczero_tolerance_sum,
     ],
 )
 def test_steps_without_a_sound_form_come_to_a_verdict(make: Callable[[], Made]) -> None:
@@ -107,4 +107,4 @@ def test_steps_without_a_sound_form_come_to_a_verdict(make: Callable[[], Made]) 
 
 def test_an_unknown_floor_is_refused() -> None:
     with pytest.raises(InputError, match="floor must be"):
-        library.rldp_noise_range(floor="none")
+        papers.rldp_noise_range(floor="none")

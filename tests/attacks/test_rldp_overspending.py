@@ -12,14 +12,12 @@ from scipy import stats
 
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import ShuffledBatches
-from workbench.attacks.claim_checks.rldp import joint as rldp_joint
-from workbench.attacks.claim_checks.rldp import overspending as rldp_overspending
-from workbench.attacks.claim_checks.rldp import shuffled as rldp_shuffled
+from workbench.attacks.claim_checks.rldp import budgets, controller
 from workbench.attacks.claim_checks.shared.claims import ball
 from workbench.checks.ledger import load_ledger, select_claims
 from workbench.core import registry
 from workbench.interfaces import Adjacency, VerdictKind
-from workbench.mechanisms.rldp.dials import smoothed_log_noise
+from workbench.mechanisms.rldp import smoothed_log_noise
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +31,7 @@ def test_part_of_an_epoch_against_a_simulation_of_its_batches() -> None:
     rng, trials, batches, steps, sigma, threshold = np.random.default_rng(0), 20_000, 5, 3, 0.5, 1.9
     place = rng.integers(batches, size=trials)
     noise = sigma * rng.standard_normal((trials, batches))
-    test = rldp_shuffled.part_of_an_epoch(
-        ball(sigma), steps=steps, batches=batches, threshold=ball(threshold)
-    )
+    test = budgets.part_of_an_epoch(ball(sigma), steps=steps, batches=batches, threshold=ball(threshold))
     shares = []
     for height in (2.0, 1.0):
         sums = noise.copy()
@@ -51,13 +47,13 @@ def test_a_part_of_an_epoch_shows_no_more_than_the_whole() -> None:
     whole = epsilon_bounds(
         ShuffledBatches(noise_multiplier=0.5, batches=100), 1e-5, adjacency=Adjacency.ZERO_OUT
     )
-    part = rldp_shuffled.best_part(0.5, steps=79, batches=100)
+    part = budgets.best_part(0.5, steps=79, batches=100)
     assert 0 < float(part.epsilon(ball("1e-5")).lower()) <= whole.upper
 
 
 def test_the_policies_turn_sigma_as_the_mechanism_does() -> None:
     """Eqs. 11 to 14 in two programs; line 14 is exact here and a central limit there, so it is passed on."""
-    found = rldp_overspending.play(budget=8.0, interval=600, lowering=2, beyond=False, dial=0.5)
+    found = controller.play(budget=8.0, interval=600, lowering=2, beyond=False, dial=0.5)
     level = first = math.log(found.base)
     for number, (told, (sigma, _)) in enumerate(zip(found.reported[:-1], found.schedule[1:], strict=True)):
         push = math.atanh(-0.5 if number < 2 else 0.5)
@@ -68,7 +64,7 @@ def test_the_policies_turn_sigma_as_the_mechanism_does() -> None:
 
 def test_noise_that_is_rounded_up_spends_no_more() -> None:
     sigmas = [0.3 + 0.001 * index for index in range(5)]
-    rounded = [rldp_overspending._rounded_up(sigma) for sigma in sigmas]
+    rounded = [controller._rounded_up(sigma) for sigma in sigmas]
     assert all(sigma <= other <= 1.0101 * sigma for sigma, other in zip(sigmas, rounded, strict=True))
 
 
@@ -76,18 +72,18 @@ def test_what_is_rounded_up_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     """An upper end for more noise than was used is none: the same policy is then undecided."""
     sigmas = [0.3 + 0.001 * index for index in range(41)]
     steps = tuple((sigma, 10) for sigma in sigmas)
-    assert rldp_overspending.Trajectory(base=0.3, schedule=steps, reported=()).is_rounded
-    assert not rldp_overspending.Trajectory(base=0.3, schedule=steps[:40] * 2, reported=()).is_rounded
+    assert controller.Trajectory(base=0.3, schedule=steps, reported=()).is_rounded
+    assert not controller.Trajectory(base=0.3, schedule=steps[:40] * 2, reported=()).is_rounded
     asked = {"budgets": (8.0,), "intervals": (1800,), "dial": 0.0}
     assert registry.create("claim_check", "rldp_budget_kept", **asked).verdict is VerdictKind.PROVEN
-    monkeypatch.setattr(rldp_overspending, "_MANY", 0)
+    monkeypatch.setattr(controller, "_MANY", 0)
     assert registry.create("claim_check", "rldp_budget_kept", **asked).verdict is VerdictKind.UNDECIDED
 
 
 def test_a_replaced_record_has_twice_the_shift() -> None:
     """At q = 1 the bound is that of the Gaussian of half the noise; the calibrated sigma is for one shift."""
-    one = rldp_joint.spent(2.0, steps=10, sampling=1.0)
-    two = rldp_joint.spent(4.0, steps=10, sampling=1.0, adjacency=Adjacency.REPLACE_ONE)
+    one = budgets.run_epsilon([(2.0, 10)], 1.0)
+    two = budgets.run_epsilon([(4.0, 10)], 1.0, Adjacency.REPLACE_ONE)
     assert two.lower == pytest.approx(one.lower, rel=1e-9)
 
 

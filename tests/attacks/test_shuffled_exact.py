@@ -10,20 +10,21 @@ import numpy as np
 import pytest
 
 from workbench.accounting.certified import delta_bounds, epsilon_bounds
-from workbench.accounting.events import Gaussian, GaussianMixturePair, dp_sgd
+from workbench.accounting.events import Gaussian, GaussianMixturePair, gaussian_run
 from workbench.attacks.accountant_checks.monte_carlo import permuted_gaussians
-from workbench.attacks.claim_checks.shuffled_dp_sgd.deltas import ReleaseClaim, ShuffledDelta, shuffled_deltas
 from workbench.attacks.claim_checks.shuffled_dp_sgd.exact import (
     EQUAL_PAIRS,
     SAMPLED_PAIRS,
     UNSHUFFLED,
     ZETA_2,
+    ReleaseClaim,
+    ShuffledDelta,
+    shuffled_deltas,
     theorem_6_grid,
     theorem_noise,
 )
 from workbench.attacks.claim_checks.shuffled_dp_sgd.noise import least_noise, unshuffled_at_same_noise
-from workbench.attacks.claim_checks.shuffled_dp_sgd.pairs import PAIRS, QueryPair, query_pair
-from workbench.attacks.claim_checks.shuffled_dp_sgd.plane import plane_delta
+from workbench.attacks.claim_checks.shuffled_dp_sgd.pairs import PAIRS, QueryPair, plane_delta, query_pair
 from workbench.core import registry
 from workbench.core.errors import InconclusiveError, InputError
 from workbench.interfaces import Adjacency, VerdictKind
@@ -231,7 +232,7 @@ def test_same_noise_has_the_certified_epsilon() -> None:
     row = unshuffled_at_same_noise(
         target_epsilon=1.0, delta=1e-5, sampling_probability=0.01, steps=100, dimension=10_000
     )
-    run = dp_sgd(noise_multiplier=row.noise_multiplier, sampling_probability=0.01, steps=100)
+    run = gaussian_run(noise_multiplier=row.noise_multiplier, sampling_probability=0.01, steps=100)
     assert row.certified == epsilon_bounds(run, 1e-5)
     asked = registry.create("accountant", "shuffled_dp_sgd", dimension=10_000)
     assert asked.epsilon(run, delta=1e-5, adjacency=Adjacency.ADD_REMOVE) <= 1.0

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from workbench.attacks.claim_checks.shared.claims import ball
-from workbench.attacks.claim_checks.shuffled_dp_sgd.figure_1 import figure_1, grid_sums
+from workbench.attacks.claim_checks.shuffled_dp_sgd.statements import figure_1, grid_sums
 from workbench.interfaces import VerdictKind
 
 

@@ -13,15 +13,9 @@ from workbench.attacks.sign_transcript import SignTranscript, batches, log_ratio
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.estimation.low_fpr import CERTAIN
+from workbench.games.transcript import SignObservations, SignReading
 from workbench.games.transcript import play as transcript_game
-from workbench.interfaces import (
-    AccessLevel,
-    FloatArray,
-    Observations,
-    References,
-    SignObservations,
-    SignReading,
-)
+from workbench.interfaces import FloatArray
 
 RULES = ("silent", "coin")
 
@@ -29,7 +23,7 @@ RULES = ("silent", "coin")
 def score(readings: list[SignReading], *, s: float, rule: str = "silent") -> FloatArray:
     """The attack's scores."""
     seen = SignObservations(trials=tuple(readings), sampling_probability=s, zero_gradient=rule)
-    return SignTranscript().score(None, seen, References(), np.random.default_rng(0)).values
+    return SignTranscript().score(seen, np.random.default_rng(0)).values
 
 
 def ratio(reading: SignReading, *, s: float, rule: str = "silent") -> float:
@@ -247,7 +241,7 @@ def test_details_count_what_was_released() -> None:
         without=np.array([1.0, 0.0, -1.0]),
     )
     seen = SignObservations(trials=(reading, reading), sampling_probability=0.5, zero_gradient="silent")
-    details = SignTranscript().score(None, seen, References(), np.random.default_rng(0)).details
+    details = SignTranscript().score(seen, np.random.default_rng(0)).details
     assert dict(details) == {
         "certain": 2.0,
         "firings": 3.0,
@@ -261,7 +255,7 @@ def test_names_are_those_of_the_game() -> None:
     for name in ("CANARIES", "OTHERS", "KNOWLEDGE"):
         assert getattr(sign_transcript, name) == getattr(transcript_game, name)
     attack = registry.create("attack", "sign_transcript", canary="average", trials=40)
-    assert attack.access is AccessLevel.TRANSCRIPT
+    assert attack.game == "transcript"
     assert attack.references_needed == 0
 
 
@@ -282,10 +276,6 @@ def test_refused_parameters(parameters: dict[str, object], words: str) -> None:
 
 
 def test_refused_observations() -> None:
-    attack, nobody = SignTranscript(), References()
-    generator = np.random.default_rng(0)
-    with pytest.raises(InputError, match="scores transcripts"):
-        attack.score(None, Observations(values=np.zeros(3), where="one state"), nobody, generator)
     bare = SignReading(step=np.array([0]), sign=np.array([1]), canary=np.array([1.0]))
     for reading, s, rule, words in (
         (bare, 0.5, "silent", "got neither"),

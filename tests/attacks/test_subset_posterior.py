@@ -13,13 +13,8 @@ from scipy.stats import norm
 from workbench.attacks.subset_posterior import SubsetPosterior
 from workbench.core import registry
 from workbench.core.errors import InputError
-from workbench.interfaces import (
-    AccessLevel,
-    FloatArray,
-    References,
-    SubsetObservations,
-    SubsetReading,
-)
+from workbench.games.subset import SubsetObservations, SubsetReading
+from workbench.interfaces import FloatArray
 
 SIGNS = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [-1, -1, 1, 1], [1, -1, -1, -1], [-1, -1, -1, -1]], np.int8)
 
@@ -60,9 +55,7 @@ def test_the_posterior_is_bayes_rule(view: str) -> None:
     np.testing.assert_array_equal(belief.guess, belief.posterior)
     assert belief.entropies[-1] == pytest.approx(-np.sum(expected * np.log(expected)), rel=1e-12)
     np.testing.assert_allclose(belief.from_bits, naive(reading(), "bits"), rtol=1e-12)
-    scores = attack.score(
-        None, SubsetObservations(trials=(reading(),)), References(), np.random.default_rng(0)
-    )
+    scores = attack.score(SubsetObservations(trials=(reading(),)), np.random.default_rng(0))
     assert scores.values[0] == pytest.approx(expected[0] + expected[3], abs=1e-8)
 
 
@@ -84,9 +77,8 @@ def test_coins_and_agreement_move_nothing() -> None:
     (belief,) = SubsetPosterior(doubt=0.0).beliefs(SubsetObservations(trials=(one,)))
     np.testing.assert_allclose(belief.entropies, math.log(16), rtol=1e-14)
     assert np.ptp(belief.posterior) == 0.0
-    trusting = SubsetPosterior(doubt=0.0).score(
-        None, SubsetObservations(trials=(one,) * 50), References(), np.random.default_rng(2)
-    )
+    many = SubsetObservations(trials=(one,) * 50)
+    trusting = SubsetPosterior(doubt=0.0).score(many, np.random.default_rng(2))
     assert np.unique(trusting.values).size == 50  # Ties are told apart at random.
     assert np.ptp(trusting.values) < 1e-8
 
@@ -127,7 +119,7 @@ def test_what_it_refuses() -> None:
         with pytest.raises(InputError):
             SubsetPosterior(**options)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="got none"):
-        SubsetPosterior().score(None, SubsetObservations(trials=()), References(), np.random.default_rng(0))
+        SubsetPosterior().score(SubsetObservations(trials=()), np.random.default_rng(0))
     for broken in ({"noise": np.array([0.0, -1.0, 1.0, 1.0, 0.0])}, {"values": np.full(5, math.nan)}):
         with pytest.raises(InputError, match="must be"):
             SubsetPosterior().beliefs(SubsetObservations(trials=(replace(reading(), **broken),)))
@@ -136,4 +128,4 @@ def test_what_it_refuses() -> None:
         SubsetPosterior().beliefs(SubsetObservations(trials=(turned,)))
     assert SubsetPosterior(view="bits").beliefs(SubsetObservations(trials=(turned,)))
     made = registry.create("attack", "subset_posterior", trials=40)
-    assert (made.access, made.trials) == (AccessLevel.SUBSET, 40)
+    assert (made.game, made.trials) == ("subset", 40)

@@ -16,9 +16,10 @@ from workbench.accounting import MutualInformation
 from workbench.attacks.subset_posterior import SubsetPosterior
 from workbench.estimation.judge import judge
 from workbench.estimation.subset_trials import SubsetEvidence
-from workbench.games.subset.play import play_subsets, subset_game
+from workbench.games.subset import SubsetGame
+from workbench.games.subset.play import play_subsets
 from workbench.games.subset.series import trial_series
-from workbench.interfaces import Claim, Plan, Record, References, Released, Secret, VerdictKind
+from workbench.interfaces import Claim, Plan, Record, Released, Secret, VerdictKind
 
 PLAN = Plan(
     records=tuple(Record(id=str(i), image=(0.0,), label=0) for i in range(24)),
@@ -43,12 +44,12 @@ def refuted(mechanism: Any, nats: float, *, games: int, trials: int, view: str =
     found = 0
     for seed in range(games):
         played = play_subsets(mechanism, PLAN, trials=trials, seed=seed)
-        scores = attack.score(None, played.observations, References(), np.random.default_rng(seed))
+        scores = attack.score(played.observations, np.random.default_rng(seed))
         series = trial_series(played, attack.beliefs(played.observations))
         evidence = SubsetEvidence(
             scores=scores.values,
             members=played.included,
-            game=subset_game(view=view),
+            game=SubsetGame().terms(view=view),
             attack="subset_posterior",
             candidates=played.shape[0],
             record_success=series["record_success"],

@@ -13,16 +13,9 @@ from workbench.attacks.trajectory import Trajectory
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation.judge import judge
-from workbench.games.trajectory.play import on_digits, play_trajectories, trajectory_game
-from workbench.interfaces import (
-    Adjacency,
-    Evidence,
-    Observations,
-    Plan,
-    References,
-    TrajectoryObservations,
-    VerdictKind,
-)
+from workbench.games.trajectory import TrajectoryGame, TrajectoryObservations
+from workbench.games.trajectory.play import play_trajectories
+from workbench.interfaces import Adjacency, Evidence, Plan, VerdictKind
 
 ADD_REMOVE, REPLACE_ONE = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
 
@@ -48,8 +41,7 @@ def played(plan: Plan, mechanism: str = "rldp", **asked: Any) -> Any:
 
 
 def scores(found: Any, canary: str = "middle") -> np.ndarray:
-    attack = Trajectory(canary=canary)
-    return attack.score(None, found.observations, References(), np.random.default_rng(0)).values
+    return Trajectory(canary=canary).score(found.observations, np.random.default_rng(0)).values
 
 
 @pytest.mark.parametrize("adjacency", [ADD_REMOVE, REPLACE_ONE])
@@ -87,7 +79,7 @@ def test_public_radii_tell_nothing(mechanism: str, parameters: dict[str, Any]) -
     found = played(plan, mechanism, parameters=parameters, trials=60)
     assert np.ptp(found.observations.radii, axis=(0, 1)).max() == 0.0
     assert np.ptp(found.observations.noise_multipliers) == 0.0
-    game = trajectory_game(plan, canary="middle", steps=0, adjacency=ADD_REMOVE)
+    game = TrajectoryGame().terms(plan, canary="middle", steps=0, adjacency=ADD_REMOVE)
     evidence = Evidence(scores=scores(found), members=found.included, game=game, attack="trajectory")
     claim = registry.create("mechanism", "dp_sgd").claim(plan)
     claim = replace(claim, guarantee=ApproximateDP(epsilon=0.1, delta=1e-5))
@@ -130,9 +122,9 @@ def test_one_median_for_all_trials_of_public_weights() -> None:
     assert found.canary.record == small_plan().records[-1].id
 
 
-def test_on_digits_keeps_the_plan_but_for_its_data_and_model() -> None:
+def test_data_of_digits_keeps_the_plan_but_for_its_data_and_model() -> None:
     plan = replace(small_plan(4), model="tiny_gpt2", adapter="lora", steps=7)
-    moved = on_digits(plan)
+    moved = Trajectory(data="digits").world(plan)
     assert (moved.model, moved.adapter, moved.model_parameters) == ("digits_mlp", "full", {})
     assert len(moved.records) == 4
     assert (moved.steps, moved.sampling_probability, moved.budget) == (7, 1.0, plan.budget)
@@ -156,9 +148,6 @@ def test_what_cannot_be_played_is_refused() -> None:
         Trajectory(data="own")
     with pytest.raises(InputError, match="trials"):
         Trajectory(trials=3)
-    observed = Observations(values=np.zeros(3), where="one state")
-    with pytest.raises(InputError, match="clip radii"):
-        Trajectory().score(None, observed, References(), np.random.default_rng(0))
 
 
 def test_hits_are_counted_over_steps_and_groups() -> None:
@@ -167,6 +156,6 @@ def test_hits_are_counted_over_steps_and_groups() -> None:
     observed = TrajectoryObservations(
         radii=radii, noise_multipliers=np.ones((3, 4)), canary_norms=np.array([2.0, 2.0])
     )
-    found = Trajectory().score(None, observed, References(), np.random.default_rng(0))
+    found = Trajectory().score(observed, np.random.default_rng(0))
     assert found.values.tolist() == [2.0, 0.0, 1.0]
     assert found.details["hit_trials"] == 2.0

@@ -20,18 +20,17 @@ from workbench.checks.ledger import load_ledger
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation.judge import judge
-from workbench.games.weights.play import paired_changes, play_weights, weight_game
+from workbench.games.weights import WeightsGame, WeightsSeen
+from workbench.games.weights.play import paired_changes, play_weights
 from workbench.interfaces import (
-    AccessLevel,
     Adjacency,
+    BoolArray,
     Claim,
     Corpus,
     Evidence,
     Insertions,
-    Observations,
     Plan,
     Record,
-    References,
     Released,
     Sampling,
     Trials,
@@ -43,7 +42,6 @@ from workbench.mechanisms.dp_weights import DPWeights
 from workbench.training.canary import SignalsWithCanaryRecord
 from workbench.training.flat import FlatLayout
 from workbench.training.per_record import EmptySignals
-from workbench.training.subject import TrainedSubject
 
 BUDGET = ApproximateDP(epsilon=1.0, delta=1e-4)
 REFUTED, NOT_REFUTED, UNDECIDED = VerdictKind.REFUTED, VerdictKind.NOT_REFUTED, VerdictKind.UNDECIDED
@@ -133,11 +131,11 @@ def test_trials_and_references_are_trainings_of_their_own() -> None:
     plan, chosen = WeightCanary().insert(make_plan(), np.random.default_rng(0))
     played = play_weights(honest(), plan, canary=chosen, trials=6, references=2, seed=3)
     assert played.observations.values.shape == (6, 650)
-    assert played.references.weights.shape == (4, 650)
-    assert played.references.included.ravel().tolist() == [True, True, False, False]
+    assert played.observations.references.shape == (4, 650)
+    assert played.observations.included.tolist() == [True, True, False, False]
     assert int(played.included.sum()) == 3
-    assert played.references.noise_scale == honest().noise_scale
-    rows = np.concatenate([played.observations.values, played.references.weights])
+    assert played.observations.noise_scale == honest().noise_scale
+    rows = np.concatenate([played.observations.values, played.observations.references])
     assert len(np.unique(rows, axis=0)) == 10
     again = play_weights(honest(), plan, canary=chosen, trials=6, references=2, seed=3)
     assert np.array_equal(again.observations.values, played.observations.values)
@@ -157,31 +155,21 @@ def test_a_trial_without_the_canary_knows_nothing_of_it() -> None:
     np.testing.assert_allclose(inside - outside.mean(), -CHANGE, rtol=0.05)
 
 
-@cache
-def quiet_subject() -> TrainedSubject:
-    return honest().train(make_plan())
-
-
-def gaussians(mu: float, trials: int, seed: int) -> tuple[References, Observations, np.ndarray]:
+def gaussians(mu: float, trials: int, seed: int) -> tuple[WeightsSeen, BoolArray]:
     """Weights whose kinds lie mu deviations of noise 0.1 apart, along (3, 4, 0, ...) / 5."""
     generator, labels = np.random.default_rng(seed), np.arange(trials) < trials // 2
     shift = np.zeros(20)
     shift[:2] = mu * 0.1 * np.array([0.6, 0.8])
     kinds = np.arange(8) < 4
-    references = References(
-        weights=kinds[:, None] * shift + 1e-6 * generator.standard_normal((8, 20)),
-        included=kinds[:, None],
-        noise_scale=0.1,
-    )
-    noise = 0.1 * generator.standard_normal((trials, 20))
-    return references, Observations(values=labels[:, None] * shift + noise, where="final weights"), labels
+    references = kinds[:, None] * shift + 1e-6 * generator.standard_normal((8, 20))
+    values = labels[:, None] * shift + 0.1 * generator.standard_normal((trials, 20))
+    return WeightsSeen(values=values, references=references, included=kinds, noise_scale=0.1), labels
 
 
 @pytest.mark.parametrize(("statistic", "share"), [("vector", 1.0), ("coordinate", 0.8)])
 def test_the_statistic_is_the_best_for_gaussians(statistic: str, share: float) -> None:
-    references, observations, labels = gaussians(2.0, 4000, seed=1)
-    attack, subject = WeightCanary(statistic=statistic), honest().train(make_plan())
-    scores = attack.score(subject, observations, references, np.random.default_rng(0))
+    seen, labels = gaussians(2.0, 4000, seed=1)
+    scores = WeightCanary(statistic=statistic).score(seen, np.random.default_rng(0))
     assert scores.details["mu_expected"] == pytest.approx(2.0 * share, rel=1e-3)
     assert scores.details["mean_distance"] == pytest.approx(0.2, rel=1e-3)
     inside, outside = scores.values[labels], scores.values[~labels]
@@ -195,10 +183,11 @@ def refuted_of(verdicts: Iterator[VerdictKind]) -> int:
 
 def simulated(mu: float, statistic: str) -> Iterator[VerdictKind]:
     """Verdicts of 200 audits at 95 % of weights that are Gaussian, mu deviations apart."""
-    attack, game = WeightCanary(statistic=statistic), weight_game(make_plan(), canary="x", references=4)
+    attack = WeightCanary(statistic=statistic)
+    game = WeightsGame().terms(make_plan(), canary="x", references=4)
     for seed in range(200):
-        references, observations, labels = gaussians(mu, 60, seed)
-        scores = attack.score(quiet_subject(), observations, references, np.random.default_rng(0))
+        seen, labels = gaussians(mu, 60, seed)
+        scores = attack.score(seen, np.random.default_rng(0))
         evidence = Evidence(scores=scores.values, members=labels, game=game, attack="weight_canary")
         yield judge(CLAIM, evidence, confidence=0.95, generator=np.random.default_rng(seed)).kind
 
@@ -286,14 +275,12 @@ def test_parameters_out_of_range_are_refused(parameters: dict[str, object], mess
 
 
 def test_what_is_no_game_is_refused() -> None:
-    attack, subject = WeightCanary(), honest().train(make_plan())
-    assert attack.access is AccessLevel.WEIGHTS
+    attack = WeightCanary()
+    assert attack.game == "weights"
     assert attack.prepare(digits(), np.random.default_rng(0)) == Insertions()
-    with pytest.raises(InputError, match="scores released weights, got none"):
-        attack.score(subject, digits().records, References(), np.random.default_rng(0))
-    seen = Observations(values=np.zeros((3, 5)), where="final weights")
+    seen = WeightsSeen(values=np.zeros((3, 5)), references=np.zeros((0, 5)), included=np.zeros(0, dtype=bool))
     with pytest.raises(InputError, match="two references with the canary and two without"):
-        attack.score(subject, seen, References(), np.random.default_rng(0))
+        attack.score(seen, np.random.default_rng(0))
     with pytest.raises(InputError, match="must hold 'nobody' once"):
         play_weights(honest(), make_plan(), canary="nobody", trials=4, references=2, seed=0)
     with pytest.raises(InputError, match="needs 4 trials and 2 references, got 2 and 2"):

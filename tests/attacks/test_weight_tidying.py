@@ -18,19 +18,9 @@ from workbench.checks.ledger import load_ledger
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.estimation import auc
-from workbench.games.consecutive.releases import VIEWS, Projection, Scene, WeightRelease
-from workbench.interfaces import (
-    AccessLevel,
-    FloatArray,
-    Insertions,
-    IntArray,
-    Observations,
-    References,
-    VerdictKind,
-)
+from workbench.games.consecutive import VIEWS, ConsecutiveSeen, Projection, Scene, WeightRelease
+from workbench.interfaces import FloatArray, Insertions, IntArray, VerdictKind
 from workbench.interfaces.findings import Finding
-
-SUBJECT: object = object()
 
 
 def chain(*sizes: int) -> tuple[IntArray, ...]:
@@ -265,7 +255,7 @@ def test_the_ledger_has_the_composed_claim_with_all_three() -> None:
 
 def test_it_is_registered_and_refuses_what_it_cannot_do() -> None:
     attack = registry.create("attack", "weight_tidying", releases=40, runs=20)
-    assert (attack.access, attack.releases, attack.runs) == (AccessLevel.CONSECUTIVE, 40, 20)
+    assert (attack.game, attack.releases, attack.runs) == ("consecutive", 40, 20)
     assert attack.prepare(None, np.random.default_rng(0)) == Insertions()
     for given_, words in (
         ({"invariant": "sort"}, "did you mean 'sorted'"),
@@ -280,7 +270,5 @@ def test_it_is_registered_and_refuses_what_it_cannot_do() -> None:
     ):
         with pytest.raises(InputError, match=words):
             WeightTidying(**given_)
-    with pytest.raises(InputError, match="got records"):
-        attack.score(SUBJECT, [], References(), np.random.default_rng(0))
-    seen = Observations(values=np.array([1.0, 2.0]), where="one release")
-    assert attack.score(SUBJECT, seen, References(), np.random.default_rng(0)).values.tolist() == [1.0, 2.0]
+    seen = ConsecutiveSeen(values=np.array([1.0, 2.0]), where="one release, tidying")
+    assert attack.score(seen, np.random.default_rng(0)).values.tolist() == [1.0, 2.0]

@@ -11,8 +11,11 @@ import pytest
 import study_driver as driver
 
 from workbench.accounting import ApproximateDP
-from workbench.audit.extraction_words import NOT_SHOWN, SHOWN, extraction_forms
-from workbench.audit.run import AuditSettings, audit_mechanisms
+from workbench.attacks.canary_extraction import CanaryExtraction
+from workbench.attacks.canary_extraction.words import NOT_SHOWN, SHOWN
+from workbench.attacks.loss import LossAttack
+from workbench.audit.run import audit_mechanisms
+from workbench.audit.settings import embedded_settings
 from workbench.cli import terminal
 from workbench.execution.store import Store
 from workbench.interfaces import Adjacency, Claim, Released
@@ -65,12 +68,8 @@ def details(**changes: float) -> dict[str, Any]:
 
 def form(**changes: Any) -> dict[str, Any]:
     """The form of one subject's extraction."""
-    subject = {
-        "name": "dp_sgd",
-        "role": "subject",
-        "attacks": [{"details": {}}, {"details": details(**changes)}],
-    }
-    (found,) = extraction_forms([subject])
+    found = CanaryExtraction.aside("dp_sgd", "subject", details(**changes))
+    assert found is not None
     return found
 
 
@@ -118,7 +117,7 @@ def test_numbers_that_are_none_are_said_to_be() -> None:
 
 
 def test_subjects_that_nothing_was_extracted_from_have_no_form() -> None:
-    assert extraction_forms([{"name": "a", "role": "subject", "attacks": [{"details": {"x": 1.0}}]}]) == []
+    assert LossAttack.aside("a", "subject", {"x": 1.0}) is None
 
 
 def test_the_page_draws_what_is_not_shown_as_undecided() -> None:
@@ -134,7 +133,7 @@ CLAIM = Claim(
     source="the user",
 )
 
-SETTINGS = AuditSettings(
+SETTINGS = embedded_settings(
     claim=CLAIM,
     attacks=("canary_extraction",),
     attack_parameters={"canary_extraction": FEW},

@@ -21,27 +21,26 @@ import numpy as np
 import pytest
 
 from workbench.accounting import ApproximateDP, MutualInformation
-from workbench.audit import views as _runner_views
-from workbench.audit.run import AuditSettings, audit_mechanisms, claim_of, default_settings
+from workbench.audit.run import audit_mechanisms
+from workbench.audit.settings import AuditSettings, claim_of, default_settings, embedded_settings
+from workbench.audit.subjects import PlayedBy, attacks_of
 from workbench.cli.app import main
 from workbench.cli.audit import AuditOptions, audit
 from workbench.cli.junit import junit_xml
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation.judge import judge
-from workbench.games.transcript.parts import games_of
 from workbench.interfaces import (
     Adjacency,
     Claim,
     Evidence,
-    Game,
+    GameTerms,
     Guarantee,
     Released,
     Secret,
     Trials,
     VerdictKind,
 )
-from workbench.training import setup as workers
 
 SMALL = replace(
     default_settings("ferret"),
@@ -160,9 +159,8 @@ def test_a_second_run_does_no_work_and_says_the_same(
     def refuse(*_: object) -> None:
         raise AssertionError("work was done again")
 
-    monkeypatch.setattr(workers, "train", refuse)
-    monkeypatch.setattr("workbench.audit.views.play_attack", refuse)
-    monkeypatch.setattr(_runner_views, "play", refuse)
+    for name in ("train", "play_part"):
+        monkeypatch.setattr(f"workbench.audit.subjects.{name}", refuse)
     second = audit_mechanisms(SMALL, out=out, command="the command")
     changing = ("created", "cost")
     assert {k: v for k, v in first.items() if k not in changing} == {
@@ -215,7 +213,7 @@ def test_a_vacuous_claim_is_underpowered_whatever_the_scores(prior: float, nats:
         scores=members + 0.0,
         members=members,
         attack="perfect",
-        game=Game(
+        game=GameTerms(
             description="a test", trials=Trials.INDEPENDENT, prior=prior, released=Released.EVERY_UPDATE
         ),
     )
@@ -250,7 +248,9 @@ def test_a_claim_that_is_just_true_is_rarely_refuted(tpr: float, fpr: float) -> 
                 scores=scores,
                 members=members,
                 attack="channel",
-                game=Game(description="a test", trials=Trials.INDEPENDENT, released=Released.EVERY_UPDATE),
+                game=GameTerms(
+                    description="a test", trials=Trials.INDEPENDENT, released=Released.EVERY_UPDATE
+                ),
             )
             judged = judge(
                 claim(MutualInformation(nats=stated, secret=Secret.RECORD)),
@@ -277,7 +277,7 @@ def test_a_claim_that_is_just_true_is_rarely_refuted(tpr: float, fpr: float) -> 
             r"scores of one training \(loss, lira\) cannot test: add --attack sign",
         ),
         ({"attacks": ("sign_transcript", "dirac_canary")}, "'dirac_canary' reads noised sums"),
-        ({"mechanism_parameters": {"public_seed": 3}}, "public_seed must be left open"),
+        ({"mechanism_parameters": {"public_seed": 3}}, "public_seed must be None"),
         ({"attacks": ("sign_transcrip",)}, "did you mean 'sign_transcript'"),
         (
             {"attack_parameters": {"sign_transcript": {"canary": "opposed,averag"}}},
@@ -305,24 +305,30 @@ def test_what_cannot_be_tested_fails_before_anything_is_written(
 
 
 def test_a_mechanism_without_signs_has_no_transcript_game(tmp_path: Path) -> None:
-    settings = AuditSettings(attacks=("sign_transcript",))
+    settings = embedded_settings(attacks=("sign_transcript",))
     with pytest.raises(UnsupportedError, match="dp_sgd releases none"):
         audit_mechanisms(settings, out=tmp_path / "out", command="c")
     assert not (tmp_path / "out").exists()
 
 
+def games_of(**given: object) -> tuple[PlayedBy, ...]:
+    """The games of the attack with these parameters."""
+    attack = "sign_transcript"
+    return attacks_of(replace(SMALL, attacks=(attack,), attack_parameters={attack: given}))
+
+
 def test_several_canaries_are_several_games() -> None:
-    opposed, average = games_of("sign_transcript", {"canary": "opposed, average", "trials": 40})
-    assert (opposed.name, average.name) == ("sign_transcript (opposed)", "sign_transcript (average)")
-    assert (opposed.parameters["others"], average.parameters.get("others")) == ("copies", None)
-    (given,) = games_of("sign_transcript", {"canary": "opposed", "others": "corpus"})
-    assert given.parameters["others"] == "corpus"
+    opposed, average = games_of(canary="opposed, average", trials=40)
+    names = [one.game.name_of(one.name, one.attack) for one in (opposed, average)]
+    assert names == ["sign_transcript (opposed)", "sign_transcript (average)"]
+    assert (opposed.given["others"], average.given.get("others")) == ("copies", None)
+    (chosen,) = games_of(canary="opposed", others="corpus")
+    assert chosen.given["others"] == "corpus"
     with pytest.raises(InputError, match="must not name one twice"):
-        games_of("sign_transcript", {"canary": "average,average"})
-    setup = SMALL.setup("ferret", {}, ())
-    sizes = [
-        job.payload.trials for job in games_of("sign_transcript", {"trials": 250})[0].jobs(setup, [True] * 60)
-    ]
+        games_of(canary="average,average")
+    (many,) = games_of(trials=250)
+    jobs = many.game.jobs(SMALL.setup(()), [True] * 60, many.name, many.given)
+    sizes = [job.payload.trials for job in jobs]
     assert sum(sizes) == 250
     assert max(sizes) <= 100
     assert all(size % 2 == 0 and size >= 4 for size in sizes)
@@ -347,11 +353,14 @@ def test_the_number_is_in_the_currency_of_the_mechanism() -> None:
         ("--claim epsilon=1,delta=1e-5,adjacency=add-remove --delta 0.1", "write it into --claim"),
         ("--claim mu=1,adjacency=add-remove", "ferret budgets in nats"),
         ("--claim epsilon=1,delta=1e-5,adjacency=replace-one", "the games are add-remove"),
-        ("--claim nats=0.1,secret=candidate-subset", "about a record, not"),
+        ("--claim nats=0.1,secret=candidate-subset", "about the candidate-subset needs --scores"),
         ("--mechanism-parameter clip_norm=abc", "'ferret': clip_norm must be a number, got 'abc'"),
         ("--mechanism-parameter granularity=true", "'ferret': granularity must be text, got True"),
         ("--mechanism-parameter firing_probability=x", "firing_probability must be a number, got 'x'"),
-        ("--attack-parameter sign_transcript.trials=abc", "trials must be a whole number, got 'abc'"),
+        (
+            "--attack-parameter sign_transcript.trials=abc",
+            "trials must be an even whole number >= 20, got 'abc'",
+        ),
         ("--corpus clinical --model huggingface", "model 'huggingface' needs its parameter 'path'"),
     ],
 )

@@ -6,6 +6,7 @@ a dozen digits, and one slow test runs the command end to end.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -14,38 +15,35 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from workbench.accounting import ApproximateDP, MutualInformation
-from workbench.audit import views as _runner_views
-from workbench.audit.run import AuditSettings, audit_mechanisms, claim_of, default_settings
-from workbench.audit.subset_words import _compared, _in_short, _log_score, _shared, _tests
+from workbench.audit.run import audit_mechanisms
+from workbench.audit.settings import AuditSettings, claim_of, default_settings, embedded_settings
+from workbench.audit.subjects import PlayedBy, attacks_of
 from workbench.cli.app import main
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.execution.tasks import silent
-from workbench.games.plays import PLAYS, AttackJob
-from workbench.games.subset import play as subset_game
-from workbench.games.subset.parts import comparable_epsilon, small_world, world_jobs
-from workbench.games.transcript.parts import games_of, play
-from workbench.interfaces import AccessLevel, Claim, Guarantee, Plan, Released, Secret
+from workbench.games.base import Part, play_part
+from workbench.games.subset import SubsetGame, comparable_epsilon, small_world, world_jobs
+from workbench.games.words import Judged
+from workbench.interfaces import Claim, Guarantee, Plan, Released, Secret
 from workbench.mechanisms.paczero import PACZero
-from workbench.training import setup as workers
 from workbench.training.subject import TrainedSubject
 
 FEW: dict[str, Any] = {
     "members": {},
     "candidates": 24,
     "steps": 6,
-    "attack_parameters": {"subset_posterior": {"trials": 22}},
+    "attack_parameters": {"subset_posterior": {"trials": 22, "counted": 12}},
     "model_parameters": {"hidden": 4},
-    "counted": 12,
     "workers": 0,
 }
+UNCOUNTED = {"subset_posterior": {"trials": 22}}
 SMALL = replace(
     default_settings("paczero", {"variant": "mi"}),
     mechanism_parameters={"variant": "mi", "subset_count": 8},
@@ -123,13 +121,8 @@ def test_a_game_is_resumed_from_its_parts(
     def refuse(*_: object) -> None:
         raise AssertionError("work was done again")
 
-    for module, name in (
-        (workers, "train"),
-        (_runner_views, "play_attack"),
-        (_runner_views, "play"),
-        (_runner_views, "play_counted"),
-    ):
-        monkeypatch.setattr(module, name, refuse)
+    for name in ("train", "play_part"):
+        monkeypatch.setattr(f"workbench.audit.subjects.{name}", refuse)
     second = audit_mechanisms(SMALL, out=out, command="the command")
     changing = ("created", "cost")
     assert {k: v for k, v in first.items() if k not in changing} == {
@@ -152,27 +145,55 @@ def test_zero_nats_are_judged_and_read_as_epsilon_zero(tmp_path: Path) -> None:
     assert registry.create("report", "html", report=report)
 
 
-def test_counted_nats_are_held_to_the_ledgers_charge() -> None:
-    found = {"sparse": 0.2, "excess_lower": -0.02, "excess_upper": 0.01}
-    said = "What they share is not shown to be more than was charged (the difference: -0.02 to 0.01)."
-    assert _compared(found) == said
-    assert "share is more than was charged" in _compared({**found, "excess_lower": 0.005})
-    assert "too few" in _compared({**found, "sparse": 0.25})
+def words(subject: dict[str, Any], outside: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The views of a judged subject in words."""
+    by_view = {"claim": subject} | ({"outside": outside} if outside else {})
+    judged = Judged(by_view=by_view, control=None, attacks=(), mechanism="paczero", confidence=0.95)
+    return SubsetGame().views(judged)
 
 
-def test_counts_too_few_for_an_interval_have_none() -> None:
-    found = {"corrected": 0.345, "lower": 0.3, "upper": 0.4, "sparse": 0.2}
-    assert _shared(found) == "0.345 nats [0.3 to 0.4, asymptotic]"
-    assert "0.3 to" not in _shared({**found, "sparse": 1.0})
-    assert "too few trainings" in _shared({**found, "sparse": 1.0})
+def sentence(report: dict[str, Any], beginning: str, **changes: dict[str, float]) -> str:
+    """What is said of the claim in the sentence that begins so, after changes of counts or details."""
+    subject = copy.deepcopy(report["subjects"][0])
+    subject["counted"] |= changes.get("counted", {})
+    subject["attacks"][0]["details"] |= changes.get("details", {})
+    (said,) = [one for one in words(subject)["of"][0]["says"] if one.startswith(beginning)]
+    return str(said)
 
 
-def test_a_score_below_zero_is_called_no_leak_and_is_no_upper_bound() -> None:
-    said = _log_score({"log_score": -0.115, "log_score_lower": -0.188, "log_score_upper": -0.0386})
-    assert "score -0.115 nats [-0.188 to -0.0386]" in said
-    assert "bounds them from below alone" in said
-    assert said.endswith("So these guesses show no leak.")
-    assert "no leak" not in _log_score({"log_score": 0.1, "log_score_lower": -0.1, "log_score_upper": 0.3})
+def test_counted_nats_are_held_to_the_ledgers_charge(played: tuple[Path, dict[str, Any]]) -> None:
+    def said(**changes: float) -> str:
+        found = {"sparse": 0.2, "excess_lower": -0.02, "excess_upper": 0.01}
+        return sentence(played[1], "Counted", counted=found | changes)
+
+    compared = "What they share is not shown to be more than was charged (the difference: -0.02 to 0.01)."
+    assert f" {compared} " in said()
+    assert "share is more than was charged" in said(excess_lower=0.005)
+    assert "For comparing the two, these are too few trainings." in said(sparse=0.25)
+
+
+def test_counts_too_few_for_an_interval_have_none(played: tuple[Path, dict[str, Any]]) -> None:
+    def said(**changes: float) -> str:
+        found = {"corrected": 0.345, "lower": 0.3, "upper": 0.4, "sparse": 0.2}
+        return sentence(played[1], "Counted", counted=found | changes)
+
+    assert "secret and bits share 0.345 nats [0.3 to 0.4, asymptotic], " in said()
+    assert "0.3 to" not in said(sparse=1.0)
+    assert "without an interval: there are too few trainings" in said(sparse=1.0)
+
+
+def test_a_score_below_zero_is_called_no_leak_and_is_no_upper_bound(
+    played: tuple[Path, dict[str, Any]],
+) -> None:
+    def said(score: float, lower: float, upper: float) -> str:
+        found = {"log_score": score, "log_score_lower": lower, "log_score_upper": upper}
+        return sentence(played[1], "Whatever the noise is", details=found)
+
+    below = said(-0.115, -0.188, -0.0386)
+    assert "score -0.115 nats [-0.188 to -0.0386]" in below
+    assert "bounds them from below alone" in below
+    assert below.endswith("So these guesses show no leak.")
+    assert "no leak" not in said(0.1, -0.1, 0.3)
 
 
 def test_the_notes_name_the_tests_that_decided_and_the_intervals_confidence(
@@ -181,17 +202,15 @@ def test_the_notes_name_the_tests_that_decided_and_the_intervals_confidence(
     note = played[1]["views"]["notes"][0]
     assert "by guesses about records and by nats about the index, which share the error" in note
     assert note.endswith("Intervals in brackets: 95 % each, by itself.")
-    one = {"attacks": [{"verdict": {"bounds": [{"quantity": "nats"}]}}]}
-    assert _tests(one) == "nats about the index"
+    one = copy.deepcopy(played[1]["subjects"][0])
+    one["attacks"][0]["verdict"]["bounds"] = [{"quantity": "nats"}]
+    assert "at 95 % confidence, by nats about the index. Intervals" in words(one)["notes"][0]
 
 
-def test_what_is_not_refuted_is_not_called_hidden() -> None:
-    row = {"view": "v", "claimed": "c"}
-    forms = [
-        {"key": "claim", "verdict": "UNDERPOWERED", "row": row},
-        {"key": "outside", "verdict": "REFUTED", "row": row},
-    ]
-    said = _in_short(forms, {}, None)
+def test_what_is_not_refuted_is_not_called_hidden(played: tuple[Path, dict[str, Any]]) -> None:
+    claim, outside, _ = copy.deepcopy(played[1]["subjects"])
+    claim["verdict"]["kind"], outside["verdict"]["kind"] = "UNDERPOWERED", "REFUTED"
+    said = words(claim, outside)["in_short"]
     assert "who is in the universe can be told" in said
     assert "hidden" not in said
 
@@ -225,8 +244,10 @@ class Leaky(PACZero):
 
 def test_a_leaky_coin_is_refuted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of the test before: the same claim, and a mechanism that says it tosses coins."""
-    monkeypatch.setattr(workers, "create_mechanism", lambda setup: Leaky(**dict(setup.mechanism_parameters)))
-    settings = replace(FREE, attacks=("subset_posterior",), counted=0)
+    monkeypatch.setattr(
+        "workbench.games.base.create_mechanism", lambda setup: Leaky(**dict(setup.mechanism_parameters))
+    )
+    settings = replace(FREE, attacks=("subset_posterior",), attack_parameters=UNCOUNTED)
     report = audit_mechanisms(settings, out=tmp_path, command="c")
     assert (report["verdict"]["kind"], report["exit_code"]) == ("REFUTED", 1)
     said = " ".join(views(report)["claim"]["says"])
@@ -246,7 +267,7 @@ def test_more_nats_than_one_bit_are_judged_by_the_index(tmp_path: Path) -> None:
         SMALL,
         claim=claim(MutualInformation(nats=1.0, secret=Secret.SUBSET)),
         attacks=("subset_posterior",),
-        counted=0,
+        attack_parameters=UNCOUNTED,
     )
     report = audit_mechanisms(settings, out=tmp_path, command="c")
     bounds = report["subjects"][0]["attacks"][0]["verdict"]["bounds"]
@@ -260,7 +281,7 @@ def test_more_nats_than_one_bit_are_judged_by_the_index(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"attacks": ("loss", "lira")}, r"one training \(loss, lira\) cannot test: add --attack subset"),
-        ({"attacks": ("sign_transcript", "subset_posterior")}, "reads released signs, and the mechanism"),
+        ({"attacks": ("sign_transcript", "subset_posterior")}, "reads released signs, and paczero"),
         ({"attacks": ("subset_posterior", "weight_canary")}, "'weight_canary' adds a record or removes it"),
         ({"mechanism_parameters": {"public_seed": 3}}, "public_seed must be None"),
         ({"attack_parameters": {"subset_posterior": {"view": "valus"}}}, "did you mean 'values'"),
@@ -284,7 +305,7 @@ def test_what_cannot_be_tested_fails_before_anything_is_written(
 def test_a_mechanism_without_subsets_has_no_such_game(mechanism: str, tmp_path: Path) -> None:
     settings = replace(default_settings(mechanism), attacks=("sign_transcript", "subset_posterior"))
     if mechanism == "dp_sgd":
-        settings = AuditSettings(attacks=("subset_posterior",))
+        settings = embedded_settings(attacks=("subset_posterior",))
     with pytest.raises(UnsupportedError, match="candidate subset"):
         audit_mechanisms(settings, out=tmp_path / "out", command="c")
     assert not (tmp_path / "out").exists()
@@ -363,19 +384,27 @@ def test_variant_and_nats_are_all_that_need_be_said(tmp_path: Path, monkeypatch:
     assert endless.mechanism_parameters == {"clip": math.inf}
 
 
+def game_of(settings: AuditSettings, **given: Any) -> PlayedBy:
+    """The game of the attack with these parameters."""
+    attack = "subset_posterior"
+    (one,) = attacks_of(replace(settings, attacks=(attack,), attack_parameters={attack: given}))
+    return one
+
+
 def test_jobs_of_the_games() -> None:
-    (game,) = games_of("subset_posterior", {"view": "bits", "trials": 50})
-    assert (game.name, game.access) == ("subset_posterior (bits)", AccessLevel.SUBSET)
-    setup = SMALL.setup("paczero", {"variant": "hybrid", "mi_steps": 9, "directions": 2}, ())
-    sizes = [job.payload.trials for job in game.jobs(setup, [True] * 24)]
+    one = game_of(SMALL, view="bits", trials=50)
+    assert (one.game.name_of(one.name, one.attack), one.game.name) == ("subset_posterior (bits)", "subset")
+    hybrid = replace(SMALL, mechanism_parameters={"variant": "hybrid", "mi_steps": 9, "directions": 2})
+    setup = hybrid.setup(())
+    sizes = [job.payload.trials for job in one.game.jobs(setup, [True] * 24, one.name, one.given)]
     assert sum(sizes) == 50
     assert max(sizes) <= 20
     small = small_world(setup)
     assert (small.steps, small.mechanism_parameters["subset_count"]) == (3, 4)
     assert small.mechanism_parameters["mi_steps"] == 3
-    worlds = [job.payload for job in world_jobs(setup, [True] * 24, 600)]
+    worlds = [job.payload for job in world_jobs(setup, [True] * 24, one.name, one.given, 600)]
     assert [world.trials for world in worlds] == [200, 200, 200]
-    assert world_jobs(setup, [True] * 24, 0) == []
+    assert world_jobs(setup, [True] * 24, one.name, one.given, 0) == []
 
 
 def test_no_two_parts_of_a_game_share_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,24 +415,20 @@ def test_no_two_parts_of_a_game_share_a_seed(monkeypatch: pytest.MonkeyPatch) ->
         seeds.append(seed)
         raise InterruptedError
 
-    monkeypatch.setattr(subset_game, "play_subsets", noted)
-    (game,) = games_of("subset_posterior", {"trials": 100})
-    for job in game.jobs(FREE.setup("paczero", {"variant": "zpl", "subset_count": 8}, ()), [True] * 24):
+    monkeypatch.setattr("workbench.games.subset.play.play_subsets", noted)
+    one = game_of(FREE, trials=100)
+    for job in one.game.jobs(FREE.setup(()), [True] * 24, one.name, one.given):
         with pytest.raises(InterruptedError):
-            play(job.payload, {}, Path(), silent)
+            play_part(job.payload, {}, Path(), silent)
     assert len(seeds) == len(set(seeds)) == 5
 
 
-def test_a_worker_plays_the_game_of_an_attack_too() -> None:
-    """Where the attack is one among others on a trained target, whose records are the universe."""
+def test_a_worker_plays_the_whole_game_in_one_part_too() -> None:
+    """As a study does: the parameters are the setup's, and the split's members are the universe."""
     given = {"subset_posterior": {"trials": 20}}
-    setup = replace(FREE, attack_parameters=given).setup("paczero", {"variant": "zpl", "subset_count": 8})
-    setup = workers.with_attacks(setup, given)
-    included = np.arange(24) < 12
-    plan = workers.make_plan(setup, included, 0)
-    job = AttackJob(setup=setup, attack="subset_posterior", target_included=tuple(included.tolist()))
-    target: Any = SimpleNamespace(plan=plan)
-    (game,) = PLAYS[AccessLevel.SUBSET](job, workers.create_attack(setup, "subset_posterior"), target, {})
+    setup = replace(FREE, attack_parameters=given).setup(("subset_posterior",))
+    included = tuple((np.arange(24) < 12).tolist())
+    game = play_part(Part(setup=setup, attack="subset_posterior", included=included), {}, Path(), silent)
     assert game["scores"].shape == game["members"].shape == (20,)
     assert game["details"]["success_lower"] <= game["details"]["success"] <= 1.0
     assert game["details"]["charged_nats"] == 0.0

@@ -10,7 +10,8 @@ import pytest
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.core.registry import Entry
-from workbench.interfaces import AccessLevel, Corpus, Insertions, Record, Scores
+from workbench.games.membership import MembershipAttack
+from workbench.interfaces import Corpus, Insertions, Record, Scores
 from workbench.studies.experiments import Experiment
 from workbench.studies.jobs import setup_of, training_key
 from workbench.training import setup as workers
@@ -18,14 +19,16 @@ from workbench.training import setup as workers
 NAME = "planting_stand_in"
 
 
-class Planting:
-    """An attack that plants `plants` records, or one with the id of a candidate."""
+class Planting(MembershipAttack):
+    """An attack that plants three records, or one with the id of a candidate."""
 
-    access = AccessLevel.MEMBERSHIP
-    references_needed = 0
+    def __init__(self, *, word: str = "a", is_clashing: bool = False) -> None:
+        self.word, self.is_clashing = word, is_clashing
 
-    def __init__(self, *, plants: int = 3, word: str = "a", is_clashing: bool = False) -> None:
-        self.plants, self.word, self.is_clashing = plants, word, is_clashing
+    @property
+    def plants(self) -> int:
+        """Number of planted records."""
+        return 3
 
     def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
         """Records of one word."""

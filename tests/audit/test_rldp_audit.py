@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.audit.run import claim_of, default_settings
-from workbench.audit.settings import about_claimed, as_control
+from workbench.audit.settings import claim_of, default_settings
 from workbench.audit.subjects import coins_of
 from workbench.cli.app import main
 from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency
-from workbench.training.neighbours import neighbours_of
+from workbench.training.setup import mechanism_of
 
 SMALL = (
     "--mechanism rldp --corpus digits --model digits_mlp --model-parameter hidden=4 --adapter full "
@@ -31,22 +30,26 @@ def audited(words: str, folder: Path) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_mechanism_says_whose_neighbours_its_claim_is_about() -> None:
-    assert neighbours_of("rldp", {}) is Adjacency.REPLACE_ONE
-    assert neighbours_of("rldp", {"adjacency": "add-remove"}) is Adjacency.ADD_REMOVE
-    assert neighbours_of("dp_sgd", {}) is Adjacency.ADD_REMOVE
-    assert neighbours_of("unheard_of", {}) is Adjacency.ADD_REMOVE
+    def adjacency(name: str, **parameters: str) -> Adjacency:
+        return mechanism_of(name, parameters).capabilities.adjacency
+
+    assert adjacency("rldp") is Adjacency.REPLACE_ONE
+    assert adjacency("rldp", adjacency="add-remove") is Adjacency.ADD_REMOVE
+    assert adjacency("dp_sgd") is Adjacency.ADD_REMOVE
+    with pytest.raises(InputError, match="unknown mechanism 'unheard_of'"):
+        adjacency("unheard_of")
     with pytest.raises(InputError, match="did you mean"):
-        neighbours_of("rldp", {"adjacency": "add-remov"})
+        adjacency("rldp", adjacency="add-remov")
     assert claim_of("rldp", 2.0, 1e-5).about is Adjacency.REPLACE_ONE
 
 
 def test_the_claim_decides_unless_the_user_has() -> None:
     settings = default_settings("rldp")
     assert settings.claim.about is Adjacency.REPLACE_ONE
-    assert about_claimed(settings).mechanism_parameters == {"adjacency": "replace-one"}
-    assert as_control(settings).claim.about is Adjacency.ADD_REMOVE
+    assert settings.about_claimed().mechanism_parameters == {"adjacency": "replace-one"}
+    assert settings.as_control().claim.about is Adjacency.ADD_REMOVE
     dp_sgd = default_settings("dp_sgd")
-    assert about_claimed(dp_sgd) is dp_sgd
+    assert dp_sgd.about_claimed() is dp_sgd
 
 
 @pytest.mark.parametrize("candidates", [40, 41])

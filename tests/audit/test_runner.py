@@ -16,14 +16,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from workbench.accounting import ApproximateDP, MutualInformation
-from workbench.audit.run import AuditSettings, audit_mechanisms
+from workbench.accounting import ApproximateDP, MutualInformation, RenyiDP
+from workbench.audit.run import audit_mechanisms
+from workbench.audit.settings import embedded_settings
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.interfaces import Adjacency, Claim, Released, Secret, Signals, VerdictKind
+from workbench.interfaces import Adjacency, Claim, Guarantee, Released, Secret, Signals, VerdictKind
 from workbench.training import setup as workers
 
-DIGITS = AuditSettings(
+DIGITS = embedded_settings(
     corpus="digits",
     corpus_parameters={},
     model="digits_logistic",
@@ -94,8 +95,8 @@ def test_a_second_run_does_no_work_and_says_the_same(tmp_path: Path, monkeypatch
     def refuse(*_: object) -> None:
         raise AssertionError("work was done again")
 
-    monkeypatch.setattr(workers, "train", refuse)
-    monkeypatch.setattr("workbench.audit.run.play_attack", refuse)
+    for name in ("train", "play_part"):
+        monkeypatch.setattr(f"workbench.audit.subjects.{name}", refuse)
     second = audit_mechanisms(DIGITS, out=tmp_path, command="c")
     for changing in ("created", "cost"):
         first.pop(changing)
@@ -148,10 +149,22 @@ def test_bad_settings_are_refused(change: dict[str, object], message: str) -> No
         replace(DIGITS, **change)  # type: ignore[arg-type]
 
 
-def test_a_claim_that_cannot_be_met_fails_before_anything_is_written(tmp_path: Path) -> None:
-    guarantee = MutualInformation(nats=0.1, secret=Secret.RECORD)
-    claim = Claim(guarantee=guarantee, about=Secret.RECORD, released=Released.EVERY_UPDATE, source="test")
-    with pytest.raises(UnsupportedError, match="dp_sgd is calibrated to"):
+@pytest.mark.parametrize(
+    ("guarantee", "about", "message"),
+    [
+        (RenyiDP(alpha=2.0, epsilon=0.1), Adjacency.ADD_REMOVE, "dp_sgd is calibrated to"),
+        (
+            MutualInformation(nats=0.1, secret=Secret.RECORD),
+            Secret.RECORD,
+            r"the games of an audit test differential privacy; .* 0\.1 nats about the record needs --scores",
+        ),
+    ],
+)
+def test_a_claim_that_cannot_be_met_fails_before_anything_is_written(
+    guarantee: Guarantee, about: Adjacency | Secret, message: str, tmp_path: Path
+) -> None:
+    claim = Claim(guarantee=guarantee, about=about, released=Released.EVERY_UPDATE, source="test")
+    with pytest.raises(UnsupportedError, match=message):
         audit_mechanisms(replace(DIGITS, claim=claim), out=tmp_path / "out", command="c")
     assert not (tmp_path / "out").exists()
 
@@ -159,8 +172,9 @@ def test_a_claim_that_cannot_be_met_fails_before_anything_is_written(tmp_path: P
 KILLED = """
 from pathlib import Path
 from dataclasses import replace
-from workbench.audit.run import AuditSettings, audit_mechanisms
-settings = AuditSettings(corpus="digits", corpus_parameters={{}}, model="digits_logistic",
+from workbench.audit.run import audit_mechanisms
+from workbench.audit.settings import embedded_settings
+settings = embedded_settings(corpus="digits", corpus_parameters={{}}, model="digits_logistic",
     model_parameters={{}}, attacks=("lira",), attack_parameters={{"lira": {{"shadows": 6}}}}, candidates=60,
     steps=12, optimizer="sgd", learning_rate=0.5, control=False, workers={workers})
 audit_mechanisms(settings, out=Path({out!r}), command="c", progress=lambda *done: print(*done, flush=True))
@@ -199,6 +213,36 @@ def test_kill_minus_nine_loses_only_the_work_under_way(processes: int, tmp_path:
     assert _attack_records(tmp_path / "out") == _attack_records(tmp_path / "fresh")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["the workers start", "the first training is done"])
+def test_ctrl_c_gets_one_line_at_once_and_leaves_no_worker(moment: str, tmp_path: Path) -> None:
+    words = "audit --corpus digits --model digits_logistic --attack lira --candidates 60 --workers 2"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "workbench.cli", *words.split(), "--steps", "400", "--optimizer", "sgd"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("training: 0/" if moment == "the workers start" else "training: 1/"):
+            break
+    deadline = time.monotonic() + 30.0
+    while len(children := _children_of(process.pid)) < 3:  # Two workers, and what counts their resources.
+        assert time.monotonic() < deadline
+    os.killpg(process.pid, signal.SIGINT)  # As a terminal does: to all processes.
+    started = time.monotonic()
+    output, errors = process.communicate(timeout=60)
+    assert time.monotonic() - started < 10.0  # On an idle machine, less than one.
+    assert (process.returncode, output) == (130, "")
+    assert [line for line in errors.splitlines() if not line.startswith("training: ")] == [
+        "error: interrupted"
+    ]
+    assert not any(map(_alive, children))
+
+
 def _children_of(parent: int) -> list[int]:
     listed = subprocess.run(
         ["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=False
@@ -233,12 +277,12 @@ def test_correct_dp_sgd_is_rarely_refuted(tmp_path: Path) -> None:
 
 
 def test_the_default_claim_is_epsilon_one() -> None:
-    assert AuditSettings().claim.guarantee == ApproximateDP(epsilon=1.0, delta=1e-5)
+    assert embedded_settings().claim.guarantee == ApproximateDP(epsilon=1.0, delta=1e-5)
 
 
 def test_other_records_at_the_same_path_are_other_work(tmp_path: Path) -> None:
     lines = tmp_path / "records.jsonl"
-    settings = AuditSettings(
+    settings = embedded_settings(
         corpus="text_file", corpus_parameters={"path": str(lines)}, candidates=20, attacks=("loss",)
     )
 
@@ -246,7 +290,7 @@ def test_other_records_at_the_same_path_are_other_work(tmp_path: Path) -> None:
         rows = (json.dumps({"text": f"{word} number {i} of the file"}) for i in range(200))
         lines.write_text("\n".join(rows), encoding="utf-8")
         workers.forget_corpora()
-        return workers.content_digest(settings.setup("dp_sgd", {}))
+        return workers.content_digest(settings.setup())
 
     assert key("line") == key("line")
     assert key("line") != key("row")

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from workbench.audit.run import AuditSettings, audit_mechanisms, claim_of, default_settings
-from workbench.audit.settings import as_control, shuffles
-from workbench.audit.shuffled_words import view_kind
+from workbench.audit.run import audit_mechanisms
+from workbench.audit.settings import claim_of, default_settings, embedded_settings
 from workbench.cli.app import main
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.games.consecutive.releases import VIEWS
-from workbench.interfaces import Currency, VerdictKind
-from workbench.training import setup as workers
+from workbench.games.consecutive import VIEWS
+from workbench.games.words import combined_kind
+from workbench.interfaces import Currency, Release, VerdictKind
+from workbench.training.setup import mechanism_of
 
 SMALL = replace(
     default_settings("shuffled_dp_sgd"),
@@ -91,16 +91,18 @@ def test_the_report_says_what_was_found_and_what_eq_45_would_say(report: dict[st
 
 
 def test_defaults_belong_to_mechanisms_that_shuffle() -> None:
-    assert shuffles("shuffled_dp_sgd")
-    assert not shuffles("dp_sgd")
-    assert not shuffles("no such mechanism")
+    shuffled, plain = (mechanism_of(name, {}).capabilities for name in ("shuffled_dp_sgd", "dp_sgd"))
+    assert Release.PERMUTED_WEIGHTS in shuffled.releases
+    assert Release.PERMUTED_WEIGHTS not in plain.releases
+    assert shuffled.currency is Currency.DP
     chosen = default_settings("shuffled_dp_sgd")
     assert (chosen.attacks, chosen.optimizer, chosen.model) == (("weight_tidying",), "sgd", "digits_mlp")
     assert chosen.control_mechanism == "dp_sgd"
-    control = as_control(chosen)
+    control = chosen.as_control()
     assert (control.optimizer, control.learning_rate) == ("sgd", chosen.learning_rate)
-    assert default_settings("dp_sgd") == AuditSettings(mechanism="dp_sgd")
-    assert Currency(registry.entries("mechanism")["shuffled_dp_sgd"].factory.budget_currency) is Currency.DP
+    assert default_settings("dp_sgd") == embedded_settings(mechanism="dp_sgd")
+    with pytest.raises(InputError, match="unknown mechanism 'no such mechanism'"):
+        default_settings("no such mechanism")
 
 
 def test_what_cannot_be_read_is_told_before_anything_is_trained(
@@ -109,14 +111,15 @@ def test_what_cannot_be_read_is_told_before_anything_is_trained(
     def refuse(*_: object) -> None:
         raise AssertionError("something was trained")
 
-    monkeypatch.setattr(workers, "train", refuse)
+    for name in ("train", "play_part"):
+        monkeypatch.setattr(f"workbench.audit.subjects.{name}", refuse)
     for changes, error, words in (
         ({"attacks": ("weight_tidying", "dirac_canary")}, UnsupportedError, "releases none"),
         ({"attack_parameters": {"weight_tidying": {"place": "here"}}}, InputError, "place"),
         (
             {"model": "tiny_gpt2", "model_parameters": {}},
             InputError,
-            "does not go with corpus 'digits'",
+            "model 'tiny_gpt2' cannot read images",
         ),
         ({"claim": claim_of("dp_weights", 1.0, 1e-5)}, UnsupportedError, "final weights"),
     ):
@@ -130,9 +133,9 @@ def test_the_kind_of_a_view_is_that_of_its_strongest_game() -> None:
         return {"verdict": {"kind": kind.value}}
 
     kinds = VerdictKind
-    assert view_kind([attack(kinds.NOT_REFUTED), attack(kinds.REFUTED)]) is kinds.REFUTED
-    assert view_kind([attack(kinds.UNDERPOWERED), attack(kinds.NOT_REFUTED)]) is kinds.NOT_REFUTED
-    assert view_kind([attack(kinds.INVALID), attack(kinds.NOT_REFUTED)]) is kinds.INVALID
+    assert combined_kind([attack(kinds.NOT_REFUTED), attack(kinds.REFUTED)]) is kinds.REFUTED
+    assert combined_kind([attack(kinds.UNDERPOWERED), attack(kinds.NOT_REFUTED)]) is kinds.NOT_REFUTED
+    assert combined_kind([attack(kinds.INVALID), attack(kinds.NOT_REFUTED)]) is kinds.INVALID
 
 
 @pytest.mark.slow

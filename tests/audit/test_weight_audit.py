@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from workbench.accounting import ApproximateDP
-from workbench.audit.run import AuditSettings, audit_mechanisms
+from workbench.audit.run import audit_mechanisms
+from workbench.audit.settings import AuditSettings, embedded_settings
 from workbench.cli.audit import AuditOptions, audit
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Adjacency, Claim, Released
@@ -21,7 +22,7 @@ CLAIM = Claim(
     source="the user",
 )
 
-SETTINGS = AuditSettings(
+SETTINGS = embedded_settings(
     claim=CLAIM,
     mechanism="dp_weights",
     # A thousandth of what the canary moves its weight by: the claim of epsilon 1 is the user's, and false.

@@ -18,11 +18,12 @@ import pytest
 
 import workbench
 from workbench.audit import run as runner
+from workbench.audit.settings import embedded_settings
 from workbench.cli.app import main
 from workbench.cli.audit import AuditOptions, command_line, parameters
 from workbench.core import registry
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
-from workbench.interfaces import Released
+from workbench.interfaces import CorpusFacets, Released
 
 
 def scores_file(folder: Path, shift: float, n: int) -> Path:
@@ -87,12 +88,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
     for name in ("audit_scores", "audit_mechanisms", "audit_training"):
         monkeypatch.setattr(runner, name, record(name), raising=False)
     monkeypatch.setattr(runner, "write_report", write)
-    entries = {
-        kind: SimpleNamespace()
-        for kind in ("dp_sgd", "loss", "lira", "dirac_canary", "tiny_gpt2", "clinical")
-    }
-    entries["digits"] = SimpleNamespace()
-    monkeypatch.setattr(registry, "entries", lambda kind: entries)
     return calls
 
 
@@ -161,8 +156,6 @@ def test_a_mistake_gets_one_line_and_exit_2_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "occupied").touch()
     (tmp_path / "folder").mkdir()
-    if "clinical" in words:
-        monkeypatch.setattr(registry, "entries", lambda kind: {"clinical": SimpleNamespace(factory=object())})
     refused(words, capsys, *parts)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["folder", "occupied"]
 
@@ -230,7 +223,7 @@ def test_an_audit_of_a_mechanism_writes_all_that_was_asked_for(
     assert (call.name, call.out) == ("audit_mechanisms", Path("audit"))
     assert (settings.steps, settings.control, settings.attacks, settings.seed) == (5, False, ("loss",), 3)
     assert settings.claim.released is Released.EVERY_UPDATE
-    default = runner.AuditSettings()
+    default = embedded_settings()
     assert (settings.corpus, settings.corpus_parameters) == (default.corpus, default.corpus_parameters)
     assert call.command.startswith("workbench audit ")
     assert ElementTree.parse("b/j.xml").getroot().tag == "testsuites"
@@ -249,7 +242,7 @@ def test_parameters_are_laid_over_the_default_only_where_the_default_is_used(
     assert main(shlex.split("audit --corpus digits --model-parameter a=1")) == 0
     settings = calls[0].arguments[0]
     assert settings.corpus_parameters == {}
-    assert settings.model_parameters == {**runner.AuditSettings().model_parameters, "a": 1}
+    assert settings.model_parameters == {**embedded_settings().model_parameters, "a": 1}
 
 
 def test_a_training_function_and_quiet(
@@ -310,7 +303,7 @@ def test_help_names_the_defaults_of_the_runner(
     monkeypatch.setenv("COLUMNS", "300")
     assert main(["audit", "--help"]) == 0
     shown = capsys.readouterr().out
-    default = runner.AuditSettings()
+    default = embedded_settings()
     for value in (
         default.mechanism,
         default.corpus,
@@ -377,8 +370,8 @@ def test_list_prints_names_and_summaries(
 
 
 def test_fetch_calls_the_corpus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    factory = SimpleNamespace(fetch=lambda: Path("cache") / "reviews")
-    monkeypatch.setattr(registry, "entries", lambda kind: {"reviews": SimpleNamespace(factory=factory)})
+    facets = CorpusFacets(fetch=lambda told: Path("cache") / "reviews")
+    monkeypatch.setattr(registry, "entries", lambda kind: {"reviews": SimpleNamespace(facets=facets)})
     assert main(["data", "fetch", "reviews"]) == 0
     assert capsys.readouterr().out == f"reviews: {Path('cache') / 'reviews'}\n"
 
@@ -422,7 +415,7 @@ def test_scores_are_judged_end_to_end_without_a_framework(
 
 def test_the_help_states_the_defaults_that_the_runner_has() -> None:
     """They are written twice, because the help must not import the runner."""
-    default = runner.AuditSettings()
+    default = embedded_settings()
     hints = get_type_hints(AuditOptions, include_extras=True)
     for name in ("mechanism", "corpus", "model", "candidates", "steps", "workers"):
         (option,) = hints[name].__metadata__

@@ -12,10 +12,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import typer
 
 from workbench.audit.claims import parse_claim
-from workbench.cli.app import EXAMPLES, LISTS, STUDIES, app, main
+from workbench.cli.app import COMMANDS, callback_of, examples, loaded, main
+from workbench.cli.lists import LISTS, STUDIES
 from workbench.core import registry
 from workbench.interfaces import Released
 from workbench.studies.study import study_names
@@ -37,13 +37,9 @@ def builder() -> ModuleType:
 
 def parsed(words: list[str]) -> tuple[str, dict[str, Any]]:
     """The subcommand and its parameters, as the command line reads them; nothing is run."""
-    command: Any = typer.main.get_command(app)
-    name = []
-    while hasattr(command, "commands"):
-        name.append(words[0])
-        command, words = command.commands[words[0]], words[1:]
-    context = command.make_context(" ".join(name), list(words))
-    return " ".join(name), context.params
+    name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
+    context = loaded(name).make_context(name, words[len(name.split()) :])
+    return name, context.params
 
 
 def test_the_pages_are_what_the_code_gives(builder: ModuleType) -> None:
@@ -79,10 +75,15 @@ def test_every_subcommand_has_a_page_and_an_example(builder: ModuleType) -> None
     names = [page.name for page in builder.pages()]
     wanted = {"audit", "claims", "list", "data fetch", "run", "report"}
     assert wanted | {"accountants list", "accountants check", "accountants ask"} <= set(names)
-    assert sorted(EXAMPLES) == names
+    assert sorted(examples()) == names
     index = builder.build()["README.md"]
     for page in builder.pages():
         assert f"({page.file})" in index
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_list_of_commands_says_what_the_command_says(name: str) -> None:
+    assert COMMANDS[name].summary == str(callback_of(name).__doc__).splitlines()[0]
 
 
 def test_pages_are_plain_and_within_the_width(builder: ModuleType) -> None:
@@ -119,9 +120,9 @@ def test_a_page_says_all_that_the_code_says(builder: ModuleType) -> None:
     assert "`--control / --no-control`" in builder.build()["audit.md"]
 
 
-@pytest.mark.parametrize("name", sorted(EXAMPLES))
+@pytest.mark.parametrize("name", sorted(examples()))
 def test_the_examples_can_be_typed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    program, *words = shlex.split(EXAMPLES[name].command)
+    program, *words = shlex.split(examples()[name].command)
     assert program == "workbench"
     found, parameters = parsed(words)
     assert found == name
@@ -132,7 +133,7 @@ def test_the_examples_can_be_typed(name: str, capsys: pytest.CaptureFixture[str]
     if name == "list":
         assert parameters["what"] in {*LISTS, STUDIES}
     assert main([*name.split(), "--help"]) == 0
-    assert EXAMPLES[name].command.split()[-1] in capsys.readouterr().out
+    assert examples()[name].command.split()[-1] in capsys.readouterr().out
 
 
 def test_a_docstring_without_exit_codes_is_refused(builder: ModuleType) -> None:

@@ -242,12 +242,12 @@ def test_ctrl_c_stops_the_processes_in_one_line(tmp_path: Path) -> None:
 BUILDING = """
 import sys
 from workbench.cli.app import main
-from workbench.data.bases import pretraining_text
+from workbench.data.bases.texts import public
 
 if __name__ == "__main__":
     texts = [f"The square of {i}, which is what this text is about, is {i * i}." for i in range(3000)]
     found = {"packages": texts[:1500], "python": texts[1500:], "docstrings": texts[::100]}
-    pretraining_text._collect = lambda: found
-    pretraining_text.load()
+    public._collect = lambda: found
+    public.load()
     sys.exit(main(["models", "build", "llama_base", "bloom_base"]))
 """

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from workbench.data import docstrings, movie_reviews
-from workbench.data.bases import task_texts
+from workbench.data.bases.texts import tasks as task_texts
 from workbench.data.clinical.encounters import COLUMNS
 from workbench.data.clinical.generator import generate
 

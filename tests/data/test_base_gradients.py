@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from oracles.one_at_a_time import one_at_a_time
 
 from workbench.core import registry
 from workbench.data.bases import catalogue as room
@@ -59,7 +60,7 @@ def test_book_keeping_gives_every_base_its_per_record_gradients(name: str, adapt
     batch = model.encode(RECORDS)
     found = per_record_signals(model, batch, method="auto")
     assert isinstance(found, BookKeepingSignals)
-    naive = per_record_signals(model, batch, method="one_at_a_time")
+    naive = one_at_a_time(model, batch)
     torch.testing.assert_close(found.norms(), naive.norms(), atol=1e-5, rtol=1e-4)
     weighting = torch.tensor([0.5, -1.0, 2.0])
     torch.testing.assert_close(
@@ -77,7 +78,7 @@ def test_records_longer_than_the_window_have_their_gradients(method: str) -> Non
     batch = model.encode([Record(id=str(n), text="and so the patient stayed " * n) for n in (40, 7)])
     assert int(batch["attention_mask"][0].sum()) > 200
     found = per_record_signals(model, batch, method=method)
-    naive = per_record_signals(model, batch, method="one_at_a_time")
+    naive = one_at_a_time(model, batch)
     torch.testing.assert_close(found.norms(), naive.norms(), atol=1e-5, rtol=1e-4)
     weighting = torch.tensor([0.5, -1.0])
     torch.testing.assert_close(

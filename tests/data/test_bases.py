@@ -17,8 +17,9 @@ import torch
 from workbench.core import registry
 from workbench.core.errors import InconclusiveError, InputError
 from workbench.data import docstrings
-from workbench.data.bases import builds, checkpoint, pretraining_text
+from workbench.data.bases import builds, checkpoint
 from workbench.data.bases import catalogue as room
+from workbench.data.bases.texts import public as pretraining_text
 from workbench.data.shared.near_duplicates import near_duplicates
 from workbench.data.shared.parts import normal_form
 from workbench.interfaces import Record
@@ -70,8 +71,8 @@ def weights(folder: Path) -> bytes:
 
 def fingerprint(name: str, **parameters: str) -> str:
     """What the keys of results hold of a model's files."""
-    factory: Any = registry.entries("model")[name].factory
-    return str(factory.fingerprint(**parameters))
+    facets: Any = registry.entries("model")[name].facets
+    return str(facets.fingerprint(**parameters))
 
 
 class Stopping:
@@ -271,7 +272,7 @@ def test_two_builds_of_one_base_wait_for_each_other() -> None:
         raise WaitedError
 
     with (
-        builds._locked(lock.with_name(f".{recipe.name}-{recipe.key}.lock"), lambda: None),
+        builds.locked(lock.with_name(f".{recipe.name}-{recipe.key}.lock"), lambda: None),
         pytest.raises(WaitedError),
     ):
         bases.build("bloom_base", told)
@@ -303,7 +304,7 @@ def test_a_process_that_dies_or_refuses_is_told_in_one_line(
             (child,) = _children()
             os.kill(child, signal.SIGKILL)
 
-    with pytest.raises(InconclusiveError, match=r"base 'llama_base': 3 workers died .*killed by SIGKILL"):
+    with pytest.raises(InconclusiveError, match=r"base 'llama_base': 2 workers died .*killed by SIGKILL"):
         bases.ensure(["llama_base"], kill)
     (cache / "bases" / f".{room.cached('llama_base').folder().name}.lock").unlink()
     (cache / "bases" / f".{room.cached('llama_base').folder().name}.lock").mkdir()

@@ -10,7 +10,7 @@ import pytest
 
 from workbench.core import registry
 from workbench.core.errors import InputError
-from workbench.data.clinical import split
+from workbench.data import clinical as clinical_package
 from workbench.data.clinical.encounters import ATTRIBUTES, MISSING, Encounter, clause
 from workbench.data.clinical.generator import generate, marginals
 from workbench.data.clinical.records import (
@@ -21,7 +21,7 @@ from workbench.data.clinical.records import (
     slot_value,
     to_text,
 )
-from workbench.training.generation_scores import TEXT_MARK
+from workbench.training.tasks import TEXT_MARK
 
 VALUES = {
     **dict.fromkeys(ATTRIBUTES, MISSING),
@@ -102,6 +102,6 @@ def test_records_of_the_real_file(uci_file: Path) -> None:
 
 
 def test_too_few_clauses_to_tell_so_many_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(clinical_package, "MOST_ROUNDS", 1)
     with pytest.raises(InputError, match=r"size must be smaller, got 2000: 2 clauses tell only \d+ of 2000"):
         clinical_records(size=2000, seed=0, clauses=2, held_out=0, public=0)

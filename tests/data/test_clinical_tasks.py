@@ -11,7 +11,7 @@ import pytest
 
 from workbench.core import registry
 from workbench.core.errors import InputError
-from workbench.data.bases.encoder_texts import PUBLIC_WORDS
+from workbench.data.bases.texts.encoders import PUBLIC_WORDS
 from workbench.data.clinical.encounters import MEDICATIONS, SENTENCES, clause
 from workbench.data.clinical.examples import BLOCK, MAKERS, direction
 from workbench.data.clinical.generator import generate
@@ -20,7 +20,7 @@ from workbench.data.clinical.tasks import WORDS
 from workbench.data.clinical.wordings import DOSES, PUBLIC_DOSES, PUBLIC_RETOLD, RETOLD, TOLD
 from workbench.data.shared.parts import normal_form
 from workbench.interfaces import Corpus
-from workbench.training.text_tasks import TEXT_TASKS, check_labels, pair_text, text_parts
+from workbench.training.tasks import PAIR_MARK, TEXT_TASKS, check_labels, text_parts
 
 BLOCKS = [generate(BLOCK, np.random.default_rng(i)) for i in range(60)]
 
@@ -158,5 +158,5 @@ def test_bases_meet_the_tasks_in_other_words() -> None:
 
 
 def test_a_pair_comes_apart_as_it_was_put_together() -> None:
-    assert text_parts(pair_text("a\nb", "c |||")) == ("a\nb", "c |||")
+    assert text_parts(f"a\nb{PAIR_MARK}c |||") == ("a\nb", "c |||")
     assert text_parts("a ||| b") == ("a ||| b",)

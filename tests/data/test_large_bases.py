@@ -14,8 +14,8 @@ from torch import nn
 
 from workbench.core import registry
 from workbench.core.errors import InputError
-from workbench.data.bases import checkpoint, large_bases, record_texts
-from workbench.data.bases.growing import grown
+from workbench.data.bases import checkpoint, large_bases
+from workbench.data.bases.large_bases import grown
 from workbench.data.clinical import records as clinical_records
 from workbench.data.clinical.encounters import ATTRIBUTES, clause
 from workbench.interfaces import Record
@@ -90,16 +90,16 @@ def test_the_shipped_base_grows_with_almost_the_same_logits() -> None:
 
 
 def test_nothing_that_is_taught_is_of_the_corpus() -> None:
-    taught = [sentence for pair in record_texts.SENTENCES.values() for sentence in pair]
+    taught = [sentence for pair in large_bases.SENTENCES.values() for sentence in pair]
     values = dict.fromkeys(ATTRIBUTES, "3") | {"age": "[60-70)", "readmitted": "NO", "gender": "Female"}
     for name in clinical_records.SLOTS:
         told = {clause(name, values[name]), clinical_records.in_other_words(name, values[name])}
         forms = {re.sub(r"\b(3( days)?|60.*70|Female|female|Elective)\b", "{}", one).lower() for one in told}
         assert not forms & {sentence.lower() for sentence in taught}
-    names = {one for pair in record_texts.NAMES.values() for one in pair}
+    names = {one for pair in large_bases.NAMES.values() for one in pair}
     assert not names & set(clinical_records.SLOTS.values())
-    assert set(record_texts.NAMES) == set(record_texts.SENTENCES) == set(clinical_records.SLOTS)
-    records = record_texts.record_texts()
+    assert set(large_bases.NAMES) == set(large_bases.SENTENCES) == set(clinical_records.SLOTS)
+    records = large_bases.record_texts()
     generator = np.random.default_rng(0)
     for _ in range(200):
         record, text = records.example(generator)

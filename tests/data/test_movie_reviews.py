@@ -103,7 +103,8 @@ def test_loading_checks_the_hash(vader: Path) -> None:
 
 
 def test_fetch_is_reached_through_the_registry(vader: Path) -> None:
-    assert registry.entries("corpus")["movie_reviews"].factory.fetch(progress=None) == vader  # type: ignore[attr-defined]
+    facets: Any = registry.entries("corpus")["movie_reviews"].facets
+    assert facets.fetch(None) == vader
 
 
 def pip_that(files: dict[str, bytes], returncode: int, stderr: str = "") -> Any:

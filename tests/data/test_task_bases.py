@@ -14,14 +14,15 @@ import pytest
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.data import movie_reviews
-from workbench.data.bases import checkpoint, task_bases, task_texts
+from workbench.data.bases import checkpoint, task_bases
 from workbench.data.bases.task_builds import UNKNOWN_ID, write_tokenizer
+from workbench.data.bases.texts import tasks as task_texts
 from workbench.data.clinical import questions as clinical_questions
 from workbench.interfaces import Plan, Record
 from workbench.studies import bases
 from workbench.studies.bases import BuildStage, BuildStep
 from workbench.training.models import LanguageModel
-from workbench.training.prompt_tasks import SENTIMENT_OPTIONS, SENTIMENT_PROMPT, question_text
+from workbench.training.tasks import SENTIMENT_OPTIONS, SENTIMENT_PROMPT, question_text
 
 NAMES = ("question_base", "sentiment_base")
 
@@ -148,7 +149,7 @@ def test_the_models_do_their_tasks(few_steps: None) -> None:
     )
     asked = [Record(id="a", text=question_text("T", "gender is Male.", "Who?"), answers=("Male",))]
     assert set(asking.task_metrics(asked)) == {"f1", "exact_match"}
-    first = registry.entries("model")["prompted"].factory.fingerprint  # type: ignore[attr-defined]
+    first = registry.entries("model")["prompted"].facets.fingerprint  # type: ignore[attr-defined]
     assert first(base="sentiment_base") != first(base="question_base")
 
 

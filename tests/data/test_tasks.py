@@ -11,7 +11,7 @@ import pytest
 
 from workbench.core import registry
 from workbench.core.errors import InputError
-from workbench.data.clinical import split
+from workbench.data import clinical as clinical_package
 from workbench.data.clinical.encounters import clause
 from workbench.data.clinical.generator import generate
 from workbench.data.clinical.questions import TOPICS, answerable, answers_of, clinical_questions, to_record
@@ -19,7 +19,7 @@ from workbench.data.glue_squad import read_squad, sst2
 from workbench.data.movie_reviews import Snippet, load_snippets, movie_reviews, without_near_duplicates
 from workbench.data.shared.near_duplicates import near_duplicates
 from workbench.interfaces import Corpus, Record
-from workbench.training.prompt_tasks import question_parts
+from workbench.training.tasks import question_parts
 
 
 def context(record: Record) -> str:
@@ -97,7 +97,7 @@ def test_questions_about_the_real_file(uci_file: Path) -> None:
 
 
 def test_too_few_clauses_to_tell_so_many_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(clinical_package, "MOST_ROUNDS", 1)
     with pytest.raises(InputError, match=r"size must be smaller, got 2000: 2 clauses tell only \d+ of 2000"):
         clinical_questions(size=2000, seed=0, clauses=2, held_out=0, public=0)
 

@@ -12,19 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from oracles.one_at_a_time import one_at_a_time
 
 from workbench.accounting import ApproximateDP
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.data.bases import checkpoint, encoder_bases, encoder_texts
+from workbench.data.bases import checkpoint, encoder_bases
+from workbench.data.bases.texts import encoders as encoder_texts
 from workbench.interfaces import Corpus, Plan, Record, TaskModel
 from workbench.studies import bases
 from workbench.studies.bases import BuildStage, BuildStep
 from workbench.training.per_record import per_record_signals
 from workbench.training.permutations import PermutationGroup
 from workbench.training.subject import load_subject
+from workbench.training.tasks import PAIR_MARK
 from workbench.training.text_classifier import TextClassifier
-from workbench.training.text_tasks import pair_text
 
 NAMES = ("bert_base", "roberta_base")
 
@@ -116,7 +118,7 @@ def test_a_row_depends_on_its_record_alone(name: str, quick: None) -> None:
 
 
 def test_the_second_text_is_a_segment_where_the_family_has_them(quick: None) -> None:
-    record = Record(id="a", text=pair_text("gender is Male.", "the sex was Male."), label=0)
+    record = Record(id="a", text=f"gender is Male.{PAIR_MARK}the sex was Male.", label=0)
     bert, roberta = (model_of(name) for name in NAMES)
     words = ["▁gender", "▁is", "▁Male", "."], ["▁the", "▁sex", "▁was", "▁Male", "."]
     batch = bert.encode([record])
@@ -132,7 +134,7 @@ def test_the_second_text_is_a_segment_where_the_family_has_them(quick: None) -> 
 
 
 def test_a_long_pair_keeps_both_texts(quick: None) -> None:
-    record = Record(id="a", text=pair_text("gender is Male. " * 20, "the sex was Male."), label=0)
+    record = Record(id="a", text=f"{'gender is Male. ' * 20}{PAIR_MARK}the sex was Male.", label=0)
     model = model_of("bert_base", max_length=16)
     batch = model.encode([record])
     assert batch["input_ids"].shape == (1, 16)
@@ -172,7 +174,7 @@ def test_gradients_of_records_are_those_of_one_at_a_time(name: str, quick: None)
     model.module.double().eval()  # what float32 rounds would hide a small mistake
     batch = model.encode(corpus_of("pairs").records[:4])
     weights = torch.tensor([0.5, -1.0, 2.0, 0.1], dtype=torch.float64)
-    fast, naive = (per_record_signals(model, batch, method=one) for one in ("book_keeping", "one_at_a_time"))
+    fast, naive = per_record_signals(model, batch, method="book_keeping"), one_at_a_time(model, batch)
     torch.testing.assert_close(fast.norms(), naive.norms(), rtol=1e-10, atol=1e-12)
     expected = naive.weighted_sum(weights)
     assert float((fast.weighted_sum(weights) - expected).norm()) < 1e-10 * float(expected.norm())
@@ -230,7 +232,7 @@ def test_what_cannot_be_is_refused(quick: None, cache: Path, monkeypatch: pytest
         model.encode([Record(id="a", text="b", label=2)])
     with pytest.raises(InputError, match="'a' has no text"):
         model.encode([Record(id="a", image=(0.0,), label=1)])
-    check: Any = registry.entries("model")["text_classifier"].factory
+    check: Any = registry.entries("model")["text_classifier"].facets
     check.check_records([Record(id="a", text="b", label=2)], base="bert_base", task="inference")
     with pytest.raises(InputError, match="label from 0 to 1"):
         check.check_records([Record(id="a", text="b", label=2)], base="bert_base", task="outcome")
@@ -257,8 +259,8 @@ def test_a_folder_takes_the_place_of_a_base(quick: None, tmp_path: Path) -> None
     records = corpus_of("outcome").records
     expected = model_of("roberta_base", task="outcome", seed=5)
     torch.testing.assert_close(found.losses(found.encode(records)), expected.losses(expected.encode(records)))
-    factory: Any = registry.entries("model")["text_classifier"].factory
-    assert factory.fingerprint(base="roberta_base") != factory.fingerprint(
+    facets: Any = registry.entries("model")["text_classifier"].facets
+    assert facets.fingerprint(base="roberta_base") != facets.fingerprint(
         base="roberta_base", base_path=str(folder)
     )
     given = {"base": "roberta_base", "task": "outcome"}

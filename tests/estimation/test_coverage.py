@@ -24,8 +24,7 @@ from workbench.estimation import (
     tpr_at_fpr,
 )
 from workbench.estimation.clopper_pearson import _best_threshold, ratio_lower
-from workbench.estimation.guess_counts import guess_sets
-from workbench.estimation.one_run import ranked_labels
+from workbench.estimation.one_run import guess_sets, ranked_labels
 
 DELTA, CONFIDENCE, REPETITIONS = 1e-5, 0.95, 2000
 LIMIT = 0.05 + 3 * math.sqrt(0.05 * 0.95 / REPETITIONS)

@@ -11,11 +11,13 @@ from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import gaussian_location, gaussian_rank
 from workbench.estimation.gaussian_family import (
+    GUARD_LEVEL,
     auc_standard_deviation,
+    mann_whitney,
     mu_lower_from_auc,
     noncentral_t_lower,
+    triple_probability,
 )
-from workbench.estimation.gaussian_guard import GUARD_LEVEL, mann_whitney, triple_probability
 from workbench.interfaces import Family
 
 BOTH = pytest.mark.parametrize("estimator", [gaussian_location, gaussian_rank])

@@ -15,7 +15,7 @@ from workbench.accounting import (
     NoGuarantee,
     RenyiDP,
 )
-from workbench.accounting.dp_sgd import calibrate_noise_multiplier
+from workbench.accounting.subsampled_gaussian import calibrate_noise_multiplier
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation.deciding import implied_epsilon, unknown_prior_range
 from workbench.estimation.judge import combine, judge
@@ -24,7 +24,7 @@ from workbench.interfaces import (
     Claim,
     Evidence,
     Family,
-    Game,
+    GameTerms,
     Guarantee,
     Released,
     Secret,
@@ -58,7 +58,7 @@ def make_evidence(
     return Evidence(
         scores=scores,
         members=members,
-        game=Game(description="a test", trials=trials, **game),  # type: ignore[arg-type]
+        game=GameTerms(description="a test", trials=trials, **game),  # type: ignore[arg-type]
         attack="test",
         blind_texts=tuple(f"record {i}" for i in range(n)) if texts else (),
     )
@@ -199,7 +199,7 @@ def release_evidence(mu: float, *, seed: int = 0, n: int = 2000, noise: float = 
     return Evidence(
         scores=mu * members + noise * generator.normal(size=n),
         members=members,
-        game=Game(
+        game=GameTerms(
             description="releases",
             trials=Trials.INDEPENDENT,
             family=Family.GAUSSIAN,
@@ -237,7 +237,7 @@ def test_the_run_of_a_participating_record_is_weaker_than_its_release() -> None:
     """A release that shows e^a carries to log(1 + q (e^a - 1)), far below a: here q saves it."""
     generator = np.random.default_rng(0)
     members = generator.random(4000) < 0.5
-    game = Game(description="r", trials=Trials.INDEPENDENT, steps=100, sampling_probability=0.002)
+    game = GameTerms(description="r", trials=Trials.INDEPENDENT, steps=100, sampling_probability=0.002)
     evidence = Evidence(
         scores=members + 0.3 * generator.normal(size=4000), members=members, game=game, attack="t"
     )
@@ -252,7 +252,7 @@ def randomised_response(seed: int, n: int) -> Evidence:
     return Evidence(
         scores=np.where(honest, members, ~members).astype(np.float64),
         members=members,
-        game=Game(description="randomised response", trials=Trials.ONE_RUN),
+        game=GameTerms(description="randomised response", trials=Trials.ONE_RUN),
         attack="test",
     )
 
@@ -327,7 +327,7 @@ def uneven(share: float, *, shift: float = 0.0, seed: int = 0, n: int = 1000, **
     return Evidence(
         scores=generator.normal(size=n) + shift * members,
         members=members,
-        game=Game(description="uneven", **game),  # type: ignore[arg-type]
+        game=GameTerms(description="uneven", **game),  # type: ignore[arg-type]
         attack="test",
     )
 

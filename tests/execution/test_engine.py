@@ -79,7 +79,7 @@ def test_a_job_that_kills_its_workers_is_inconclusive_in_one_line(tmp_path: Path
         with pytest.raises(InconclusiveError) as caught:
             engine.run("working", [deadly, Job(identity={}, payload="well")], fails, keeps_folder=False)
         assert str(caught.value) == (
-            "working somebody: 3 workers died with it, the last one while it ran alone (exit code 0); "
+            "working somebody: 2 workers died with it, the last one while it ran alone (exit code 0); "
             "run the same command again to go on"
         )
         assert Store(tmp_path).has(Job(identity={}, payload="well").key)

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from workbench.accounting import ApproximateDP
-from workbench.accounting.dp_sgd import calibrate_noise_multiplier
+from workbench.accounting.subsampled_gaussian import calibrate_noise_multiplier
 from workbench.attacks.weight_tidying import WeightTidying
 from workbench.attacks.weight_tidying.matching import permuted
 from workbench.core import registry
 from workbench.estimation.clopper_pearson import binomial_upper
 from workbench.estimation.judge import judge
-from workbench.games.consecutive.play import one_release_game, play_releases, play_runs, whole_run_game
-from workbench.games.consecutive.releases import VIEWS, Scene, WeightRelease
+from workbench.games.consecutive import RUN, SINGLE, VIEWS, ConsecutiveGame, Scene, WeightRelease
+from workbench.games.consecutive.play import play_releases, play_runs
 from workbench.interfaces import Adjacency, Claim, Evidence, FloatArray, Model, Plan, Released, VerdictKind
 from workbench.mechanisms.shuffled_dp_sgd import ShuffledDPSGD
 from workbench.training.fine_tuning import build_model
@@ -95,17 +95,12 @@ def refuted(world: World, noise: float, seed: int) -> set[tuple[str, str]]:
     plan, attack = world.plan(), WeightTidying(probes=24)
     included = np.random.default_rng(seed).permutation(np.arange(RELEASES) < RELEASES // 2)
     played = {
-        "one release": (
-            play_releases(mechanism, start(world), plan, attack, included=included, seed=2 * seed),
-            one_release_game(plan, attack.others),
-        ),
-        "whole run": (
-            play_runs(mechanism, plan, attack, trials=RUNS, seed=2 * seed + 1),
-            whole_run_game(plan, attack.others),
-        ),
+        SINGLE: play_releases(mechanism, start(world), plan, attack, included=included, seed=2 * seed),
+        RUN: play_runs(mechanism, plan, attack, trials=RUNS, seed=2 * seed + 1),
     }
     found = set()
-    for where, (trials, game) in played.items():
+    for where, trials in played.items():
+        game = ConsecutiveGame().terms(plan, where, attack.others)
         for view in VIEWS:
             verdict = judge(
                 world.claim,
@@ -134,7 +129,7 @@ def test_a_true_claim_is_refuted_in_five_percent_of_audits_at_most(world: World,
     assert binomial_upper(wrong, repetitions, 0.05) <= ERROR
     if world is ONE_STEP:
         caught = alarms(world, world.noise() / 4.0, 12)
-        assert sum(("tidying", "one release") in one for one in caught) >= 10
+        assert sum(("tidying", SINGLE) in one for one in caught) >= 10
 
 
 def simulated(noise: float, seed: int) -> dict[str, FloatArray]:
@@ -156,7 +151,7 @@ def simulated(noise: float, seed: int) -> dict[str, FloatArray]:
 
 def is_refuted(noise: float, seed: int) -> bool:
     """Whether one of three bounds on one release exceeds a claim that the noise of `ONE_STEP` keeps."""
-    scores, game = simulated(noise, seed), one_release_game(ONE_STEP.plan(), "none")
+    scores, game = simulated(noise, seed), ConsecutiveGame().terms(ONE_STEP.plan(), SINGLE, "none")
     verdicts = [
         judge(
             ONE_STEP.claim,

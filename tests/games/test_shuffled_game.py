@@ -18,19 +18,19 @@ from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import auc
 from workbench.estimation.judge import judge
-from workbench.games.consecutive import outputs
-from workbench.games.consecutive.play import (
-    Table,
-    check_shuffled,
-    details,
-    one_release_game,
-    play_releases,
-    play_runs,
-    recovery,
-    whole_run_game,
+from workbench.games.consecutive import (
+    RUN,
+    SINGLE,
+    VIEWS,
+    ConsecutiveGame,
+    ReadRelease,
+    Scene,
+    WeightRelease,
+    other_areas,
+    outputs,
 )
-from workbench.games.consecutive.releases import VIEWS, ReadRelease, Scene, WeightRelease, other_areas
-from workbench.games.consecutive.scene import orbit_of, unit_places
+from workbench.games.consecutive.play import details, play_releases, play_runs, recovery
+from workbench.games.consecutive.scene import Table, orbit_of, unit_places
 from workbench.interfaces import (
     Adjacency,
     Claim,
@@ -266,7 +266,8 @@ def test_honest_noise_is_not_refuted() -> None:
     claim = DPSGD().claim(plan)
     one = play_releases(DPSGD(), model(), plan, WeightTidying(), included=COINS, seed=11)
     runs = play_runs(DPSGD(), plan, WeightTidying(), trials=60, seed=12)
-    for played, game in ((one, one_release_game(plan, "none")), (runs, whole_run_game(plan, "none"))):
+    for played, where in ((one, SINGLE), (runs, RUN)):
+        game = ConsecutiveGame().terms(plan, where, "none")
         for view in VIEWS:
             evidence = Evidence(scores=played.scores[view], members=played.included, game=game, attack=view)
             verdict = judge(claim, evidence, confidence=1 - 0.05 / 6, generator=np.random.default_rng(0))
@@ -287,7 +288,7 @@ def test_too_little_noise_is_refuted_by_the_tidying_adversary_alone() -> None:
             Evidence(
                 scores=played.scores[view],
                 members=played.included,
-                game=one_release_game(plan, "none"),
+                game=ConsecutiveGame().terms(plan, SINGLE, "none"),
                 attack=view,
             ),
             confidence=0.95,
@@ -343,9 +344,9 @@ def test_a_large_model_is_asked_for_fewer_outputs_or_refused(monkeypatch: pytest
         assert played.probes == probes
         assert "function" in played.scores
     monkeypatch.setattr(outputs, "MOST_WORK", 3.9 * each)
-    with pytest.raises(UnsupportedError, match=r"give weight_tidying\.invariant=sorted and"):
-        check_shuffled(SHUFFLED, built, plan, attack)
-    check_shuffled(SHUFFLED, built, plan, WeightTidying(**BARE))
+    with pytest.raises(UnsupportedError, match=r"give the attack invariant=sorted and"):
+        Table.laid(SHUFFLED, built, plan, attack, 0)
+    Table.laid(SHUFFLED, built, plan, WeightTidying(**BARE), 0)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
@@ -378,12 +379,13 @@ def test_single_releases_of_adamw_are_first_steps() -> None:
     step = np.sort(release.released) - np.sort(release.expected)
     assert float(np.abs(step).max()) < 5e-3
     assert release.noise == pytest.approx(1e-3, rel=0.2)
-    assert "the first step of AdamW" in one_release_game(plan, "none").description
+    assert "the first step of AdamW" in ConsecutiveGame().terms(plan, SINGLE, "none").description
 
 
 def test_games_assume_no_family() -> None:
     plan = make_plan()
-    one, whole = one_release_game(plan, "sample"), whole_run_game(plan, "none")
+    game = ConsecutiveGame()
+    one, whole = game.terms(plan, SINGLE, "sample"), game.terms(plan, RUN, "none")
     assert (one.family, one.trials, one.adjacency) == (Family.ANY, Trials.INDEPENDENT, Adjacency.ADD_REMOVE)
     assert (one.steps, one.sampling_probability, one.is_single_release) == (6, 0.2, True)
     assert (whole.family, whole.is_single_release, whole.released) == (
@@ -399,13 +401,13 @@ def test_what_cannot_be_played_is_refused() -> None:
     attack, plan = WeightTidying(), make_plan()
     for changes, words in (({"records": ()}, "records must hold"),):
         with pytest.raises(InputError, match=words):
-            check_shuffled(SHUFFLED, model(), replace(plan, **changes), attack)  # type: ignore[arg-type]
+            Table.laid(SHUFFLED, model(), replace(plan, **changes), attack, 0)  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="Poisson"):
-        check_shuffled(SHUFFLED, model(), replace(plan, sampling=Sampling.SHUFFLED), attack)
-    with pytest.raises(UnsupportedError, match="every update"):
-        check_shuffled(DPWeights(), model(), plan, attack)
+        Table.laid(SHUFFLED, model(), replace(plan, sampling=Sampling.SHUFFLED), attack, 0)
+    with pytest.raises(UnsupportedError, match="weights after every step"):
+        Table.laid(DPWeights(), model(), plan, attack, 0)
     with pytest.raises(UnsupportedError, match="noised sums"):
-        check_shuffled(registry.create("mechanism", "mezo"), model(), plan, attack)
+        Table.laid(registry.create("mechanism", "mezo"), model(), plan, attack, 0)
     with pytest.raises(InputError, match="runs must be at least 4, got 2"):
         play_runs(SHUFFLED, plan, attack, trials=2, seed=0)
     with pytest.raises(InputError, match="releases must be at least 1, got 0"):
@@ -437,4 +439,4 @@ def test_a_model_without_units_has_no_moved_place() -> None:
     bare = build_model(make_plan())
     bare.module = Linear()
     with pytest.raises(UnsupportedError, match="no weight of the model is moved"):
-        check_shuffled(DPSGD(noise_multiplier=1.0), bare, make_plan(), WeightTidying())
+        Table.laid(DPSGD(noise_multiplier=1.0), bare, make_plan(), WeightTidying(), 0)

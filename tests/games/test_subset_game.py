@@ -25,25 +25,16 @@ from workbench.estimation.subset_trials import (
     perfect_log_score,
     record_success,
 )
-from workbench.games.subset.play import (
-    SubsetTrials,
-    beyond_subset,
-    play_subsets,
-    play_world,
-    subset_game,
-)
-from workbench.games.subset.series import game_details, series_details, step_curves, trial_series
-from workbench.interfaces import (
-    Claim,
-    Plan,
-    Record,
-    References,
-    Released,
-    Secret,
+from workbench.games.subset import (
+    SubsetGame,
+    SubsetObservations,
+    SubsetReading,
     SubsetRelease,
-    Verdict,
-    VerdictKind,
+    beyond_subset,
 )
+from workbench.games.subset.play import SubsetTrials, play_subsets, play_world
+from workbench.games.subset.series import game_details, series_details, step_curves, trial_series
+from workbench.interfaces import Claim, Plan, Record, Released, Secret, Verdict, VerdictKind
 from workbench.mechanisms.mezo import MeZO
 from workbench.mechanisms.paczero import PACZero
 
@@ -71,12 +62,12 @@ def digits(records: int = 12, steps: int = 10, **changes: Any) -> Plan:
 
 
 def evidence(played: SubsetTrials, attack: SubsetPosterior, beyond: str = "") -> SubsetEvidence:
-    scores = attack.score(None, played.observations, References(), np.random.default_rng(1))
+    scores = attack.score(played.observations, np.random.default_rng(1))
     series = trial_series(played, attack.beliefs(played.observations))
     return SubsetEvidence(
         scores=scores.values,
         members=played.included,
-        game=subset_game(view=attack.view, beyond=beyond),
+        game=SubsetGame().terms(view=attack.view, beyond=beyond),
         attack="subset_posterior",
         candidates=played.shape[0],
         record_success=series["record_success"],
@@ -243,7 +234,7 @@ def test_the_series_and_curves_sum_the_game_up() -> None:
     assert curves["unanimity"].mean() == pytest.approx(details["unanimity_rate"])
     assert details["information"] == pytest.approx(math.log(16) - details["mean_entropy"])
     assert details["information_lower"] < details["charged_nats"] < details["information_upper"]
-    scored = attack.score(None, played.observations, References(), np.random.default_rng(0)).details
+    scored = attack.score(played.observations, np.random.default_rng(0)).details
     for name in ("mean_entropy", "information", "information_lower", "unanimity_rate"):
         assert scored[name] == pytest.approx(details[name])
     assert 0.0 < scored["information_bits"] < scored["information"]
@@ -274,9 +265,7 @@ def test_it_agrees_with_the_ledger(parameters: dict[str, Any], nats: float) -> N
     assert expected[-1] < math.log(8) - 0.01
 
 
-def observed(releases: list[SubsetRelease]) -> Any:
-    from workbench.interfaces import SubsetObservations, SubsetReading
-
+def observed(releases: list[SubsetRelease]) -> SubsetObservations:
     reading = SubsetReading(
         signs=np.stack([one.signs for one in releases]),
         noise=np.array([one.noise for one in releases]),

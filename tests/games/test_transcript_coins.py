@@ -11,8 +11,9 @@ from signs_stand_in import SignsStandIn, small_plan
 from workbench.accounting import ApproximateDP
 from workbench.attacks.sign_transcript import SignTranscript
 from workbench.estimation.judge import judge
-from workbench.games.transcript.play import KNOWLEDGE, play_transcripts, transcript_game
-from workbench.interfaces import Adjacency, Evidence, References, VerdictKind
+from workbench.games.transcript import TranscriptGame
+from workbench.games.transcript.play import KNOWLEDGE, play_transcripts
+from workbench.interfaces import Adjacency, Evidence, VerdictKind
 
 
 @pytest.mark.slow
@@ -39,16 +40,14 @@ def test_a_coin_in_an_empty_batch_refutes_nothing_that_is_true() -> None:
         )
         cast = {"canary": "opposed", "others": "copies", "knowledge": knowledge}
         evidence = Evidence(
-            scores=SignTranscript()
-            .score(None, played.observations, References(), np.random.default_rng(0))
-            .values,
+            scores=SignTranscript().score(played.observations, np.random.default_rng(0)).values,
             members=played.included,
-            game=transcript_game(plan, **cast, zero_gradient=played.observations.zero_gradient),
+            game=TranscriptGame().terms(plan, **cast, zero_gradient=played.observations.zero_gradient),
             attack="sign_transcript",
         )
         found[knowledge] = judge(claim, evidence, confidence=0.99, generator=np.random.default_rng(0)).kind
     assert found["batches"] is VerdictKind.UNDECIDED
     assert found["records"] is not VerdictKind.REFUTED
     told = {"canary": "opposed", "others": "copies", "knowledge": "batches"}
-    assert not transcript_game(plan, **told).beyond
-    assert not transcript_game(small_plan(records=60), **told, zero_gradient="coin").beyond
+    assert not TranscriptGame().terms(plan, **told).beyond
+    assert not TranscriptGame().terms(small_plan(records=60), **told, zero_gradient="coin").beyond

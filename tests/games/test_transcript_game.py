@@ -20,22 +20,20 @@ from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation.judge import judge
 from workbench.estimation.low_fpr import CERTAIN, rate_at_fpr, success_of_sign
+from workbench.games.transcript import FiredStep, TranscriptGame, WatchedMechanism
 from workbench.games.transcript.play import (
     CANARIES,
     KNOWLEDGE,
     OTHERS,
     TranscriptTrials,
     play_transcripts,
-    transcript_game,
 )
 from workbench.interfaces import (
     BoolArray,
     Evidence,
-    FiredStep,
     FloatArray,
     Plan,
     Record,
-    References,
     Released,
     Sampling,
     Secret,
@@ -55,9 +53,17 @@ def play(
     return play_transcripts(mechanism, plan, canary=canary, others=others, **given)
 
 
+class Wrapped(WatchedMechanism):
+    """A mechanism around another one, with its defaults."""
+
+    public_seed = None
+    zero_gradient = "silent"
+    dither_standard_deviation = 0.0
+
+
 def scored(played: TranscriptTrials) -> FloatArray:
     """The attack's scores."""
-    return SignTranscript().score(None, played.observations, References(), np.random.default_rng(0)).values
+    return SignTranscript().score(played.observations, np.random.default_rng(0)).values
 
 
 @cache
@@ -161,13 +167,13 @@ def test_progress_is_told_of_each_trial() -> None:
 def test_what_the_judge_is_told() -> None:
     plan = small_plan()
     for canary, others, knowledge in ALL_GAMES:
-        game = transcript_game(plan, canary=canary, others=others, knowledge=knowledge)
+        game = TranscriptGame().terms(plan, canary=canary, others=others, knowledge=knowledge)
         assert game.trials is Trials.INDEPENDENT
         assert game.released is Released.EVERY_UPDATE
         assert (game.prior, game.is_single_release) == (0.5, False)
         assert ("in which steps those took part" in game.description) == (knowledge == "batches")
     with pytest.raises(InputError, match="did you mean 'opposed'"):
-        transcript_game(plan, canary="oposed", others="corpus", knowledge="batches")
+        TranscriptGame().terms(plan, canary="oposed", others="corpus", knowledge="batches")
 
 
 # ------------------------------------------------------------------------------- what the adversary can read
@@ -215,7 +221,7 @@ def test_ferret_answers_alike_with_and_without_the_canary(canary: str) -> None:
     """Until the first sign the two worlds are one: the same questions have the same answers, to the bit."""
     mechanism = FERRET(granularity="quarter", firing_probability=0.5)
 
-    class Fixed:
+    class Fixed(Wrapped):
         """Every training from the same public seed and weights, so that only the records differ."""
 
         def claim(self, plan: Plan) -> Any:
@@ -247,7 +253,7 @@ def test_texts_are_read_in_the_mechanisms_own_arithmetic() -> None:
     records = tuple(Record(id=f"t{i}", text=f"the {i}th of some ordinary texts") for i in range(4))
     expected: list[FloatArray] = []
 
-    class Listening:
+    class Listening(Wrapped):
         """Notes what each record's own sum is, to the bit."""
 
         def claim(self, plan: Plan) -> Any:
@@ -309,7 +315,7 @@ def test_pure_noise_refutes_nothing(noise: str, zero_gradient: str) -> None:
 def test_a_game_says_what_it_grants_beyond_the_transcript(
     canary: str, others: str, knowledge: str, beyond: bool
 ) -> None:
-    game = transcript_game(small_plan(), canary=canary, others=others, knowledge=knowledge)
+    game = TranscriptGame().terms(small_plan(), canary=canary, others=others, knowledge=knowledge)
     assert bool(game.beyond) is beyond
 
 
@@ -318,7 +324,7 @@ def _refuted(played: TranscriptTrials, plan: Plan, labels: BoolArray, seed: int)
     evidence = Evidence(
         scores=scored(played),
         members=labels,
-        game=transcript_game(plan, canary="opposed", others="copies", knowledge="batches"),
+        game=TranscriptGame().terms(plan, canary="opposed", others="copies", knowledge="batches"),
         attack="sign_transcript",
     )
     claim = replace(SignsStandIn().claim(plan), guarantee=MutualInformation(nats=1e-6, secret=Secret.RECORD))

@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from workbench.interfaces import Claim, Family, Groups, Plan, Signals
+from workbench.interfaces import Capabilities, Claim, Groups, Plan, Signals
 from workbench.training.canary import Layout, SignalsWithCanary
 from workbench.training.loop import GradientMechanism
 
@@ -118,9 +118,9 @@ class Broken(GradientMechanism):
     measures_quality: bool = False
 
     @property
-    def release_family(self) -> Family:  # type: ignore[override]
+    def capabilities(self) -> Capabilities:
         """The sound one's."""
-        return self.sound.release_family
+        return self.sound.capabilities
 
     def check(self, plan: Plan) -> None:
         """The sound one's."""

@@ -32,7 +32,7 @@ from workbench.interfaces import (
     Evidence,
     Family,
     FloatArray,
-    Game,
+    GameTerms,
     GradientCanary,
     Insertions,
     Model,
@@ -331,7 +331,7 @@ def play(
     subject = mechanism.train(case.one_step())
     coins = np.random.default_rng(2).random(RELEASES) < 0.5
     values = subject.release_canary(canary, coins, np.random.default_rng(3))
-    game = Game(
+    game = GameTerms(
         description="single releases with and without a canary",
         trials=Trials.INDEPENDENT,
         released=Released.EVERY_UPDATE,

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from workbench.accounting import MutualInformation
+from workbench.games.transcript import FiredStep, WatchedMechanism
 from workbench.interfaces import (
+    Capabilities,
     Claim,
-    FiredStep,
+    Currency,
     FloatArray,
     Plan,
     Record,
+    Release,
     Released,
     Secret,
     Transcript,
@@ -31,7 +34,7 @@ class Trained:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignsStandIn:
+class SignsStandIn(WatchedMechanism):
     """Signs of G blocks of a softmax regression's weights, each firing with probability p."""
 
     groups: int = 2
@@ -41,6 +44,11 @@ class SignsStandIn:
     dither_standard_deviation: float = 0.0
     classes: int = 10
     seen: list[Plan] = field(default_factory=list)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Signs, for nats about a record."""
+        return Capabilities(currency=Currency.RECORD_NATS, releases=frozenset({Release.SIGNS}))
 
     def claim(self, plan: Plan) -> Claim:
         """T G s p ln 2 nats."""

@@ -15,13 +15,24 @@ from typing import Any
 import numpy as np
 
 from workbench.accounting import MutualInformation
-from workbench.interfaces import BoolArray, Claim, FloatArray, Plan, Released, Secret, SubsetRelease
+from workbench.games.subset import SubsetMechanism, SubsetRelease
+from workbench.interfaces import (
+    BoolArray,
+    Capabilities,
+    Claim,
+    Currency,
+    FloatArray,
+    Plan,
+    Release,
+    Released,
+    Secret,
+)
 
 ALTERED = ("no", "noise", "coins")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubsetsStandIn:
+class SubsetsStandIn(SubsetMechanism):
     """Signs of subset means of scalars drawn at random, under an adaptive budget or none.
 
     Attributes:
@@ -38,8 +49,16 @@ class SubsetsStandIn:
     drift: float = 0.2
     altered: str = "no"
     public_seed: int | None = None
-    posterior: str = "values"
     seen: list[tuple[int, int | None]] = field(default_factory=list)
+
+    conditions_on_bits = False
+    agreed = "secret"
+    reads_dev = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Bits about a candidate subset, for nats."""
+        return Capabilities(currency=Currency.SUBSET_NATS, releases=frozenset({Release.BITS}))
 
     def claim(self, plan: Plan) -> Claim:
         """The budget, about the subset."""

@@ -30,7 +30,7 @@ from workbench.accounting.events import (
     RandomisedResponse,
     ShuffledBatches,
     SubsampledGaussian,
-    dp_sgd,
+    gaussian_run,
 )
 from workbench.accounting.gaussian import delta_of_epsilon, epsilon_of_delta
 from workbench.checks.accountants import (
@@ -43,14 +43,13 @@ from workbench.checks.accountants import (
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants.dp_accounting_pld import DPAccountingPLD
-from workbench.mechanisms.accountants.dp_accounting_rdp import DPAccountingRDP
+from workbench.mechanisms.accountants.dp_accounting import DPAccountingPLD, DPAccountingRDP
 from workbench.mechanisms.accountants.prv_accountant import PRVAccountant
 from workbench.mechanisms.accountants.riskcal import RiskCal
 
 ADD_REMOVE, REPLACE_ONE, ZERO_OUT = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT
 DELTA = 1e-5
-RUN = dp_sgd(noise_multiplier=1.0, sampling_probability=0.01, steps=1000)
+RUN = gaussian_run(noise_multiplier=1.0, sampling_probability=0.01, steps=1000)
 GAUSSIAN = Gaussian(noise_multiplier=1.0)
 STEP = SubsampledGaussian(noise_multiplier=1.0, sampling_probability=0.1)
 LAPLACE = Laplace(scale=1.0)
@@ -132,7 +131,7 @@ def test_epsilon_of_dp_sgd_is_where_the_library_says_it_is(name: str, factors: t
 @pytest.mark.parametrize("steps", [1, 10])
 def test_epsilon_without_sampling_is_near_the_closed_form(name: str, steps: int) -> None:
     truth = epsilon_of_delta(math.sqrt(steps) / 2, DELTA)
-    run = dp_sgd(noise_multiplier=2.0, sampling_probability=1.0, steps=steps)
+    run = gaussian_run(noise_multiplier=2.0, sampling_probability=1.0, steps=steps)
     epsilon = made(name).epsilon(run, delta=DELTA, adjacency=ADD_REMOVE)
     assert truth * (1 - 1e-12) <= epsilon <= 1.15 * truth
 
@@ -250,7 +249,7 @@ def test_calibration_inverts_accounting(name: str, tolerance: tuple[float, float
     noise_multiplier = accountant.noise_multiplier(
         target_epsilon=2.0, delta=DELTA, sampling_probability=0.05, steps=20, adjacency=ADD_REMOVE
     )
-    run = dp_sgd(noise_multiplier=noise_multiplier, sampling_probability=0.05, steps=20)
+    run = gaussian_run(noise_multiplier=noise_multiplier, sampling_probability=0.05, steps=20)
     epsilon = accountant.epsilon(run, delta=DELTA, adjacency=ADD_REMOVE)
     assert 2.0 - tolerance[0] <= epsilon <= 2.0 + tolerance[1]
 
@@ -259,10 +258,10 @@ def test_noise_is_calibrated_to_attack_risk() -> None:
     accountant = RiskCal(grid_step=5e-2)
     run: dict[str, Any] = {"sampling_probability": 0.1, "steps": 10, "adjacency": ADD_REMOVE}
     noise_multiplier = accountant.noise_multiplier_for_advantage(advantage=0.1, **run)
-    event = dp_sgd(noise_multiplier=noise_multiplier, sampling_probability=0.1, steps=10)
+    event = gaussian_run(noise_multiplier=noise_multiplier, sampling_probability=0.1, steps=10)
     assert accountant.advantage(event, adjacency=ADD_REMOVE) == pytest.approx(0.1, abs=1e-3)
     noise_multiplier = accountant.noise_multiplier_for_tpr(tpr=0.1, fpr=0.02, **run)
-    event = dp_sgd(noise_multiplier=noise_multiplier, sampling_probability=0.1, steps=10)
+    event = gaussian_run(noise_multiplier=noise_multiplier, sampling_probability=0.1, steps=10)
     assert accountant.tpr(event, fpr=0.02, adjacency=ADD_REMOVE) == pytest.approx(0.1, abs=2e-3)
 
 
@@ -361,7 +360,7 @@ def test_unusable_options_are_named() -> None:
 
 
 def test_a_librarys_exception_is_passed_on() -> None:
-    run = dp_sgd(noise_multiplier=0.1, sampling_probability=0.5, steps=10)
+    run = gaussian_run(noise_multiplier=0.1, sampling_probability=0.5, steps=10)
     with pytest.raises(ValueError, match="different signs") as caught:
         made("opacus_gdp").epsilon(run, delta=DELTA, adjacency=ADD_REMOVE)
     assert not isinstance(caught.value, InputError)

@@ -15,9 +15,10 @@ from scipy import stats
 
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray, GradientCanary
-from workbench.mechanisms.dc_sgd import DCSGD, DynamicClipping
-from workbench.mechanisms.dc_sgd.histograms import (
+from workbench.mechanisms.dc_sgd import (
+    DCSGD,
     FINEST,
+    DynamicClipping,
     bin_middles,
     expected_error_norm,
     next_width,

@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, NoGuarantee
-from workbench.accounting.dp_sgd import epsilon
+from workbench.accounting.subsampled_gaussian import epsilon
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import (
@@ -260,7 +260,7 @@ def test_accountants_that_cannot_answer_are_refused_in_one_line(monkeypatch: pyt
         ({"l2_clip_norm": 0.0}, r"l2_clip_norm must be finite and > 0, got 0\.0"),
         ({"noise_multiplier": -1.0}, r"noise_multiplier must be finite and > 0, got -1\.0"),
         ({"stability": math.nan}, r"stability must be finite and > 0, got nan"),
-        ({"micro_batch_size": 0}, r"micro_batch_size must be >= 1, got 0"),
+        ({"micro_batch_size": 0}, "micro_batch_size must be a whole number >= 1, got 0"),
     ],
 )
 def test_parameters_out_of_range_are_refused(parameters: dict[str, object], message: str) -> None:
@@ -282,8 +282,8 @@ def test_the_control_trains_without_clip_noise_or_claim() -> None:
     signals = MatrixSignals(FlatLayout.of(nn.Linear(4, 1, bias=False)), gradients, torch.zeros(2))
     assert torch.equal(control.privatise(signals, torch.Generator()), gradients.sum(0))
     assert control.claim(make_plan()).guarantee == NoGuarantee()
-    assert control.release_family is Family.ANY
-    assert DPSGD.release_family is Family.GAUSSIAN
+    assert control.capabilities.family is Family.ANY
+    assert DPSGD().capabilities.family is Family.GAUSSIAN
     subject = control.train(make_plan(budget=None))
     assert subject.transcript.metrics["test_accuracy_after"] > 0.6
     assert np.isfinite(subject.losses(digits().records[:5])).all()

@@ -283,7 +283,7 @@ def test_lora_noises_the_adapter_alone() -> None:
         ({"form": "apendix"}, "unknown form 'apendix'; did you mean 'appendix'"),
         ({"l2_clip_norm": 0.0}, "l2_clip_norm must be finite and > 0, got 0.0"),
         ({"noise_scale": math.inf}, "noise_scale must be finite and > 0, got inf"),
-        ({"micro_batch_size": 0}, "micro_batch_size must be >= 1, got 0"),
+        ({"micro_batch_size": 0}, "micro_batch_size must be a whole number >= 1, got 0"),
     ],
 )
 def test_parameters_out_of_range_are_refused(parameters: dict[str, object], message: str) -> None:

@@ -17,18 +17,11 @@ from hypothesis import strategies as st
 from workbench.accounting import ApproximateDP, MutualInformation, NoGuarantee, RenyiDP
 from workbench.core import registry
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
-from workbench.interfaces import (
-    Adjacency,
-    Currency,
-    FiredStep,
-    Released,
-    Sampling,
-    Secret,
-    WatchedMechanism,
-)
+from workbench.games.transcript import FiredStep, WatchedMechanism
+from workbench.interfaces import Adjacency, Currency, Released, Sampling, Secret
 from workbench.mechanisms import ferret
 from workbench.mechanisms.accountants.ferret import LN2, dithered_renyi_nats, firing_probability
-from workbench.mechanisms.ferret import FERRET, steps
+from workbench.mechanisms.ferret import FERRET
 from workbench.mechanisms.ferret.public import firing_mask, grouped
 from workbench.training.fine_tuning import build_model, trainable
 from workbench.training.subject import load_subject
@@ -129,7 +122,7 @@ def test_a_spawned_public_seed_differs_by_plan() -> None:
 def test_the_order_of_the_groups_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan()
     straight = FERRET(granularity="half", public_seed=2).train(plan)
-    monkeypatch.setattr(steps, "grouped", lambda names, kind: grouped(names, kind)[::-1])
+    monkeypatch.setattr(ferret, "grouped", lambda names, kind: grouped(names, kind)[::-1])
     turned = FERRET(granularity="half", public_seed=2).train(plan)
     assert signs_of(turned).groups == signs_of(straight).groups[::-1]
     assert torch.equal(parameters(turned), parameters(straight))
@@ -228,7 +221,7 @@ def test_the_claim_is_in_nats_about_a_record() -> None:
     assert given_p.guarantee == nats(4 * 40 * 0.1 * LN2 * 0.25)
     shuffled = FERRET().claim(make_plan(sampling=Sampling.SHUFFLED))
     assert "of which the lemma does not speak" in shuffled.assumptions[0]
-    assert FERRET.budget_currency is Currency.RECORD_NATS
+    assert FERRET().capabilities.currency is Currency.RECORD_NATS
 
 
 @pytest.mark.parametrize(

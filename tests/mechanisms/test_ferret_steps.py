@@ -10,22 +10,17 @@ import torch
 from ferret_plans import digits, make_plan, nats, parameters, signs_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.one_at_a_time import one_at_a_time
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from workbench.core.errors import UnsupportedError
-from workbench.interfaces import (
-    FiredStep,
-    GradientCanary,
-    Insertions,
-    Plan,
-    ReleasedSigns,
-)
-from workbench.mechanisms.ferret import FERRET, steps
+from workbench.games.transcript import FiredStep
+from workbench.interfaces import GradientCanary, Insertions, Plan, ReleasedSigns
+from workbench.mechanisms.ferret import FERRET, MaskedSigns
 from workbench.mechanisms.ferret.public import Direction, grouped
 from workbench.training.fine_tuning import build_model, trainable
 from workbench.training.flat import FlatLayout
-from workbench.training.per_record import one_at_a_time
 from workbench.training.subject import TrainedSubject
 
 pytestmark = [
@@ -77,7 +72,7 @@ def check_against_the_twin(plan: Plan, mechanism: FERRET) -> int:
             assert not any(fired.signs)
             return
         layout = FlatLayout.of(frame.module)
-        rows = one_at_a_time(frame, frame.encode(records), layout, len(records))._gradients.double()
+        rows = one_at_a_time(frame, frame.encode(records))._gradients.double()
         total = fired.of_sum(records)
         each = fired.of_each(records)
         assert each.shape == (len(fired.groups), len(records))
@@ -96,7 +91,7 @@ def check_against_the_twin(plan: Plan, mechanism: FERRET) -> int:
         assert not fired.of_sum([]).any()
 
     model: list = []
-    original = steps.MaskedSigns.__init__
+    original = MaskedSigns.__init__
 
     def remember(self, mechanism, plan, found, watch=None):  # type: ignore[no-untyped-def]
         model.append(found)
@@ -107,7 +102,7 @@ def check_against_the_twin(plan: Plan, mechanism: FERRET) -> int:
     seed = settled.public_seed
     settled_groups = grouped(list(trainable(build_model(plan).module)), mechanism.granularity)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps.MaskedSigns, "__init__", remember)
+        patch.setattr(MaskedSigns, "__init__", remember)
         mechanism.train_watched(plan, watch)
     return len(released)
 
@@ -358,7 +353,7 @@ def test_a_canary_beside_the_records_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="give the canary a record's place"):
         FERRET().train(plan)
     subject = FERRET(firing_probability=1.0).train(make_plan(steps=1))
-    with pytest.raises(UnsupportedError, match="ferret releases signs, no privatised sum"):
+    with pytest.raises(UnsupportedError, match="FERRET releases no privatised sum of gradients"):
         subject.release_canary(
             GradientCanary(coordinate=0, magnitude=1.0), np.array([True]), np.random.default_rng(0)
         )

@@ -16,8 +16,13 @@ from torch import Tensor
 from workbench.core.errors import InputError
 from workbench.interfaces import GradientCanary
 from workbench.mechanisms.dp_sgd import DPSGD
-from workbench.mechanisms.geoclip import FollowingGeometry, GeoClip
-from workbench.mechanisms.geoclip.geometry import Geometry, LowRankCovariance, Stretching
+from workbench.mechanisms.geoclip import (
+    FollowingGeometry,
+    GeoClip,
+    Geometry,
+    LowRankCovariance,
+    Stretching,
+)
 from workbench.training.canary import SignalsWithCanary
 from workbench.training.flat import FlatLayout
 from workbench.training.per_record import EmptySignals, MatrixSignals

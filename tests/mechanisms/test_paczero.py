@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from workbench.accounting import ApproximateDP, MutualInformation
-from workbench.accounting.binary_channel import binary_mi_bounds, noise_for
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
+from workbench.games.subset import SubsetMechanism, SubsetRelease
 from workbench.interfaces import (
     Corpus,
     Currency,
@@ -29,12 +29,10 @@ from workbench.interfaces import (
     Released,
     Sampling,
     Secret,
-    SubsetMechanism,
-    SubsetRelease,
 )
+from workbench.mechanisms.accountants.shared.binary_channel import binary_mi_bounds, noise_for
 from workbench.mechanisms.paczero import PACZero
-from workbench.mechanisms.paczero.release import signs_of_means
-from workbench.mechanisms.paczero.subsets import candidate_subsets
+from workbench.mechanisms.shared.candidate_subsets import candidate_subsets, signs_of_means
 from workbench.training.fine_tuning import Seeds, build_model, record_losses, trainable
 from workbench.training.subject import TrainedSubject, load_subject
 from workbench.training.zeroth_order import ZerothOrder
@@ -294,7 +292,7 @@ def test_it_trains_a_language_model(adapter: str) -> None:
 
 def test_what_is_claimed() -> None:
     assert isinstance(registry.create("mechanism", "paczero"), SubsetMechanism)
-    assert PACZero.budget_currency is Currency.SUBSET_NATS
+    assert PACZero().capabilities.currency is Currency.SUBSET_NATS
     claim = SMALL.claim(make_plan())
     assert claim.guarantee == nats(0.33)
     assert (claim.about, claim.released) == (Secret.SUBSET, Released.EVERY_UPDATE)

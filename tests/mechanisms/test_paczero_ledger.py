@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from workbench.accounting.binary_channel import binary_mi_bounds
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
 from workbench.mechanisms.accountants.paczero import (
@@ -24,7 +23,8 @@ from workbench.mechanisms.accountants.paczero import (
     PacZeroLedger,
     binary_entropy_nats,
 )
-from workbench.mechanisms.paczero.release import SecretSubset, SubsetReleases
+from workbench.mechanisms.accountants.shared.binary_channel import binary_mi_bounds
+from workbench.mechanisms.paczero import SecretSubset, SubsetReleases
 
 CERTIFIED = LedgerOptions(quadrature="certified")
 

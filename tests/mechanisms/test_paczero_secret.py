@@ -15,11 +15,12 @@ import torch
 from workbench.accounting import MutualInformation
 from workbench.core import registry
 from workbench.core.errors import InputError
-from workbench.interfaces import Corpus, Plan, Secret, SubsetRelease
+from workbench.games.subset import SubsetRelease
+from workbench.interfaces import Corpus, Plan, Secret
+from workbench.mechanisms import paczero
 from workbench.mechanisms.accountants.paczero import Charge
-from workbench.mechanisms.paczero import PACZero
-from workbench.mechanisms.paczero import steps as _paczero_steps
-from workbench.mechanisms.paczero.release import Release, SecretSubset, Signs, SubsetReleases
+from workbench.mechanisms.paczero import PACZero, SecretSubset, SignRelease, SubsetReleases
+from workbench.mechanisms.shared.candidate_subsets import Signs
 from workbench.training.fine_tuning import build_model, trainable
 
 M = 6
@@ -173,7 +174,7 @@ def run_with_token(monkeypatch: pytest.MonkeyPatch, mechanism: PACZero, plan: Pl
             finally:
                 token.allowed = False
 
-    monkeypatch.setattr(_paczero_steps, "SecretSubset", OnUnanimity)
+    monkeypatch.setattr(paczero, "SecretSubset", OnUnanimity)
     settled = mechanism.for_plan(plan)
     settled.trained(
         plan,
@@ -224,7 +225,7 @@ def index_of(releases: SubsetReleases) -> int:
 class Rigged(SubsetReleases):
     """The coin is the secret's sign."""
 
-    def release(self, signs: Signs) -> Release:
+    def release(self, signs: Signs) -> SignRelease:
         found = super().release(signs)
         return found if found.charge.unanimous else replace(found, bit=int(signs[index_of(self)]))
 
@@ -236,7 +237,7 @@ class Biased(SubsetReleases):
         found = super()._coin()
         return super()._coin() if int(signs_seen[-1][index_of(self)]) > 0 else found
 
-    def release(self, signs: Signs) -> Release:
+    def release(self, signs: Signs) -> SignRelease:
         signs_seen.append(signs)
         return super().release(signs)
 
@@ -244,7 +245,7 @@ class Biased(SubsetReleases):
 class Gossip(SubsetReleases):
     """Bits and weights are right; the trace of q+ betrays the secret in its last digits."""
 
-    def release(self, signs: Signs) -> Release:
+    def release(self, signs: Signs) -> SignRelease:
         found = super().release(signs)
         said = found.charge.agreement + 1e-15 * int(signs[index_of(self)])
         return replace(found, charge=replace(found.charge, agreement=said))
@@ -255,7 +256,7 @@ signs_seen: list[Signs] = []
 
 @pytest.mark.parametrize("leaky", [Rigged, Biased, Gossip])
 def test_a_leak_is_caught(monkeypatch: pytest.MonkeyPatch, leaky: Callable[..., SubsetReleases]) -> None:
-    monkeypatch.setattr(_paczero_steps, "SubsetReleases", leaky)
+    monkeypatch.setattr(paczero, "SubsetReleases", leaky)
     assert not is_the_same_for_every_secret(ZPL, make_plan())
     with pytest.raises(AssertionError, match=CAUGHT):
         run_with_token(monkeypatch, ZPL, make_plan())

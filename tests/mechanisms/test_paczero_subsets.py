@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import InputError
-from workbench.mechanisms.paczero.subsets import SCHEMES, candidate_subsets
+from workbench.mechanisms.shared.candidate_subsets import SCHEMES, candidate_subsets
 
 
 @given(half=st.integers(1, 40), records=st.integers(2, 60), seed=st.integers(0, 2**62))

@@ -7,9 +7,10 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import dp_weights_renyi
 
 from workbench.accounting.certified import epsilon_bounds
-from workbench.accounting.events import Composed, Gaussian, Laplace, SubsampledGaussian, dp_sgd
+from workbench.accounting.events import Composed, Gaussian, Laplace, SubsampledGaussian, gaussian_run
 from workbench.accounting.gaussian import delta_of_epsilon, epsilon_of_delta
 from workbench.checks.accountants import Accountant, DeltaAccountant, NoiseCalibrator
 from workbench.core import registry
@@ -89,8 +90,10 @@ def test_theorem_7_10_against_a_plain_grid(power: int, sigma: float, q: float, s
 
 
 def test_theorem_7_10_composes_different_noise_and_eq_7_refuses_it() -> None:
-    parts = ((dp_sgd(noise_multiplier=1.0, sampling_probability=0.1, steps=10), 1),)
-    mixed = Composed(events=(*parts, (dp_sgd(noise_multiplier=2.0, sampling_probability=0.1, steps=10), 1)))
+    parts = ((gaussian_run(noise_multiplier=1.0, sampling_probability=0.1, steps=10), 1),)
+    mixed = Composed(
+        events=(*parts, (gaussian_run(noise_multiplier=2.0, sampling_probability=0.1, steps=10), 1))
+    )
     theorem = rldp.RldpTheorem710()
     single = theorem.epsilon(parts[0][0], delta=1e-5, adjacency=ADD_REMOVE)
     assert theorem.epsilon(mixed, delta=1e-5, adjacency=ADD_REMOVE) > single
@@ -99,19 +102,19 @@ def test_theorem_7_10_composes_different_noise_and_eq_7_refuses_it() -> None:
 
 
 def test_the_central_limit_ledger_is_what_opacus_computes() -> None:
-    run = dp_sgd(noise_multiplier=0.9, sampling_probability=0.02, steps=300)
+    run = gaussian_run(noise_multiplier=0.9, sampling_probability=0.02, steps=300)
     ours = registry.create("accountant", "rldp_gdp").epsilon(run, delta=1e-5, adjacency=ADD_REMOVE)
     theirs = registry.create("accountant", "opacus_gdp").epsilon(run, delta=1e-5, adjacency=ADD_REMOVE)
     assert ours == pytest.approx(theirs, rel=1e-6)
 
 
 def test_rldp_options_and_adjacencies() -> None:
-    run = dp_sgd(noise_multiplier=1.0, sampling_probability=0.01, steps=100)
+    run = gaussian_run(noise_multiplier=1.0, sampling_probability=0.01, steps=100)
     printed, scaled = rldp.RldpEq7(), rldp.RldpEq7(noise_unit="sensitivity")
     both = [printed.epsilon(run, delta=1e-5, adjacency=a) for a in (ADD_REMOVE, Adjacency.REPLACE_ONE)]
     assert both[0] == both[1]
     assert scaled.epsilon(run, delta=1e-5, adjacency=ADD_REMOVE) == both[0]
-    half = dp_sgd(noise_multiplier=0.5, sampling_probability=0.01, steps=100)
+    half = gaussian_run(noise_multiplier=0.5, sampling_probability=0.01, steps=100)
     replaced = scaled.epsilon(run, delta=1e-5, adjacency=Adjacency.REPLACE_ONE)
     assert replaced == printed.epsilon(half, delta=1e-5, adjacency=ADD_REMOVE) > both[0]
     with pytest.raises(UnsupportedError):
@@ -132,7 +135,7 @@ def test_rldp_calibration_inverts_and_lands_on_its_own_private_side(name: str) -
     )
     found = [
         accountant.epsilon(
-            dp_sgd(noise_multiplier=noise, sampling_probability=0.01, steps=500),
+            gaussian_run(noise_multiplier=noise, sampling_probability=0.01, steps=500),
             delta=1e-5,
             adjacency=ADD_REMOVE,
         )
@@ -144,7 +147,7 @@ def test_rldp_calibration_inverts_and_lands_on_its_own_private_side(name: str) -
 def test_eq_7_answers_delta_by_duality() -> None:
     accountant = rldp.RldpEq7()
     assert isinstance(accountant, DeltaAccountant)
-    run = dp_sgd(noise_multiplier=1.0, sampling_probability=0.01, steps=100)
+    run = gaussian_run(noise_multiplier=1.0, sampling_probability=0.01, steps=100)
     epsilon = accountant.epsilon(run, delta=1e-5, adjacency=ADD_REMOVE)
     assert accountant.delta(run, epsilon=epsilon, adjacency=ADD_REMOVE) == pytest.approx(1e-5, rel=1e-6)
     with pytest.raises(UnsupportedError):
@@ -153,7 +156,7 @@ def test_eq_7_answers_delta_by_duality() -> None:
 
 def test_the_ledger_of_line_14_forgets_the_noise_of_earlier_steps() -> None:
     spent = [
-        rldp.ledger(noise_multiplier=sigma, sampling_probability=0.01, steps=steps, delta=1e-5)
+        rldp.eq_7_epsilon(rldp.eq_7_mu(noise_multiplier=sigma, sampling_probability=0.01, steps=steps), 1e-5)
         for sigma, steps in ((0.7, 500), (1.4, 501))
     ]
     assert spent[1] < spent[0]
@@ -228,7 +231,7 @@ def test_dp_weights_answers_its_own_event_and_a_repeated_release() -> None:
         )
 
 
-@pytest.mark.parametrize("variant", dp_weights.VARIANTS)
+@pytest.mark.parametrize("variant", dp_weights_renyi.VARIANTS)
 def test_dp_weights_final_bound_against_a_plain_grid(variant: str) -> None:
     def at(alpha: float) -> float:
         grown = math.expm1((alpha - 1) * alpha / 2)
@@ -236,7 +239,7 @@ def test_dp_weights_final_bound_against_a_plain_grid(variant: str) -> None:
         return spent * (alpha / 2 if variant == "product" else 1) + math.log(1e6) / (alpha - 1)
 
     naive = min(at(1 + k / 1000) for k in range(10, 20_000))
-    found = dp_weights.final_epsilon(
+    found = dp_weights_renyi.final_epsilon(
         ratio=1, epochs=10, sampling_probability=0.01, delta=1e-6, variant=variant
     )
     assert found == pytest.approx(naive, rel=1e-5)
@@ -287,7 +290,7 @@ def test_theorems_1_and_2_by_hand() -> None:
 
 @pytest.mark.parametrize(("noise", "q", "steps"), [(1.0, 0.01, 100), (4.0, 1.0, 10), (0.7, 0.1, 50)])
 def test_the_unshuffled_accounting_is_an_upper_bound(noise: float, q: float, steps: int) -> None:
-    run = dp_sgd(noise_multiplier=noise, sampling_probability=q, steps=steps)
+    run = gaussian_run(noise_multiplier=noise, sampling_probability=q, steps=steps)
     claimed = registry.create("accountant", "shuffled_dp_sgd_unshuffled").epsilon(
         run, delta=1e-5, adjacency=ADD_REMOVE
     )
@@ -295,7 +298,7 @@ def test_the_unshuffled_accounting_is_an_upper_bound(noise: float, q: float, ste
 
 
 def test_theorem_6_at_the_papers_dimension_is_below_the_certified_bound() -> None:
-    run = dp_sgd(noise_multiplier=1.0, sampling_probability=0.01, steps=1000)
+    run = gaussian_run(noise_multiplier=1.0, sampling_probability=0.01, steps=1000)
     claimed = registry.create("accountant", "shuffled_dp_sgd").epsilon(run, delta=1e-5, adjacency=ADD_REMOVE)
     assert claimed < 0.01 < epsilon_bounds(run, 1e-5).lower
 

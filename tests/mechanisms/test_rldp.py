@@ -25,8 +25,7 @@ from workbench.interfaces import (
     Released,
     Sampling,
 )
-from workbench.mechanisms.rldp import RLDP
-from workbench.mechanisms.rldp.steps import ControlledSteps
+from workbench.mechanisms.rldp import RLDP, ControlledSteps
 from workbench.training.fine_tuning import build_model
 from workbench.training.flat import FlatLayout
 from workbench.training.per_record import EmptySignals
@@ -86,7 +85,8 @@ def test_traces_have_one_number_a_step_or_a_decision() -> None:
         series = traces[f"controller_{name}"]
         assert series.shape == (7,)
         assert np.isfinite(series[1:]).all()
-    assert np.isnan(traces["controller_reward"][0])
+    for name in ("reward", "critic_loss", "actor_loss"):  # the first decision learns nothing
+        assert np.isnan(traces[f"controller_{name}"][0])
     metrics = learned().transcript.metrics
     assert metrics["ledger_epsilon"] == traces["ledger_epsilon"][-1]
     assert metrics["noise_multiplier"] == traces["noise_multiplier"][0]
@@ -273,7 +273,7 @@ def test_the_claim_is_the_authors() -> None:
         ({"decision_interval": 0}, "decision_interval must be a whole number >= 1, got 0"),
         ({"warm_up": -1}, "warm_up must be a whole number >= 0, got -1"),
         ({"sac_updates": 1.5}, "sac_updates must be a whole number >= 1, got 1.5"),
-        ({"sac_batch_size": True}, r"sac_batch_size must be a whole number in \[1, 1000000\], got True"),
+        ({"sac_batch_size": True}, "sac_batch_size must be a whole number >= 1, got True"),
         ({"replay_capacity": 0}, "replay_capacity"),
         ({"discount": 1.0}, r"discount must be in \[0, 1\), got 1.0"),
         ({"polyak": 0.0}, r"polyak must be in \(0, 1\], got 0.0"),
@@ -282,7 +282,7 @@ def test_the_claim_is_the_authors() -> None:
         ({"max_clip_norm": float("nan")}, "max_clip_norm"),
         ({"actor_learning_rate": 1e300}, "actor_learning_rate must be in"),
         ({"critic_learning_rate": 1e-300}, "critic_learning_rate must be in"),
-        ({"sac_batch_size": 10**12}, r"sac_batch_size must be a whole number in \[1, 1000000\]"),
+        ({"sac_batch_size": 10**12}, "sac_batch_size must be at most 10000, got 1000000000000"),
         ({"reward_floor": -1.0}, "reward_floor"),
         ({"noise_multiplier": float("inf")}, "noise_multiplier"),
     ],
@@ -294,7 +294,7 @@ def test_parameters_out_of_range_are_refused_in_one_line(parameters: Any, messag
 
 
 def test_a_buffer_takes_the_memory_of_a_run_at_most() -> None:
-    roomy = train(replay_capacity=10**12).transcript.traces
+    roomy = train(replay_capacity=10**9).transcript.traces
     for name, series in learned().transcript.traces.items():
         assert np.array_equal(series, roomy[name], equal_nan=True)
 
@@ -305,7 +305,7 @@ def test_next_to_no_noise_has_no_finite_epsilon() -> None:
 
 
 def test_budgets_that_it_is_not_calibrated_to() -> None:
-    with pytest.raises(InputError, match="rldp needs a budget, got None"):
+    with pytest.raises(InputError, match=r"rldp needs a budget of \(epsilon, delta\)-DP, got none"):
         train(make_plan(budget=None))
     with pytest.raises(UnsupportedError, match="not to"):
         train(make_plan(budget=GaussianDP(mu=1.0)))

@@ -13,7 +13,7 @@ from baseline_plans import ADAPTERS, BUDGET, drawn, make_plan, matrix, seeded
 from scipy import stats
 
 from workbench.accounting import ApproximateDP
-from workbench.accounting.dp_sgd import epsilon
+from workbench.accounting.subsampled_gaussian import epsilon
 from workbench.core import registry
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.estimation.gaussian_family import gaussian_location
@@ -176,9 +176,9 @@ def test_what_is_not_paid_for_stands_in_the_claim() -> None:
         "A RECORD MAY ADD C TO EACH" in x for x in DPLoRA(accounting="per-group").claim(plan).assumptions
     )
     assert not any("A RECORD MAY ADD" in text for text in DPLoRA().claim(plan).assumptions)
-    assert AutoClip().release_family is Family.ANY
-    assert AutoClip(estimate="private").release_family is Family.GAUSSIAN
-    assert AdaCliP().release_family is Family.GAUSSIAN
+    assert AutoClip().capabilities.family is Family.ANY
+    assert AutoClip(estimate="private").capabilities.family is Family.GAUSSIAN
+    assert AdaCliP().capabilities.family is Family.GAUSSIAN
 
 
 @pytest.mark.parametrize(

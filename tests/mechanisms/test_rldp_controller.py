@@ -157,10 +157,15 @@ def run(seed: int, steps: int = 12) -> FloatArray:
     """Actions of a policy that is paid by noise of its own."""
     policy = LearnedPolicy(4, 3, SETTINGS, np.random.SeedSequence(seed))
     draws, actions = np.random.default_rng(3), []
+    before = None
     for _ in range(steps):
         policy.observe(draws.normal(size=4))
-        actions.append(policy.act(0.0))
-        policy.learn(float(draws.normal()))
+        state = policy.state()
+        actions.append(policy.act(state, 0.0))
+        paid = float(draws.normal())
+        if before is not None:
+            policy.learn(*before, paid, state)
+        before = state, actions[-1]
     return np.array(actions)
 
 
@@ -181,38 +186,36 @@ def test_states_are_normalised_by_running_moments_and_clipped() -> None:
     seen = np.random.default_rng(0).normal(5.0, 3.0, (50, 2))
     for row in seen:
         policy.observe(row)
-    policy.act(0.0)
     wanted = (seen[-1] - seen.mean(0)) / seen.std(0)
-    assert policy._state == pytest.approx(wanted, abs=1e-3)
+    assert policy.state() == pytest.approx(wanted, abs=1e-3)
     policy = LearnedPolicy(2, 2, SETTINGS, np.random.SeedSequence(0))
     for row in [*([np.zeros(2)] * 200), np.array([1e12, -1e12])]:
         policy.observe(row)
-    policy.act(0.0)
-    assert policy._state.tolist() == [10.0, -10.0]
+    assert policy.state().tolist() == [10.0, -10.0]
 
 
-def test_the_first_decision_learns_nothing_and_the_next_ones_do() -> None:
+def test_it_learns_of_transitions() -> None:
+    """That the first decision learns nothing is a property of the run: its traces begin with NaN."""
     policy = LearnedPolicy(2, 2, SETTINGS, np.random.SeedSequence(0))
     policy.observe(np.ones(2))
-    first = policy.act(0.0)
-    assert policy.learn(None) is None
-    state = policy._state
+    state = policy.state()
+    first = policy.act(state, 0.0)
     policy.observe(np.zeros(2))
-    policy.act(0.0)
-    assert policy.learn(0.5) is not None
+    next_state = policy.state()
+    assert np.isfinite(policy.learn(state, first, 0.5, next_state).critic)
     buffer = policy._sac._buffer
     assert buffer.size() == 1
     assert buffer.observations[0, 0] == pytest.approx(state)
     assert buffer.actions[0, 0] == pytest.approx(first)
     assert buffer.rewards[0, 0] == 0.5
-    assert buffer.next_observations[0, 0] == pytest.approx(policy._state)
+    assert buffer.next_observations[0, 0] == pytest.approx(next_state)
 
 
 def test_a_state_or_loss_that_is_no_number_ends_the_run_in_one_line() -> None:
     policy = LearnedPolicy(2, 2, SETTINGS, np.random.SeedSequence(0))
     policy.observe(np.array([np.nan, 0.0]))
     with pytest.raises(InconclusiveError, match="state left the finite numbers"):
-        policy.act(0.0)
+        policy.state()
     sac = filled(replace(SETTINGS, updates=50))
     sac.store(np.zeros(3), np.zeros(2), np.inf, np.zeros(3))
     with pytest.raises(InconclusiveError, match="controller left the finite numbers"):

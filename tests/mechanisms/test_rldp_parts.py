@@ -14,19 +14,21 @@ from torch import Tensor, nn
 
 from workbench.accounting import ApproximateDP
 from workbench.accounting.certified import epsilon_bounds
-from workbench.accounting.events import Composed, SubsampledGaussian, dp_sgd
+from workbench.accounting.events import Composed, SubsampledGaussian, gaussian_run
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency, FloatArray, GradientCanary, Groups
-from workbench.mechanisms.rldp.dials import (
+from workbench.mechanisms.rldp import (
     FARTHEST,
     LARGEST_STEP,
-    Dials,
     chosen_radii,
+    clip_factors,
+    clipped_noisy_sum,
     noise_step,
     reward,
     smoothed_log_noise,
 )
+from workbench.mechanisms.rldp.controller import NormBuffer, state_size, statistics
 from workbench.mechanisms.rldp.ledger import (
     ACCOUNTANTS,
     NOISE_GRID,
@@ -36,8 +38,6 @@ from workbench.mechanisms.rldp.ledger import (
     constant_noise_epsilon,
     rounded_down,
 )
-from workbench.mechanisms.rldp.release import clip_factors, clipped_noisy_sum
-from workbench.mechanisms.rldp.state import NormBuffer, state_size, statistics
 from workbench.training.canary import SignalsWithCanary
 from workbench.training.flat import FlatLayout
 from workbench.training.loop import gaussian_noise
@@ -153,13 +153,12 @@ def test_no_policy_takes_the_noise_beyond_a_factor_of_two(
 
 
 def test_dials_are_turned_as_printed() -> None:
-    dials = Dials(radii=np.array([0.1, 0.2]), noise_multiplier=1.1, first_noise_multiplier=0.9)
-    after = dials.turned(np.array([-0.7, 3.0, -0.4]), spent=0.3, largest_radius=1.0)
+    radii = chosen_radii(np.array([-0.7, 3.0]), 1.0)
+    noise_multiplier = math.exp(smoothed_log_noise(math.log(1.1), math.log(0.9), -0.4, 0.3))
     step = 0.1 * (1 - 0.3)
     proposed = min(max(math.log(1.1) + math.tanh(-0.4) * step, math.log(0.45)), math.log(1.8))
-    assert after.radii == pytest.approx([math.exp(-0.7), 1.0])
-    assert after.noise_multiplier == pytest.approx(math.exp(0.8 * math.log(1.1) + 0.2 * proposed), rel=1e-14)
-    assert after.first_noise_multiplier == 0.9
+    assert radii == pytest.approx([math.exp(-0.7), 1.0])
+    assert noise_multiplier == pytest.approx(math.exp(0.8 * math.log(1.1) + 0.2 * proposed), rel=1e-14)
 
 
 def test_past_the_budget_a_push_turns_the_other_way() -> None:
@@ -249,7 +248,7 @@ def test_a_calibrated_ledger_ends_at_the_budget(accountant: str) -> None:
 
 def test_the_default_ledger_is_the_central_limit_at_constant_noise() -> None:
     theirs = registry.create("accountant", "rldp_gdp")  # whose own test holds it to Opacus's
-    run = dp_sgd(noise_multiplier=0.8, sampling_probability=0.03, steps=50)
+    run = gaussian_run(noise_multiplier=0.8, sampling_probability=0.03, steps=50)
     wanted = theirs.epsilon(run, delta=1e-5, adjacency=Adjacency.ADD_REMOVE)
     for accountant in ("algorithm-1", "per-step"):
         ledger = Ledger(accountant, 0.03, 1e-5)
@@ -285,7 +284,7 @@ def test_certified_numbers_are_upper_ends_of_the_sequence() -> None:
         parts = [SubsampledGaussian(noise_multiplier=s * scale, sampling_probability=0.05) for s in noises]
         itself = epsilon_bounds(Composed(events=tuple((part, 1) for part in parts)), 1e-5)
         assert itself.lower <= found <= 1.05 * itself.upper
-    run = dp_sgd(noise_multiplier=0.8, sampling_probability=0.05, steps=40)
+    run = gaussian_run(noise_multiplier=0.8, sampling_probability=0.05, steps=40)
     assert one < epsilon_bounds(run, 1e-5).upper < joint
     constant = certified_epsilons(
         [0.8] * 40, adapters=1, sampling_probability=0.05, delta=1e-5, adjacency=Adjacency.ADD_REMOVE
@@ -298,7 +297,7 @@ def test_at_full_samples_the_certified_number_is_that_of_one_gaussian() -> None:
         [2.0] * 8, adapters=2, sampling_probability=1.0, delta=1e-5, adjacency=Adjacency.REPLACE_ONE
     )
     wanted = [
-        epsilon_bounds(dp_sgd(noise_multiplier=s, sampling_probability=1.0, steps=8), 1e-5).upper
+        epsilon_bounds(gaussian_run(noise_multiplier=s, sampling_probability=1.0, steps=8), 1e-5).upper
         for s in (1.0, 2**-0.5)
     ]
     assert [one, joint] == pytest.approx(wanted, rel=1e-9)

@@ -13,11 +13,11 @@ from scipy import optimize, stats
 
 from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency
+from workbench.mechanisms.accountants import shuffled_dp_sgd as calibration
 from workbench.mechanisms.accountants.shuffled_dp_sgd import (
     ZETA_2,
     ShuffledDPSGD,
     ShuffledGaussianRun,
-    calibration,
     theorem_1_epsilon,
     theorem_2,
     theorem_6_delta,

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from workbench.core.errors import InputError
-from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants.shuffled_dp_sgd import ShuffledDPSGD, ShuffledGaussianRun
-from workbench.mechanisms.accountants.shuffled_dp_sgd.curves import (
+from oracles.shuffled_curves import (
     FIGURE_3_EPSILONS,
     PAPER_RUNS,
     PaperRun,
@@ -16,6 +12,10 @@ from workbench.mechanisms.accountants.shuffled_dp_sgd.curves import (
     noise_map,
     paper_run,
 )
+
+from workbench.core.errors import InputError
+from workbench.interfaces import Adjacency
+from workbench.mechanisms.accountants.shuffled_dp_sgd import ShuffledDPSGD, ShuffledGaussianRun
 from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
     LognormalSum,
     fenton_wilkinson,

@@ -14,6 +14,7 @@ import torch
 from scipy import stats
 from shuffled_plans import BUDGET, make_plan, weights
 from torch import Tensor, nn
+from watched_shuffles import WeightRelease, train_watched
 
 from workbench.accounting import ApproximateDP, GaussianDP, NoGuarantee
 from workbench.core import registry
@@ -26,12 +27,10 @@ from workbench.interfaces import (
     Sampling,
 )
 from workbench.mechanisms.accountants.shuffled_dp_sgd import ShuffledDPSGD as Accountant
-from workbench.mechanisms.accountants.shuffled_dp_sgd import ShuffledGaussianRun
-from workbench.mechanisms.accountants.shuffled_dp_sgd.calibration import noise_multiplier_for
+from workbench.mechanisms.accountants.shuffled_dp_sgd import ShuffledGaussianRun, noise_multiplier_for
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.shared import shuffling
 from workbench.mechanisms.shuffled_dp_sgd import ShuffledDPSGD
-from workbench.mechanisms.shuffled_dp_sgd.steps import WeightRelease
 from workbench.training.canary import SignalsWithCanary
 from workbench.training.fine_tuning import build_model, trainable
 from workbench.training.flat import FlatLayout
@@ -145,8 +144,7 @@ def test_a_run_is_its_unshuffled_twin_in_another_order(
     mechanism = ShuffledDPSGD(
         carry_noise=True, uncovered=uncovered, unshuffled_noise_multiplier=0.5, measures_quality=False
     )
-    drawn: list[WeightRelease] = []
-    shuffled = mechanism.train_watched(plan, drawn.append)
+    shuffled, drawn = train_watched(mechanism, plan)
     twin = replace(mechanism, shuffle=False).train(plan)
     np.testing.assert_allclose(shuffled.transcript.losses, twin.transcript.losses, rtol=1e-5)
     np.testing.assert_allclose(shuffled.losses(plan.held_out), twin.losses(plan.held_out), rtol=1e-4)
@@ -175,8 +173,7 @@ def test_an_optimizer_state_that_stays_behind_is_noticed(monkeypatch: pytest.Mon
 
 def test_each_step_is_permuted_afresh_and_as_stated() -> None:
     plan = make_plan(steps=3)
-    drawn: list[WeightRelease] = []
-    watched = ShuffledDPSGD().train_watched(plan, drawn.append)
+    watched, drawn = train_watched(ShuffledDPSGD(), plan)
     assert torch.equal(weights(watched), weights(ShuffledDPSGD().train(plan)))
     assert not torch.equal(weights(watched), weights(ShuffledDPSGD().train(make_plan(steps=3, seed=1))))
     assert len({one.permutation for one in drawn}) == 3
@@ -185,8 +182,7 @@ def test_each_step_is_permuted_afresh_and_as_stated() -> None:
     assert torch.equal(drawn[0].before, start)
     assert torch.equal(drawn[1].before, drawn[0].after)
     assert torch.equal(drawn[2].after, weights(watched))
-    twins: list[WeightRelease] = []
-    ShuffledDPSGD(shuffle=False).train_watched(plan, twins.append)
+    _, twins = train_watched(ShuffledDPSGD(shuffle=False), plan)
     # The first step's noise does not depend on what is permuted after it.
     moved = drawn[0].permutation.applied(twins[0].after, drawn[0].layout)
     torch.testing.assert_close(drawn[0].after, moved)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 from shuffled_plans import BUDGET, make_plan, weights
+from watched_shuffles import train_watched
 
 from workbench.accounting import ApproximateDP, NoGuarantee
-from workbench.accounting.dp_sgd import epsilon
+from workbench.accounting.subsampled_gaussian import epsilon
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import GradientCanary, Insertions
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.non_private import NonPrivate
 from workbench.mechanisms.shuffled_dp_sgd import ShuffledDPSGD
-from workbench.mechanisms.shuffled_dp_sgd.steps import WeightRelease
 from workbench.training.content import settled
 
 
@@ -114,8 +114,7 @@ def test_a_permuted_control_says_so_to_an_auditor() -> None:
 @pytest.mark.parametrize("carry_noise", [True, False])
 def test_the_distance_is_to_the_weights_with_all_permutations_undone(carry_noise: bool) -> None:
     plan = make_plan(steps=5)
-    drawn: list[WeightRelease] = []
-    subject = ShuffledDPSGD(carry_noise=carry_noise).train_watched(plan, drawn.append)
+    subject, drawn = train_watched(ShuffledDPSGD(carry_noise=carry_noise), plan)
     back = weights(subject)
     for one in reversed(drawn):
         back = one.permutation.inverse().applied(back, one.layout)

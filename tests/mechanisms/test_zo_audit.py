@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from workbench.accounting.dp_sgd import epsilon
+from workbench.accounting.subsampled_gaussian import epsilon
 from workbench.audit.run import AuditSettings, audit_mechanisms
-from workbench.audit.settings import as_control, default_settings
+from workbench.audit.settings import default_settings
 
 DIGITS: Mapping[str, Any] = {
     "corpus": "digits",
@@ -62,6 +62,6 @@ def test_less_noise_under_the_same_claim_is_refuted(tmp_path: Path) -> None:
 def test_the_optimizer_is_the_one_that_the_mechanism_asks_for_and_the_controls_its_own() -> None:
     assert default_settings("dpzero").optimizer == default_settings("dp_aggzo").optimizer == "sgd"
     assert default_settings("dp_sgd").optimizer == default_settings(None).optimizer == "adamw"
-    assert as_control(default_settings("dpzero")).optimizer == "adamw"
-    assert as_control(replace(default_settings("dp_sgd"), optimizer="sgd")).optimizer == "sgd"
-    assert as_control(default_settings(None)).learning_rate == 3e-3
+    assert default_settings("dpzero").as_control().optimizer == "adamw"
+    assert replace(default_settings("dp_sgd"), optimizer="sgd").as_control().optimizer == "sgd"
+    assert default_settings(None).as_control().learning_rate == 3e-3

@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor
 
 from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation
-from workbench.accounting.dp_sgd import mu_to_run_epsilon
+from workbench.accounting.subsampled_gaussian import mu_to_run_epsilon
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import gaussian_location
@@ -196,7 +196,7 @@ def test_the_noise_is_the_one_of_dp_sgd() -> None:
     given = DPZero(noise_multiplier=2.0).claim(make_plan())
     assert given.guarantee == DPSGD(noise_multiplier=2.0).claim(make_plan()).guarantee
     assert (given.about, given.released) == (Adjacency.ADD_REMOVE, Released.EVERY_UPDATE)
-    assert DPZero.release_family is DPAggZO.release_family is Family.GAUSSIAN
+    assert DPZero().capabilities.family is DPAggZO().capabilities.family is Family.GAUSSIAN
 
 
 def test_table_3s_recipe_is_calibrated() -> None:

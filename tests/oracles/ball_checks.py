@@ -18,12 +18,12 @@ import numpy as np
 from flint import acb, arb, ctx
 from scipy.optimize import minimize_scalar
 
+from oracles.ball_steps import OracleSteps, composed_curves, step_orders
 from workbench.accounting.balls.ball import ends, to_arb
-from workbench.accounting.balls.composition import GridChoice, composed_curves
+from workbench.accounting.balls.composition import GridChoice
 from workbench.accounting.balls.mixture import Mixture, ThresholdCurve, ThresholdOrder, subsampled_orders
-from workbench.accounting.balls.steps import Steps, step_orders
 from workbench.accounting.bounds import Bounds
-from workbench.accounting.events import Event, SubsampledGaussian, dp_sgd
+from workbench.accounting.events import Event, SubsampledGaussian, gaussian_run
 from workbench.core.errors import InconclusiveError, InputError
 from workbench.core.keys import JSON
 from workbench.interfaces import Adjacency, FloatArray
@@ -158,7 +158,7 @@ def composed_epsilon_polynomial(
     return _larger([_epsilon_ends(steps, delta, fitting) for steps in step_orders(event, adjacency)])
 
 
-def _epsilon_ends(steps: Steps, delta: float, choice: GridChoice) -> tuple[float, float]:
+def _epsilon_ends(steps: OracleSteps, delta: float, choice: GridChoice) -> tuple[float, float]:
     below, above = composed_curves(steps, choice)
     return below.epsilon_ends(delta)[0], above.epsilon_ends(delta)[1]
 
@@ -172,7 +172,7 @@ def _larger(found: list[tuple[float, float]]) -> Bounds:
     )
 
 
-def _log_moment(steps: Steps, order: float) -> float:
+def _log_moment(steps: OracleSteps, order: float) -> float:
     """log E_P exp(order * loss) of the composition."""
     total = 0.0
     for law, count in steps:
@@ -183,7 +183,7 @@ def _log_moment(steps: Steps, order: float) -> float:
     return total
 
 
-def _chernoff(steps: Steps, epsilon: float) -> float:
+def _chernoff(steps: OracleSteps, epsilon: float) -> float:
     """An upper bound on delta, far above it by one or two orders of magnitude at most."""
     orders = np.geomspace(1e-3, 1e4, 141)
     exponent = min(_log_moment(steps, order) - order * epsilon for order in orders)
@@ -231,7 +231,7 @@ def composed_delta_inversion(
     )
 
 
-def _inverted(steps: Steps, epsilon: float, tolerance: float) -> tuple[float, float]:
+def _inverted(steps: OracleSteps, epsilon: float, tolerance: float) -> tuple[float, float]:
     """Value and the difference of the last two refinements, for one order."""
 
     def height(log_tilt: float) -> float:
@@ -255,7 +255,7 @@ def _inverted(steps: Steps, epsilon: float, tolerance: float) -> tuple[float, fl
     )
 
 
-def _trapezoid(steps: Steps, epsilon: float, tilt: float, step: float) -> float:
+def _trapezoid(steps: OracleSteps, epsilon: float, tilt: float, step: float) -> float:
     """The integral over u > 0, relative to its integrand's size at u = 0 without the denominator."""
     laws = []
     for law, count in steps:
@@ -345,7 +345,9 @@ def golden_value(
     """
     if order not in ORDERS:
         raise InputError(f"order must be one of {', '.join(ORDERS)}, got {order!r}")
-    event = dp_sgd(noise_multiplier=noise_multiplier, sampling_probability=sampling_probability, steps=steps)
+    event = gaussian_run(
+        noise_multiplier=noise_multiplier, sampling_probability=sampling_probability, steps=steps
+    )
     adjacency = Adjacency.REPLACE_ONE if order == "replace-one" else Adjacency.ADD_REMOVE
     record: dict[str, JSON] = {
         "noise_multiplier": noise_multiplier,

@@ -27,7 +27,7 @@ from workbench.interfaces import (
     Adjacency,
     Claim,
     Evidence,
-    Game,
+    GameTerms,
     Guarantee,
     Released,
     Secret,
@@ -286,7 +286,7 @@ def test_what_the_judge_says_is_rendered_in_every_currency(
     evidence = Evidence(
         scores=generator.normal(size=120) + members,
         members=members,
-        game=Game(description="coins", trials=trials, released=Released.SCORES),
+        game=GameTerms(description="coins", trials=trials, released=Released.SCORES),
         attack="loss",
     )
     claim = Claim(guarantee=guarantee, about=about, released=Released.SCORES, source="the user")

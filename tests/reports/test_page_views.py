@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.audit.words import view_forms
+from workbench.audit.words import currency_views
 from workbench.core import registry
 from workbench.estimation.low_fpr import CERTAIN, low_fpr_details
+from workbench.games.words import Judged
 from workbench.reports.shared.view import _drawable, verdict_view
 
 Builders = dict[str, Callable[..., dict[str, Any]]]
@@ -36,6 +37,13 @@ def transcript(game: dict[str, Any], share: float) -> dict[str, Any]:
         "members": members.tolist(),
         "details": {"certain": float(np.sum(scores >= CERTAIN)), **low_fpr_details(scores, members)},
     }
+
+
+def views(subjects: list[Any], control: dict[str, Any] | None) -> dict[str, Any]:
+    """The views of the claim, its reading and ordinary members in words."""
+    by_view = dict(zip(("claim", "reading", "members"), subjects, strict=True))
+    judged = Judged(by_view=by_view, control=control, attacks=(), mechanism="ferret", confidence=0.95)
+    return currency_views(judged)
 
 
 @pytest.fixture
@@ -66,10 +74,7 @@ def record(records: Builders) -> dict[str, Any]:
         subject("reading", DP, "REFUTED", [played]),
         subject("reading", DP, "NOT_REFUTED", members),
     ]
-    views = view_forms(
-        ["claim", "reading", "members"], subjects, mechanism="ferret", confidence=0.95, has_control=True
-    )
-    full.update(subjects=[*subjects, control], claim=subjects[0]["claim"], views=views)
+    full.update(subjects=[*subjects, control], claim=subjects[0]["claim"], views=views(subjects, control))
     return full
 
 
@@ -121,21 +126,33 @@ def test_in_short_names_what_differs_only_where_it_does(record: dict[str, Any]) 
     assert "do not see what the transcript betrays" in record["views"]["in_short"]
     kept = copy.deepcopy(record["subjects"][:3])
     kept[1]["verdict"]["kind"] = "NOT_REFUTED"
-    words = view_forms(
-        ["claim", "reading", "members"], kept, mechanism="ferret", confidence=0.95, has_control=True
-    )
+    words = views(kept, record["subjects"][3])
     assert "both currencies" not in words["in_short"]
     assert "betrays" not in words["in_short"]
     assert words["in_short"].count("NOT REFUTED") == 3
+
+
+def test_what_the_claim_does_not_grant_is_not_compared(record: dict[str, Any]) -> None:
+    """Its bound and its hits stay out of the row, unless there is nothing else."""
+    kept = copy.deepcopy(record["subjects"][:3])
+    own, more = kept[1]["attacks"][0], copy.deepcopy(kept[1]["attacks"][0])
+    own["verdict"]["bound"] = {"quantity": "epsilon", "lower": 1.25}
+    more["verdict"]["bound"] = {"quantity": "epsilon", "lower": 7.5}
+    more["details"]["tpr_at_fpr_0"] = 1.0
+    more["game"]["beyond"] = "who took part"
+    kept[1]["attacks"].append(more)
+    measured = views(kept, None)["of"][1]["row"]["measured"]
+    assert measured.endswith("; epsilon >= 1.25")
+    assert not measured.startswith("recognised without a false alarm 100 %")
+    kept[1]["attacks"].remove(own)
+    assert views(kept, None)["of"][1]["row"]["measured"].endswith("; epsilon >= 7.5")
 
 
 def test_another_number_of_the_authors_is_told(record: dict[str, Any]) -> None:
     other = copy.deepcopy(record["subjects"][:3])
     for subject in other:
         subject["own_claim"]["guarantee"] = {**NATS, "nats": 13.86}
-    words = view_forms(
-        ["claim", "reading", "members"], other, mechanism="ferret", confidence=0.95, has_control=False
-    )
+    words = views(other, None)
     assert "Of this run ferret's authors claim 13.86 nats, not 0.5." in words["notes"]
     assert not [note for note in record["views"]["notes"] if "authors claim" in note]
 

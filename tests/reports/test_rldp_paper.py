@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from workbench.attacks.claim_checks.rldp.tables import AUC, _above
+from workbench.attacks.claim_checks.rldp.statements import AUC, _above
 from workbench.checks.published import PublishedPaper, PublishedTable, printed_numbers, published
 from workbench.core.errors import InputError
 from workbench.reports.papers.paczero.paper_cells import at

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rldp_world import BASELINES, STEPS, World, results
 
-from workbench.accounting.dp_sgd import same_sigma_epsilon
+from workbench.accounting.subsampled_gaussian import same_sigma_epsilon
 from workbench.checks.published import published
 from workbench.core.errors import InputError
 from workbench.reports.papers.rldp.conditions import all_of, any_of, asked, varies_less

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from oracles.shuffled_curves import noise_curve, noise_map, paper_run
 from shuffled_world import SIGMA, UNITS, World, results
 
 from workbench.accounting.certified import epsilon_bounds
-from workbench.accounting.events import dp_sgd
+from workbench.accounting.events import gaussian_run
 from workbench.checks.published import published
 from workbench.core.errors import InputError
-from workbench.mechanisms.accountants.shuffled_dp_sgd.curves import noise_curve, noise_map, paper_run
 from workbench.reports.papers.ferret.conditions import Condition
 from workbench.reports.papers.shuffled_dp_sgd import formulas
 from workbench.reports.papers.shuffled_dp_sgd import sums as _shuffled_sums
@@ -106,7 +106,7 @@ def test_every_table_and_figure_is_there_and_can_be_written() -> None:
 
 
 def test_the_column_that_the_paper_lacks_has_the_certified_epsilon() -> None:
-    bounds = epsilon_bounds(dp_sgd(noise_multiplier=SIGMA, sampling_probability=0.1, steps=40), 1e-3)
+    bounds = epsilon_bounds(gaussian_run(noise_multiplier=SIGMA, sampling_probability=0.1, steps=40), 1e-3)
     cells = row(table(report(), "table-3"), "ViT", "CIFAR-100", "0.1")
     worth = cells["its epsilon (certified)"].ours
     assert worth is not None

@@ -8,20 +8,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from workbench.accounting import ApproximateDP, MutualInformation
-from workbench.audit.run import default_settings
+from workbench.audit.settings import default_settings
 from workbench.checks.published import published
 from workbench.core import registry
 from workbench.core.registry import Entry
 from workbench.execution.store import Store
-from workbench.games.plays import PLAYS, AttackJob
-from workbench.interfaces import AccessLevel, Corpus, Plan, Record, Secret
+from workbench.execution.tasks import silent
+from workbench.games.base import Part, play_part
+from workbench.interfaces import Corpus, Plan, Record, Secret
 from workbench.reports.papers.paczero.layout import GROUPS, variant_of
 from workbench.reports.shared.paper_samples import group_of
 from workbench.studies import work
@@ -280,21 +280,20 @@ def test_the_game_inside_the_claim_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["worker", "study"])
-def test_a_game_is_told_of_a_majority_that_is_released(where: str) -> None:
+def test_a_game_is_told_of_a_majority_that_is_released(where: str, tmp_path: Path) -> None:
     """Without it, who disagrees with the majority would seem excluded, or the transcript impossible."""
     free = {"variant": "zpl", "unanimous_release": "majority", "tolerance": 0.5, "subset_count": 16}
     small: dict[str, Any] = {"candidates": 24, "steps": 6, "model_parameters": {"hidden": 4}}
     few = replace(default_settings("paczero", free), **small)
-    setup = workers.with_attacks(few.setup("paczero", free, ()), {"subset_posterior": {"trials": 20}})
-    included = np.arange(setup.candidates) % 2 == 0
-    plan = workers.make_plan(setup, included, 0)
+    attack = "subset_posterior"
+    setup = replace(few, attack_parameters={attack: {"trials": 20}}).setup((attack,))
     if where == "worker":
-        job = AttackJob(setup=setup, attack="subset_posterior", target_included=tuple(included.tolist()))
-        attacker = workers.create_attack(setup, "subset_posterior")
-        target: Any = SimpleNamespace(plan=plan)
-        details = PLAYS[AccessLevel.SUBSET](job, attacker, target, {})[0]["details"]
+        included = tuple((np.arange(setup.candidates) % 2 == 0).tolist())
+        part = Part(setup=setup, attack=attack, included=included)
+        details = play_part(part, {}, tmp_path, silent)["details"]
     else:
-        payload = Measuring(trainings=(), keys=(), setup=setup, attack="subset_posterior")
-        _, _, details = work._played(payload, plan, lambda done, total: None)
+        payload = Measuring(trainings=(), keys=(), setup=setup, attack=attack)
+        metrics = work.measure(payload, {}, tmp_path, silent)["metrics"]
+        details = {name.removeprefix("attack_"): value for name, value in metrics.items()}
     assert details["unanimity_rate"] == 1.0
     assert details["information"] == pytest.approx(0.0, abs=1e-9)

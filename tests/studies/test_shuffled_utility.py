@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from workbench.accounting.dp_sgd import same_sigma_epsilon
+from workbench.accounting.subsampled_gaussian import same_sigma_epsilon
 from workbench.execution.store import Store
 from workbench.studies.experiments import Experiment, Outcome, Status, Study
 from workbench.studies.run import RunOptions, read_results, run_study

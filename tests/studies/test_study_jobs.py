@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import study_driver as driver
 from workbench.accounting import ApproximateDP, NoGuarantee
 from workbench.core import registry
 from workbench.core.registry import Entry
-from workbench.interfaces import Adjacency, Claim, Insertions, Plan, Released, Sampling
+from workbench.interfaces import Adjacency, Claim, Insertions, Mechanism, Plan, Released, Sampling, Subject
 from workbench.studies.experiments import Experiment
 from workbench.studies.jobs import Training, jobs_of, membership, setup_of, training_key
 from workbench.training import setup as workers
@@ -122,7 +123,7 @@ def test_canaries_count_where_an_attack_inserts_them() -> None:
     assert training_key(experiment(**texts, attack_parameters={"canaries": 0.5})) not in without
 
 
-class _Fickle:
+class _Fickle(Mechanism):
     """Promises nothing without a budget, and something with one: its training reads the budget."""
 
     def claim(self, plan: Plan) -> Claim:
@@ -132,6 +133,9 @@ class _Fickle:
             released=Released.FINAL_WEIGHTS,
             source="a test",
         )
+
+    def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> Subject:
+        raise AssertionError("nothing is trained here")
 
 
 def test_a_mechanism_that_promises_nothing_without_a_budget_may_read_it(

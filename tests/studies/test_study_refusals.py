@@ -336,10 +336,6 @@ REFUSALS = {
         based("tiny_gpt2", "huggingface"),
         "model 'huggingface' needs model_parameters.path",
     ),
-    "release attack": (
-        based('"loss"', '"dirac_canary"'),
-        "attack 'dirac_canary' scores releases; a study needs one that scores candidates",
-    ),
 }
 
 

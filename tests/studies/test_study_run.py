@@ -17,10 +17,12 @@ import study_driver as driver
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.core.registry import Entry
+from workbench.execution.backend import make_backend
 from workbench.execution.processes import one_thread
 from workbench.execution.store import Store
-from workbench.execution.tasks import WORKER_DIED, Event, Failed, Finished, Started, Task, make_backend
-from workbench.interfaces import AccessLevel, Insertions, Scores
+from workbench.execution.tasks import WORKER_DIED, Event, Failed, Finished, Started, Task
+from workbench.games.membership import MembershipAttack, MembershipSeen
+from workbench.interfaces import Scores
 from workbench.studies import run as study_run
 from workbench.studies.experiments import Experiment, Status
 from workbench.studies.jobs import JobKind, jobs_of, pending, setup_of, training_key
@@ -175,27 +177,22 @@ def test_a_release_attack_is_refused_before_anything_is_trained(tmp_path: Path) 
     summary = run_study(found, out=tmp_path, options=HERE)
     assert (summary.failed, summary.trained) == (1, 0)
     outcome = read_results(found, Store(tmp_path / "store")).outcomes[0]
-    assert outcome.error.startswith("UnsupportedError: attack 'dirac_canary' plays a release game")
+    assert outcome.error.startswith("UnsupportedError: the mechanism releases its final weights; a canary's")
 
 
-class _Touchy:
+class _Touchy(MembershipAttack):
     """An attack that raises, or scores by what is no number, where it is told to."""
 
-    access = AccessLevel.MEMBERSHIP
-    references_needed = 0
     broken = True
 
     def __init__(self, *, fault: str = "") -> None:
         self.fault = fault
 
-    def prepare(self, *_: object) -> Insertions:
-        return Insertions()
-
-    def score(self, subject: object, candidates: Any, *_: object) -> Scores:
+    def score(self, seen: MembershipSeen, generator: np.random.Generator) -> Scores:
         if self.fault == "raise" and _Touchy.broken:
             raise ZeroDivisionError("two\nlines")
         value = np.nan if self.fault == "nan" and _Touchy.broken else 1.0
-        return Scores(values=np.linspace(0.0, value, len(candidates)))
+        return Scores(values=np.linspace(0.0, value, len(seen.records)))
 
 
 def test_failures_are_recorded_and_done_again_only_when_asked(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from workbench.core import registry
 from workbench.core.keys import plain
 from workbench.execution.store import Store
+from workbench.interfaces import Plan
+from workbench.mechanisms.mezo import MeZO
 from workbench.studies.cost_model import kind_text, terms
 from workbench.studies.costs import probe
 from workbench.studies.experiments import Experiment, Status, Study
@@ -92,19 +96,22 @@ def test_a_step_of_more_directions_costs_more() -> None:
     assert many == (one[0], one[1], 5 * one[2], 5 * one[3])
 
 
-def test_a_probe_keeps_all_records_in_a_step_where_the_study_does(tmp_path: Path) -> None:
+def test_a_probe_keeps_all_records_in_a_step_where_the_study_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A mechanism that refuses a share of the records could be tried in no other way."""
-    whole = study(experiment(mechanism="mezo_of_all", members=40, batch_size=40))
     seen: list[float] = []
-    original = workers.create_mechanism
 
-    def watched(setup: workers.TrainingSetup) -> Any:
-        seen.append(setup.sampling_probability)
-        return original(replace(setup, mechanism="mezo"))
+    class OfAll(MeZO):
+        def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> Any:
+            seen.append(plan.sampling_probability)
+            return super().train(plan, progress)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "create_mechanism", watched)
-        found = probe(whole, Store(tmp_path), pending(whole, Store(tmp_path)))
+    registry.entries("mechanism")
+    entry = registry.Entry(name="mezo_of_all", factory=OfAll, summary="")
+    monkeypatch.setitem(registry._entries["mechanism"], "mezo_of_all", entry)
+    whole = study(experiment(mechanism="mezo_of_all", members=40, batch_size=40))
+    found = probe(whole, Store(tmp_path), pending(whole, Store(tmp_path)))
     assert set(seen) == {1.0}
     assert not found.unknown
     assert found.core_seconds > 0.0

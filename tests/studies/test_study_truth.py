@@ -13,8 +13,9 @@ import study_driver as driver
 from workbench.core import registry
 from workbench.core.errors import ContentError
 from workbench.core.registry import Entry
+from workbench.execution.backend import make_backend
 from workbench.execution.store import Store, StoreError
-from workbench.execution.tasks import DISK_FULL, WORKER_DIED, Event, Failed, Finished, Task, make_backend
+from workbench.execution.tasks import DISK_FULL, WORKER_DIED, Event, Failed, Finished, Task
 from workbench.studies import run as study_run
 from workbench.studies import work
 from workbench.studies.jobs import jobs_of, setup_of

@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 
 from workbench.core.errors import InputError
+from workbench.core.keys import plain
 from workbench.estimation.low_fpr import low_fpr_details
 from workbench.execution.processes import one_thread
 from workbench.execution.store import Store
 from workbench.execution.tasks import Stepped, silent
-from workbench.games.plays import AttackJob, play_attack, released_to, transcripts
+from workbench.games.base import Part, game_named, match_of, play_part
+from workbench.games.transcript import TranscriptGame
 from workbench.interfaces import Currency, Released, Trials
 from workbench.studies.costs import estimate, probe
 from workbench.studies.experiments import Experiment, Status, Study
 from workbench.studies.jobs import JobKind, Training, jobs_of, membership, setup_of, training_key
 from workbench.studies.run import RunOptions, pending, read_results, run_study
-from workbench.training import setup as workers
 
 TRIALS = 20
 
@@ -134,11 +135,12 @@ def test_a_game_is_run_and_read_back(tmp_path: Path) -> None:
     assert first.claim["guarantee"]["nats"] == 0.5
     setup = setup_of(experiment())
     target = Training(setup=setup, run=0, shadows=0, unreleased=False)
-    plan = workers.make_plan(setup, membership(target), 0)
+    included = tuple(membership(target).tolist())
     with one_thread():
-        played, scores = transcripts(setup, "sign_transcript", plan)
-    assert scores.values.tolist() == list(first.scores)
-    assert played.included.tolist() == list(first.included)
+        part = Part(setup=setup, attack="sign_transcript", included=included, by_coin=False)
+        (played,) = TranscriptGame().play(match_of(part, {})).rounds
+    assert played.scores.tolist() == list(first.scores)
+    assert played.members.tolist() == list(first.included)
 
 
 def test_what_a_game_will_cost_is_tried(tmp_path: Path) -> None:
@@ -165,12 +167,11 @@ def test_what_cannot_be_played_is_recorded(tmp_path: Path) -> None:
 
 def test_an_audits_worker_plays_it_too(tmp_path: Path) -> None:
     setup = setup_of(experiment())
-    included = tuple(i % 2 == 0 for i in range(24))
-    workers.train(workers.TrainingJob(setup=setup, included=included, run=0), {}, tmp_path, silent)
-    job = AttackJob(setup=setup, attack="sign_transcript", target_included=included)
-    (found,) = play_attack(job, {"0": tmp_path}, tmp_path, silent)["evidence"]
-    assert found["game"].trials is Trials.INDEPENDENT
-    assert found["game"].released is Released.EVERY_UPDATE
-    assert len(found["scores"]) == len(found["members"]) == TRIALS
-    assert found["details"]["trials_in"] == TRIALS // 2
-    assert released_to(workers.create_attack(setup, "sign_transcript")) is Released.EVERY_UPDATE
+    part = Part(setup=setup, attack="sign_transcript", included=tuple(i % 2 == 0 for i in range(24)))
+    record = plain(play_part(part, {}, tmp_path, silent))
+    (found,) = game_named("sign_transcript").evidence("transcript", [record], seed=0, confidence=0.95)
+    assert found.game.trials is Trials.INDEPENDENT
+    assert found.game.released is Released.EVERY_UPDATE
+    assert found.scores.size == found.members.size == TRIALS
+    assert found.details["trials_in"] == TRIALS // 2
+    assert game_named("sign_transcript").released is Released.EVERY_UPDATE

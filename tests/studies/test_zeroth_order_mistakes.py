@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.audit import run as runner
-from workbench.audit.settings import default_settings
+from workbench.audit.settings import default_settings, embedded_settings
 from workbench.cli.app import main
 from workbench.core import registry
 
@@ -22,7 +21,7 @@ SMALL = (
     [
         ("mezo --optimizer adamw", "optimizer must be 'sgd' for a zeroth-order mechanism"),
         ("dpzero --optimizer adamw", "optimizer must be 'sgd' for a zeroth-order mechanism"),
-        ("paczero --optimizer adamw", "optimizer must be 'sgd' for paczero, got 'adamw'"),
+        ("paczero --optimizer adamw", "optimizer must be 'sgd' for a zeroth-order mechanism"),
         ("zo_surrogate --attack loss", "sampling_probability must be 1 for zo_surrogate"),
         ("mezo --attack dirac_canary", "attack 'dirac_canary' reads noised sums, and mezo releases none"),
         (
@@ -46,7 +45,7 @@ SMALL = (
         ("paczero --mechanism-parameter directions=true", "directions must be a whole number, got True"),
         (
             "paczero --mechanism-parameter micro_batch_size=1.5",
-            "micro_batch_size must be a whole number, got",
+            "micro_batch_size must be a whole number >= 1, got 1.5",
         ),
         (
             "paczero --model prompted --model-parameter base=huggingface",
@@ -162,6 +161,4 @@ def test_a_truth_value_is_given_as_one() -> None:
 @pytest.mark.parametrize("mechanism", ["mezo", "zo_surrogate"])
 def test_the_embedded_attacks_leave_out_what_a_mechanism_has_nothing_for(mechanism: str) -> None:
     assert default_settings(mechanism).attacks == ("loss", "lira")
-    assert (
-        default_settings("dpzero").attacks == default_settings(None).attacks == runner.AuditSettings().attacks
-    )
+    assert default_settings("dpzero").attacks == default_settings(None).attacks == embedded_settings().attacks

@@ -11,11 +11,12 @@ import peft
 import pytest
 import torch
 import transformers
+from oracles.one_at_a_time import one_at_a_time
 from torch import Tensor, nn
 
 from workbench.core.errors import InputError
 from workbench.interfaces import GradientCanary, Record, Signals
-from workbench.training import groups, lora
+from workbench.training import flat, lora
 from workbench.training.canary import FixedSignals, SignalsWithCanary, SignalsWithCanaryRecord
 from workbench.training.flat import FlatLayout
 from workbench.training.lora import lora_pairs
@@ -80,7 +81,7 @@ def all_records() -> list[Record]:
 
 
 def twin_of(model: Tiny) -> MatrixSignals:
-    found = per_record_signals(model, {"x": model.inputs}, method="one_at_a_time")  # type: ignore[arg-type]
+    found = one_at_a_time(model, {"x": model.inputs})  # type: ignore[arg-type]
     assert isinstance(found, MatrixSignals)
     return found
 
@@ -109,7 +110,7 @@ def assert_same(signals: Signals, rows: Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("method", ["one_at_a_time", "book_keeping", "vmap"])
+@pytest.mark.parametrize("method", ["book_keeping", "vmap"])
 def test_groups_are_those_of_the_naive_twin(name: str, method: str) -> None:
     model = MODELS[name]()
     rows = torch.stack([twin_of(model).weighted_sum(row) for row in torch.eye(RECORDS, dtype=torch.float64)])
@@ -130,7 +131,7 @@ def test_factors_that_are_not_multiplied_out_have_the_same_groups() -> None:
 def test_vmap_in_blocks_has_the_same_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     model = mlp()
     rows = twin_of(model).gradients()
-    monkeypatch.setattr("workbench.training.vmap._BLOCK_ELEMENTS", 2 * rows.shape[1])
+    monkeypatch.setattr("workbench.training.per_record._BLOCK_ELEMENTS", 2 * rows.shape[1])
     assert_same(per_record_signals(model, {"x": model.inputs}, method="vmap"), rows)  # type: ignore[arg-type]
 
 
@@ -243,7 +244,7 @@ def test_the_pairs_of_adapters_are_groups() -> None:
         lora_pairs({name: layout[name] for name in list(layout)[:-1]})
 
 
-@pytest.mark.parametrize("module", [groups, lora], ids=lambda m: str(m.__name__))
+@pytest.mark.parametrize("module", [flat, lora], ids=lambda m: str(m.__name__))
 def test_doctests(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

@@ -10,10 +10,11 @@ import peft
 import pytest
 import torch
 import transformers
+from oracles.one_at_a_time import one_at_a_time
 from torch import Tensor, nn
 
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.training import factors, flat, per_record, vmap
+from workbench.training import flat, per_record, recorder
 from workbench.training.per_record import EmptySignals, per_record_signals
 from workbench.training.recorder import Recorder
 
@@ -162,7 +163,7 @@ def build(make: Callable[[], nn.Module], dtype: torch.dtype = torch.float64) -> 
 
 
 def assert_same_signals(model: Any, batch: Mapping[str, Tensor], method: str, tolerance: float) -> None:
-    twin = per_record_signals(model, batch, method="one_at_a_time")
+    twin = one_at_a_time(model, batch)
     signals = per_record_signals(model, batch, method=method)
     assert signals.n == twin.n
     assert signals.dimension == twin.dimension
@@ -203,24 +204,24 @@ def test_vmap_restores_the_attention_implementation() -> None:
 def test_gram_norms_and_multiplied_out_gradients_agree(
     family: str, ratio: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(factors, "_KEEP_RATIO", ratio)
-    monkeypatch.setattr(factors, "_GRAM_ELEMENTS", 250)  # two records a block
+    monkeypatch.setattr(recorder, "_KEEP_RATIO", ratio)
+    monkeypatch.setattr(recorder, "_GRAM_ELEMENTS", 250)  # two records a block
     assert_same_signals(Language(build(FAMILIES[family])), text_batch(), "book_keeping", 1e-10)
 
 
 def test_a_dropped_cross_term_of_tied_weights_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: the comparison rejects the norm of a library that forgets the cross term."""
 
-    def without_cross_term(self: factors.ParameterGradients, n: int) -> Tensor:
+    def without_cross_term(self: recorder.ParameterGradients, n: int) -> Tensor:
         del n
-        return torch.stack([factors.inner_products(a, a) for a in self._factors]).sum(0)
+        return torch.stack([recorder.inner_products(a, a) for a in self._factors]).sum(0)
 
-    monkeypatch.setattr(factors, "_KEEP_RATIO", 0)
+    monkeypatch.setattr(recorder, "_KEEP_RATIO", 0)
     model, batch = Language(build(gpt2)), text_batch()
     assert_same_signals(model, batch, "book_keeping", 1e-10)
-    correct = factors.ParameterGradients.squared_norms
+    correct = recorder.ParameterGradients.squared_norms
     monkeypatch.setattr(
-        factors.ParameterGradients,
+        recorder.ParameterGradients,
         "squared_norms",
         lambda self, n: without_cross_term(self, n) if len(self._factors) > 1 else correct(self, n),
     )
@@ -394,7 +395,7 @@ def test_position_vector_as_long_as_the_batch_is_never_wrong() -> None:
     assert_same_signals(model, longer, "book_keeping", 1e-10)
 
 
-@pytest.mark.parametrize("method", ["book_keeping", "vmap", "one_at_a_time"])
+@pytest.mark.parametrize("method", ["book_keeping", "vmap"])
 def test_frozen_parameters_take_no_place(method: str) -> None:
     module = build(gpt2)
     for name, parameter in module.named_parameters():
@@ -415,7 +416,7 @@ def test_padding_index_gets_no_gradient() -> None:
 
 def test_empty_batch() -> None:
     module = build(gpt2)
-    for method in ("auto", "book_keeping", "vmap", "one_at_a_time"):
+    for method in ("auto", "book_keeping", "vmap"):
         batch = {name: tensor[:0] for name, tensor in text_batch().items()}
         signals = per_record_signals(Language(module), batch, method=method)
         assert isinstance(signals, EmptySignals)
@@ -555,7 +556,7 @@ def test_book_keeping_keeps_the_dropout_masks_of_its_forward_pass() -> None:
 @pytest.mark.parametrize("elements", [1, 700, 10**6])
 def test_vmap_sums_what_it_measured(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recomputed blocks draw the dropout masks of the pass that measured the norms."""
-    monkeypatch.setattr(vmap, "_BLOCK_ELEMENTS", elements)
+    monkeypatch.setattr(per_record, "_BLOCK_ELEMENTS", elements)
     signals = per_record_signals(Vision(dropped().train()), vectors(5, 5), method="vmap")
     for i in range(5):
         total = signals.weighted_sum(torch.eye(5)[i])
@@ -563,7 +564,7 @@ def test_vmap_sums_what_it_measured(elements: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_vmap_refuses_to_sum_after_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vmap, "_BLOCK_ELEMENTS", 1)
+    monkeypatch.setattr(per_record, "_BLOCK_ELEMENTS", 1)
     model = Vision(mlp())
     signals = per_record_signals(model, vectors(5, 5), method="vmap")
     with torch.no_grad():
@@ -583,7 +584,7 @@ def test_gradient_checkpointing_is_refused(method: str) -> None:
 def test_bf16_parameters_are_summed_in_float32() -> None:
     model, batch = Language(build(gpt2, torch.bfloat16)), text_batch()
     signals = per_record_signals(model, batch, method="book_keeping")
-    twin = per_record_signals(model, batch, method="one_at_a_time")
+    twin = one_at_a_time(model, batch)
     assert signals.weighted_sum(torch.ones(5)).dtype == torch.float32
     torch.testing.assert_close(signals.norms(), twin.norms(), rtol=0.05, atol=0.0)
 

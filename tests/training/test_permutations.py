@@ -35,7 +35,7 @@ from torch import nn
 from workbench.core.errors import InputError
 from workbench.interfaces import Record
 from workbench.training.flat import FlatLayout
-from workbench.training.permutations import PermutationGroup, Reach
+from workbench.training.permutations import Permutation, PermutationGroup, Reach
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -162,14 +162,19 @@ def test_a_stream_of_permutations_is_one_draw_after_the_other() -> None:
         assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-def test_fixed_share_tells_what_a_guess_has_right() -> None:
+def fixed_share(permutation: Permutation) -> dict[str, float]:
+    """Share of each unit's indices that stay where they are."""
+    return {name: float(np.mean(own == np.arange(len(own)))) for name, own in permutation.indices.items()}
+
+
+def test_truth_then_the_inverse_of_a_guess_keeps_what_the_guess_has_right() -> None:
     group = PermutationGroup.of(digits(hidden=8)[0])
     truth = drawn(group)
     swapped = np.array(truth.indices["0.hidden"])
     swapped[[0, 1]] = swapped[[1, 0]]
     guess = group.permutation({"0.hidden": swapped})
-    assert truth.then(truth.inverse()).fixed_share() == {"0.hidden": 1.0}
-    assert truth.then(guess.inverse()).fixed_share() == {"0.hidden": 6 / 8}
+    assert fixed_share(truth.then(truth.inverse())) == {"0.hidden": 1.0}
+    assert fixed_share(truth.then(guess.inverse())) == {"0.hidden": 6 / 8}
 
 
 # Architectures

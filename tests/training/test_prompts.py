@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from oracles.one_at_a_time import one_at_a_time
 from torch import Tensor, nn
 
 from workbench.core import registry
@@ -18,14 +19,8 @@ from workbench.interfaces import Plan, Record, TaskModel
 from workbench.training.fine_tuning import build_model, evaluating, quality, record_losses
 from workbench.training.models import LanguageModel
 from workbench.training.per_record import per_record_signals
-from workbench.training.prompt_tasks import (
-    exact_match,
-    f1_score,
-    normal_answer,
-    question_parts,
-    question_text,
-)
 from workbench.training.prompts import ANSWER_TOKENS, PromptedModel
+from workbench.training.tasks import exact_match, f1_score, normal_answer, question_parts, question_text
 
 WORDS = (
     "<end>", "\n", "It", "was", "terrible", "great", "a", "film", "dull", "fine", "Title:", "Context:",
@@ -274,7 +269,7 @@ def test_per_record_gradients_are_those_of_one_at_a_time(
     prompted = model(task, loss, tokenizer=tokenizer)
     batch = prompted.encode(FILMS if task == "sentiment" else ASKED)
     fast = per_record_signals(prompted, batch).norms()
-    naive = per_record_signals(prompted, batch, method="one_at_a_time").norms()
+    naive = one_at_a_time(prompted, batch).norms()
     torch.testing.assert_close(fast, naive, rtol=1e-4, atol=1e-6)
 
 
@@ -333,10 +328,10 @@ def test_the_registered_model_puts_a_task_around_a_base() -> None:
     assert (prompted.task, prompted.loss, prompted.max_length) == ("sentiment", "options", 48)
     records = [Record(id=str(i), text=f"film number {i}", label=i % 2) for i in range(3)]
     assert np.isfinite(record_losses(prompted, records)).all()
-    factory: Any = registry.entries("model")["prompted"].factory
-    base: Any = base_models.tiny_gpt2
-    assert base.fingerprint() in factory.fingerprint(base="tiny_gpt2", task="question")
-    assert list(inspect.signature(factory).parameters)[:2] == ["seed", "base"]
+    entry: Any = registry.entries("model")["prompted"]
+    base: Any = registry.entries("model")["tiny_gpt2"].facets
+    assert base.fingerprint() in entry.facets.fingerprint(base="tiny_gpt2", task="question")
+    assert list(inspect.signature(entry.factory).parameters)[:2] == ["seed", "base"]
 
 
 @pytest.mark.parametrize(
@@ -369,9 +364,9 @@ def test_a_folder_may_be_the_base() -> None:
         for given in ({"base": "huggingface", "base_path": folder}, {"base": "tiny_gpt2"})
     ]
     np.testing.assert_allclose(*losses, rtol=1e-5)
-    factory: Any = registry.entries("model")["prompted"].factory
+    facets: Any = registry.entries("model")["prompted"].facets
     given = {"base": "huggingface", "base_path": folder}
-    assert factory.fingerprint(**given) != factory.fingerprint(base="tiny_gpt2")
+    assert facets.fingerprint(**given) != facets.fingerprint(base="tiny_gpt2")
 
 
 @pytest.mark.parametrize("adapter", ["full", "lora"])

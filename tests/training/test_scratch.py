@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workbench.training.scratch import ScratchWeights
+from workbench.training.zeroth_order import ScratchWeights
 
 
 def weights() -> list[torch.Tensor]:

@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from oracles.one_at_a_time import one_at_a_time
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.interfaces import GradientCanary, Insertions, Plan, Record
+from workbench.mechanisms.ferret.adamw import FlatAdamW
 from workbench.mechanisms.non_private import NonPrivate
 from workbench.training.canary import SignalsWithCanaryRecord, check_canary
 from workbench.training.fine_tuning import build_model, trainable
 from workbench.training.flat import FlatLayout
-from workbench.training.flat_adamw import FlatAdamW
-from workbench.training.per_record import EmptySignals, one_at_a_time
+from workbench.training.per_record import EmptySignals
 from workbench.training.samples import sample_signals
 from workbench.training.steps import PrivatisedSums
 from workbench.training.subject import TrainedSubject
@@ -124,7 +125,7 @@ def test_a_few_tensors_have_the_gradient_that_all_would_have(family: str) -> Non
     layout = FlatLayout.of(model.module)
     names = list(sums.parameters)
     assert len(names) == len({id(p) for p in sums.parameters.values()})  # Tied ones once.
-    rows = one_at_a_time(model, model.encode(TEXTS), layout, len(TEXTS))._gradients
+    rows = one_at_a_time(model, model.encode(TEXTS))._gradients
     total = rows.sum(0)
     generator = torch.Generator().manual_seed(1)
     for asked in ([names[0]], [names[-1]], [names[3], names[7]], names):

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from oracles.one_at_a_time import one_at_a_time
 from oracles.random_transformers import Bytes, random_transformer
 
 from workbench.accounting import ApproximateDP
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Plan, Record, TaskModel
-from workbench.training.greedy import Greedy
 from workbench.training.per_record import per_record_signals
 from workbench.training.permutations import PermutationGroup
+from workbench.training.prompt_rows import Greedy
 from workbench.training.subject import load_subject
 from workbench.training.text_generation import DataToTextModel
 
@@ -149,7 +150,7 @@ def test_per_record_gradients_and_permutations_of_gpt2() -> None:
     model = small()
     batch = model.encode(RECORDS)
     found = per_record_signals(model, batch, method="book_keeping")
-    naive = per_record_signals(model, batch, method="one_at_a_time")
+    naive = one_at_a_time(model, batch)
     torch.testing.assert_close(found.norms(), naive.norms(), atol=1e-5, rtol=1e-4)
     weights = torch.tensor([0.5, -1.0, 2.0])
     torch.testing.assert_close(found.weighted_sum(weights), naive.weighted_sum(weights), atol=1e-5, rtol=1e-3)
@@ -205,9 +206,10 @@ def test_a_private_run_has_its_scores_and_comes_back_from_its_folder(tmp_path: P
 
 
 def test_the_model_says_what_it_stands_on_and_which_records_it_takes() -> None:
-    factory: Any = registry.entries("model")["data_to_text"].factory
-    assert factory.stands_on == ("base", "base_path")
-    assert factory.fingerprint(base="gpt2_base") != factory.fingerprint(base="tiny_gpt2")
+    entry: Any = registry.entries("model")["data_to_text"]
+    facets = entry.facets
+    assert facets.stands_on == ("base", "base_path")
+    assert facets.fingerprint(base="gpt2_base") != facets.fingerprint(base="tiny_gpt2")
     with pytest.raises(InputError, match="record 'q' has no reference"):
-        factory.check_records([Record(id="q", text="x")], base="gpt2_base")
-    assert set(factory.stands_on) <= set(inspect.signature(factory).parameters)
+        facets.check_records([Record(id="q", text="x")], base="gpt2_base")
+    assert set(facets.stands_on) <= set(inspect.signature(entry.factory).parameters)

@@ -27,11 +27,10 @@ from zeroth_order_parts import (
 
 from workbench.core.errors import InputError
 from workbench.interfaces import Corpus, FloatArray, Model, Plan, Record
-from workbench.training.batches import Batches
 from workbench.training.fine_tuning import record_losses
 from workbench.training.models import Classifier
 from workbench.training.precision import reduced
-from workbench.training.zeroth_order import ZerothOrder
+from workbench.training.zeroth_order import Batches, ZerothOrder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -17,8 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from zeroth_order_parts import SEED, bits, digits, direction, lattice, plan, ready, values
 
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.training.directions import BLOCK, FARTHEST, LEVELS, Directions, levels
-from workbench.training.lattice import Lattice, power_above
+from workbench.training.lattice import BLOCK, FARTHEST, LEVELS, Directions, Lattice, levels, power_above
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

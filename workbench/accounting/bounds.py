@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from workbench.core.arguments import number
 from workbench.core.errors import InputError
 
 
@@ -30,6 +31,8 @@ class Bounds:
     assumptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("lower", "upper"):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
         if not self.lower <= self.upper:
             raise InputError(f"lower must be at most upper ({self.upper!r}), got {self.lower!r}")
 
@@ -47,7 +50,7 @@ class Bounds:
 
     def __contains__(self, value: float) -> bool:
         """True where the value may be the truth."""
-        return self.lower <= value <= self.upper
+        return self.lower <= number("value", value) <= self.upper
 
     def describe(self) -> str:
         """`[1.2345, 1.2346] (rigorous; tilted FFT)`."""

@@ -2,16 +2,16 @@
 
 Where a closed form or an exact count exists (Gaussians, Laplace once, finite mechanisms, one subsampled
 step), `workbench.accounting.exact` evaluates it in ball arithmetic. Compositions of the rest lie between
-a dominating and a dominated law on a grid (`_grids`), summed by an exponentially tilted FFT (`_tilted`);
-discretisation, truncation, wrap-around and rounding are all carried in the bounds. They depend on no
-accountant that the bench judges.
+a dominating and a dominated law on a grid (`grid.rounding`), summed by an exponentially tilted FFT
+(`grid.tilted`); discretisation, truncation, wrap-around and rounding are all carried in the bounds. They
+depend on no accountant that the bench judges.
 
 Both orders of every pair of neighbours are bounded and the larger counts.
 
->>> from workbench.accounting.events import dp_sgd
->>> run = dp_sgd(noise_multiplier=1.0, sampling_probability=0.01, steps=1000)
->>> found = epsilon_bounds(run, 1e-5)
->>> round(found.lower, 3), round(found.upper, 3), found.rigorous
+>>> from workbench.accounting.events import gaussian_run
+>>> run = gaussian_run(noise_multiplier=1.0, sampling_probability=0.01, steps=1000)
+>>> bounds = epsilon_bounds(run, 1e-5)
+>>> round(bounds.lower, 3), round(bounds.upper, 3), bounds.rigorous
 (1.828, 1.829, True)
 
 Sources: Koskela, Jälkö and Honkela 2020 (composition by FFT); Doroshenko et al. 2022 (connect the dots);
@@ -21,7 +21,7 @@ Zhu, Dong and Wang 2022 (dominating pairs).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import lru_cache
@@ -29,9 +29,7 @@ from functools import lru_cache
 import numpy as np
 
 from workbench.accounting import exact
-from workbench.accounting.atomic_laws import AtomicLaw, LaplaceLaw
 from workbench.accounting.bounds import Bounds
-from workbench.accounting.composition import Composition, Step
 from workbench.accounting.events import (
     Event,
     FinitePair,
@@ -41,19 +39,23 @@ from workbench.accounting.events import (
     RandomisedResponse,
     ShuffledBatches,
     SubsampledGaussian,
-    dp_sgd,
+    gaussian_run,
+    require_event,
 )
 from workbench.accounting.gaussian import mu_of_epsilon
-from workbench.accounting.loss_laws import (
+from workbench.accounting.grid.composition import Answer, Composition, Saddle, Step
+from workbench.accounting.grid.laws import (
+    AtomicLaw,
     GaussianLaw,
+    LaplaceLaw,
     LossLaw,
     MixtureLaw,
     ReplaceLaw,
     SubsampledLaw,
 )
-from workbench.accounting.search import smallest_meeting
-from workbench.accounting.tilted import TiltedSum
-from workbench.core.errors import InputError, UnsupportedError
+from workbench.accounting.grid.tilted import TiltedSum
+from workbench.core.arguments import number, one_of, whole_number
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 
 RELATIVE_WIDTH = 1e-3
@@ -61,6 +63,11 @@ RELATIVE_WIDTH = 1e-3
 
 _TAIL = 1e-30
 """Mass that is cut off while the size of delta is still unknown."""
+
+_NOISE_SLACK = 2e-4
+"""Relative width to which the smallest sufficient noise multiplier is bracketed."""
+
+_LOWEST, _HIGHEST = math.log(1e-2), math.log(1e9)
 
 METHOD = "dominating and dominated grids, tilted FFT"
 
@@ -70,18 +77,11 @@ ASSUMPTIONS = (
 """What grid bounds rest on; the tests compare the elementary functions with ball arithmetic."""
 
 
-def _require_delta(delta: float) -> None:
-    if not 0 < delta < 1:
-        raise InputError(f"delta must be in (0, 1), got {delta!r}")
-
-
 def _law(event: Event, adjacency: Adjacency) -> LossLaw:
     """The losses of an elementary event; Gaussians are merged before."""
     shift = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
     if isinstance(event, SubsampledGaussian):
         sigma, q = event.noise_multiplier, event.sampling_probability
-        if q == 1:
-            return GaussianLaw(shift / sigma)
         return ReplaceLaw(sigma, q) if shift == 2 else SubsampledLaw(sigma, q)
     if isinstance(event, Laplace):
         return LaplaceLaw(shift / event.scale)
@@ -120,11 +120,7 @@ def _log_ratio(p: Fraction, q: Fraction) -> float:
 
 
 def _finite_law(pair: FinitePair, *, lattice: bool) -> LossLaw:
-    """Losses of a finite pair; for randomised response they are multiples of one number.
-
-    Raises:
-        UnsupportedError: the neighbours have no output in common, or one far likelier than under the other.
-    """
+    """Losses of a finite pair; for randomised response they are multiples of one number."""
     both = [(p, q) for p, q in zip(pair.p, pair.q, strict=True) if p > 0 and q > 0]
     if not both:
         raise UnsupportedError("a finite pair without a common output tells the neighbours apart for certain")
@@ -162,11 +158,7 @@ def _steps(event: Event, adjacency: Adjacency) -> list[Step]:
 
 @contextmanager
 def _within_range(event: Event) -> Iterator[None]:
-    """Refuse an event whose numbers leave the range of float64, rather than warn and go on.
-
-    Raises:
-        UnsupportedError: something overflowed, or was divided by zero.
-    """
+    """Refuses, as unsupported, an event whose numbers leave the range of float64."""
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
             yield
@@ -186,10 +178,11 @@ def epsilon_bounds(event: Event, delta: float, *, adjacency: Adjacency = Adjacen
         Bounds at most `RELATIVE_WIDTH` wide where the grid allows it; the upper end may be infinite.
 
     Raises:
-        InputError: delta is out of range.
+        InputError: an argument is out of range, or of the wrong kind.
         UnsupportedError: the event has no certified bounds under this adjacency.
     """
-    _require_delta(delta)
+    event, adjacency = require_event(event), one_of(Adjacency, "adjacency", adjacency)
+    delta = number("delta", delta, above=0, below=1)
     with _within_range(event):
         if exact.supports(event, adjacency):
             return exact.epsilon_bounds(event, delta, adjacency)
@@ -200,16 +193,14 @@ def delta_bounds(event: Event, epsilon: float, *, adjacency: Adjacency = Adjacen
     """Bounds on the smallest delta at which the event is (epsilon, delta)-DP.
 
     Args:
-        event: See `workbench.accounting.events`.
+        event, adjacency: As in `epsilon_bounds`.
         epsilon: Finite, >= 0.
-        adjacency: Which data sets are neighbours; finite pairs and mixture pairs ignore it.
 
     Raises:
-        InputError: epsilon is out of range.
-        UnsupportedError: the event has no certified bounds under this adjacency.
+        InputError, UnsupportedError: As `epsilon_bounds`.
     """
-    if not 0 <= epsilon < math.inf:
-        raise InputError(f"epsilon must be finite and >= 0, got {epsilon!r}")
+    event, adjacency = require_event(event), one_of(Adjacency, "adjacency", adjacency)
+    epsilon = number("epsilon", epsilon, least=0, below=math.inf)
     with _within_range(event):
         if exact.supports(event, adjacency):
             return exact.delta_bounds(event, epsilon, adjacency)
@@ -220,16 +211,14 @@ def tpr_bounds(event: Event, fpr: float, *, adjacency: Adjacency = Adjacency.ADD
     """Bounds on the largest true-positive rate of any membership test at a false-positive rate.
 
     Args:
-        event: See `workbench.accounting.events`.
+        event, adjacency: As in `epsilon_bounds`.
         fpr: In (0, 1).
-        adjacency: Which data sets are neighbours; finite pairs and mixture pairs ignore it.
 
     Raises:
-        InputError: fpr is out of range.
-        UnsupportedError: the event has no certified bounds under this adjacency.
+        InputError, UnsupportedError: As `epsilon_bounds`.
     """
-    if not 0 < fpr < 1:
-        raise InputError(f"fpr must be in (0, 1), got {fpr!r}")
+    event, adjacency = require_event(event), one_of(Adjacency, "adjacency", adjacency)
+    fpr = number("fpr", fpr, above=0, below=1)
     with _within_range(event):
         if exact.supports(event, adjacency):
             return exact.tpr_bounds(event, fpr, adjacency)
@@ -244,7 +233,7 @@ def calibrate_noise_multiplier(
     steps: int,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
 ) -> float:
-    """Smallest noise multiplier of a DP-SGD run whose certified upper epsilon does not exceed the target.
+    """Smallest noise multiplier of a `gaussian_run` whose certified upper epsilon does not exceed the target.
 
     Args:
         target_epsilon: Finite, > 0.
@@ -261,36 +250,116 @@ def calibrate_noise_multiplier(
         InputError: an argument is out of range, or delta is so large that any noise would do.
         InconclusiveError: no noise multiplier up to 1e9 meets the target.
     """
-    if not 0 < target_epsilon < math.inf:
-        raise InputError(f"target_epsilon must be finite and > 0, got {target_epsilon!r}")
-    _require_delta(target_delta)
+    adjacency = one_of(Adjacency, "adjacency", adjacency)
+    target_epsilon = number("target_epsilon", target_epsilon, above=0, below=math.inf)
+    target_delta = number("target_delta", target_delta, above=0, below=1)
+    sampling_probability = number("sampling_probability", sampling_probability, above=0, most=1)
+    steps = whole_number("steps", steps, least=1, most=None)
 
     def run(log_noise: float) -> Event:
         noise = math.exp(log_noise)
-        return dp_sgd(noise_multiplier=noise, sampling_probability=sampling_probability, steps=steps)
+        return gaussian_run(noise_multiplier=noise, sampling_probability=sampling_probability, steps=steps)
 
     def upper(log_noise: float) -> float:
-        if exact.supports(run(log_noise), adjacency):
-            return exact.epsilon_bounds(run(log_noise), target_delta, adjacency).upper
-        return _epsilon_upper_on_grid(run(log_noise), target_delta, adjacency)
+        """Certified upper epsilon; infinite where the losses are too wide for any grid."""
+        try:
+            if exact.supports(run(log_noise), adjacency):
+                return exact.epsilon_bounds(run(log_noise), target_delta, adjacency).upper
+            return _epsilon_upper_on_grid(run(log_noise), target_delta, adjacency)
+        except UnsupportedError:
+            return math.inf
 
-    def approximate(log_noise: float) -> float:
-        composition = Composition(_steps(run(log_noise), adjacency), tail=target_delta * 1e-7)
-        return max(cumulants.at_delta(target_delta).mean for cumulants in composition.cumulants)
+    def log_excess(log_noise: float) -> float:
+        """log(epsilon / target), about; where it fails, large for little noise, else small."""
+        try:
+            composition = Composition(_steps(run(log_noise), adjacency), tail=target_delta * 1e-7)
+            epsilon = max(cumulants.at_delta(target_delta).mean for cumulants in composition.cumulants)
+            return math.log(max(epsilon, 1e-300) / target_epsilon)
+        except (UnsupportedError, ArithmeticError, ValueError):
+            return -700.0 if log_noise > 0 else 700.0
 
     # The central limit's mu = q sqrt(T (exp(1 / s^2) - 1)), solved for s (Bu et al. 2020, corollary 5.4).
     mu = mu_of_epsilon(target_epsilon, target_delta)
     start = -0.5 * math.log(math.log1p((mu / sampling_probability) ** 2 / steps))
-    return math.exp(smallest_meeting(upper, approximate, start, target_epsilon))
+    return math.exp(_smallest_meeting(upper, target_epsilon, _root(log_excess, start)))
+
+
+def _smallest_meeting(upper: Callable[[float], float], target: float, start: float) -> float:
+    """Smallest argument, to within `_NOISE_SLACK`, at which a falling function is at most the target.
+
+    Raises:
+        InputError: even the least noise meets the target.
+        InconclusiveError: even the most noise misses it.
+    """
+    enough, short = _bracket(upper, target, start)
+    while enough[0] - short[0] > _NOISE_SLACK:
+        (x1, y1), (x0, y0) = enough, short
+        middle = (x0 + x1) / 2
+        if y1 > 0 and y0 < math.inf:
+            slope = (math.log(y1) - math.log(y0)) / (x1 - x0)
+            at = x1 + (math.log(target) - math.log(y1)) / slope if slope < 0 else middle
+            # A quarter of the slack to the safe side, so that the next point closes the bracket.
+            middle = min(max(at + _NOISE_SLACK / 4, x0 + _NOISE_SLACK / 4), x1 - _NOISE_SLACK / 4)
+        value = upper(middle)
+        if value > target:
+            short = (middle, value)
+            continue
+        enough = (middle, value)
+        probe = middle - _NOISE_SLACK * 0.9
+        if probe > short[0]:
+            value = upper(probe)
+            enough, short = ((probe, value), short) if value <= target else (enough, (probe, value))
+    return enough[0]
+
+
+def _root(function: Callable[[float], float], start: float) -> float:
+    """About where a falling function of the log noise is 0: by secant steps, else by bisection."""
+    x0, y0 = start, function(start)
+    x1 = min(max(x0 + min(max(y0 / 1.5, -1.0), 1.0), _LOWEST), _HIGHEST)
+    for _ in range(8):
+        y1 = function(x1)
+        if abs(y1) < 1e-4 or x1 == x0:
+            return x1
+        slope = (y1 - y0) / (x1 - x0)
+        if not (math.isfinite(slope) and slope < -1e-3):
+            break
+        x0, y0, x1 = x1, y1, min(max(x1 - min(max(y1 / slope, -1.0), 1.0), _LOWEST), _HIGHEST)
+    low, high = _LOWEST, _HIGHEST
+    for _ in range(16):
+        middle = (low + high) / 2
+        low, high = (low, middle) if function(middle) <= 0 else (middle, high)
+    return high
+
+
+def _bracket(
+    upper: Callable[[float], float], target: float, start: float
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """(enough, short): log noises with their upper bounds at most and above the target."""
+    at, step = start, 1e-3
+    value = upper(at)
+    sign = 1 if value > target else -1
+    while True:
+        before = (at, value)
+        at = min(max(at + sign * step, _LOWEST), _HIGHEST)
+        if at == before[0]:
+            break
+        value = upper(at)
+        if (value > target) != (sign > 0):
+            return ((at, value), before) if sign > 0 else (before, (at, value))
+        step *= 4
+    if sign > 0:
+        raise InconclusiveError(f"no noise multiplier up to 1e9 brings epsilon down to {target:g}")
+    raise InputError(f"target_epsilon {target:g} is met by any noise at this delta")
 
 
 def _grid_bounds(lower: float, upper: float) -> Bounds:
     return Bounds(lower=max(0.0, lower), upper=upper, rigorous=True, method=METHOD, assumptions=ASSUMPTIONS)
 
 
-@lru_cache(maxsize=4096)
-def _epsilon_on_grid(event: Event, delta: float, adjacency: Adjacency) -> tuple[float, float]:
-    """(lower, upper) over both orders of the pair."""
+def _epsilon_question(
+    event: Event, delta: float, adjacency: Adjacency
+) -> tuple[Composition, tuple[Answer, list[Saddle], float, float]]:
+    """The composition, and what to ask it."""
     composition = Composition(_steps(event, adjacency), tail=delta * 1e-7)
     saddles = [cumulants.at_delta(delta) for cumulants in composition.cumulants]
 
@@ -299,18 +368,20 @@ def _epsilon_on_grid(event: Event, delta: float, adjacency: Adjacency) -> tuple[
             return max(0.0, total.epsilon(delta, start, -shift) + shift)
         return max(0.0, total.epsilon(delta, start) - shift)
 
-    return composition.refined(answer, saddles, max(saddle.mean for saddle in saddles), RELATIVE_WIDTH)
+    return composition, (answer, saddles, max(saddle.mean for saddle in saddles), RELATIVE_WIDTH)
+
+
+@lru_cache(maxsize=4096)
+def _epsilon_on_grid(event: Event, delta: float, adjacency: Adjacency) -> tuple[float, float]:
+    """(lower, upper) over both orders of the pair."""
+    composition, question = _epsilon_question(event, delta, adjacency)
+    return composition.refined(*question)
 
 
 def _epsilon_upper_on_grid(event: Event, delta: float, adjacency: Adjacency) -> float:
     """Upper bound over both orders of the pair, on the first grid; the refined one is no larger."""
-    composition = Composition(_steps(event, adjacency), tail=delta * 1e-7)
-    saddles = [cumulants.at_delta(delta) for cumulants in composition.cumulants]
-
-    def answer(total: TiltedSum, shift: float, start: float) -> float:
-        return max(0.0, total.epsilon(delta, start, -shift) + shift)
-
-    return composition.first_upper(answer, saddles, max(at.mean for at in saddles), RELATIVE_WIDTH)
+    composition, question = _epsilon_question(event, delta, adjacency)
+    return composition.first_upper(*question)
 
 
 @lru_cache(maxsize=4096)

@@ -1,6 +1,6 @@
-"""Where a yes-or-no question of the noise turns: on a grid, and between two of its points by bisection.
+"""Finds where the answer to a yes-or-no question changes: on a grid, and between two points by bisection.
 
-For formulas that are not known to fall with the noise, so that one bisection would find some crossing only.
+For formulas that are not known to fall in their argument, so that bisection alone would find some crossing.
 
 >>> met = [noise >= 0.7 for noise in (0.1, 0.5, 0.9)]
 >>> turns(met)
@@ -11,15 +11,13 @@ For formulas that are not known to fall with the noise, so that one bisection wo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+
+from workbench.core.arguments import number
 
 HALVINGS = 60
 """Halvings of a bracket, after which its ends are neighbouring numbers."""
-
-
-def arithmetic_mean(low: float, high: float) -> float:
-    """The middle of two numbers."""
-    return (low + high) / 2
 
 
 def turns(met: Sequence[bool]) -> tuple[int, ...]:
@@ -32,19 +30,25 @@ def crossing(
     low: float,
     high: float,
     *,
-    middle: Callable[[float, float], float] = arithmetic_mean,
+    middle: Callable[[float, float], float] = lambda low, high: (low + high) / 2,
     precision: float = 0.0,
 ) -> float:
-    """Where `holds` turns between two points, from the side on which it holds.
+    """Where `holds` changes between two points, from the side on which it holds.
 
     Args:
-        holds: Asked at the ends first.
+        holds: The question.
         low: Below the crossing.
-        high: Above it; returned as it is where `holds` says the same at both ends, as rounding may at the
-            proved end of a grid.
+        high: Above it; returned as it is where the answer is the same at both ends, as rounding may make it
+            at the proved end of a grid.
         middle: Where a bracket is halved.
         precision: Relative width of the last bracket of positive numbers; 0 for neighbouring numbers.
+
+    Raises:
+        InputError: an end or the precision is no finite number.
     """
+    low = number("low", low, above=-math.inf, below=math.inf)
+    high = number("high", high, above=-math.inf, below=math.inf)
+    precision = number("precision", precision, least=0, below=math.inf)
     at_low, at_high = holds(low), holds(high)
     if at_low == at_high:
         return high

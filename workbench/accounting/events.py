@@ -1,7 +1,7 @@
-"""What an accountant is asked about: randomised computations, described by what decides their privacy.
+"""Events: records of randomised computations, described by what decides their privacy.
 
 An event says what is released about one record, in the units in which a record contributes at most 1; the
-adjacency says how neighbours differ, and is given beside the event. With a contribution of norm at most 1, a
+adjacency says how neighbours differ, and is an argument of its own. With a contribution of norm at most 1, a
 sum moves by at most 1 under add-remove and zero-out, and by at most 2 under replace-one. (Some libraries
 normalise the noise to the sum's sensitivity instead: their adapters convert.)
 
@@ -15,22 +15,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
+from workbench.core.arguments import number, whole_number
 from workbench.core.errors import InputError
-
-
-def _require(name: str, value: float, good: bool, wanted: str) -> None:
-    """Refuse a parameter that is out of range (NaN never is in range)."""
-    if not good:
-        raise InputError(f"{name} must be {wanted}, got {value!r}")
-
-
-def _require_positive(name: str, value: float) -> None:
-    _require(name, value, 0 < value < math.inf, "finite and > 0")
+from workbench.core.one_line import object_line
 
 
 class Event(ABC):
     """One randomised computation, or a composition of several."""
+
+    def _set_positive(self, name: str) -> None:
+        """Check a field of a frozen event and store it as a plain number."""
+        object.__setattr__(self, name, number(name, getattr(self, name), above=0, below=math.inf))
+
+    def _set_whole(self, name: str, least: int) -> None:
+        """Check a whole number of a frozen event and store it as an integer."""
+        object.__setattr__(self, name, whole_number(name, getattr(self, name), least=least, most=None))
 
     @abstractmethod
     def describe(self) -> str:
@@ -52,7 +53,7 @@ class Gaussian(Event):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _require_positive("noise_multiplier", self.noise_multiplier)
+        self._set_positive("noise_multiplier")
 
     def describe(self) -> str:
         """`Gaussian (noise multiplier 1)`."""
@@ -70,7 +71,7 @@ class Laplace(Event):
     scale: float
 
     def __post_init__(self) -> None:
-        _require_positive("scale", self.scale)
+        self._set_positive("scale")
 
     def describe(self) -> str:
         """`Laplace (scale 1)`."""
@@ -95,8 +96,9 @@ class RandomisedResponse(Event):
     categories: int = 2
 
     def __post_init__(self) -> None:
-        _require("noise_parameter", self.noise_parameter, 0 < self.noise_parameter < 1, "in (0, 1)")
-        _require("categories", self.categories, self.categories >= 2, ">= 2")
+        noise = number("noise_parameter", self.noise_parameter, above=0, below=1)
+        object.__setattr__(self, "noise_parameter", noise)
+        self._set_whole("categories", least=2)
 
     def describe(self) -> str:
         """`randomised response (2 categories, noise parameter 0.5)`."""
@@ -123,9 +125,9 @@ class SubsampledGaussian(Event):
     sampling_probability: float
 
     def __post_init__(self) -> None:
-        _require_positive("noise_multiplier", self.noise_multiplier)
-        q = self.sampling_probability
-        _require("sampling_probability", q, 0 < q <= 1, "in (0, 1]")
+        self._set_positive("noise_multiplier")
+        q = number("sampling_probability", self.sampling_probability, above=0, most=1)
+        object.__setattr__(self, "sampling_probability", q)
 
     def describe(self) -> str:
         """`Poisson-subsampled Gaussian (noise multiplier 1, sampling probability 0.01)`."""
@@ -157,15 +159,17 @@ class GaussianMixturePair(Event):
     standard_deviation: float
 
     def __post_init__(self) -> None:
-        _require_positive("standard_deviation", self.standard_deviation)
+        self._set_positive("standard_deviation")
+        for name in ("p_means", "p_weights", "q_means", "q_weights"):
+            row = _row(name, getattr(self, name))
+            finite = tuple(number(name, value, above=-math.inf, below=math.inf) for value in row)
+            object.__setattr__(self, name, finite)
         for side, means, weights in (
             ("p", self.p_means, self.p_weights),
             ("q", self.q_means, self.q_weights),
         ):
             if not means or len(means) != len(weights):
                 raise InputError(f"{side}_weights must be as many as {side}_means, got {weights!r}")
-            if not all(map(math.isfinite, means)):
-                raise InputError(f"{side}_means must be finite, got {means!r}")
             if not all(0 < weight <= 1 for weight in weights) or abs(math.fsum(weights) - 1) > 1e-12:
                 raise InputError(f"{side}_weights must be positive and sum to 1, got {weights!r}")
 
@@ -194,6 +198,12 @@ class FinitePair(Event):
     q: tuple[Fraction, ...]
 
     def __post_init__(self) -> None:
+        for name in ("p", "q"):
+            exact = tuple(
+                value if isinstance(value, Fraction) else Fraction(number(name, value, least=0, most=1))
+                for value in _row(name, getattr(self, name))
+            )
+            object.__setattr__(self, name, exact)
         if len(self.p) != len(self.q):
             raise InputError(f"q must be as long as p ({len(self.p)}), got {len(self.q)}")
         for name, row in (("p", self.p), ("q", self.q)):
@@ -223,9 +233,9 @@ class ShuffledBatches(Event):
     epochs: int = 1
 
     def __post_init__(self) -> None:
-        _require_positive("noise_multiplier", self.noise_multiplier)
-        _require("batches", self.batches, self.batches >= 1, ">= 1")
-        _require("epochs", self.epochs, self.epochs >= 1, ">= 1")
+        self._set_positive("noise_multiplier")
+        self._set_whole("batches", least=1)
+        self._set_whole("epochs", least=1)
 
     def describe(self) -> str:
         """`shuffled batches (noise multiplier 1, 100 batches, 1 epochs)`."""
@@ -249,10 +259,15 @@ class Composed(Event):
     events: tuple[tuple[Event, int], ...]
 
     def __post_init__(self) -> None:
-        if not self.events:
-            raise InputError("events must hold at least one event, got ()")
-        for _, count in self.events:
-            _require("count", count, count >= 1, ">= 1")
+        pairs = [_row("events", pair) for pair in _row("events", self.events)]
+        if not pairs or any(len(pair) != 2 for pair in pairs):
+            raise InputError(
+                f"events must be pairs of an event and its count, got {object_line(self.events)}"
+            )
+        counted = tuple(
+            (require_event(event), whole_number("count", count, least=1, most=None)) for event, count in pairs
+        )
+        object.__setattr__(self, "events", counted)
 
     def describe(self) -> str:
         """`1000 x Poisson-subsampled Gaussian (...) + 2 x Laplace (...)`."""
@@ -265,13 +280,33 @@ class Composed(Event):
                 yield inner, times * count
 
 
-def dp_sgd(*, noise_multiplier: float, sampling_probability: float, steps: int) -> Event:
-    """A DP-SGD run: `steps` Gaussian releases, each on a fresh Poisson sample (none at probability 1).
+def _row(name: str, values: Any) -> tuple[Any, ...]:
+    """The values as a tuple; refuses what holds none."""
+    try:
+        return tuple(values)
+    except TypeError:
+        raise InputError(f"{name} must be a row of values, got {object_line(values)}") from None
+
+
+def require_event(event: Event) -> Event:
+    """The event itself.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not isinstance(event, Event):
+        raise InputError(f"event must be an Event, got {object_line(event)}")
+    return event
+
+
+def gaussian_run(*, noise_multiplier: float, sampling_probability: float, steps: int) -> Event:
+    """A run of `steps` Gaussian releases, each on a fresh Poisson sample (of everybody at probability 1).
 
     Raises:
         InputError: a parameter is out of range.
     """
     step = SubsampledGaussian(noise_multiplier=noise_multiplier, sampling_probability=sampling_probability)
-    if sampling_probability == 1:
-        return Composed(events=((Gaussian(noise_multiplier=noise_multiplier), steps),))
+    steps = whole_number("steps", steps, least=1, most=None)
+    if step.sampling_probability == 1:
+        return Composed(events=((Gaussian(noise_multiplier=step.noise_multiplier), steps),))
     return Composed(events=((step, steps),))

@@ -32,8 +32,7 @@ from functools import lru_cache
 from workbench.accounting.balls.ball import Enclosure
 from workbench.accounting.balls.finite import FiniteCurve
 from workbench.accounting.balls.gaussian import GaussianCurve, LaplaceCurve
-from workbench.accounting.balls.mixture import ThresholdCurve, subsampled_orders
-from workbench.accounting.balls.mixture_pair import MixtureCurve
+from workbench.accounting.balls.mixture import MixtureCurve, ThresholdCurve, subsampled_orders
 from workbench.accounting.balls.shuffled import ShuffledEnclosure
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import (
@@ -45,15 +44,21 @@ from workbench.accounting.events import (
     RandomisedResponse,
     ShuffledBatches,
     SubsampledGaussian,
+    require_event,
 )
-from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.arguments import number, one_of
+from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Adjacency
 
 
 def supports(event: Event, adjacency: Adjacency) -> bool:
-    """Whether the event has an exact answer here under this adjacency."""
+    """Whether the event has an exact answer here under this adjacency.
+
+    Raises:
+        InputError: the event or the adjacency is none.
+    """
     try:
-        _enclosure(event, adjacency)
+        _enclosure_of(event, adjacency)
     except UnsupportedError:
         return False
     return True
@@ -71,9 +76,8 @@ def delta_bounds(event: Event, epsilon: float, adjacency: Adjacency = Adjacency.
         InputError: epsilon is negative or NaN.
         UnsupportedError: there is no exact answer.
     """
-    if not epsilon >= 0:
-        raise InputError(f"epsilon must be >= 0, got {epsilon!r}")
-    enclosure = _enclosure(event, adjacency)
+    epsilon = number("epsilon", epsilon, least=0)
+    enclosure = _enclosure_of(event, adjacency)
     if math.isinf(epsilon):
         return _bounds(enclosure.delta_limit_ends(), enclosure)
     return _bounds(enclosure.delta_ends(float(epsilon)), enclosure)
@@ -91,9 +95,8 @@ def epsilon_bounds(event: Event, delta: float, adjacency: Adjacency = Adjacency.
         InputError: delta is out of range.
         UnsupportedError: there is no exact answer.
     """
-    if not 0 <= delta < 1:
-        raise InputError(f"delta must be in [0, 1), got {delta!r}")
-    enclosure = _enclosure(event, adjacency)
+    delta = number("delta", delta, least=0, below=1)
+    enclosure = _enclosure_of(event, adjacency)
     if delta == 0:
         return _bounds(enclosure.pure_epsilon_ends(), enclosure)
     return _bounds(enclosure.epsilon_ends(float(delta)), enclosure)
@@ -112,9 +115,8 @@ def tpr_bounds(event: Event, fpr: float, adjacency: Adjacency = Adjacency.ADD_RE
         InconclusiveError: no certified tests around the rate were found.
         UnsupportedError: there is no exact answer.
     """
-    if not 0 <= fpr <= 1:
-        raise InputError(f"fpr must be in [0, 1], got {fpr!r}")
-    enclosure = _enclosure(event, adjacency)
+    fpr = number("fpr", fpr, least=0, most=1)
+    enclosure = _enclosure_of(event, adjacency)
     if fpr == 0:
         return _bounds(enclosure.delta_limit_ends(), enclosure)
     if fpr == 1:
@@ -122,8 +124,13 @@ def tpr_bounds(event: Event, fpr: float, adjacency: Adjacency = Adjacency.ADD_RE
     return _bounds(enclosure.tpr_ends(float(fpr)), enclosure)
 
 
-def _bounds(found: tuple[float, float], enclosure: Enclosure) -> Bounds:
-    return Bounds(lower=found[0], upper=found[1], rigorous=True, method=enclosure.method)
+def _bounds(ends: tuple[float, float], enclosure: Enclosure) -> Bounds:
+    return Bounds(lower=ends[0], upper=ends[1], rigorous=True, method=enclosure.method)
+
+
+def _enclosure_of(event: Event, adjacency: Adjacency) -> Enclosure:
+    """What answers for the event, arguments checked before the cache sees them."""
+    return _enclosure(require_event(event), one_of(Adjacency, "adjacency", adjacency))
 
 
 @lru_cache(maxsize=256)

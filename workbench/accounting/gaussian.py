@@ -24,18 +24,10 @@ import math
 from scipy.optimize import brentq
 from scipy.special import erfcx, erfinv, ndtr, ndtri
 
-from workbench.core.errors import InputError
+from workbench.core.arguments import number
 
 _TINY = 1e-320
 _RELATIVE_TOLERANCE = 1e-13
-
-
-def _require(name: str, value: float, low: float, high: float, *, open_ends: bool) -> None:
-    """Refuse a value outside [low, high], or outside (low, high) where the ends are open."""
-    inside = low < value < high if open_ends else low <= value <= high
-    if not inside:
-        left, right = ("(", ")") if open_ends else ("[", "]")
-        raise InputError(f"{name} must be in {left}{low:g}, {high:g}{right}, got {value!r}")
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
@@ -64,8 +56,8 @@ def delta_of_epsilon(mu: float, epsilon: float) -> float:
 
     Source: Balle and Wang 2018, theorem 8; Dong, Roth and Su 2022, corollary 1.
     """
-    _require("mu", mu, 0, math.inf, open_ends=False)
-    _require("epsilon", epsilon, 0, math.inf, open_ends=False)
+    mu = number("mu", mu, least=0)
+    epsilon = number("epsilon", epsilon, least=0)
     if mu == 0 or math.isinf(epsilon):
         return 0.0
     if math.isinf(mu):
@@ -86,8 +78,8 @@ def epsilon_of_delta(mu: float, delta: float) -> float:
     Raises:
         InputError: an argument is out of range.
     """
-    _require("mu", mu, 0, math.inf, open_ends=False)
-    _require("delta", delta, 0, 1, open_ends=True)
+    mu = number("mu", mu, least=0)
+    delta = number("delta", delta, above=0, below=1)
     if mu == 0 or delta_of_epsilon(mu, 0.0) <= delta:
         return 0.0
     if math.isinf(mu):
@@ -113,8 +105,8 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
     Raises:
         InputError: an argument is out of range.
     """
-    _require("epsilon", epsilon, 0, math.inf, open_ends=False)
-    _require("delta", delta, 0, 1, open_ends=True)
+    epsilon = number("epsilon", epsilon, least=0)
+    delta = number("delta", delta, above=0, below=1)
     if math.isinf(epsilon):
         return math.inf
     # Two lower ends: delta <= 2 Phi(mu / 2) - 1, its value at 0, and delta < Phi(mu / 2 - epsilon / mu).

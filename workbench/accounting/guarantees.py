@@ -14,30 +14,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
+from workbench.core.arguments import number, one_of
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.core.keys import JSON
+from workbench.core.one_line import object_line
 from workbench.interfaces import FloatArray, Guarantee, Secret
 
 
-def _require(name: str, value: float, condition: bool, wanted: str) -> None:
-    """Raise the one-line `InputError` for a number out of range (NaN included)."""
-    if not condition:
-        raise InputError(f"{name} must be {wanted}, got {value:g}")
+def _prior(prior: float) -> float:
+    return number("prior", prior, above=0, below=1)
 
 
-def _require_prior(prior: float) -> None:
-    _require("prior", prior, 0.0 < prior < 1.0, "in (0, 1)")
-
-
-def _require_rates(fpr: FloatArray) -> FloatArray:
-    rates = np.asarray(fpr, dtype=np.float64)
-    if rates.size and not (np.all(rates >= 0.0) and np.all(rates <= 1.0)):
-        raise InputError("fpr must lie in [0, 1]")
+def _rates(fpr: Any) -> FloatArray:
+    """False-positive rates as float64; refuses what is no array of numbers in [0, 1]."""
+    given = np.asarray(fpr)
+    rates: FloatArray = given.astype(np.float64) if given.dtype.kind in "iuf" else np.full(1, np.nan)
+    if not np.all((rates >= 0.0) & (rates <= 1.0)):
+        raise InputError(f"fpr must lie in [0, 1], got {object_line(fpr)}")
     return rates
 
 
@@ -58,12 +56,12 @@ class ApproximateDP(Guarantee):
     delta: float
 
     def __post_init__(self) -> None:
-        _require("epsilon", self.epsilon, 0.0 <= self.epsilon < math.inf, "finite and >= 0")
-        _require("delta", self.delta, 0.0 <= self.delta < 1.0, "in [0, 1)")
+        object.__setattr__(self, "epsilon", number("epsilon", self.epsilon, least=0, below=math.inf))
+        object.__setattr__(self, "delta", number("delta", self.delta, least=0, below=1))
 
     def max_tpr(self, fpr: FloatArray) -> FloatArray:
         """min(1, e^eps fpr + delta, 1 - e^-eps (1 - delta - fpr)); Kairouz et al. 2015, section 2."""
-        rates = _require_rates(fpr)
+        rates = _rates(fpr)
         with np.errstate(over="ignore"):
             steep = np.where(rates > 0.0, np.exp(np.minimum(self.epsilon, 700.0)) * rates, 0.0) + self.delta
         flat = 1.0 - np.exp(-self.epsilon) * (1.0 - self.delta - rates)
@@ -71,7 +69,7 @@ class ApproximateDP(Guarantee):
 
     def max_success(self, prior: float = 0.5) -> float:
         """Best value of prior * TPR + (1 - prior) * (1 - FPR) at the corners of the trade-off curve."""
-        _require_prior(prior)
+        prior = _prior(prior)
         corner = (1.0 - self.delta) / (1.0 + math.exp(min(self.epsilon, 700.0)))
         rates = np.array([0.0, corner, 1.0 - self.delta])
         success = prior * self.max_tpr(rates) + (1.0 - prior) * (1.0 - rates)
@@ -102,16 +100,16 @@ class GaussianDP(Guarantee):
     mu: float
 
     def __post_init__(self) -> None:
-        _require("mu", self.mu, 0.0 <= self.mu < math.inf, "finite and >= 0")
+        object.__setattr__(self, "mu", number("mu", self.mu, least=0, below=math.inf))
 
     def max_tpr(self, fpr: FloatArray) -> FloatArray:
         """Phi(Phi^-1(fpr) + mu)."""
-        rates = _require_rates(fpr)
+        rates = _rates(fpr)
         return np.asarray(special.ndtr(special.ndtri(rates) + self.mu), dtype=np.float64)
 
     def max_success(self, prior: float = 0.5) -> float:
         """Success of the likelihood-ratio test at the threshold that the prior asks for."""
-        _require_prior(prior)
+        prior = _prior(prior)
         if self.mu == 0.0:
             return max(prior, 1.0 - prior)
         threshold = self.mu / 2.0 + math.log((1.0 - prior) / prior) / self.mu
@@ -152,8 +150,8 @@ class RenyiDP(Guarantee):
     epsilon: float
 
     def __post_init__(self) -> None:
-        _require("alpha", self.alpha, 1.0 < self.alpha < math.inf, "finite and > 1")
-        _require("epsilon", self.epsilon, 0.0 <= self.epsilon < math.inf, "finite and >= 0")
+        object.__setattr__(self, "alpha", number("alpha", self.alpha, above=1, below=math.inf))
+        object.__setattr__(self, "epsilon", number("epsilon", self.epsilon, least=0, below=math.inf))
 
     def max_tpr(self, fpr: FloatArray) -> FloatArray:
         """Largest t for which Bernoulli(t) and Bernoulli(fpr) keep the divergence, both ways.
@@ -161,7 +159,7 @@ class RenyiDP(Guarantee):
         A test's outcome is post-processing, so no test does better; the pair itself keeps the guarantee,
         so the curve is attained. Found by bisection, rounded upwards.
         """
-        rates = _require_rates(fpr)
+        rates = _rates(fpr)
         low, high = rates.copy(), np.ones_like(rates)
         inner = (rates > 0.0) & (rates < 1.0)
         if not np.any(inner):
@@ -177,7 +175,9 @@ class RenyiDP(Guarantee):
 
     def max_success(self, prior: float = 0.5) -> float:
         """Maximum of prior * max_tpr(f) + (1 - prior)(1 - f), a concave function of f."""
-        _require_prior(prior)
+        from scipy import optimize  # here, for it takes longer to import than all the rest
+
+        prior = _prior(prior)
 
         def loss(rate: float) -> float:
             return float(-(prior * self.max_tpr(np.array([rate]))[0] + (1.0 - prior) * (1.0 - rate)))
@@ -195,7 +195,15 @@ class RenyiDP(Guarantee):
 
 
 def binary_kl_nats(p: float, q: float) -> float:
-    """KL divergence, nats, of Bernoulli(p) from Bernoulli(q); p in [0, 1], q in (0, 1)."""
+    """KL divergence, nats, of Bernoulli(p) from Bernoulli(q); p in [0, 1], q in (0, 1).
+
+    Raises:
+        InputError: p or q is out of range.
+    """
+    return _binary_kl(number("p", p, least=0, most=1), number("q", q, above=0, below=1))
+
+
+def _binary_kl(p: float, q: float) -> float:
     return float(special.rel_entr(p, q) + special.rel_entr(1.0 - p, 1.0 - q))
 
 
@@ -219,20 +227,23 @@ class MutualInformation(Guarantee):
     secret: Secret
 
     def __post_init__(self) -> None:
-        _require("nats", self.nats, 0.0 <= self.nats < math.inf, "finite and >= 0")
+        object.__setattr__(self, "nats", number("nats", self.nats, least=0, below=math.inf))
+        object.__setattr__(self, "secret", one_of(Secret, "secret", self.secret))
 
     def max_success(self, prior: float = 0.5) -> float:
         """Largest p with KL(p || b) <= nats, where b is the success of guessing from the prior alone.
 
-        Xiao & Devadas 2023, Theorem 1, as PACZero's Eq. 2 uses it.
+        Xiao & Devadas 2023, Theorem 1.
         """
-        _require_prior(prior)
+        from scipy import optimize
+
+        prior = _prior(prior)
         blind = max(prior, 1.0 - prior)
-        if self.nats >= binary_kl_nats(1.0, blind):
+        if self.nats >= _binary_kl(1.0, blind):
             return 1.0
         if self.nats == 0.0:
             return blind
-        return float(optimize.brentq(lambda p: binary_kl_nats(p, blind) - self.nats, blind, 1.0, xtol=1e-15))
+        return float(optimize.brentq(lambda p: _binary_kl(p, blind) - self.nats, blind, 1.0, xtol=1e-15))
 
     def describe(self) -> str:
         """`mutual information of at most 0.25 nats about the record`."""
@@ -251,11 +262,11 @@ class NoGuarantee(Guarantee):
 
     def max_tpr(self, fpr: FloatArray) -> FloatArray:
         """One everywhere."""
-        return np.ones_like(_require_rates(fpr))
+        return np.ones_like(_rates(fpr))
 
     def max_success(self, prior: float = 0.5) -> float:
         """One."""
-        _require_prior(prior)
+        prior = _prior(prior)
         return 1.0
 
     def describe(self) -> str:
@@ -270,14 +281,13 @@ class NoGuarantee(Guarantee):
 def nats_of_epsilon(epsilon: float, prior: float = 0.5) -> float:
     """The mutual information whose `max_success` equals that of pure epsilon-DP at the same prior.
 
-    An equality of attack success, not a conversion of guarantees: neither implies the other. PACZero,
-    section 2, uses it (0.33 nats and epsilon = 2; 0.68 nats and epsilon = 6).
+    An equality of attack success, not a conversion of guarantees: neither implies the other.
 
     Raises:
         InputError: epsilon or prior is out of range.
     """
     success = ApproximateDP(epsilon=epsilon, delta=0.0).max_success(prior)
-    return binary_kl_nats(success, max(prior, 1.0 - prior))
+    return _binary_kl(success, max(_prior(prior), 1.0 - _prior(prior)))
 
 
 def guarantee_from_json(form: Mapping[str, JSON]) -> Guarantee:
@@ -293,8 +303,6 @@ def guarantee_from_json(form: Mapping[str, JSON]) -> Guarantee:
     currency = str(parameters.pop("currency", "(missing)"))
     if currency not in known:
         raise unknown_name("currency", currency, known)
-    if "secret" in parameters:
-        parameters["secret"] = Secret(parameters["secret"])
     try:
         return known[currency](**parameters)
     except TypeError as error:
@@ -305,8 +313,11 @@ def require_approximate_dp(guarantee: Guarantee, asker: str) -> ApproximateDP:
     """The guarantee, if it is (epsilon, delta)-DP.
 
     Raises:
+        InputError: it is no guarantee.
         UnsupportedError: it is of another currency, which is never converted in silence.
     """
+    if not isinstance(guarantee, Guarantee):
+        raise InputError(f"guarantee must be a Guarantee, got {object_line(guarantee)}")
     if not isinstance(guarantee, ApproximateDP):
         raise UnsupportedError(f"{asker} needs an (epsilon, delta)-DP guarantee, got {guarantee.describe()}")
     return guarantee

@@ -1,6 +1,6 @@
 """Runs an audit: train what is not yet trained, attack, join the labels, judge, and make the report record.
 
-Three ways in, one record out: the embedded mechanisms, a user's training function, and a file of scores.
+Three ways in, one record out: registered mechanisms, a user's training function, and a file of scores.
 """
 
 from __future__ import annotations
@@ -10,29 +10,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest
 
 from workbench import __version__
-from workbench.audit.extraction_words import extraction_forms
-from workbench.audit.settings import (
-    DEFAULT_CLAIM,
-    AuditSettings,
-    about_claimed,
-    as_control,
-    claim_of,
-    currency_of,
-    default_settings,
-    steers,
-)
-from workbench.audit.shuffled_words import shuffled_view_forms
-from workbench.audit.steered_words import steered_view_forms
-from workbench.audit.subjects import audited as audited_subject
-from workbench.audit.subjects import subject_report
+from workbench.audit.checks import checked
+from workbench.audit.settings import GAME_ADJACENCY, AuditSettings
+from workbench.audit.subjects import audited_by, play
 from workbench.audit.user_training import GAME, SOURCE, UserJob, UserTraining, train_user
-from workbench.audit.views import audit_views
+from workbench.audit.views import judged_views
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.keys import JSON, plain
@@ -43,37 +30,17 @@ from workbench.estimation.deciding import unknown_prior_range
 from workbench.estimation.judged import claim_form, judged_subject
 from workbench.execution.engine import Engine, Job, Progress, hardware, versions
 from workbench.execution.store import Store
-from workbench.games.plays import play_attack, released_to
 from workbench.interfaces import (
-    AccessLevel,
-    Adjacency,
+    Attack,
     BoolArray,
     Claim,
-    Currency,
     Evidence,
     FloatArray,
-    Game,
-    Mechanism,
-    Plan,
+    GameTerms,
     Trials,
     VerdictKind,
 )
-from workbench.training import setup as workers
-from workbench.training.neighbours import GAME_ADJACENCY, neighbours_of
-from workbench.training.setup import TrainingSetup
-
-__all__ = [
-    "DEFAULT_CLAIM",
-    "AuditSettings",
-    "audit_mechanisms",
-    "audit_scores",
-    "audit_training",
-    "claim_form",
-    "claim_of",
-    "default_settings",
-    "judged_subject",
-    "write_report",
-]
+from workbench.training.setup import content_digest, forget_corpora, prepare
 
 REPORT_SCHEMA = 1
 
@@ -92,10 +59,10 @@ EXIT_CODES = {
 def audit_mechanisms(
     settings: AuditSettings, *, out: Path, command: str, progress: Progress | None = None
 ) -> dict[str, JSON]:
-    """Train, attack and judge a registered mechanism (and the non-private control).
+    """Train, attack and judge a registered mechanism and the control.
 
-    A mechanism that budgets in nats is judged in two or three views, each a claim of its own
-    (`workbench.audit.views`); the report then has `views`.
+    A mechanism that budgets in nats is judged in several views, each a claim of its own
+    (`workbench.audit.views`).
 
     Args:
         settings: What to audit.
@@ -108,158 +75,42 @@ def audit_mechanisms(
 
     Raises:
         InputError: an unknown name, an unusable parameter, or a place that cannot be written.
-        UnsupportedError: the mechanism cannot meet the claimed guarantee, or the game cannot judge it.
+        UnsupportedError: the mechanism cannot meet the claimed guarantee, or no game of the audit can judge
+        it.
     """
     started = datetime.now(UTC)
-    workers.forget_corpora()
-    if currency_of(settings.mechanism) is not Currency.DP:
-        subjects, views = audit_views(settings, out=out, progress=progress)
-        return {**_report(settings, subjects, command=command, started=started), "views": views}
-    settings = about_claimed(settings)
-    asked = [settings]
-    audited = [audited_subject(settings, settings.mechanism, "subject", settings.mechanism_parameters)]
-    if settings.control and settings.mechanism != settings.control_mechanism:
-        asked.append(as_control(settings))
-        audited.append(audited_subject(asked[-1], settings.control_mechanism, "control", {}))
-    from workbench.training.fine_tuning import check_plan
-
-    # A plan that cannot be met fails here, before anything is trained or written.
-    for own, subject in zip(asked, audited, strict=True):
-        plan = workers.make_plan(subject.setup, subject.included, 0)
-        mechanism = workers.create_mechanism(subject.setup)
-        getattr(mechanism, "check", check_plan)(plan)
-        workers.check_fit(subject.setup)
-        _require_testable(own, subject.setup, mechanism.claim(plan))
-        _require_readable(subject.setup, mechanism, plan)
-    trainings = [subject.trainings() for subject in audited]
-    flat = [job for jobs in trainings for job in jobs]
+    forget_corpora()
+    settings = settings.about_claimed()
+    audited = audited_by(settings)
+    own = checked(settings, audited)
     store = Store(out / "store")
     with Engine(store, workers=settings.workers, scheduler=settings.scheduler, progress=progress) as engine:
-        trained = engine.run("training", flat, workers.train, keeps_folder=True)
-        attacks = [job for subject in audited for job in subject.attacks(store)]
-        attacked = engine.run("attacking", attacks, play_attack, keeps_folder=False)
+        found = play(audited, engine)
     store.sweep()
-    records = dict(zip([job.key for job in flat], trained, strict=True))
-    subjects = []
-    for own, subject, jobs in zip(asked, audited, trainings, strict=True):
-        played = [attacked.pop(0) for _ in subject.setup.attack_parameters]
-        record = records[jobs[0].key]
-        subjects.append(subject_report(own, subject, record, played))
-    report = _report(settings, subjects, command=command, started=started)
-    said = _views(settings, audited[0].setup, subjects)
-    return {**report, "views": said} if said else report
+    subjects, views = judged_views(settings, own, audited, found)
+    report = _report(settings.claim, subjects, seed=settings.seed, command=command, started=started)
+    aside = _aside(subjects)
+    return report | ({"views": views} if views else {}) | ({"extraction": aside} if aside else {})
 
 
-def _views(
-    settings: AuditSettings, setup: TrainingSetup, subjects: list[dict[str, JSON]]
-) -> dict[str, JSON] | None:
-    """The views in words of an audit that has some; the first subject's, beside the control's verdict."""
-    beside = subjects[1] if len(subjects) > 1 else None
-    if steers(settings.mechanism):
-        return steered_view_forms(subjects[0], confidence=settings.confidence, control=beside)
-    if any(_access(setup, name) is not AccessLevel.CONSECUTIVE for name in settings.attacks):
-        return None
-    return shuffled_view_forms(
-        subjects[0], mechanism=settings.mechanism, confidence=settings.confidence, control=beside
-    )
-
-
-_OF_SUMS = {
-    AccessLevel.RELEASE: "noised sums",
-    AccessLevel.TRAJECTORY: "the clip radii of noised sums",
-}
-"""What these attacks need a mechanism to have, which not every one has."""
-
-_ADDING = (AccessLevel.WEIGHTS, AccessLevel.CONSECUTIVE)
-"""Games that have no version by replacement."""
-
-
-def _access(setup: TrainingSetup, name: str) -> AccessLevel:
-    return workers.create_attack(setup, name).access
-
-
-def _require_testable(settings: AuditSettings, setup: TrainingSetup, own: Claim) -> None:
-    """Refuse, before anything is trained, a claim that the audit's games do not test.
-
-    Raises:
-        UnsupportedError: the claim's currency, adjacency or release is not that of the games.
-    """
-    claim = settings.claim
-    if not isinstance(claim.about, Adjacency):
-        raise UnsupportedError(
-            f"the games of an audit test differential privacy; {claim.guarantee.describe()} needs --scores "
-            "of independent trials"
-        )
-    played = neighbours_of(setup.mechanism, setup.mechanism_parameters)
-    if claim.about is not played or own.about is not claim.about:
-        raise UnsupportedError(
-            f"claim says adjacency {claim.about}; {setup.mechanism} and the games are {own.about}"
-        )
-    for name in settings.attacks:
-        attack = workers.create_attack(setup, name)
-        if attack.access is AccessLevel.TRANSCRIPT:
-            raise UnsupportedError(
-                f"attack {name!r} reads released signs, and {setup.mechanism} releases none"
-            )
-        if attack.access is AccessLevel.SUBSET:
-            raise UnsupportedError(
-                f"attack {name!r} asks which candidate subset was the secret, and {setup.mechanism} has none"
-            )
-        factory = registry.entries("mechanism")[setup.mechanism].factory
-        if attack.access in _OF_SUMS and not getattr(factory, "releases_sums", True):
-            raise UnsupportedError(
-                f"attack {name!r} reads {_OF_SUMS[attack.access]}, and {setup.mechanism} releases none: "
-                "leave it out"
-            )
-        if attack.access in _ADDING and played is not Adjacency.ADD_REMOVE:
-            raise UnsupportedError(
-                f"attack {name!r} adds a record or removes it, and the claim says adjacency {claim.about}"
-            )
-        seen = released_to(attack)
-        for whose, covered in (("claim", claim.released), (setup.mechanism, own.released)):
-            if not covered.covers(seen):
-                raise UnsupportedError(
-                    f"{whose} covers {covered}, and attack {name!r} sees {seen}; name attacks that it covers"
-                )
-    if not own.released.covers(claim.released):
-        raise UnsupportedError(
-            f"claim covers {claim.released}, and {setup.mechanism} promises nothing beyond its "
-            f"{own.released}: claim released={own.released}"
-        )
-
-
-def _require_readable(setup: TrainingSetup, mechanism: Mechanism, plan: Plan) -> None:
-    """Refuse, before anything is trained, an attack on consecutive weights that cannot be played.
-
-    Raises:
-        InputError: there is no record for the canary's place, or the model cannot read it.
-        UnsupportedError: the mechanism or the model has nothing for it.
-    """
-    for name in setup.attack_parameters:
-        attack: Any = workers.create_attack(setup, name)
-        if attack.access is AccessLevel.CONSECUTIVE:
-            from workbench.games.consecutive.play import check_shuffled
-            from workbench.training.fine_tuning import build_model
-
-            model = build_model(plan)
-            try:
-                model.encode(plan.records[-1:])
-            except InputError as error:
-                raise InputError(
-                    f"model {setup.model!r} does not go with corpus {setup.corpus!r}: {error}"
-                ) from error
-            check_shuffled(mechanism, model, plan, attack)
+def _aside(subjects: list[dict[str, JSON]]) -> list[dict[str, JSON]]:
+    """What attacks say of the subjects next to the verdict on the claim."""
+    known, found = registry.entries("attack"), []
+    for subject in subjects:
+        for form in subject["attacks"]:
+            attack: object = known[str(form["attack"]).partition(" (")[0]].factory
+            if isinstance(attack, type) and issubclass(attack, Attack):
+                found.append(attack.aside(str(subject["name"]), str(subject["role"]), form["details"]))
+    return [form for form in found if form is not None]
 
 
 def _report(
-    settings: AuditSettings, subjects: list[dict[str, JSON]], *, command: str, started: datetime
+    claim: Claim, subjects: list[dict[str, JSON]], *, seed: int, command: str, started: datetime
 ) -> dict[str, JSON]:
-    """The report record; the first subject decides. Canary extraction, where it was tried, is beside it."""
+    """The report record; the first subject decides."""
     verdict: Mapping[str, JSON] = subjects[0]["verdict"]
     now = datetime.now(UTC)
-    extraction = extraction_forms(subjects)
     return {
-        **({"extraction": extraction} if extraction else {}),
         "schema": REPORT_SCHEMA,
         "kind": "audit",
         "workbench_version": __version__,
@@ -267,9 +118,9 @@ def _report(
         "hardware": hardware(),
         "created": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
         "command": command,
-        "seed": settings.seed,
+        "seed": seed,
         "exit_code": EXIT_CODES[VerdictKind(verdict["kind"])],
-        "claim": claim_form(settings.claim),
+        "claim": claim_form(claim),
         "verdict": verdict,
         "subjects": subjects,
         "cost": {"seconds": (now - started).total_seconds()},
@@ -309,15 +160,12 @@ def audit_training(
             f"claim is about {settings.claim.about}; the bench adds or removes records and tests nothing else"
         )
     started = datetime.now(UTC)
-    workers.forget_corpora()
+    forget_corpora()
     training = UserTraining(function_spec)
-    setup = replace(
-        settings.setup("user", {}),
-        attack_parameters={"loss": dict(settings.attack_parameters.get("loss", {}))},
-    )
+    setup = replace(settings.setup(settings.attacks[:1]), mechanism="user")
     store = Store(out / "store")
     inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
-    content, jobs = workers.content_digest(setup), []
+    content, jobs = content_digest(setup), []
     for run in range(runs):
         coins = stream(settings.seed, "coins", run).random(settings.candidates) < 0.5
         payload = UserJob(setup=setup, spec=function_spec, included=tuple(coins.tolist()), run=run)
@@ -335,7 +183,7 @@ def audit_training(
     with Engine(store, workers=processes, scheduler=settings.scheduler, progress=progress) as engine:
         records = engine.run("training", jobs, train_user, keeps_folder=False)
     store.sweep()
-    candidates, _ = workers.prepare(setup)
+    candidates, _ = prepare(setup)
     texts = tuple(record.text for record in candidates) if runs == 1 and candidates[0].text else ()
     evidence = Evidence(
         scores=np.concatenate([np.array(record["scores"], dtype=np.float64) for record in records]),
@@ -351,7 +199,7 @@ def audit_training(
     subject = judged_subject(
         name, "user", settings.claim, [evidence], confidence=settings.confidence, seed=settings.seed
     )
-    return _report(settings, [subject], command=command, started=started)
+    return _report(settings.claim, [subject], seed=settings.seed, command=command, started=started)
 
 
 def audit_scores(
@@ -388,7 +236,6 @@ def audit_scores(
         UnsupportedError: these trials cannot judge the claim's currency.
     """
     started = datetime.now(UTC)
-    settings = AuditSettings(claim=claim, seed=seed, confidence=confidence)
     check_game(scores, members)
     even = prior is None and binomtest(int(np.sum(members)), members.size).pvalue >= UNEVEN_SIGNIFICANCE
     unknown = prior is None and not even
@@ -398,7 +245,7 @@ def audit_scores(
         f"coins of an unknown probability near {share:.3g}" if unknown else f"coins of probability {chosen:g}"
     )
     fixed = trials is Trials.INDEPENDENT and prior is None
-    game = Game(
+    game = GameTerms(
         description=f"as the supplier of {source} says: labels "
         + ("known, each score of a release of its own" if fixed else f"drawn by {coins}"),
         trials=trials,
@@ -415,7 +262,7 @@ def audit_scores(
         seeds={"audit": seed},
     )
     subject = judged_subject(source, "scores", claim, [evidence], confidence=confidence, seed=seed)
-    return _report(settings, [subject], command=command, started=started)
+    return _report(claim, [subject], seed=seed, command=command, started=started)
 
 
 def write_report(report: Mapping[str, JSON], *, out: Path | None, json_file: Path | None) -> None:

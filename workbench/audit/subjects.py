@@ -1,121 +1,172 @@
-"""One audited subject: the jobs that train and attack it, and the report of its judged games."""
+"""What an audit trains and attacks: the subject, ordinary members, and the control."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from workbench.audit.settings import AuditSettings
+from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.core.keys import JSON, plain
 from workbench.core.streams import stream
-from workbench.estimation.judged import evidence_from, judged_subject
-from workbench.execution.engine import Job
-from workbench.execution.store import Store
-from workbench.games.plays import AttackJob
-from workbench.interfaces import Adjacency, BoolArray
-from workbench.training import setup as workers
-from workbench.training.neighbours import neighbours_of
-from workbench.training.setup import TrainingJob, TrainingSetup
+from workbench.execution.engine import Engine, Job
+from workbench.games.base import Game, Match, Part, game_named, match_of, play_part
+from workbench.interfaces import Adjacency, Attack, BoolArray, Evidence
+from workbench.training.setup import (
+    TrainingJob,
+    TrainingSetup,
+    content_digest,
+    create_attack,
+    load_corpus,
+    train,
+    with_attacks,
+)
 from workbench.training.shadows import shadow_memberships
+
+MAIN, MEMBERS, CONTROL = "main", "members", "control"
+"""What is trained: for the claim, for attacks on ordinary members that say nothing of it, and as control."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayedBy:
+    """An attack of an audit with the game that it plays.
+
+    Attributes:
+        name: Registry name of the attack.
+        given: Its parameters; of several games of one attack, those of this game.
+        attack, game: Made of them.
+    """
+
+    name: str
+    given: Mapping[str, Any]
+    attack: Attack[Any]
+    game: Game[Any]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the game is of trainings of its own alone, and is cut into parts."""
+        return self.game.most_trials > 0
+
+
+def attacks_of(settings: AuditSettings) -> tuple[PlayedBy, ...]:
+    """Every game of the settings' attacks, in their order.
+
+    Raises:
+        InputError: an unknown name, or a parameter that is unknown or out of range.
+    """
+    found = []
+    for name in settings.attacks:
+        given = dict(settings.attack_parameters.get(name, {}))
+        game = game_named(name)
+        for own in game.variants(given):
+            attack = registry.create("attack", name, **own)
+            found.append(PlayedBy(name=name, given=own, attack=game.adopt(name, attack), game=game))
+    return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Audited:
-    """One subject of an audit: its place in the report and the jobs that make it."""
+    """A training of an audit, with the games that are played with it.
 
-    name: str
-    role: str
-    setup: TrainingSetup
-    included: BoolArray
-    shadow_included: BoolArray
+    Attributes:
+        settings: Its own.
+        attacks: Those that it is attacked by.
+    """
+
+    settings: AuditSettings
+    attacks: tuple[PlayedBy, ...]
+
+    @property
+    def shared(self) -> tuple[PlayedBy, ...]:
+        """Those that attack the trained subject."""
+        return tuple(one for one in self.attacks if not one.is_cut)
+
+    @cached_property
+    def setup(self) -> TrainingSetup:
+        """Of the training; with the parameters of the attacks on the trained subject."""
+        return self.settings.setup([one.name for one in self.shared])
+
+    @cached_property
+    def included(self) -> BoolArray:
+        """Which candidates are members: coins of the seed alone."""
+        coins = stream(self.settings.seed, "coins")
+        return coins_of(self.settings.candidates, coins, self.settings.capabilities.adjacency)
+
+    @cached_property
+    def shadow_included(self) -> BoolArray:
+        """The same of each shadow model, as many as an attack asks for."""
+        needed = max((self._references(one.name) for one in self.shared), default=0)
+        if not needed:
+            return np.zeros((0, 0), dtype=bool)
+        generator = stream(self.settings.seed, "shadows")
+        return shadow_memberships(self.settings.candidates, needed, generator)
+
+    def match(self, one: PlayedBy) -> Match[Any]:
+        """What a game is played with, before anything is trained."""
+        given = one.given if one.is_cut else None
+        included = tuple(self.included.tolist())
+        return match_of(Part(setup=self.setup, attack=one.name, parameters=given, included=included), {})
+
+    def parts(self, one: PlayedBy) -> list[Job]:
+        """The parts of a game that is cut."""
+        return one.game.jobs(self.setup, self.included.tolist(), one.name, one.given)
 
     def trainings(self) -> list[Job]:
-        """The target first, then the shadows."""
-        rows = [self.included, *self.shadow_included]
+        """The target first, then the shadows; nothing where nobody attacks what is trained."""
+        rows = [self.included, *self.shadow_included] if self.shared else []
         return [self._training(row, run) for run, row in enumerate(rows)]
 
-    def _training(self, included: BoolArray, run: int) -> Job:
-        setup = self.setup
-        if run > 0:  # A shadow has no gradient canary, so attacks that only insert one leave its key alone.
-            inserting = {n: p for n, p in setup.attack_parameters.items() if _inserts_records(setup, n)}
-            setup = workers.with_attacks(setup, inserting)
-        payload = TrainingJob(setup=setup, included=tuple(included.tolist()), run=run)
-        content = workers.content_digest(self.setup)
-        identity = {"kind": "training", "job": plain(payload), "content": content}
-        return Job(identity=identity, payload=payload, label=self.setup.mechanism, content=content)
-
-    def attacks(self, store: Store) -> list[Job]:
-        """One job an attack; the shadows go to those that ask for them."""
-        trainings = self.trainings()
-        folders = [_trained_folder(store, job.key) for job in trainings]
+    def on_trained(self, engine: Engine) -> list[Job]:
+        """One job for each attack on the trained subject; the shadows go to those that ask for them."""
+        trainings, content = self.trainings(), content_digest(self.setup)
+        folders = [_trained_folder(engine, job.key) for job in trainings]
         jobs = []
-        for name in self.setup.attack_parameters:
-            count = workers.create_attack(self.setup, name).references_needed
-            payload = AttackJob(
+        for one in self.shared:
+            count = self._references(one.name)
+            payload = Part(
                 setup=self.setup,
-                attack=name,
-                target_included=tuple(self.included.tolist()),
-                shadow_included=tuple(tuple(row.tolist()) for row in self.shadow_included[:count]),
+                attack=one.name,
+                included=tuple(self.included.tolist()),
+                shadows=tuple(tuple(row.tolist()) for row in self.shadow_included[:count]),
             )
             used = [job.key for job in trainings[: count + 1]]
-            identity = {"kind": "attack", "setup": plain(self.setup), "attack": name, "subjects": used}
+            identity = {"kind": "attack", "setup": plain(self.setup), "attack": one.name, "subjects": used}
             inputs = {str(run): folder for run, folder in enumerate(folders[: count + 1])}
-            jobs.append(
-                Job(
-                    identity=identity,
-                    payload=payload,
-                    inputs=inputs,
-                    label=self.setup.mechanism,
-                    content=workers.content_digest(self.setup),
-                )
-            )
+            label = f"{one.name} on {self.setup.mechanism}"
+            jobs.append(Job(identity=identity, payload=payload, inputs=inputs, label=label, content=content))
         return jobs
+
+    def _training(self, included: BoolArray, run: int) -> Job:
+        setup, content = self.setup, content_digest(self.setup)
+        if run > 0:  # A shadow has no gradient canary, so attacks that only insert one leave its key alone.
+            inserting = {n: p for n, p in setup.attack_parameters.items() if _inserts_records(setup, n)}
+            setup = with_attacks(setup, inserting)
+        payload = TrainingJob(setup=setup, included=tuple(included.tolist()), run=run)
+        identity = {"kind": "training", "job": plain(payload), "content": content}
+        label = setup.mechanism + (f", shadow {run}" if run else "")
+        return Job(identity=identity, payload=payload, label=label, content=content)
+
+    def _references(self, name: str) -> int:
+        return create_attack(self.setup, name).references_needed
 
 
 def _inserts_records(setup: TrainingSetup, name: str) -> bool:
-    insertions = workers.create_attack(setup, name).prepare(
-        workers.load_corpus(setup), stream(setup.seed, "insertions")
-    )
+    insertions = create_attack(setup, name).prepare(load_corpus(setup), stream(setup.seed, "insertions"))
     return bool(insertions.replaced or insertions.planted)
 
 
-def _trained_folder(store: Store, key: str) -> Path:
-    folder = store.subject_folder(key)
+def _trained_folder(engine: Engine, key: str) -> Path:
+    folder = engine.store.subject_folder(key)
     if folder is None:
-        raise InputError(f"store {store.folder} has lost subject {key}")
+        raise InputError(f"store {engine.store.folder} has lost subject {key}")
     return folder
-
-
-def audited(
-    settings: AuditSettings,
-    name: str,
-    role: str,
-    parameters: Mapping[str, Any],
-    attacks: Sequence[str] | None = None,
-) -> Audited:
-    """A subject of these settings; its coins and its shadows' depend on the seed alone.
-
-    Args:
-        settings: Of the audit.
-        name, parameters: The mechanism, by its registry name.
-        role: In the report.
-        attacks: Those that attack it; None for all of the settings'.
-
-    Raises:
-        InputError: an unknown attack, or a parameter out of range.
-    """
-    chosen = settings.attacks if attacks is None else attacks
-    setup = settings.setup(name, parameters, chosen)
-    coins = coins_of(settings.candidates, stream(settings.seed, "coins"), neighbours_of(name, parameters))
-    needed = max((workers.create_attack(setup, one).references_needed for one in chosen), default=0)
-    generator = stream(settings.seed, "shadows")
-    shadows = shadow_memberships(settings.candidates, needed, generator) if needed else np.zeros((0, 0), bool)
-    return Audited(name=name, role=role, setup=setup, included=coins, shadow_included=shadows)
 
 
 def coins_of(candidates: int, generator: np.random.Generator, adjacency: Adjacency) -> BoolArray:
@@ -132,20 +183,83 @@ def coins_of(candidates: int, generator: np.random.Generator, adjacency: Adjacen
     return coins
 
 
-def subject_report(
-    settings: AuditSettings,
-    subject: Audited,
-    trained: Mapping[str, JSON],
-    played: Sequence[Mapping[str, JSON]],
-) -> dict[str, JSON]:
-    """Judge every game of one subject, each at its share of the error, and combine."""
-    games = [evidence_from(game) for record in played for game in record["evidence"]]
-    report = judged_subject(
-        subject.name, subject.role, settings.claim, games, confidence=settings.confidence, seed=settings.seed
+def audited_by(settings: AuditSettings) -> dict[str, Audited]:
+    """What is trained and attacked, by its part in the audit.
+
+    Scores of one training say nothing of a claim in nats, which bounds an average over trainings: there the
+    attacks on ordinary members have a training of their own, and the control is trained for them alone.
+
+    Raises:
+        InputError: an unknown attack, or a parameter out of range.
+    """
+    attacks = attacks_of(settings)
+    on_members = tuple(one for one in attacks if one.game.trains_once and settings.secret is not None)
+    rest = tuple(one for one in attacks if one not in on_members)
+    found = {}
+    if rest:
+        found[MAIN] = Audited(settings=settings, attacks=rest)
+    if on_members:
+        found[MEMBERS] = Audited(settings=settings.for_members(), attacks=on_members)
+    compared = found.get(MAIN) if settings.secret is None else found.get(MEMBERS)
+    if compared is not None and settings.control and settings.mechanism != settings.control_mechanism:
+        found[CONTROL] = replace(compared, settings=compared.settings.as_control())
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What was trained and attacked, read back from the store.
+
+    Attributes:
+        games: All that were played, in the order of the attacks.
+        facts: What the report says of the training, by field.
+    """
+
+    games: tuple[Evidence, ...] = ()
+    facts: Mapping[str, JSON] = field(default_factory=dict)
+
+
+def play(audited: Mapping[str, Audited], engine: Engine) -> dict[str, Found]:
+    """Do the work that the store lacks: games of whole trainings first, for they are most of it."""
+    cut = [(part, one) for part, subject in audited.items() for one in subject.attacks if one.is_cut]
+    records: dict[tuple[str, int], Sequence[Mapping[str, JSON]]] = {}
+    for stage, same in groupby(
+        sorted(cut, key=lambda pair: pair[1].game.stage), lambda pair: pair[1].game.stage
+    ):
+        wanted = [(part, one, audited[part].parts(one)) for part, one in same]
+        done = iter(
+            engine.run(stage, [job for *_, jobs in wanted for job in jobs], play_part, keeps_folder=False)
+        )
+        records |= {(part, id(one)): [next(done) for _ in jobs] for part, one, jobs in wanted}
+    trainings = {part: subject.trainings() for part, subject in audited.items()}
+    done = iter(
+        engine.run("training", [job for jobs in trainings.values() for job in jobs], train, keeps_folder=True)
     )
-    report["metrics"] = trained["metrics"]
-    report["losses"] = trained["losses"]
-    report["own_claim"] = trained["claim"]
-    report["parameters"] = plain(subject.setup)
-    report["cost"] = trained["cost"]
-    return report
+    trained = {part: [next(done) for _ in jobs] for part, jobs in trainings.items()}
+    asked = {part: audited[part].on_trained(engine) for part, jobs in trainings.items() if jobs}
+    done = iter(
+        engine.run(
+            "attacking", [job for jobs in asked.values() for job in jobs], play_part, keeps_folder=False
+        )
+    )
+    for part in asked:
+        records |= {(part, id(one)): [next(done)] for one in audited[part].shared}
+    return {
+        part: _found(subject, [records[part, id(one)] for one in subject.attacks], trained[part])
+        for part, subject in audited.items()
+    }
+
+
+def _found(
+    subject: Audited, records: Sequence[Sequence[Mapping[str, JSON]]], trained: Sequence[Mapping[str, JSON]]
+) -> Found:
+    settings, facts = subject.settings, {"parameters": plain(subject.setup)}
+    games: list[Evidence] = []
+    for one, own in zip(subject.attacks, records, strict=True):
+        name = one.game.name_of(one.name, one.attack)
+        games += one.game.evidence(name, own, seed=settings.seed, confidence=settings.confidence)
+        facts |= one.game.facts(own, confidence=settings.confidence)
+    if trained:
+        facts |= {name: trained[0][name] for name in ("metrics", "losses", "cost")}
+        facts["own_claim"] = trained[0]["claim"]
+    return Found(games=tuple(games), facts=facts)

@@ -39,13 +39,13 @@ from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import one_line
 from workbench.core.streams import stream_seed
 from workbench.execution.tasks import StepProgress
-from workbench.interfaces import Adjacency, BoolArray, FloatArray, Game, Model, Record, Released, Trials
+from workbench.interfaces import Adjacency, BoolArray, FloatArray, GameTerms, Model, Record, Released, Trials
 from workbench.training.setup import TrainingSetup, prepare
 
 TrainingFunction: TypeAlias = Callable[[list[dict[str, Any]], int], Any]
 Scorer: TypeAlias = Callable[[Sequence[Record]], FloatArray]
 
-GAME = Game(
+GAME = GameTerms(
     description=(
         "The bench flipped a fair coin for each candidate record and trained the user's function on those"
         " with heads; the adversary saw the scores that the trained model gives to all candidates."

@@ -1,8 +1,8 @@
 """The ledger of published privacy claims: what a paper states, where, and which check answers it.
 
-`data/published/claims.toml` holds one `[[claim]]` table an entry; a user's own ledger is a file of the same
-form, which may name further papers in a table `[papers]`. No verdict is stored: `workbench.checks.run`
-computes them.
+`data/published/claims.toml` holds one `[[claim]]` table an entry, and the papers' names in `[papers]`; a
+user's own ledger is a file of the same form, which may name further papers. No verdict is stored:
+`workbench.checks.run` computes them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -21,16 +22,7 @@ from workbench.core import registry
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.keys import JSON, plain
 
-PAPERS: Mapping[str, str] = MappingProxyType(
-    {
-        "ferret": "FERRET",
-        "rldp": "RLDP",
-        "paczero": "PACZero",
-        "dp_weights": "DP-Weights",
-        "shuffled_dp_sgd": "Shuffled DPSGD",
-    }
-)
-"""The papers that the shipped ledger covers, with the names that tables use."""
+_SHIPPED = "data/published/claims.toml"
 
 
 class Method(StrEnum):
@@ -48,8 +40,8 @@ class PublishedClaim:
     """One privacy claim of a paper.
 
     Attributes:
-        id: The paper, then the place: `"ferret-theorem-1"`; letters, digits, `-`, `_` and `.`.
-        paper: A key of `PAPERS`, or of the file's own `[papers]`.
+        id: The paper, then the place: `"mechanism-theorem-1"`; letters, digits, `-`, `_` and `.`.
+        paper: A key of `papers()`, or of the file's own `[papers]`.
         place: Section, theorem or equation in the paper.
         restatement: What is claimed, in our words, with its quantities.
         method: How it is checked.
@@ -101,6 +93,16 @@ class PublishedClaim:
         }
 
 
+@cache
+def papers() -> Mapping[str, str]:
+    """The papers that the shipped ledger covers: key, and the name that tables use."""
+    return MappingProxyType(tomllib.loads(_shipped())["papers"])
+
+
+def _shipped() -> str:
+    return (files("workbench.data") / "published" / "claims.toml").read_text(encoding="utf-8")
+
+
 _TEXTS = ("id", "paper", "place", "restatement", "method", "check", "why")
 _REQUIRED = ("id", "paper", "place", "restatement", "method")
 
@@ -115,10 +117,10 @@ def load_ledger(path: Path | None = None) -> tuple[PublishedClaim, ...]:
         InputError: the file cannot be read or is no TOML; an entry has an unknown field, paper, method,
             check or parameter, lacks a field, or repeats another's id. The message says which.
     """
-    source = str(path) if path is not None else "data/published/claims.toml"
+    source = str(path) if path is not None else _SHIPPED
     try:
-        place = path if path is not None else files("workbench.data") / "published" / "claims.toml"
-        return parse_ledger(place.read_text(encoding="utf-8-sig"))
+        text = _shipped() if path is None else path.read_text(encoding="utf-8-sig")
+        return parse_ledger(text)
     except OSError as error:
         raise InputError(f"cannot read the ledger {source}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -136,11 +138,11 @@ def parse_ledger(text: str) -> tuple[PublishedClaim, ...]:
     for name in content:
         if name not in ("claim", "papers"):
             raise unknown_name("table", name, ("claim", "papers"))
-    papers = {**PAPERS, **_own_papers(content.get("papers", {}))}
+    named = {**papers(), **_own_papers(content.get("papers", {}))}
     tables = content.get("claim", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise InputError("entries must be [[claim]] tables")
-    claims = tuple(_claim(table, number, papers) for number, table in enumerate(tables, start=1))
+    claims = tuple(_claim(table, number, named) for number, table in enumerate(tables, start=1))
     seen: set[str] = set()
     for claim in claims:
         if claim.id in seen:
@@ -164,8 +166,8 @@ def select_claims(claims: Sequence[PublishedClaim], filters: Iterable[str]) -> t
     wanted = list(filters)
     for text in wanted:
         if not any(_matches(claim, text) for claim in claims):
-            papers = {claim.paper for claim in claims}
-            raise unknown_name("paper or claim", text, papers | {claim.id for claim in claims})
+            known = {name for claim in claims for name in (claim.paper, claim.id)}
+            raise unknown_name("paper or claim", text, known)
     return tuple(claim for claim in claims if not wanted or any(_matches(claim, text) for text in wanted))
 
 
@@ -181,7 +183,7 @@ def function_of(claim: PublishedClaim) -> str | None:
 
 
 def _matches(claim: PublishedClaim, text: str) -> bool:
-    names = (claim.paper.casefold(), PAPERS.get(claim.paper, claim.paper).casefold())
+    names = (claim.paper.casefold(), papers().get(claim.paper, claim.paper).casefold())
     return bool(text) and (text.casefold() in names or claim.id.startswith(text))
 
 

@@ -122,7 +122,7 @@ class QualitativeClaim:
     """A conclusion that the paper draws from its tables, in our words.
 
     Attributes:
-        id: `"dp-weights-similar-member-perplexity"`.
+        id: `"similar-member-perplexity"`.
         place: Where it is drawn.
         statement: What it says, with its quantities.
         tables: Ids of the tables that it rests on.
@@ -222,7 +222,7 @@ def published(paper: str) -> PublishedPaper:
     """All that is transcribed from a paper.
 
     Args:
-        paper: Key of `workbench.checks.ledger.PAPERS` with a file `data/published/<paper>.toml`.
+        paper: Key of `workbench.checks.ledger.papers()` with a file `data/published/<paper>.toml`.
 
     Raises:
         InputError: there is no such file, or it is damaged; the message says where.
@@ -245,7 +245,7 @@ def parse_published(text: str) -> PublishedPaper:
     """The contents of a file of printed numbers.
 
     Args:
-        text: TOML with `paper`, `title`, `[[table]]` and `[[claim]]`; see `data/published/dp_weights.toml`.
+        text: TOML with `paper`, `title`, `[[table]]` and `[[claim]]`; as those of `data/published/`.
 
     Raises:
         InputError: it is no TOML; a field is missing, unknown or of a wrong type; an id or a place is given

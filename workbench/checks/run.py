@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from workbench.core import registry
 from workbench.core.errors import InconclusiveError, InputError
 from workbench.core.keys import JSON, plain
 from workbench.core.one_line import one_line
+from workbench.execution.backend import make_backend, run_tasks
+from workbench.execution.engine import Progress
 from workbench.execution.processes import temporary_scratch
 from workbench.execution.tasks import (
     OVERRAN,
@@ -31,15 +33,10 @@ from workbench.execution.tasks import (
     Started,
     StepProgress,
     Task,
-    make_backend,
     remove_folder,
-    run_tasks,
 )
 from workbench.interfaces import VerdictKind
 from workbench.interfaces.findings import Finding
-
-Progress = Callable[[str, int, int], None]
-"""Called with the stage's name, the claims done, and the claims in all; 0 of 0 is a line about workers."""
 
 LIMIT_SECONDS = 240.0
 """After this long a worker's check is ended, and counts as failed."""

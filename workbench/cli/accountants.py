@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.accounting.bounds import Bounds
-from workbench.accounting.events import Event, dp_sgd
+from workbench.accounting.events import Event, gaussian_run
 from workbench.checks.accountants import Accountant, is_interruption, is_refusal, load_accountant
 from workbench.checks.conformance import suite
 from workbench.cli import terminal
@@ -150,7 +150,7 @@ def ask(options: AskOptions) -> int:
         raise InputError(f"--delta must be in (0, 1), got {options.delta:g}")
     if options.steps < 1:
         raise InputError(f"--steps must be at least 1, got {options.steps}")
-    event = dp_sgd(
+    event = gaussian_run(
         noise_multiplier=options.noise_multiplier,
         sampling_probability=options.sampling_probability,
         steps=options.steps,

@@ -2,48 +2,111 @@
 
 Exit codes: 0 not refuted (or done), 1 refuted (of a study's run: an experiment failed), 2 bad input, 3
 underpowered, invalid or inconclusive, 130 interrupted, 70 a bug of ours. A user's mistake gets one line on
-the error stream, a bug its traceback. `docs/commands/` is built from this app.
+the error stream, a bug its traceback. `docs/commands/` is built from `COMMANDS`.
+
+A subcommand's module is imported when the subcommand is called, so `workbench --help` answers at once.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
+from typer.core import TyperGroup
 
 from workbench import __version__
-from workbench.cli import terminal
-from workbench.cli.accountants import AskOptions, CheckOptions, ask, check
-from workbench.cli.audit import AuditOptions, audit
-from workbench.cli.claims import claims
-from workbench.cli.models import BuildOptions, ListOptions, build_models, list_models
-from workbench.cli.report import ReportOptions, report
-from workbench.cli.run import InterruptedRunError, RunCommandOptions, run
-from workbench.core import registry
-from workbench.core.errors import InconclusiveError, InputError, UnsupportedError, unknown_name
+from workbench.cli.streams import output_that_may_close
+from workbench.core.errors import InconclusiveError, InputError, InterruptedRunError, UnsupportedError
 from workbench.core.one_line import one_line
-from workbench.core.options import as_command
 
-STUDIES = "studies"
 
-LISTS = {
-    "mechanisms": "mechanism",
-    "attacks": "attack",
-    "corpora": "corpus",
-    "models": "model",
-    "accountants": "accountant",
-    "study-reports": "study_report",
+@dataclass(frozen=True)
+class Command:
+    """Where a subcommand is defined.
+
+    Attributes:
+        module: Below `workbench.cli`.
+        function: In it; its docstring is the command's help.
+        options: The dataclass of its options, where it takes one; else its parameters are the options.
+        summary: The docstring's first line, for the list of commands.
+    """
+
+    module: str
+    function: str
+    options: str
+    summary: str
+
+
+COMMANDS: Mapping[str, Command] = {
+    "audit": Command("audit", "audit", "AuditOptions", "Test a claimed privacy guarantee by attack."),
+    "claims": Command(
+        "claims",
+        "claims",
+        "",
+        "Check the privacy claims that papers print: PROVEN, REFUTED, HOLDS UNDER, or UNDECIDED.",
+    ),
+    "report": Command(
+        "report",
+        "report",
+        "ReportOptions",
+        "Write a study's tables and figures from what its store holds, with the paper's numbers beside ours.",
+    ),
+    "run": Command(
+        "run", "run", "RunCommandOptions", "Run the experiments of a study that its store does not have yet."
+    ),
+    "list": Command(
+        "lists",
+        "list_names",
+        "",
+        "List what can be audited, and with what; and the studies that can be run.",
+    ),
+    "data fetch": Command(
+        "lists", "fetch", "", "Download a corpus to the user's cache, where it is not there yet."
+    ),
+    "accountants check": Command(
+        "accountants",
+        "check",
+        "CheckOptions",
+        "Hold accountants to certified bounds, and fail where one reports too small an epsilon.",
+    ),
+    "accountants ask": Command(
+        "accountants",
+        "ask",
+        "AskOptions",
+        "Ask accountants for the epsilon of one DP-SGD run, and print the certified bounds beside it.",
+    ),
+    "accountants list": Command("lists", "list_accountants", "", "List the registered accountants."),
+    "models build": Command(
+        "models",
+        "build_models",
+        "BuildOptions",
+        "Build the base models that are missing, and keep them in the user's cache.",
+    ),
+    "models list": Command(
+        "models",
+        "list_models",
+        "ListOptions",
+        "List the base models: family, size, whether they are built, and how well they know text.",
+    ),
 }
-"""What `workbench list` finds in the registry; studies are files, and come beside them."""
+"""The subcommands, in the order of `workbench --help`; those of two words stand in groups."""
+
+GROUPS: Mapping[str, str] = {
+    "data": "The data that an audit trains on.",
+    "accountants": "Hold accountants to certified bounds.",
+    "models": "The small base models that studies start from.",
+}
+
+# The base of all usage errors. Typer brings its own click in newer versions, so it is not importable by name.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 @dataclass(frozen=True)
@@ -54,87 +117,44 @@ class Example:
     says: str
 
 
-EXAMPLES: Mapping[str, Example] = {
-    "accountants ask": Example(
-        "workbench accountants ask dp_accounting_pld opacus_gdp --noise-multiplier 1 "
-        "--sampling-probability 0.01 --steps 1000 --delta 1e-5",
-        "Prints the certified bounds 1.82780792 and 1.82892665, an answer of the first that lies within, and "
-        "an UNDER-REPORT of the second, 11.5 % below the lower bound; so the exit code is 1.",
-    ),
-    "accountants check": Example(
-        "workbench accountants check dp_accounting_rdp --only never_below_certified_lower --junit check.xml",
-        "Asks one check's questions, and writes the outcome for a CI server.",
-    ),
-    "accountants list": Example(
-        "workbench accountants list", "Prints a row an accountant: name and summary."
-    ),
-    "audit": Example(
-        'workbench audit --scores scores.csv --claim "epsilon=1,delta=1e-5,adjacency=add-remove" --out audit',
-        "Judges a file of attack scores with the columns `score` and `member`, prints the verdict, and "
-        "writes audit/report.html.",
-    ),
-    "claims": Example(
-        "workbench claims dp_weights --method proof --json claims.json",
-        "Checks the claims of one paper that are checked by proof, and writes their evidence to claims.json.",
-    ),
-    "data fetch": Example(
-        "workbench data fetch movie_reviews",
-        "Downloads the archive once, checks its hash, and prints where it lies.",
-    ),
-    "list": Example("workbench list attacks --json", "Prints each attack's name and summary as JSON."),
-    "models build": Example(
-        "workbench models build",
-        "Builds the bases that are missing, two at a time, shows steps, loss and the time that is left, and "
-        "prints where they lie; a second time it prints that there is nothing to build.",
-    ),
-    "models list": Example(
-        "workbench models list",
-        "Prints a row a base: family, parameters, whether it is built, its perplexity, and its folder.",
-    ),
-    "report": Example(
-        "workbench report dp_weights --format html --format latex",
-        "Writes studies/dp_weights/report/index.html and tables/*.tex beside it, and prints which "
-        "conclusions of the paper replicate.",
-    ),
-    "run": Example(
-        "workbench run dp_weights --profile quick --only seed=0 --workers 2",
-        "Runs the experiments of one seed that studies/dp_weights/store lacks, two at a time, and prints the "
-        "`workbench report` command to go on with.",
-    ),
-}
-"""One of each subcommand, for `--help` and for its page."""
+@cache
+def examples() -> Mapping[str, Example]:
+    """One of each subcommand, for `--help` and for its page; written in the data room."""
+    import tomllib
+    from importlib.resources import files
 
-# The base of all usage errors. Typer brings its own click in newer versions, so it is not importable by name.
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-
-app = typer.Typer(
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Audit the privacy guarantee that a trained model claims; run studies of such models.",
-)
-data_app = typer.Typer(help="The data that an audit trains on.")
-app.add_typer(data_app, name="data")
-accountants_app = typer.Typer(help="Hold accountants to certified bounds.")
-app.add_typer(accountants_app, name="accountants")
-models_app = typer.Typer(help="The small base models that studies start from.")
-app.add_typer(models_app, name="models")
+    text = (files("workbench.data") / "command_examples.toml").read_text(encoding="utf-8")
+    return {name: Example(**example) for name, example in tomllib.loads(text).items()}
 
 
-def _command(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Makes a function the subcommand of this name, with its example at the end of its help."""
-    groups = {"accountants": accountants_app, "data": data_app, "models": models_app}
-    group = groups.get(name.partition(" ")[0], app)
-    return group.command(name.rpartition(" ")[2], epilog=f"Example: {EXAMPLES[name].command}")
+def callback_of(name: str) -> Callable[..., int]:
+    """The function of a subcommand, with its options as parameters for Typer; imports its module."""
+    command = COMMANDS[name]
+    module = import_module(f"workbench.cli.{command.module}")
+    call: Callable[..., int] = getattr(module, command.function)
+    if not command.options:
+        return call
+    from workbench.core.options import as_command
+
+    return as_command(call, getattr(module, command.options))
 
 
-_command("accountants check")(as_command(check, CheckOptions))
-_command("accountants ask")(as_command(ask, AskOptions))
-_command("audit")(as_command(audit, AuditOptions))
-_command("claims")(claims)
-_command("models build")(as_command(build_models, BuildOptions))
-_command("models list")(as_command(list_models, ListOptions))
-_command("report")(as_command(report, ReportOptions))
-_command("run")(as_command(run, RunCommandOptions))
+class _Group(TyperGroup):
+    """Commands that are listed by their summaries, and imported when one is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that the words name."""
+        name, command, rest = super().resolve_command(ctx, args)
+        full = f"{'' if ctx.parent is None else f'{self.name} '}{name}"
+        return name, loaded(full) if full in COMMANDS else command, rest
+
+
+def loaded(name: str) -> Any:
+    """A subcommand with its arguments and options, as Typer's own command; imports its module."""
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    epilog = f"Example: {examples()[name].command}"
+    single.command(name.rpartition(" ")[2], epilog=epilog)(callback_of(name))
+    return typer.main.get_command(single)
 
 
 def _print_version(wanted: bool) -> None:
@@ -143,7 +163,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def _top(
     context: typer.Context,
     version: Annotated[
@@ -154,90 +173,33 @@ def _top(
         typer.echo(context.get_help())
 
 
-@data_app.callback(invoke_without_command=True)
-def _data(context: typer.Context) -> None:
+def _help(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
-@accountants_app.callback(invoke_without_command=True)
-def _accountants(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+def _group(says: str, callback: Callable[..., None]) -> typer.Typer:
+    """A group that prints its help where no command is given."""
+    group = typer.Typer(
+        cls=_Group, help=says, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+    )
+    group.callback(invoke_without_command=True)(callback)
+    return group
 
 
-@models_app.callback(invoke_without_command=True)
-def _models(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+def _app() -> typer.Typer:
+    """The whole command, its subcommands by name and summary alone."""
+    top = _group("Audit the privacy guarantee that a trained model claims; run studies of such models.", _top)
+    groups = {name: _group(says, _help) for name, says in GROUPS.items()}
+    for name, command in COMMANDS.items():
+        group = groups.get(name.partition(" ")[0], top)
+        group.command(name.rpartition(" ")[2], short_help=command.summary)(lambda: None)
+    for name, group in groups.items():
+        top.add_typer(group, name=name)
+    return top
 
 
-@_command("list")
-def list_names(
-    what: Annotated[str, typer.Argument(metavar=" | ".join([*LISTS, STUDIES]), help="What to list.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> int:
-    """List what can be audited, and with what; and the studies that can be run.
-
-    Exit code: 0 listed, 2 bad input.
-    """
-    if what == STUDIES:
-        return _list_studies(as_json)
-    if what not in LISTS:
-        raise unknown_name("list", what, [*LISTS, STUDIES])
-    known = registry.entries(LISTS[what]).values()
-    if as_json:
-        typer.echo(json.dumps([{"name": entry.name, "summary": entry.summary} for entry in known], indent=2))
-        return 0
-    table = Table("name", "summary")
-    for entry in known:
-        table.add_row(Text(entry.name, no_wrap=True), Text(entry.summary))
-    terminal.output_console().print(table)
-    return 0
-
-
-def _list_studies(as_json: bool) -> int:
-    """The shipped studies: name, title, and profiles, the default one first."""
-    from workbench.studies.study import profiles, study_names, title
-
-    known = [{"name": name, "title": title(name), "profiles": profiles(name)} for name in study_names()]
-    if as_json:
-        typer.echo(json.dumps(known, indent=2))
-        return 0
-    table = Table("name", "title", "profiles")
-    for one in known:
-        table.add_row(
-            Text(str(one["name"]), no_wrap=True), Text(str(one["title"])), Text(", ".join(one["profiles"]))
-        )
-    terminal.output_console().print(table)
-    return 0
-
-
-@_command("accountants list")
-def list_accountants(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> int:
-    """List the registered accountants.
-
-    Exit code: 0 listed, 2 bad input.
-    """
-    return list_names("accountants", as_json)
-
-
-@_command("data fetch")
-def fetch(name: Annotated[str, typer.Argument(help="A corpus; see `workbench list corpora`.")]) -> int:
-    """Download a corpus to the user's cache, where it is not there yet.
-
-    Exit code: 0 it is there, 2 bad input, or it could not be had.
-    """
-    known = registry.entries("corpus")
-    if name not in known:
-        raise unknown_name("corpus", name, known)
-    fetcher = getattr(known[name].factory, "fetch", None)
-    if fetcher is None:
-        raise InputError(f"corpus {name!r} has nothing to fetch")
-    typer.echo(f"{name}: {fetcher()}")
-    return 0
+app = _app()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -251,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        with terminal.output_that_may_close():
+        with output_that_may_close():
             code = app(words, prog_name="workbench", standalone_mode=False)
         return _complain("interrupted", 130) if code == 130 else int(code or 0)
     except _UsageError as error:

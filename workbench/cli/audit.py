@@ -19,6 +19,7 @@ import typer
 
 from workbench.accounting import MutualInformation
 from workbench.audit.claims import EXAMPLE, parse_claim
+from workbench.audit.embedded import EMBEDDED
 from workbench.audit.scores_file import read_scores
 from workbench.cli import junit, terminal
 from workbench.cli.parameters import (
@@ -30,13 +31,12 @@ from workbench.cli.parameters import (
     require_scheduler,
     with_variant,
 )
-from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.core.outputs import require_distinct, require_file_place, require_reachable
-from workbench.interfaces import Claim, Released, Trials
+from workbench.interfaces import Claim, Released, Sampling, Schedule, Trials
 
 if TYPE_CHECKING:
-    from workbench.audit.run import AuditSettings
+    from workbench.audit.settings import AuditSettings
 
 
 __all__ = ["AuditOptions", "audit", "command_line", "parameters"]
@@ -90,7 +90,7 @@ class AuditOptions:
         float | None,
         typer.Option(
             help="The same of a mechanism that claims nats, in nats.",
-            show_default="0.5 about a record; 0.33 about a candidate subset",
+            show_default="the mechanism's own",
         ),
     ] = None
     delta: Annotated[
@@ -99,7 +99,9 @@ class AuditOptions:
             help="Of --epsilon; with nats, of their reading as (epsilon, delta)-DP.", show_default="1e-5"
         ),
     ] = None
-    mechanism: Annotated[str | None, typer.Option(help="The subject.", show_default="dp_sgd")] = None
+    mechanism: Annotated[
+        str | None, typer.Option(help="The subject.", show_default=EMBEDDED["mechanism"])
+    ] = None
     variant: Annotated[
         str | None, typer.Option(help="Of the mechanism: short for --mechanism-parameter variant=...")
     ] = None
@@ -107,29 +109,49 @@ class AuditOptions:
         list[str] | None,
         typer.Option(
             help="An attack; may be repeated.",
-            show_default="loss, lira and dirac_canary; with nats sign_transcript or subset_posterior, and "
-            "attacks on members; with permuted weights weight_tidying",
+            show_default=f"{', '.join(EMBEDDED['attacks'])}, or those that the mechanism names",
         ),
     ] = None
-    corpus: Annotated[str | None, typer.Option(help="The data.", show_default="clinical")] = None
+    corpus: Annotated[str | None, typer.Option(help="The data.", show_default=EMBEDDED["corpus"])] = None
     corpus_parameter: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A parameter of the corpus; may be repeated."),
     ] = None
-    model: Annotated[str | None, typer.Option(help="The model to train.", show_default="tiny_gpt2")] = None
+    model: Annotated[str | None, typer.Option(help="The model to train.", show_default=EMBEDDED["model"])] = (
+        None
+    )
     model_parameter: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of the model; may be repeated.")
     ] = None
     candidates: Annotated[
-        int | None, typer.Option(help="Number of candidate records.", show_default="128")
+        int | None,
+        typer.Option(help="Number of candidate records.", show_default=str(EMBEDDED["candidates"])),
     ] = None
-    steps: Annotated[int | None, typer.Option(help="Number of training steps.", show_default="120")] = None
+    steps: Annotated[
+        int | None, typer.Option(help="Number of training steps.", show_default=str(EMBEDDED["steps"]))
+    ] = None
     sampling_probability: Annotated[
         float | None, typer.Option(help="Probability of each record to be in a step's sample.")
     ] = None
+    sampling: Annotated[
+        Sampling | None, typer.Option(help="How records are chosen.", show_default="poisson")
+    ] = None
     learning_rate: Annotated[float | None, typer.Option(help="Step size.")] = None
+    schedule: Annotated[Schedule | None, typer.Option(help="Of the step size.", show_default="constant")] = (
+        None
+    )
+    warmup: Annotated[
+        float | None,
+        typer.Option(help="Share of the steps over which the step size rises to its full value."),
+    ] = None
     optimizer: Annotated[str | None, typer.Option(help="adamw or sgd.")] = None
-    adapter: Annotated[str | None, typer.Option(help="full or lora.")] = None
+    weight_decay: Annotated[float | None, typer.Option(help="Of the optimizer.", show_default="0")] = None
+    adapter: Annotated[str | None, typer.Option(help="full or lora.", show_default="full")] = None
+    lora_rank: Annotated[int | None, typer.Option(help="With --adapter lora.")] = None
+    lora_alpha: Annotated[float | None, typer.Option(help="Likewise.", show_default="twice the rank")] = None
+    lora_targets: Annotated[
+        str | None, typer.Option(help="Likewise: all-linear, attention or query-value.")
+    ] = None
     mechanism_parameter: Annotated[
         list[str] | None,
         typer.Option(
@@ -184,10 +206,10 @@ class AuditOptions:
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the verdict only.")] = False
 
 
-_FEW_SHADOWS: Mapping[str, Mapping[str, Any]] = {"lira": {"shadows": 4}}
-"""Attack parameters off the embedded corpus; more shadows are the user's to ask for."""
-
-_PLAN = ("steps", "sampling_probability", "learning_rate", "optimizer", "adapter")
+_PLAN = (
+    *("steps", "sampling_probability", "sampling", "learning_rate", "schedule", "warmup", "optimizer"),
+    *("weight_decay", "adapter", "lora_rank", "lora_alpha", "lora_targets"),
+)
 _TRAINING = ("corpus", "corpus_parameter", "candidates", "workers", "scheduler")
 _OWN_TRAINING = ("corpus", "corpus_parameter", "model", "model_parameter", "candidates", *_PLAN)
 _MODES: Mapping[str, tuple[str, ...]] = {
@@ -340,7 +362,7 @@ def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
 def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
     from workbench.audit import run as runner
 
-    settings = _settings(options, _claimed(options))
+    settings = _settings(options, claim=_claimed(options))
     with terminal.progress_display(options.quiet) as progress:
         return runner.audit_training(
             function,
@@ -355,26 +377,25 @@ def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
 def _audit_mechanism(options: AuditOptions) -> dict[str, Any]:
     from workbench.audit import run as runner
 
-    settings = _settings(options, _mechanism_claim(options))
+    settings = _settings(options)
+    settings = replace(settings, claim=_mechanism_claim(options, settings))
     with terminal.progress_display(options.quiet) as progress:
         return runner.audit_mechanisms(
             settings, out=options.out, command=command_line(options), progress=progress
         )
 
 
-def _mechanism_claim(options: AuditOptions) -> Claim:
+def _mechanism_claim(options: AuditOptions, default: AuditSettings) -> Claim:
     """The claim about a mechanism: as written, or as a number in the mechanism's own currency.
 
     Raises:
         InputError: a delta where the claim has one, or where nothing says which epsilon it belongs to.
     """
-    from workbench.audit import run as runner
+    from workbench.audit.settings import claim_of
 
-    released = _released_by(options.mechanism)
-    default = _default_settings(options)
-    in_nats = isinstance(default.claim.guarantee, MutualInformation)
+    in_nats = default.secret is not None
     if options.claim is not None:
-        claim = _claimed(options, released)
+        claim = _claimed(options, default.claim.released)
         if options.delta is not None and not (in_nats and isinstance(claim.guarantee, MutualInformation)):
             raise InputError("--delta goes with --epsilon, or with a claim in nats; write it into --claim")
         return claim
@@ -384,75 +405,49 @@ def _mechanism_claim(options: AuditOptions) -> Claim:
         raise InputError(f"--nats must be finite and >= 0, got {options.nats:g}")
     number = options.epsilon if options.nats is None else options.nats
     if number is not None:
-        delta = default.delta if options.delta is None else options.delta
-        return runner.claim_of(default.mechanism, number, delta)
+        return claim_of(default.mechanism, number, default.delta)
     if options.delta is not None and not in_nats:
         raise InputError("--delta goes with --epsilon, which is missing")
-    return default.claim if in_nats else replace(_claimed(options, released), about=default.claim.about)
-
-
-def _default_settings(options: AuditOptions) -> AuditSettings:
-    """The embedded audit of the mechanism that is named, with its parameters."""
-    from workbench.audit.run import default_settings
-
-    name = options.mechanism and known("mechanism", options.mechanism)
-    return default_settings(name, _own_parameters(options))
+    return default.claim
 
 
 def _own_parameters(options: AuditOptions) -> dict[str, Any]:
     """The mechanism's parameters, `--variant` among them."""
-    name = options.mechanism or "dp_sgd"
+    name = options.mechanism or EMBEDDED["mechanism"]
     given = with_variant(
         name, parameters("--mechanism-parameter", options.mechanism_parameter or []), options.variant
     )
     return as_declared("mechanism", name, given)
 
 
-def _released_by(mechanism: str | None) -> Released:
-    """What the claim covers where the user does not say: what the mechanism gives away."""
-    if mechanism is None:
-        return Released.EVERY_UPDATE
-    factory = registry.entries("mechanism")[known("mechanism", mechanism)].factory
-    return Released(getattr(factory, "released", Released.EVERY_UPDATE))
-
-
-def _settings(options: AuditOptions, claim: Claim) -> AuditSettings:
+def _settings(options: AuditOptions, **given: Any) -> AuditSettings:
     """The runner's settings: what the user gave, and the runner's defaults for what they left open.
 
     The default parameters of the corpus and of the model belong to the default corpus and model; they stay
     with these (the user's are laid over them), and go where the user names another.
     """
-    from workbench.audit.run import default_settings
+    from workbench.audit.settings import default_settings
 
-    embedded = default_settings(None).corpus
-    default = _default_settings(options)
-    given: dict[str, Any] = {"claim": claim, "seed": options.seed, "confidence": options.confidence}
-    if options.delta is not None:
-        given["delta"] = options.delta
+    name, own = options.mechanism and known("mechanism", options.mechanism), _own_parameters(options)
+    default = default_settings(name, own)
+    given |= {"seed": options.seed, "confidence": options.confidence}
+    for kind in ("corpus", "model"):
+        chosen = known(kind, getattr(options, kind) or getattr(default, kind))
+        kept = getattr(default, f"{kind}_parameters") if chosen == getattr(default, kind) else {}
+        laid = parameters(f"--{kind}-parameter", getattr(options, f"{kind}_parameter") or [])
+        given |= {kind: chosen, f"{kind}_parameters": {**kept, **laid}}
     if options.learning_rate is not None:
         given["control_learning_rate"] = options.learning_rate
-    for kind in ("corpus", "model"):
-        name = known(kind, getattr(options, kind) or getattr(default, kind))
-        kept = getattr(default, f"{kind}_parameters") if name == getattr(default, kind) else {}
-        own = parameters(f"--{kind}-parameter", getattr(options, f"{kind}_parameter") or [])
-        given.update({kind: name, f"{kind}_parameters": {**kept, **own}})
     if options.attack:
-        given["attacks"] = tuple(known("attack", name) for name in options.attack)
+        given["attacks"] = tuple(known("attack", attack) for attack in options.attack)
     if any(getattr(options, name) not in (None, []) for name in _OWN_TRAINING):
         given["members"] = {}  # What the user trains is what every attack is for.
-    given["mechanism_parameters"] = _own_parameters(options)
-    given["attack_parameters"] = attack_parameters(
-        options.attack_parameter or [],
-        given.get("attacks", default.attacks),
-        # The embedded attacks score the secret that is put into the embedded corpus.
-        default.attack_parameters
-        if given.get("members", default.members).get("corpus", given["corpus"]) == embedded
-        else {**default.attack_parameters, "loss": {}, **_FEW_SHADOWS},
-    )
-    for name in ("candidates", "control", "workers", "scheduler", *_PLAN):
-        if getattr(options, name) is not None:
-            given[name] = getattr(options, name)
-    return replace(default, **given)
+    for field in ("delta", "candidates", "control", "workers", "scheduler", *_PLAN):
+        if getattr(options, field) is not None:
+            given[field] = getattr(options, field)
+    settings = default_settings(name, own, **given)
+    laid = attack_parameters(options.attack_parameter or [], settings.attacks, settings.attack_parameters)
+    return replace(settings, attack_parameters=laid)
 
 
 def _write(options: AuditOptions, report: dict[str, Any]) -> None:

@@ -32,8 +32,7 @@ from rich.text import Text
 from workbench.cli import terminal
 from workbench.cli.display import duration, plural
 from workbench.cli.parameters import check_scheduler
-from workbench.cli.run import InterruptedRunError
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, InterruptedRunError
 from workbench.core.keys import plain
 from workbench.studies import bases
 from workbench.studies.bases import BaseCard, BuildProgress, BuildStage, BuildStep

@@ -29,7 +29,7 @@ def require_scheduler(scheduler: str | None) -> None:
     """Refuse a scheduler where nobody answers, before a folder is made."""
     if scheduler is None:
         return
-    from workbench.execution.tasks import make_backend
+    from workbench.execution.backend import make_backend
 
     with tempfile.TemporaryDirectory() as place:
         make_backend(workers=0, scheduler=scheduler, scratch=lambda: Path(place)).close()

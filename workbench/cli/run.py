@@ -33,7 +33,7 @@ from workbench.cli.starting_points import (
     stand_ins,
     with_stand_ins,
 )
-from workbench.core.errors import InputError, WorkbenchError
+from workbench.core.errors import InputError, InterruptedRunError, WorkbenchError
 from workbench.core.keys import JSON, plain
 from workbench.core.outputs import require_distinct, require_file_place, require_reachable, write_atomically
 from workbench.execution.store import Store
@@ -50,10 +50,6 @@ MOST_WORKERS = 1024
 
 MOST_FAILURES = 10
 """Failures that are printed; of more it says how many."""
-
-
-class InterruptedRunError(WorkbenchError):
-    """The user stopped a run; the message says what is kept."""
 
 
 MOST_TRYING = 86_400.0
@@ -169,6 +165,8 @@ def run(options: RunCommandOptions) -> int:
     lacking = missing_bases(study)
     if not options.dry_run:
         _build(options, lacking)
+        if lacking:
+            check_fits(study)  # Again: what a base reads is known once it is built.
     plan = make_plan(study, out, retry_failed=options.retry_failed, probe_seconds=_probe_seconds(options))
     console = terminal.output_console()
     if not options.quiet:

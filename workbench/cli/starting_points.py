@@ -21,6 +21,7 @@ from workbench.cli import terminal
 from workbench.cli.display import plural
 from workbench.core import registry
 from workbench.core.errors import InputError, unknown_name
+from workbench.interfaces import CorpusFacets
 
 if TYPE_CHECKING:
     from workbench.studies.bases import BuildProgress, BuildStep
@@ -56,7 +57,9 @@ def stand_ins(given: Sequence[str]) -> dict[str, str]:
 
 def _check_folder(name: str, folder: Path) -> None:
     """Refuse a folder that is no model's, where the base can tell without reading weights."""
-    check = getattr(registry.entries("model")[name].factory, "check_folder", None)
+    from workbench.training.content import model_facets
+
+    check = model_facets(name).check_folder
     try:
         if check is not None:
             check(folder)
@@ -124,9 +127,9 @@ def fetch_corpora(study: Study, *, quiet: bool) -> None:
     known = registry.entries("corpus")
     console = terminal.error_console()
     for name in dict.fromkeys(one.corpus for one in study.experiments):
-        fetch = getattr(known[name].factory, "fetch", None) if name in known else None
-        if fetch is not None:
-            fetch(None if quiet else partial(_say, console, name))
+        facets = known[name].facets if name in known else None
+        if isinstance(facets, CorpusFacets) and facets.fetch is not None:
+            facets.fetch(None if quiet else partial(_say, console, name))
 
 
 def _say(console: Console, corpus: str, line: str) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO, TypeAlias, cast
 
 from rich import box
@@ -85,52 +84,6 @@ def _lines(console: Console) -> ProgressCallback:
             shown[stage] = tenth
 
     return callback
-
-
-class _Output:
-    """An output stream whose reader may have seen enough (`| head`): from then on all goes nowhere."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        try:
-            return self._stream.write(text)
-        except BrokenPipeError:
-            self._close()
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except BrokenPipeError:
-            self._close()
-
-    def _close(self) -> None:
-        """Let the stream's own descriptor lead nowhere, with what is left in its buffer."""
-        with suppress(OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-@contextmanager
-def output_that_may_close() -> Iterator[None]:
-    """For the length of the context, a reader who leaves early is no reason to end, or for another exit code.
-
-    Whatever prints within to the output stream is covered: tables, help, and plain words.
-    """
-    if sys.stdout is None:
-        yield
-        return
-    with redirect_stdout(cast(TextIO, _Output(sys.stdout))):
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
 
 
 class _Forgiving:

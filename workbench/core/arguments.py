@@ -1,31 +1,138 @@
-"""Checks of what attacks are given."""
+"""Checks of arguments that come from outside: plain numbers and names, or one line that says what is wrong.
+
+>>> number("delta", 1e-5, above=0, below=1), whole_number("steps", 20.0, least=1)
+(1e-05, 20)
+>>> number("delta", True)
+Traceback (most recent call last):
+    ...
+workbench.core.errors.InputError: delta must be a number, got True
+"""
 
 from __future__ import annotations
 
 import math
+import sys
+from enum import StrEnum
+from numbers import Real
+from typing import Any, TypeVar
 
 from workbench.core.errors import InputError
+from workbench.core.one_line import object_line
+
+Name = TypeVar("Name", bound=StrEnum)
 
 LARGEST = 10**9
 """Whole numbers beyond it can only be mistakes."""
 
 
-def whole_number(name: str, value: float, *, least: int, even: bool = False) -> int:
+def number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+) -> float:
+    """The value as a plain `int` or `float`, checked to lie in a range.
+
+    Python's own numbers come back as they are. Scalars of other libraries (numpy, torch; arrays and tensors
+    without dimensions too) become the float of their exact value. NaN passes only where no end is given.
+
+    Args:
+        name: Of the parameter, for the error.
+        value: What was given.
+        above, least: Lower end, excluded or included. Without one there may be no upper end either.
+        below, most: Upper end, excluded or included; without one infinity passes.
+
+    Raises:
+        InputError: it is no number (a boolean, text, several numbers), none that a float holds exactly, or
+            out of range.
+    """
+    plain: Any = value.item() if getattr(value, "ndim", None) == 0 else value
+    is_number = isinstance(plain, Real) and not isinstance(plain, bool)
+    if not is_number:
+        raise InputError(f"{name} must be a number, got {object_line(value)}")
+    if type(plain) is not float and abs(plain) > sys.float_info.max:
+        raise InputError(f"{name} must be within the range of floats, got {object_line(plain)}")
+    if type(plain) not in (int, float):
+        exact, plain = plain, float(plain)
+        if exact != plain and not math.isnan(plain):
+            raise InputError(f"{name} must be a number that a float holds exactly, got {object_line(value)}")
+    fits = (
+        (above is None or plain > above)
+        and (least is None or plain >= least)
+        and (below is None or plain < below)
+        and (most is None or plain <= most)
+    )
+    if not fits:
+        raise InputError(f"{name} must be {_range(above, least, below, most)}, got {plain!r}")
+    checked: float = plain
+    return checked
+
+
+def _range(above: float | None, least: float | None, below: float | None, most: float | None) -> str:
+    """A range with a lower end in words: `in (0, 1]`, `finite and > 0`, `>= 0`."""
+    low = f"> {above:g}" if above is not None else f">= {least:g}"
+    if below == math.inf:
+        return "finite" if above == -math.inf else f"finite and {low}"
+    if below is None and most is None:
+        return low
+    start = f"({above:g}" if above is not None else f"[{least:g}"
+    return f"in {start}, {below:g})" if below is not None else f"in {start}, {most:g}]"
+
+
+def whole_number(name: str, value: Any, *, least: int, even: bool = False, most: int | None = LARGEST) -> int:
     """The value as a whole number.
 
     Args:
         name: Of the parameter, for the error.
-        value: What was given; 20.0 is 20.
+        value: What was given; 20.0 is 20, and so are the scalars of other libraries.
         least: Smallest that is allowed.
         even: Whether odd ones are refused.
+        most: Largest that is allowed, None for no limit.
 
     Raises:
         InputError: it is none, too small, too large, or odd.
     """
-    is_whole = math.isfinite(value) and value == int(value)
-    if not is_whole or value < least or (even and value % 2):
-        kind = "an even whole number" if even else "a whole number"
-        raise InputError(f"{name} must be {kind} >= {least}, got {value!r}")
-    if value > LARGEST:
-        raise InputError(f"{name} must be at most {LARGEST}, got {value!r}")
-    return int(value)
+    kind = "an even whole number" if even else "a whole number"
+    try:
+        plain = number(name, value, above=-math.inf, below=math.inf)
+    except InputError:
+        raise InputError(f"{name} must be {kind} >= {least}, got {object_line(value)}") from None
+    if plain != int(plain) or plain < least or (even and plain % 2):
+        raise InputError(f"{name} must be {kind} >= {least}, got {plain!r}")
+    if most is not None and plain > most:
+        raise InputError(f"{name} must be at most {most}, got {plain!r}")
+    return int(plain)
+
+
+def one_of(kind: type[Name], name: str, value: Any) -> Name:
+    """The member of an enumeration, given as itself or by its exact text (`"replace-one"`).
+
+    Raises:
+        InputError: it is neither; the message lists the texts.
+    """
+    try:
+        return kind(value if isinstance(value, str) else "")
+    except ValueError:
+        known = ", ".join(kind)
+        raise InputError(f"{name} must be one of {known}, got {object_line(value)}") from None
+
+
+def require_count(name: str, value: float, *, least: int, most: int = LARGEST) -> None:
+    """Refuse a value that is no `int` in [least, most]; 20.0 and True are none.
+
+    Args:
+        name: Of the parameter, for the error.
+        value: What was given.
+        least: Smallest that is allowed.
+        most: Largest that is allowed; with a larger one no run would end, or no memory would do.
+
+    Raises:
+        InputError: in one line that names the parameter and its value.
+    """
+    if type(value) is not int or value < least:
+        raise InputError(f"{name} must be a whole number >= {least}, got {value!r}")
+    if value > most:
+        raise InputError(f"{name} must be at most {most}, got {value!r}")

@@ -30,6 +30,10 @@ class InconclusiveError(WorkbenchError):
     """The computation ended without settling the question."""
 
 
+class InterruptedRunError(WorkbenchError):
+    """The user stopped a run; the message says what is kept."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """An `InputError` for a name that is not registered, with "did you mean" where one is close.
 

@@ -1,6 +1,6 @@
 """Plain forms of values, their one canonical text, and the keys that are hashes of it.
 
->>> key_of({"mechanism": "dp_sgd", "seed": 0}) == key_of({"seed": 0, "mechanism": "dp_sgd"})
+>>> key_of({"model": "large", "seed": 0}) == key_of({"seed": 0, "model": "large"})
 True
 """
 

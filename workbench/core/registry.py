@@ -50,7 +50,7 @@ ENTRY_POINTS = {
     "claim_check": "workbench.claim_checks",
 }
 
-_REGISTERS = re.compile(r'^@register\(\s*"(\w+)",\s*"([^"]+)",?\s*\)', re.MULTILINE)
+_REGISTERS = re.compile(r'^@register\(\s*"(\w+)",\s*"([^"]+)"\s*[,)]', re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +61,13 @@ class Entry:
         name: The name that users type.
         factory: Called with keyword parameters.
         summary: First line of the factory's docstring.
+        facets: What the factory declares besides, a record of its kind; None for nothing.
     """
 
     name: str
     factory: Callable[..., Any]
     summary: str
+    facets: object = None
 
 
 _entries: dict[str, dict[str, Entry]] = {kind: {} for kind in ROOMS}
@@ -91,12 +93,14 @@ def _module_of(kind: str, name: str) -> str | None:
     return _index(ROOMS[kind]).get((kind, name))
 
 
-def register(kind: str, name: str) -> Callable[[T], T]:
+def register(kind: str, name: str, *, facets: object = None) -> Callable[[T], T]:
     """Register a class or function under `name`.
 
     Args:
         kind: A key of `ROOMS`.
         name: Unique within its kind.
+        facets: What the factory declares besides: `workbench.interfaces.ModelFacets` of a model,
+            `CorpusFacets` of a corpus.
 
     Raises:
         InputError: the kind is unknown, or another factory has the name.
@@ -110,7 +114,7 @@ def register(kind: str, name: str) -> Callable[[T], T]:
         if is_other or _module_of(kind, name) not in (None, factory.__module__):
             raise InputError(f"{kind} {name!r} is registered twice")
         summary = (factory.__doc__ or "").strip().split("\n", maxsplit=1)[0]
-        _entries[kind][name] = Entry(name=name, factory=factory, summary=summary)
+        _entries[kind][name] = Entry(name=name, factory=factory, summary=summary, facets=facets)
         return factory
 
     return keep

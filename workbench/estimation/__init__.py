@@ -1,7 +1,7 @@
 """From attack scores to statements that hold with a stated confidence.
 
-Epsilon lower bounds live in `ESTIMATORS`, under one signature; metrics with intervals in `metrics`;
-tests in other currencies in `success`; what an experiment could have shown at best in `power`.
+Epsilon lower bounds live in `ESTIMATORS`, under one signature, with what an experiment could have shown at
+best (`estimators`); metrics with intervals in `metrics`; tests in other currencies in `success`.
 
 | estimator | family | trials | labels |
 |---|---|---|---|
@@ -23,22 +23,23 @@ tests in other currencies in `success`; what an experiment could have shown at b
 from __future__ import annotations
 
 from workbench.estimation.all_thresholds import clopper_pearson_all
-from workbench.estimation.below_half import auc_below_half, records_below_half, runs_below_half
 from workbench.estimation.clopper_pearson import clopper_pearson, clopper_pearson_split
-from workbench.estimation.estimators import ESTIMATORS, Estimator
+from workbench.estimation.estimators import ESTIMATORS, Estimator, perfect_attack_bound, trials_needed
 from workbench.estimation.gaussian_family import gaussian_location, gaussian_rank
 from workbench.estimation.inputs import check_game
 from workbench.estimation.metrics import (
     accuracy,
     advantage,
     auc,
+    auc_below_half,
     balanced_accuracy,
     midpoint_threshold_metrics,
+    records_below_half,
     roc_curve,
+    runs_below_half,
     tpr_at_fpr,
 )
 from workbench.estimation.one_run import one_run
-from workbench.estimation.power import perfect_attack_bound, trials_needed
 from workbench.estimation.success import TradeoffTest, success_lower, tradeoff_violation
 
 __all__ = [

@@ -1,6 +1,6 @@
-"""Epsilon over all thresholds, from independent trials with class sizes that somebody fixed.
+"""Epsilon lower bounds over all thresholds, from independent trials whose labels were fixed in any way.
 
-With coin labels the nested guess sets of `guess_counts` search all thresholds at the price of an exact
+With coin labels the nested guess sets of `one_run` search all thresholds at the price of an exact
 boundary-crossing probability. Fixed class sizes are turned into coin labels without an approximation:
 toss N coins of probability n1 / n, and give each coin the next unused member or non-member, in random
 order. As long as neither class runs out, that is a sample of independent (coin, score) pairs; where one
@@ -17,9 +17,10 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betainc
 
-from workbench.estimation.inputs import check_game, check_probability
+from workbench.estimation.inputs import check_epsilon_game
 from workbench.estimation.one_run import (
     SIDES,
+    Prices,
     check_sides,
     guess_bound,
     ranked_labels,
@@ -37,17 +38,10 @@ def _more_than(count: int, n: int, p: float) -> float:
 
 @lru_cache(maxsize=4096)
 def coin_sample_size(n_members: int, n_nonmembers: int) -> tuple[int, float]:
-    """Number of coins that the classes can serve, and the coin's probability of "member".
+    """Number N of coins that the classes can serve, at least 1, and the coin's probability of "member".
 
-    Sizes are rounded down (by less than a hundredth) to few distinct values, which makes tables
-    reusable.
-
-    Args:
-        n_members: Members at hand, at least 1.
-        n_nonmembers: Non-members at hand, at least 1.
-
-    Returns:
-        N >= 1 and the prior; a class runs out with probability 0.002 at most, where N > 1.
+    A class runs out with probability 0.002 at most, where N > 1. Sizes are rounded down (by less than a
+    hundredth) to few distinct values, which makes tables reusable.
     """
     share = n_members / (n_members + n_nonmembers)
     prior = 0.5 if abs(share - 0.5) < 0.05 else float(f"{share:.2g}")
@@ -72,8 +66,7 @@ def clopper_pearson_all(
     """Epsilon lower bound over all thresholds at both ends, for labels fixed in any way.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member. All alike tell nothing: the bound is 0.
-        members: Labels, shape `(n,)`.
+        scores, members: See `check_game`. Scores that are all alike tell nothing: the bound is 0.
         delta: In [0, 1).
         confidence: One-sided, in (0, 1).
         generator: Tosses the coins of the resampling and breaks ties.
@@ -84,26 +77,22 @@ def clopper_pearson_all(
         Bound on epsilon; it exceeds the truth with probability at most 1 - confidence.
 
     Raises:
-        InputError: unusable scores, labels, delta, confidence or sides.
+        InputError: an argument is unusable.
     """
-    values, labels = check_game(scores, members, constant_allowed=True)
-    check_probability("delta", delta, zero_allowed=True)
-    check_probability("confidence", confidence)
+    values, labels = check_epsilon_game(
+        scores, members, delta=delta, confidence=confidence, constant_allowed=True
+    )
     check_sides(sides)
-    significance = 1.0 - confidence
     inside, outside = generator.permutation(values[labels]), generator.permutation(values[~labels])
     size, prior = coin_sample_size(inside.size, outside.size)
     wanted = int(generator.binomial(size, prior))
     lower, estimate = 0.0, float("nan")
-    told = values.min() < values.max()  # One score for everybody orders nobody: 0, whatever the coins say.
-    if told and size >= 2 and wanted <= inside.size and size - wanted <= outside.size:
+    ordered = values.min() < values.max()  # One score for everybody: 0, whatever the coins say.
+    if ordered and size >= 2 and wanted <= inside.size and size - wanted <= outside.size:
         drawn = np.concatenate([inside[:wanted], outside[: size - wanted]])
         coins = np.arange(size) < wanted
         ranked = ranked_labels(drawn, coins, generator)
-        stages_of = {
-            side: stages_if_independent(size, delta, share * significance) for side, share in sides.items()
-        }
-        lower, estimate = guess_bound(ranked, stages_of, prior, sides, significance)
+        lower, estimate = guess_bound(ranked, _prices(size, delta), prior, sides, 1.0 - confidence)
     return Bound(
         name="clopper_pearson_all",
         quantity="epsilon",
@@ -123,7 +112,8 @@ def perfect_guesses_bound(size: int, prior: float, delta: float, significance: f
     if size < 2:
         return 0.0
     ranked = (np.arange(size) < round(size * prior)).astype(np.int64)
-    stages_of = {
-        side: stages_if_independent(size, delta, share * significance) for side, share in SIDES.items()
-    }
-    return guess_bound(ranked, stages_of, prior, SIDES, significance)[0]
+    return guess_bound(ranked, _prices(size, delta), prior, SIDES, significance)[0]
+
+
+def _prices(size: int, delta: float) -> Prices:
+    return lambda _, error: stages_if_independent(size, delta, error)

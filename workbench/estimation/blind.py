@@ -1,4 +1,4 @@
-"""A classifier that never sees the model: can members be told from non-members by the data alone?
+"""Can members be told from non-members by the data alone, by a classifier that never sees the model?
 
 If it can, a membership score may measure that shift between the two groups and not leakage, and the game
 is void (Das, Zhang and Tramèr 2024, "Blind Baselines Beat Membership Inference Attacks for Foundation
@@ -32,6 +32,7 @@ import scipy.linalg
 import scipy.stats
 
 from workbench.core.errors import InputError
+from workbench.estimation.inputs import check_probability
 from workbench.interfaces import BoolArray, FloatArray, Interval
 
 Float32Array = npt.NDArray[np.float32]
@@ -110,8 +111,7 @@ def blind_auc(
     is for `blind_p_value` to say, which uses every record and hence sees smaller differences.
 
     Args:
-        data: One text a record, or numeric features, shape `(n, d)`.
-        members: True where the record was a member, shape `(n,)`.
+        data, members: As in `blind_p_value`.
         confidence: Two-sided, in (0, 1).
         generator: Source of the split.
 
@@ -123,8 +123,7 @@ def blind_auc(
     Raises:
         InputError: confidence out of range, or data as in `blind_p_value`.
     """
-    if not 0.0 < confidence < 1.0:
-        raise InputError(f"confidence must be in (0, 1), got {confidence:g}")
+    check_probability("confidence", confidence)
     labels, chosen = _thinned(data, members, generator)
     features = _features([data[i] for i in chosen] if isinstance(data, Sequence) else data[chosen])
     order = generator.permutation(len(labels))

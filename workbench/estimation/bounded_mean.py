@@ -1,4 +1,4 @@
-"""Lower confidence bounds of a mean, from independent values in a known range, by betting.
+"""Confidence bounds of the mean of independent values in a known range, by betting.
 
 The gambler's capital against a mean m is the product of 1 + bet * (value - m), each bet a function of the
 values before it. Where m is at least the mean, it is a non-negative supermartingale that starts at 1, and it
@@ -19,6 +19,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from workbench.core.errors import InputError
+from workbench.estimation.inputs import check_probability
 from workbench.interfaces import FloatArray
 
 _BLOCK = 1 << 20
@@ -43,8 +44,7 @@ def mean_lower(values: FloatArray, *, confidence: float, low: float = 0.0, high:
         raise InputError(
             f"values must be in [{low:g}, {high:g}], got {float(values.min())!r} to {float(values.max())!r}"
         )
-    if not 0.0 < confidence < 1.0:
-        raise InputError(f"confidence must be in (0, 1), got {confidence!r}")
+    check_probability("confidence", confidence)
     scaled = np.clip((values - low) / (high - low), 0.0, 1.0)
     return low + (high - low) * betting_lower(scaled, -math.log(1.0 - confidence))
 
@@ -54,12 +54,7 @@ def mean_bounds(
 ) -> tuple[float, float]:
     """Two-sided interval of the mean of independent values in `[low, high]`; each end has half of the error.
 
-    Args:
-        values, low, high: As in `mean_lower`.
-        confidence: Two-sided.
-
-    Raises:
-        InputError: as `mean_lower`.
+    Takes and refuses what `mean_lower` does; the confidence is two-sided.
     """
     each = (1.0 + confidence) / 2.0
     lower = mean_lower(values, confidence=each, low=low, high=high)
@@ -74,7 +69,7 @@ def betting_lower(values: FloatArray, log_odds: float) -> float:
 
     Args:
         values: Shape `(n,)`, in [0, 1].
-        log_odds: Logarithm of the capital at which a mean is refuted: minus that of the error.
+        log_odds: Logarithm of the capital at which a mean is refuted: minus that of the error probability.
     """
     bets = predictable_bets(values, log_odds)
 
@@ -85,15 +80,7 @@ def betting_lower(values: FloatArray, log_odds: float) -> float:
 
 
 def predictable_bets(values: FloatArray, log_odds: float) -> FloatArray:
-    """Stake of each round, from the values before it only (Waudby-Smith and Ramdas 2024, eq. 26).
-
-    Args:
-        values: Shape `(n,)`, in [0, 1].
-        log_odds: Logarithm of the capital at which a mean is rejected.
-
-    Returns:
-        Shape `(n,)`, positive; round i does not depend on values i, i + 1, ...
-    """
+    """Stake of each round, shape `(n,)`, from the values before it (Waudby-Smith and Ramdas 2024, eq. 26)."""
     n = len(values)
     rounds = np.arange(1, n + 1)
     means = (0.5 + np.cumsum(values)) / (rounds + 1)

@@ -1,4 +1,4 @@
-"""Epsilon from error rates at one threshold: fixed beforehand, or chosen on one half of the data.
+"""Epsilon lower bounds from the error rates at one threshold, fixed beforehand or chosen on half of the data.
 
 Under (epsilon, delta)-DP every threshold obeys TPR <= e^eps FPR + delta, and the same with the classes
 swapped: 1 - FPR <= e^eps (1 - TPR) + delta. The textbook bound takes one Clopper-Pearson limit for each
@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import betainc, betaincc, betaincinv, expit, ndtri
 
 from workbench.core.errors import InputError
-from workbench.estimation.inputs import check_game, check_probability
+from workbench.estimation.inputs import check_epsilon_game
 from workbench.interfaces import BoolArray, Bound, Family, FloatArray, Trials
 
 _TOLERANCE = 1e-3
@@ -38,10 +38,7 @@ def binomial_upper(successes: int, trials: int, significance: float) -> float:
 
 
 def _rates_grid(false_alarms: int, nonmembers: int) -> tuple[FloatArray, FloatArray]:
-    """False-positive rates that cut [0, 1] into intervals, and P[Binomial <= false_alarms] at each.
-
-    Shapes `(q,)`; the first rate is 0 (probability 1), the last 1.
-    """
+    """False-positive rates from 0 to 1, and P[Binomial <= false_alarms] at each; shapes `(q,)`."""
     levels = expit(30.0 * np.sinh(2.5 * np.linspace(-1.0, 1.0, 201)) / math.sinh(2.5))
     inner = betaincinv(false_alarms + 1, nonmembers - false_alarms, levels)
     rates = np.concatenate([[0.0], inner, [1.0]])
@@ -55,11 +52,9 @@ def ratio_lower(
     """Lower bound on the epsilon with P[hit] <= e^eps P[false alarm] + delta, one direction.
 
     Args:
-        hits: Members beyond the threshold.
-        members: Members in all.
-        false_alarms: Non-members beyond the threshold.
-        nonmembers: Non-members in all.
-        delta: The delta at which epsilon is stated, in [0, 1).
+        hits, members: Members beyond the threshold, of how many.
+        false_alarms, nonmembers: Non-members beyond the threshold, of how many.
+        delta: In [0, 1).
         significance: Probability that the bound exceeds the truth, at most.
 
     Returns:
@@ -101,8 +96,7 @@ def clopper_pearson(
     """Epsilon lower bound at a threshold that was fixed before the scores were seen.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member.
-        members: Labels, shape `(n,)`.
+        scores, members: See `check_game`.
         threshold: A score at or above it is a guess "member".
         delta: In [0, 1).
         confidence: One-sided, in (0, 1).
@@ -112,13 +106,11 @@ def clopper_pearson(
         1 - confidence, half of it for each direction.
 
     Raises:
-        InputError: unusable scores, labels, threshold, delta or confidence.
+        InputError: an argument is unusable.
 
     Source: Jagielski, Ullman and Oprea 2020, section 3 (the two-limit form).
     """
-    values, labels = check_game(scores, members)
-    check_probability("delta", delta, zero_allowed=True)
-    check_probability("confidence", confidence)
+    values, labels = check_epsilon_game(scores, members, delta=delta, confidence=confidence)
     if not math.isfinite(threshold):
         raise InputError(f"threshold must be finite, got {threshold!r}")
     counts = _counts(values, labels, threshold)
@@ -141,12 +133,8 @@ def clopper_pearson(
 def _counts(values: FloatArray, labels: BoolArray, threshold: float) -> tuple[int, int, int, int]:
     """Hits, members, false alarms, non-members at a threshold."""
     beyond = values >= threshold
-    return (
-        int(np.sum(beyond & labels)),
-        int(labels.sum()),
-        int(np.sum(beyond & ~labels)),
-        int(np.sum(~labels)),
-    )
+    hits, alarms = int(np.sum(beyond & labels)), int(np.sum(beyond & ~labels))
+    return hits, int(labels.sum()), alarms, int(np.sum(~labels))
 
 
 def _swap(counts: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
@@ -168,14 +156,14 @@ def _best_threshold(
 ) -> tuple[float, bool]:
     """The threshold and direction (True: hits of members) whose approximate lower bound is largest."""
     thresholds = np.unique(values)
-    own, other = np.sort(values[labels]), np.sort(values[~labels])
-    tpr = (own.size - np.searchsorted(own, thresholds) + 0.5) / (own.size + 1.0)
-    fpr = (other.size - np.searchsorted(other, thresholds) + 0.5) / (other.size + 1.0)
+    inside, outside = np.sort(values[labels]), np.sort(values[~labels])
+    tpr = (inside.size - np.searchsorted(inside, thresholds) + 0.5) / (inside.size + 1.0)
+    fpr = (outside.size - np.searchsorted(outside, thresholds) + 0.5) / (outside.size + 1.0)
     z = float(ndtri(confidence))
     best = (-math.inf, float(thresholds[0]), True)
     for is_forward, up, down, n_up, n_down in (
-        (True, tpr, fpr, own.size, other.size),
-        (False, 1.0 - fpr, 1.0 - tpr, other.size, own.size),
+        (True, tpr, fpr, inside.size, outside.size),
+        (False, 1.0 - fpr, 1.0 - tpr, outside.size, inside.size),
     ):
         spread = np.sqrt((1.0 - up) / (n_up * up) + (1.0 - down) / (n_down * down))
         lower = np.log(np.maximum(up - delta, 1e-300) / down) - z * spread
@@ -186,18 +174,12 @@ def _best_threshold(
 
 
 def clopper_pearson_split(
-    scores: FloatArray,
-    members: BoolArray,
-    *,
-    delta: float,
-    confidence: float,
-    generator: np.random.Generator,
+    scores: FloatArray, members: BoolArray, *, delta: float, confidence: float, generator: np.random.Generator
 ) -> Bound:
     """Epsilon lower bound at a threshold and direction chosen on a random half, computed on the other half.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member.
-        members: Labels, shape `(n,)`; at least two of each class.
+        scores, members: See `check_game`; at least two of each class.
         delta: In [0, 1).
         confidence: One-sided, in (0, 1).
         generator: Draws the halves.
@@ -206,11 +188,9 @@ def clopper_pearson_split(
         Bound on epsilon; it exceeds the truth with probability at most 1 - confidence.
 
     Raises:
-        InputError: unusable scores, labels, delta or confidence.
+        InputError: an argument is unusable.
     """
-    values, labels = check_game(scores, members)
-    check_probability("delta", delta, zero_allowed=True)
-    check_probability("confidence", confidence)
+    values, labels = check_epsilon_game(scores, members, delta=delta, confidence=confidence)
     if min(int(labels.sum()), int(np.sum(~labels))) < 2:
         raise InputError("members must hold at least two of each class to be split into halves")
     first = half_split(labels, generator)

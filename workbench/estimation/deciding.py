@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 
 from workbench import estimation
 from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, NoGuarantee, RenyiDP
-from workbench.accounting import dp_sgd as accountant
+from workbench.accounting import subsampled_gaussian as accountant
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.estimation import ESTIMATORS

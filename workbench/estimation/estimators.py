@@ -1,17 +1,28 @@
-"""The epsilon estimators by name, under one signature: what the judge runs and the coverage tests sweep."""
+"""The epsilon estimators by name, and the most that each can show in an experiment of a given size.
+
+A perfect attack separates members from non-members
+completely, with no noise in its scores: its bound is the most that an experiment of that size can ever show,
+the yardstick of UNDERPOWERED.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 
-from workbench.estimation.all_thresholds import clopper_pearson_all
-from workbench.estimation.clopper_pearson import clopper_pearson_split
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.estimation.all_thresholds import clopper_pearson_all, coin_sample_size, perfect_guesses_bound
+from workbench.estimation.clopper_pearson import clopper_pearson_split, ratio_lower
 from workbench.estimation.gaussian_family import gaussian_location, gaussian_rank
+from workbench.estimation.inputs import check_probability
 from workbench.estimation.one_run import one_run
 from workbench.interfaces import BoolArray, Bound, FloatArray
+
+_LARGEST = 2**19
 
 
 class Estimator(Protocol):
@@ -26,7 +37,7 @@ class Estimator(Protocol):
         confidence: float,
         generator: np.random.Generator,
     ) -> Bound:
-        """Bound that exceeds the true epsilon at `delta` with probability at most 1 - confidence.
+        """A bound that exceeds the true epsilon at `delta` with probability at most 1 - confidence.
 
         Raises:
             InputError: unusable input.
@@ -56,3 +67,92 @@ ESTIMATORS: Mapping[str, Estimator] = {
     "gaussian_rank": _rank,
 }
 """Epsilon estimators by name."""
+
+
+@lru_cache(maxsize=4096)
+def perfect_attack_bound(
+    n_members: int, n_nonmembers: int, *, delta: float, confidence: float, estimator: str
+) -> float:
+    """Epsilon bound that an estimator gives a perfect attack.
+
+    Args:
+        n_members, n_nonmembers: At least 1.
+        delta, confidence: As for the estimator.
+        estimator: A key of `workbench.estimation.ESTIMATORS`, or `"clopper_pearson"`.
+
+    Returns:
+        epsilon >= 0; infinite for the Gaussian family, where no noise means no finite epsilon.
+
+    Raises:
+        InputError: an argument is unusable, or the estimator unknown.
+    """
+    if n_members < 1 or n_nonmembers < 1:
+        raise InputError(f"n_members and n_nonmembers must be at least 1, got {n_members} and {n_nonmembers}")
+    check_probability("delta", delta, zero_allowed=True)
+    check_probability("confidence", confidence)
+    significance = 1.0 - confidence
+    if estimator == "clopper_pearson":
+        pairs = ((n_members, n_nonmembers), (n_nonmembers, n_members))
+        share = significance / 2
+        return max(ratio_lower(up, up, 0, down, delta=delta, significance=share) for up, down in pairs)
+    if estimator == "clopper_pearson_split":
+        up, down = n_members - n_members // 2, n_nonmembers - n_nonmembers // 2
+        pairs = ((up, down), (down, up))
+        return max(ratio_lower(a, a, 0, b, delta=delta, significance=significance) for a, b in pairs)
+    if estimator not in ESTIMATORS:
+        raise InputError(
+            f"unknown estimator {estimator!r}; known: {', '.join(sorted([*ESTIMATORS, 'clopper_pearson']))}"
+        )
+    if min(n_members, n_nonmembers) < 2:
+        return 0.0
+    if estimator == "clopper_pearson_all":
+        # Its coins fall at random; a balanced fall is the one that serves a perfect attack best.
+        size, prior = coin_sample_size(n_members, n_nonmembers)
+        return perfect_guesses_bound(size, prior, delta, significance)
+    members = np.arange(n_members + n_nonmembers) < n_members
+    try:
+        return ESTIMATORS[estimator](
+            members.astype(np.float64),
+            members,
+            delta=delta,
+            confidence=confidence,
+            generator=np.random.default_rng(0),
+        ).lower
+    except UnsupportedError:
+        return math.inf
+
+
+@lru_cache(maxsize=1024)
+def trials_needed(epsilon: float, delta: float, confidence: float, estimator: str) -> int:
+    """Smallest number of trials, half of them members, with which a perfect attack's bound exceeds epsilon.
+
+    Args:
+        epsilon: The claim, finite, >= 0.
+        delta, confidence, estimator: As in `perfect_attack_bound`.
+
+    Returns:
+        An even number, at most a sixty-fourth too large.
+
+    Raises:
+        InputError: an argument is unusable, or the estimator unknown.
+        InconclusiveError: no number up to 2^20 would do.
+    """
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise InputError(f"epsilon must be finite and at least 0, got {epsilon!r}")
+
+    def reaches(half: int) -> bool:
+        bound = perfect_attack_bound(half, half, delta=delta, confidence=confidence, estimator=estimator)
+        return bound > epsilon
+
+    high = 2
+    while not reaches(high):
+        if high >= _LARGEST:
+            raise InconclusiveError(
+                f"no {estimator} experiment of up to {2 * _LARGEST} trials reaches epsilon {epsilon:g}"
+            )
+        high *= 2
+    low = high // 2
+    while high - low > max(1, high // 64):
+        middle = (low + high) // 2
+        low, high = (low, middle) if reaches(middle) else (middle, high)
+    return 2 * high

@@ -1,4 +1,4 @@
-"""Mutual information from counts: the plug-in estimator, its bias, and an interval.
+"""Mutual information from counts: the plug-in estimator, corrected for its bias, with an interval.
 
 For pairs (s, y) the plug-in estimator is the information of the observed frequencies. On the average it is
 too large, by about (cells - rows - columns + 1) / (2 n), which Miller and Madow's correction takes off
@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import ndtri, xlogy
 
 from workbench.core.errors import InputError
+from workbench.estimation.inputs import check_probability
 from workbench.interfaces import FloatArray, IntArray
 
 LEAST_EXPECTED, MOST_SPARSE = 5.0, 0.2
@@ -57,7 +58,7 @@ def plug_in_information(
     Args:
         secrets, symbols: Whole numbers, shape `(n,)` each, n >= 2.
         confidence: Of the interval, two-sided, in (0, 1).
-        charged: What a ledger charged in each pair, nats, shape `(n,)`; the estimates are then of the
+        charged: What an accountant charged in each pair, nats, shape `(n,)`; the estimates are then of the
             information less the expected charge, which varies with secret and symbol.
 
     Raises:
@@ -71,8 +72,7 @@ def plug_in_information(
         )
     if charged is not None and charged.shape != secrets.shape:
         raise InputError(f"charged must have shape {secrets.shape}, got {charged.shape}")
-    if not 0.0 < confidence < 1.0:
-        raise InputError(f"confidence must be in (0, 1), got {confidence!r}")
+    check_probability("confidence", confidence)
     _, rows = np.unique(secrets, return_inverse=True)
     _, columns = np.unique(symbols, return_inverse=True)
     counts = np.zeros((int(rows.max()) + 1, int(columns.max()) + 1))
@@ -103,10 +103,6 @@ def plug_in_information(
 
 
 def information(joint: FloatArray) -> float:
-    """Mutual information of a joint law, nats.
-
-    Args:
-        joint: Probabilities that add up to 1, shape `(M, K)`.
-    """
+    """Mutual information, nats, of a joint law: probabilities that add up to 1, shape `(M, K)`."""
     product = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
     return float(np.sum(xlogy(joint, joint) - xlogy(joint, product)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.core.arguments import number
 from workbench.core.errors import InputError
 from workbench.interfaces import BoolArray, FloatArray
 
@@ -48,9 +49,19 @@ def check_probability(name: str, value: float, *, zero_allowed: bool = False) ->
     Raises:
         InputError: names the argument and its value.
     """
-    if not (0.0 < value < 1.0 or (zero_allowed and value == 0.0)):
-        raise InputError(f"{name} must be in {'[' if zero_allowed else '('}0, 1), got {value!r}")
-    return float(value)
+    if zero_allowed:
+        return number(name, value, least=0, below=1)
+    return number(name, value, above=0, below=1)
+
+
+def check_epsilon_game(
+    scores: Any, members: Any, *, delta: float, confidence: float, constant_allowed: bool = False
+) -> tuple[FloatArray, BoolArray]:
+    """`check_game`; refuses a delta outside [0, 1) or a confidence outside (0, 1), too."""
+    values, labels = check_game(scores, members, constant_allowed=constant_allowed)
+    check_probability("delta", delta, zero_allowed=True)
+    check_probability("confidence", confidence)
+    return values, labels
 
 
 def split_classes(scores: FloatArray, members: BoolArray) -> tuple[FloatArray, FloatArray]:

@@ -46,18 +46,11 @@ from workbench.interfaces import (
     Verdict,
     VerdictKind,
 )
+from workbench.interfaces.evidence import COMBINED
 
 INVALID_SIGNIFICANCE = 0.001
 """False-alarm rate of each test (coins, inverted scores, blind classifier) that makes evidence INVALID."""
 
-COMBINED = (
-    VerdictKind.REFUTED,
-    VerdictKind.INVALID,
-    VerdictKind.NOT_REFUTED,
-    VerdictKind.UNDERPOWERED,
-    VerdictKind.UNDECIDED,
-)
-"""Of several verdicts on one claim, the first of these kinds that is among them is the whole's."""
 
 LARGEST_PARAMETER = 256.0
 """Where the search for a mu or a Rényi epsilon ends: no number of scores tells such a claim from none."""
@@ -74,7 +67,7 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
 
     Returns:
         REFUTED, NOT_REFUTED, UNDERPOWERED or INVALID; UNDECIDED where an adversary who knows more than the
-        claim grants (`Game.beyond`) shows more than it allows.
+        claim grants (`GameTerms.beyond`) shows more than it allows.
 
     Raises:
         InputError: unusable scores or labels, a confidence out of (0.5, 1), a claim that promises nothing.

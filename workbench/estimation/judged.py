@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from workbench.core.errors import InconclusiveError
 from workbench.core.keys import JSON, plain
 from workbench.core.streams import stream
 from workbench.estimation.judge import combine, judge
-from workbench.interfaces import Claim, Evidence, Family, Game, Released, Trials
-
-
-def game_from(form: Mapping[str, JSON]) -> Game:
-    """Read back a game's plain form."""
-    read = dict(form)
-    read.update(
-        trials=Trials(form["trials"]), released=Released(form["released"]), family=Family(form["family"])
-    )
-    return Game(**read)
-
-
-def evidence_from(game: Mapping[str, JSON]) -> Evidence:
-    """Read back what `workbench.games.plays.play_attack` put in a record."""
-    return Evidence(
-        scores=np.array([float(value) for value in game["scores"]], dtype=np.float64),
-        members=np.array(game["members"], dtype=bool),
-        game=game_from(game["game"]),
-        attack=game["attack"],
-        blind_texts=tuple(game["blind_texts"]),
-        seeds=game["seeds"],
-        cost=game["cost"],
-        details=game["details"],
-    )
+from workbench.interfaces import Claim, Evidence
 
 
 def judged_subject(

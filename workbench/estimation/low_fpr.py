@@ -16,7 +16,7 @@ is allowed the threshold is estimated, and `workbench.estimation.metrics.tpr_at_
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,7 +30,7 @@ CERTAIN = 1e9
 """Score of a trial whose release is impossible without the record: above every finite log ratio."""
 
 LEVELS = (0.0, 0.001, 0.01)
-"""False-positive rates at which transcript attacks are reported."""
+"""False-positive rates that `low_fpr_details` reports."""
 
 CERTAIN_RULE = (
     "guess member where the release is impossible without the record (likelihood exactly zero), a rule fixed "
@@ -58,16 +58,15 @@ class RateAtFpr:
 
 
 def rate_at_fpr(scores: FloatArray, members: BoolArray, *, fpr: float, confidence: float) -> RateAtFpr:
-    """The attack's true-positive rate where a false-positive rate is allowed, and an interval of it.
+    """The true-positive rate at a false-positive rate, with an interval that knows of certain scores.
 
     At `fpr` 0 the rule is `CERTAIN_RULE`. Above it, the counts are those of the lowest threshold whose
     observed false-positive rate is at most `fpr`. The interval pays for that threshold; its lower end may
     instead be that of the certain rule, which is allowed at every rate (a quarter of the error each).
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member; a score of `CERTAIN` or above says
-            that the release is impossible without the record. Trials are independent.
-        members: Labels, shape `(n,)`.
+        scores, members: See `check_game`; a score of `CERTAIN` or above says that the release is impossible
+            without the record. Trials are independent.
         fpr: In [0, 1).
         confidence: Two-sided, in (0, 1); holds in finite samples.
 
@@ -76,7 +75,7 @@ def rate_at_fpr(scores: FloatArray, members: BoolArray, *, fpr: float, confidenc
         what it should be.
 
     Raises:
-        InputError: unusable scores, labels, rate or confidence.
+        InputError: an argument is unusable.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("fpr", fpr, zero_allowed=True)
@@ -95,19 +94,13 @@ def rate_at_fpr(scores: FloatArray, members: BoolArray, *, fpr: float, confidenc
             assumption=CERTAIN_RULE,
         )
         return RateAtFpr(fpr=0.0, hits=certain, members=n1, alarms=wrong, nonmembers=n0, tpr=exact)
-    found = tpr_at_fpr(values, labels, fpr=fpr, confidence=confidence)
+    counted = tpr_at_fpr(values, labels, fpr=fpr, confidence=confidence)
     paid = tpr_at_fpr(values, labels, fpr=fpr, confidence=1.0 - error / 2.0).lower
     by_logic = 0.0 if wrong else binomial_lower(certain, n1, error / 4.0)
     curve = roc_curve(values, labels)
     at = int(np.flatnonzero(curve.fpr <= fpr)[-1])
-    interval = Interval(
-        name=found.name,
-        estimate=found.estimate,
-        lower=max(paid, by_logic),
-        upper=found.upper,
-        confidence=confidence,
-        assumption=f"{found.assumption}; or {CERTAIN_RULE}",
-    )
+    assumption = f"{counted.assumption}; or {CERTAIN_RULE}"
+    interval = replace(counted, lower=max(paid, by_logic), assumption=assumption)
     return RateAtFpr(
         fpr=fpr,
         hits=round(float(curve.tpr[at]) * n1),
@@ -119,7 +112,7 @@ def rate_at_fpr(scores: FloatArray, members: BoolArray, *, fpr: float, confidenc
 
 
 def success_of_sign(scores: FloatArray, members: BoolArray, *, confidence: float) -> Interval:
-    """Probability of guessing right by "member where the log-likelihood ratio is above 0", at prior 1/2.
+    """Probability of guessing right at prior 1/2 by the sign of the log-likelihood ratio.
 
     The threshold is the best one for exact ratios and was fixed beforehand, so nothing is paid for it. The
     count is a sum of two binomials, whose tails a binomial of the same mean dominates (Hoeffding 1956,
@@ -131,7 +124,7 @@ def success_of_sign(scores: FloatArray, members: BoolArray, *, confidence: float
         confidence: Two-sided, in (0, 1).
 
     Raises:
-        InputError: unusable scores, labels or confidence, or other than half are members.
+        InputError: an argument is unusable, or other than half of the trials are members.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("confidence", confidence)
@@ -149,7 +142,7 @@ def success_of_sign(scores: FloatArray, members: BoolArray, *, confidence: float
 
 
 def low_fpr_details(scores: FloatArray, members: BoolArray, *, confidence: float = 0.95) -> dict[str, float]:
-    """Named numbers of a transcript attack, for records and reports.
+    """Named numbers of an attack that may be certain, for records and reports.
 
     Returns:
         For each rate f of `LEVELS`: `tpr_at_fpr_f`, `tpr_lower_at_fpr_f`, `tpr_upper_at_fpr_f`,
@@ -158,7 +151,7 @@ def low_fpr_details(scores: FloatArray, members: BoolArray, *, confidence: float
         confidence, two-sided.
 
     Raises:
-        InputError: unusable scores or labels.
+        InputError: an argument is unusable.
     """
     named: dict[str, float] = {}
     for level in LEVELS:
@@ -174,9 +167,6 @@ def low_fpr_details(scores: FloatArray, members: BoolArray, *, confidence: float
         }
     if named["trials_in"] == named["trials_out"]:
         success = success_of_sign(scores, members, confidence=confidence)
-        named |= {
-            "success": success.estimate,
-            "success_lower": success.lower,
-            "success_upper": success.upper,
-        }
+        ends = {"success_lower": success.lower, "success_upper": success.upper}
+        named |= {"success": success.estimate, **ends}
     return named

@@ -2,11 +2,18 @@
 
 All need independent scores, identically distributed within each class. Metrics that search over
 thresholds pay for the search. Scores that are all alike are one tie: an AUC of 1/2, an advantage of 0.
+
+An AUC below one half is no sign of privacy, but of a broken game or a flipped score. An attack whose higher
+scores mean "member" has an AUC of one half where nothing leaks, and above where something does. One that is
+significantly below has told members from non-members, in the wrong direction: whoever reads the scores upside
+down has one less that AUC. So it counts neither for the mechanism nor for the attack before the cause is
+known; `auc_below_half` and `runs_below_half` say so.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +21,17 @@ from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv, ndtr
 from scipy.stats import rankdata
 
+from workbench.core.errors import InputError
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
 from workbench.estimation.inputs import check_game, check_probability, split_classes
 from workbench.interfaces import BoolArray, FloatArray, Interval
 
 _ASSUMPTION = "scores are independent, and identically distributed within each class"
 _FEW_INVERSIONS = 10
+NAMED = 3
+"""Most runs that a remark names."""
+
+_MOST_RECORDS = 2**40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +49,25 @@ class RocCurve:
     tpr: FloatArray
 
 
+def _interval(name: str, estimate: float, lower: float, upper: float, confidence: float) -> Interval:
+    return Interval(
+        name=name,
+        estimate=estimate,
+        lower=lower,
+        upper=upper,
+        confidence=confidence,
+        assumption=_ASSUMPTION,
+    )
+
+
 def roc_curve(scores: FloatArray, members: BoolArray) -> RocCurve:
     """Empirical ROC; tied scores share one point, so no order within a tie is invented.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member.
-        members: Labels, shape `(n,)`.
+        scores, members: See `check_game`; scores may all be alike.
 
     Raises:
-        InputError: unusable scores or labels.
+        InputError: an argument is unusable.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     inside, outside = split_classes(values, labels)
@@ -69,12 +91,11 @@ def auc(scores: FloatArray, members: BoolArray, *, confidence: float) -> Interva
     distributions has, AUC (1 - AUC) / min(n1, n0) (Birnbaum and Klose 1957), takes its place.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member.
-        members: Labels, shape `(n,)`.
+        scores, members: See `check_game`; scores may all be alike.
         confidence: Two-sided, in (0, 1); approximate, checked by simulation.
 
     Raises:
-        InputError: unusable scores, labels or confidence.
+        InputError: an argument is unusable.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("confidence", confidence)
@@ -91,14 +112,9 @@ def auc(scores: FloatArray, members: BoolArray, *, confidence: float) -> Interva
         tosses = max(tosses, area * (1.0 - area) / variance) if variance > 0 else tosses
     error = (1.0 - confidence) / 2
     won, lost = area * tosses, (1.0 - area) * tosses
-    return Interval(
-        name="auc",
-        estimate=area,
-        lower=float(betaincinv(won, lost + 1.0, error)) if won > 0 else 0.0,
-        upper=float(betaincinv(won + 1.0, lost, 1.0 - error)) if lost > 0 else 1.0,
-        confidence=confidence,
-        assumption=_ASSUMPTION,
-    )
+    lower = float(betaincinv(won, lost + 1.0, error)) if won > 0 else 0.0
+    upper = float(betaincinv(won + 1.0, lost, 1.0 - error)) if lost > 0 else 1.0
+    return _interval("auc", area, lower, upper, confidence)
 
 
 def _inversions(placements: FloatArray) -> int:
@@ -146,62 +162,41 @@ def advantage(scores: FloatArray, members: BoolArray, *, confidence: float) -> I
     """Largest TPR - FPR over all thresholds; the interval pays for the choice of threshold.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member.
-        members: Labels, shape `(n,)`.
+        scores, members: See `check_game`; scores may all be alike.
         confidence: Two-sided, in (0, 1); holds in finite samples.
 
     Raises:
-        InputError: unusable scores, labels or confidence.
+        InputError: an argument is unusable.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("confidence", confidence)
     best, lower, upper = _best_difference(values, labels, (1.0, 1.0), confidence)
-    return Interval(
-        name="advantage",
-        estimate=best,
-        lower=max(0.0, lower),
-        upper=min(1.0, upper),
-        confidence=confidence,
-        assumption=_ASSUMPTION,
-    )
+    return _interval("advantage", best, max(0.0, lower), min(1.0, upper), confidence)
 
 
 def balanced_accuracy(scores: FloatArray, members: BoolArray, *, confidence: float) -> Interval:
     """Largest (TPR + 1 - FPR) / 2 over all thresholds: the accuracy at even odds; see `advantage`."""
     value = advantage(scores, members, confidence=confidence)
-    return Interval(
-        name="balanced_accuracy",
-        estimate=(1 + value.estimate) / 2,
-        lower=(1 + value.lower) / 2,
-        upper=(1 + value.upper) / 2,
-        confidence=confidence,
-        assumption=_ASSUMPTION,
-    )
+    estimate, lower, upper = ((1 + each) / 2 for each in (value.estimate, value.lower, value.upper))
+    return _interval("balanced_accuracy", estimate, lower, upper, confidence)
 
 
 def accuracy(scores: FloatArray, members: BoolArray, *, confidence: float) -> Interval:
     """Largest accuracy over all thresholds at the observed share of members; pays for the threshold.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member.
-        members: Labels, shape `(n,)`.
+        scores, members: See `check_game`; scores may all be alike.
         confidence: Two-sided, in (0, 1); holds in finite samples.
 
     Raises:
-        InputError: unusable scores, labels or confidence.
+        InputError: an argument is unusable.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("confidence", confidence)
     share = float(labels.mean())
     best, lower, upper = _best_difference(values, labels, (share, 1.0 - share), confidence)
-    return Interval(
-        name="accuracy",
-        estimate=best + 1.0 - share,
-        lower=max(lower + 1.0 - share, share, 1.0 - share),
-        upper=min(upper + 1.0 - share, 1.0),
-        confidence=confidence,
-        assumption=_ASSUMPTION,
-    )
+    lower, upper = max(lower + 1.0 - share, share, 1.0 - share), min(upper + 1.0 - share, 1.0)
+    return _interval("accuracy", best + 1.0 - share, lower, upper, confidence)
 
 
 def tpr_at_fpr(scores: FloatArray, members: BoolArray, *, fpr: float, confidence: float) -> Interval:
@@ -213,13 +208,12 @@ def tpr_at_fpr(scores: FloatArray, members: BoolArray, *, fpr: float, confidence
     about 4 / fpr of them its lower end is 0.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member.
-        members: Labels, shape `(n,)`.
+        scores, members: See `check_game`; scores may all be alike.
         fpr: In (0, 1).
         confidence: Two-sided, in (0, 1); holds in finite samples.
 
     Raises:
-        InputError: unusable input.
+        InputError: an argument is unusable.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("fpr", fpr)
@@ -239,19 +233,13 @@ def tpr_at_fpr(scores: FloatArray, members: BoolArray, *, fpr: float, confidence
     lower = binomial_lower(beyond(safe), n1, quarter) if safe > 0 else 0.0
     upper = binomial_upper(beyond(enough + 1), n1, quarter) if enough < n0 else 1.0
     curve = roc_curve(values, labels)
-    return Interval(
-        name=f"tpr_at_fpr_{fpr:g}",
-        estimate=float(curve.tpr[curve.fpr <= fpr].max()),
-        lower=lower,
-        upper=upper,
-        confidence=confidence,
-        assumption=_ASSUMPTION,
-    )
+    estimate = float(curve.tpr[curve.fpr <= fpr].max())
+    return _interval(f"tpr_at_fpr_{fpr:g}", estimate, lower, upper, confidence)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MidpointMetrics:
-    """The metrics of the DP-Weights paper: optimistic, for the threshold was set with the labels.
+    """Metrics at one threshold that was set with the labels, and hence optimistic.
 
     Attributes:
         threshold: Midpoint of the members' and the non-members' mean score.
@@ -276,13 +264,10 @@ def midpoint_threshold_metrics(scores: FloatArray, members: BoolArray) -> Midpoi
     """Metrics at the midpoint between the mean scores of members and non-members.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member.
-        members: Labels, shape `(n,)`.
+        scores, members: See `check_game`; scores may all be alike.
 
     Raises:
-        InputError: unusable scores or labels.
-
-    Source: DP-Weights, section 3.3.
+        InputError: an argument is unusable.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     threshold = float(values[labels].mean() + values[~labels].mean()) / 2
@@ -296,3 +281,136 @@ def midpoint_threshold_metrics(scores: FloatArray, members: BoolArray) -> Midpoi
         recall=hits / n1,
         f1=2 * hits / (guessed + n1),
     )
+
+
+def auc_below_half(auc: float, lower: float, upper: float, *, confidence: float = 0.95) -> str | None:
+    """A remark on an AUC whose whole confidence interval lies below one half; None for any other.
+
+    An AUC of a half is remarked on by chance with probability `(1 - confidence) / 2` at most, as far as the
+    interval covers. No verdict may become more favourable by such an AUC.
+
+    Args:
+        auc: The estimate, in [0, 1].
+        lower, upper: Ends of its interval. Where a number is not finite, there is no remark.
+        confidence: Of the interval, two-sided, in (0, 1).
+
+    Raises:
+        InputError: the three numbers are not in order within [0, 1], or a confidence outside (0, 1).
+    """
+    check_probability("confidence", confidence)
+    if not all(math.isfinite(value) for value in (auc, lower, upper)):
+        return None
+    if not 0.0 <= lower <= auc <= upper <= 1.0:
+        raise InputError(
+            f"auc must lie between lower and upper in [0, 1], got {lower:g} <= {auc:g} <= {upper:g}"
+        )
+    if upper >= 0.5:
+        return None
+    one_sided = (1.0 + confidence) / 2.0
+    return (
+        f"AUC {auc:.3f} [{lower:.3f} to {upper:.3f}] is below one half: members score lower than non-members "
+        f"with confidence {100.0 * one_sided:.4g} % (where nothing leaks, {_one_in(1.0 - one_sided)} such "
+        "games looks so by chance). The game is broken (members and non-members differ in distribution, or "
+        "the labels are swapped) or the score is flipped. Such an AUC does not show privacy: the flipped "
+        f"score has AUC {1.0 - auc:.3f} [{1.0 - upper:.3f} to {1.0 - lower:.3f}]."
+    )
+
+
+def _one_in(probability: float) -> str:
+    return f"one in {round(1.0 / probability):,}"
+
+
+def records_below_half(auc: float, *, confidence: float = 0.95) -> int:
+    """Smallest number of records of each class with which an AUC is below one half beyond doubt.
+
+    For printed AUCs whose number of records nobody says: with at least so many members and as many
+    non-members the interval of `auc` lies below one half even at the largest variance that any pair of
+    distributions has (see there). For a rounded AUC give the upper end of what it stands for.
+
+    Args:
+        auc: In [0, 1/2).
+        confidence: Two-sided, in (0, 1).
+
+    Raises:
+        InputError: an AUC outside [0, 1/2), or so near to it that no number of records would do.
+    """
+    check_probability("confidence", confidence)
+    if not 0.0 <= auc < 0.5:
+        raise InputError(f"auc must be in [0, 0.5), got {auc!r}")
+
+    def shows(n: int) -> bool:
+        """The Clopper-Pearson upper end of n auc hits in n coin tosses is below one half."""
+        return bool(betainc(auc * n + 1.0, (1.0 - auc) * n, 0.5) > (1.0 + confidence) / 2.0)
+
+    high = 1
+    while not shows(high):
+        high *= 2
+        if high > _MOST_RECORDS:
+            raise InputError(f"auc must be further below 0.5 to tell it from one half, got {auc!r}")
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if shows(middle) else (middle, high)
+    return high
+
+
+def runs_below_half(
+    runs: Mapping[str, tuple[FloatArray, BoolArray]], *, confidence: float = 0.95
+) -> tuple[str, ...]:
+    """A remark on the runs of a study whose AUCs are below one half, or none: how many, and beyond chance?
+
+    Each run has an interval of its own, so of many runs some are below by chance. Those are told apart by
+    Bonferroni's correction for the number of runs, which holds however they depend on each other (runs of
+    one seed share their members): where nothing leaks, the second sentence appears in at most
+    `(1 - confidence) / 2` of studies.
+
+    Args:
+        runs: Scores and labels of each run, by its name. What has no AUC is left out: one class alone, or
+            scores that are not finite.
+        confidence: Two-sided, in (0, 1).
+
+    Raises:
+        InputError: a confidence outside (0, 1).
+    """
+    check_probability("confidence", confidence)
+    usable = {name: game for name, game in runs.items() if _has_area(*game)}
+    corrected = 1.0 - (1.0 - confidence) / max(1, len(usable))
+    below, beyond = {}, 0
+    for name, (scores, members) in usable.items():
+        area = auc(scores, members, confidence=confidence)
+        if area.upper < 0.5:
+            below[name] = area
+            beyond += auc(scores, members, confidence=corrected).upper < 0.5
+    if not below:
+        return ()
+    lowest = sorted(below, key=lambda name: (below[name].estimate, name))
+    named = "; ".join(
+        f"{name}: {below[name].estimate:.3f} [{below[name].lower:.3f} to {below[name].upper:.3f}]"
+        for name in lowest[:NAMED]
+    )
+    more = f"; and {len(below) - NAMED} more" if len(below) > NAMED else ""
+    expected = len(usable) * (1.0 - confidence) / 2.0
+    head = (
+        f"AUC below one half: in {len(below)} of {len(usable)} runs the whole {100.0 * confidence:g} % "
+        f"interval lies below ({named}{more}); where nothing leaks, chance gives {expected:.2g}. "
+    )
+    if not beyond:
+        return (
+            head
+            + f"None stays below when corrected for {len(usable)} runs (Bonferroni), so they may be luck. "
+            "None of them shows privacy.",
+        )
+    worst = below[lowest[0]].estimate
+    return (
+        head
+        + f"{beyond} of them stay below when corrected for {len(usable)} runs (Bonferroni): there members "
+        "score lower than non-members. The game is broken (members and non-members differ in distribution, "
+        "or the labels are swapped) or the score is flipped. Such an AUC does not show privacy: flipped, the "
+        f"lowest is {1.0 - worst:.3f}.",
+    )
+
+
+def _has_area(scores: FloatArray, members: BoolArray) -> bool:
+    """Whether both classes are there, and all scores finite."""
+    labels = np.asarray(members, dtype=bool)
+    return bool(labels.any() and not labels.all() and np.isfinite(scores).all())

@@ -1,11 +1,11 @@
-"""What independent trainings on secret candidate subsets show: guesses at records, and nats about the index.
+"""Lower bounds from independent trainings on secret candidate subsets: of right guesses, and of nats.
 
 In each trial a candidate j of M is the secret, drawn uniformly, and an adversary who saw everything else ends
 with a probability q(m) for each candidate. Two means over trials bound what a claim of B nats allows:
 
 - guesses: the share of records whose membership is guessed right from q, over those records that exactly half
-  of the candidates hold. For each of them a blind guess is right half of the time, so by PACZero's Eq. 2 the
-  share is at most `max_success` of B at prior 1/2 in expectation, and so is its mean over records.
+  of the candidates hold. For each of them a blind guess is right half of the time, so the share is at most
+  `max_success` of B at prior 1/2 in expectation (Xiao and Devadas 2023), and so is its mean over records.
 - nats: ln(M q'(j)) for q' = (1 - FLOOR) q + FLOOR / M. Its expectation is I(j; what was seen) less the
   relative entropy of the true posterior from q' (Barber and Agakov 2003): whatever the adversary believes, it
   never exceeds the information, so that a mean above B refutes the claim. It lies in [ln FLOOR, ln M].
@@ -33,7 +33,7 @@ TIE = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class SubsetBelief:
-    """What an adversary makes of one training.
+    """What an adversary believes after one training.
 
     Attributes:
         posterior: Probability of each candidate under the law that the mechanism states, shape `(M,)`.
@@ -71,7 +71,7 @@ def record_success(guess: FloatArray, candidates: BoolArray, secret: int) -> flo
     Args:
         guess: Probability of each candidate, shape `(M,)`.
         candidates: Which records each holds, shape `(M, N)`.
-        secret: Index of the one that was trained on.
+        secret: Index of the candidate that was trained on.
 
     Raises:
         InputError: no record is held by exactly half of the candidates.
@@ -92,21 +92,12 @@ def balanced(candidates: BoolArray) -> BoolArray:
 
 
 def log_score(guess: FloatArray, secret: int) -> float:
-    """ln(M q'(secret)), nats, in [ln FLOOR, ln M].
-
-    Args:
-        guess: Probability of each candidate, shape `(M,)`.
-        secret: Index of the true one.
-    """
+    """ln(M q'(secret)), nats, in [ln FLOOR, ln M], from the probability of each candidate, shape `(M,)`."""
     return math.log((1.0 - FLOOR) * guess.size * float(guess[secret]) + FLOOR)
 
 
 def perfect_log_score(count: int) -> float:
-    """`log_score` of an adversary who is sure, and right: ln(M) less what the floor costs.
-
-    Args:
-        count: M.
-    """
+    """`log_score` among `count` candidates of an adversary who is sure, and right."""
     return math.log((1.0 - FLOOR) * count + FLOOR)
 
 
@@ -117,12 +108,9 @@ def index_success(guess: FloatArray, secret: int) -> float:
 
 
 def success_bound(evidence: SubsetEvidence, values: FloatArray, confidence: float) -> Bound:
-    """Lower bound of the expected share of right guesses.
+    """Lower bound of the expected share of right guesses, one-sided.
 
-    Args:
-        evidence: Whose trials they are.
-        values: In [0, 1], one a trial: `record_success`, or what a perfect attack would have.
-        confidence: One-sided.
+    `values` are in [0, 1], one a trial: `record_success`, or what a perfect attack would have.
     """
     return Bound(
         name="records_guessed",
@@ -138,12 +126,9 @@ def success_bound(evidence: SubsetEvidence, values: FloatArray, confidence: floa
 
 
 def nats_bound(evidence: SubsetEvidence, values: FloatArray, confidence: float) -> Bound:
-    """Lower bound of the information about the secret index, nats.
+    """Lower bound of the information about the secret index, nats, one-sided.
 
-    Args:
-        evidence: Whose trials they are.
-        values: `log_scores`, or what a perfect attack would have.
-        confidence: One-sided.
+    `values` are the `log_scores` of the evidence's trials, or what a perfect attack would have.
     """
     low, high = math.log(FLOOR), math.log(evidence.candidates)
     return Bound(

@@ -1,4 +1,4 @@
-"""Bounds for claims that are not stated in epsilon: success probability, and any trade-off curve."""
+"""Tests of claims that are not stated in epsilon: of a success probability, and of any trade-off curve."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def success_lower(
     same mean dominates (Hoeffding 1956, theorem 4); with coin labels it is binomial.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member; independent trials.
-        members: Labels, shape `(n,)`; at least two of each class. Their share is the prior of the game.
+        scores, members: See `check_game`; independent trials, at least two of each class. The members' share
+            is the prior of the game.
         confidence: One-sided, in (0, 1).
         generator: Draws the halves.
 
@@ -36,7 +36,7 @@ def success_lower(
         Bound on `"success"`; exceeds the truth with probability at most 1 - confidence.
 
     Raises:
-        InputError: unusable scores, labels or confidence.
+        InputError: an argument is unusable.
     """
     values, labels = check_game(scores, members)
     check_probability("confidence", confidence)
@@ -75,10 +75,8 @@ class TradeoffTest:
 
     Attributes:
         p_value: Valid p-value of "the guarantee holds", over all thresholds and both directions.
-        rejected: Whether it is at most the significance.
-        significance: Error probability of the test.
-        fpr: Observed false-positive rate at the most telling threshold (of the telling direction).
-        tpr: Observed true-positive rate there.
+        rejected: Whether it is at most `significance`, the error probability of the test.
+        fpr, tpr: Observed rates at the threshold and in the direction that tell most.
         max_tpr: What the guarantee allows at that FPR.
         n: Number of scores.
     """
@@ -105,10 +103,7 @@ def _p_values(ranked: IntArray, guarantee: Guarantee) -> tuple[FloatArray, Float
 
     The FPR there is Beta(k, n0 + 1 - k), and given it each member lies above with probability
     max_tpr(FPR) at most. The mean over the FPR is taken cell by cell at the cell's upper end, so it errs
-    upwards.
-
-    Returns:
-        p-values, observed FPR (k / n0) and TPR, each of shape `(ranks,)`.
+    upwards. Returns p-values, observed FPR (k / n0) and TPR, each of shape `(ranks,)`.
     """
     n1 = int(ranked.sum())
     n0 = ranked.size - n1
@@ -141,30 +136,23 @@ def tradeoff_violation(
     and non-members. Bonferroni over thresholds and directions.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member; independent, identically distributed in each
-        class. members: Labels, shape `(n,)`. guarantee: Must have a trade-off curve. significance: In
-        (0, 1); probability that a true guarantee is rejected, at most. generator: Breaks ties; a fixed
-        one by default.
+        scores, members: See `check_game`; independent, identically distributed in each class.
+        guarantee: Must have a trade-off curve.
+        significance: In (0, 1); probability that a true guarantee is rejected, at most.
+        generator: Breaks ties; a fixed one by default.
 
     Raises:
-        InputError: unusable scores, labels or significance.
+        InputError: an argument is unusable.
         UnsupportedError: the guarantee has no trade-off curve.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("significance", significance)
     if values.min() == values.max():  # Every threshold calls all or none.
-        return TradeoffTest(
-            p_value=1.0,
-            rejected=False,
-            significance=significance,
-            fpr=1.0,
-            tpr=1.0,
-            max_tpr=1.0,
-            n=values.size,
-        )
+        rates = {"fpr": 1.0, "tpr": 1.0, "max_tpr": 1.0}
+        return TradeoffTest(p_value=1.0, rejected=False, significance=significance, n=values.size, **rates)
     ranked = ranked_labels(values, labels, generator if generator is not None else np.random.default_rng(0))
-    found = [_p_values(ranked, guarantee), _p_values(1 - ranked[::-1], guarantee)]
-    p, fpr, tpr = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    directions = [_p_values(ranked, guarantee), _p_values(1 - ranked[::-1], guarantee)]
+    p, fpr, tpr = (np.concatenate(parts) for parts in zip(*directions, strict=True))
     at = int(np.argmin(p))
     p_value = min(1.0, float(p[at]) * p.size)
     return TradeoffTest(

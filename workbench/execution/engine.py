@@ -18,11 +18,11 @@ from typing import Any, Self
 from workbench import __version__
 from workbench.core.errors import ContentError
 from workbench.core.keys import JSON, key_of
+from workbench.execution.backend import Backend, make_backend, run_tasks
 from workbench.execution.store import Store, StoreError
 from workbench.execution.tasks import (
     DISK_FULL,
     OTHER_FILES,
-    Backend,
     Event,
     Failed,
     Finished,
@@ -31,9 +31,7 @@ from workbench.execution.tasks import (
     StepProgress,
     Task,
     Work,
-    make_backend,
     remove_folder,
-    run_tasks,
 )
 
 Progress = Callable[[str, int, int], None]

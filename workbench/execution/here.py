@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from workbench.execution.backend import Attempt, Backend
 from workbench.execution.processes import one_thread
-from workbench.execution.queue import Attempt, QueueBackend
 from workbench.execution.tasks import Event, Task, failure_of, perform, remove_folder
 
 WORKER = "this process"
 
 
-class HereBackend(QueueBackend):
+class HereBackend(Backend):
     """A `Backend` whose `wait` runs the next task to its end.
 
     `Started` and `Stepped` reach a listener while the task runs; without a listener they come with its end.

@@ -23,8 +23,8 @@ from typing import Any
 
 from workbench.core.errors import InconclusiveError
 from workbench.core.one_line import one_line
+from workbench.execution.backend import Attempt, Backend
 from workbench.execution.processes import start_worker, starting
-from workbench.execution.queue import Attempt, QueueBackend
 from workbench.execution.tasks import (
     Event,
     Listener,
@@ -179,7 +179,7 @@ class _Worker:
             self._process.join(seconds)
 
 
-class PoolBackend(QueueBackend):
+class PoolBackend(Backend):
     """A `Backend` on processes of this machine, each with one torch thread.
 
     Args:

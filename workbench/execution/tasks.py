@@ -1,19 +1,7 @@
-"""Tasks, and what the three backends that do them share.
+"""Tasks, the events of their lives, and how one task is done where it runs.
 
-A backend does tasks in this process (`here`), on a pool of processes (`pool`), or on a Dask cluster (`dask`).
-The same pure work function runs everywhere and its result is the same everywhere; only the caller writes to a
-store. A task that raises, exits, returns nonsense, takes too long or kills its worker ends in a `Failed`; the
-others go on.
-
->>> import tempfile
->>> def twice(payload, inputs, scratch, progress):
-...     return {"number": 2 * payload}
->>> with tempfile.TemporaryDirectory() as place:
-...     scratch = lambda: Path(tempfile.mkdtemp(dir=place))
-...     with make_backend(workers=0, scheduler=None, scratch=scratch) as backend:
-...         backend.submit(Task(id="first", work=twice, payload=21))
-...         backend.wait(1.0)[-1].result
-{'number': 42}
+`perform` never raises for what a task does wrong: it turns it into an `Outcome`, so that a task that fails,
+exits or returns nonsense is a recorded failure and takes neither its worker nor the parent along.
 """
 
 from __future__ import annotations
@@ -28,7 +16,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol
 
 from workbench.core.errors import (
     ContentError,
@@ -57,9 +45,6 @@ TRACEBACK_CHARACTERS = 8000
 
 MESSAGES_A_SECOND = 4.0
 """How often a worker reports its steps at most, while it stays in one part."""
-
-WAIT_SECONDS = 1.0
-"""How long `run_tasks` waits for an event before it looks at the backend's capacity again."""
 
 
 class StepProgress(Protocol):
@@ -202,109 +187,6 @@ class TaskError(RuntimeError):
         super().__init__(message)
         if worker_traceback:
             self.__cause__ = RuntimeError(f"in the worker\n\n{worker_traceback}")
-
-
-@runtime_checkable
-class Backend(Protocol):
-    """Does tasks somewhere; a context manager that `close`s at its end.
-
-    Every submitted task ends in exactly one `Finished` or `Failed`, unless the backend is closed first. With
-    a listener, `Started`, `Stepped` and `Notice` go to it and `wait` returns `Finished` and `Failed` alone;
-    without one, `wait` returns them all, in their order.
-    """
-
-    @property
-    def capacity(self) -> int:
-        """How many tasks are wanted in flight; changes as workers come and go, and is at least 1."""
-        ...
-
-    def submit(self, task: Task) -> None:
-        """Take a task; returns soon. More than `capacity` may be submitted; they wait."""
-        ...
-
-    def wait(self, timeout: float) -> list[Event]:
-        """What happened since the last call; waits for the first event.
-
-        Args:
-            timeout: Seconds after which an empty list is returned. In this process it has no effect: one task
-                is run to its end. With nothing under way the call returns at once.
-
-        Raises:
-            InconclusiveError: the backend cannot go on (its workers cannot start, its scheduler is gone).
-        """
-        ...
-
-    def close(self) -> None:
-        """Give up what is under way; leave no process and no scratch folder. May be called twice."""
-        ...
-
-    def __enter__(self) -> Self:
-        """The backend itself."""
-        ...
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        ...
-
-
-def make_backend(
-    *,
-    workers: int,
-    scheduler: str | None,
-    scratch: Callable[[], Path],
-    listener: Listener | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> Backend:
-    """The backend that a user asked for; nothing is started in the pool before there is work.
-
-    Args:
-        workers: Processes of the pool; 0 runs in this process. Not looked at where there is a scheduler.
-        scheduler: Address of a Dask scheduler (`"tcp://host:8786"`), or None.
-        scratch: Makes a new empty folder on the disk where results are to lie.
-        listener: Gets at once what `wait` would else return late; see `Backend`.
-        environment: Variables that the pool's processes start with, besides this process's.
-
-    Raises:
-        InputError: `workers` is negative; the address is malformed, nobody answers there, Dask is not
-            installed, or a Dask worker runs another version of the workbench.
-    """
-    if scheduler is not None:
-        from workbench.execution.dask.backend import DaskBackend
-
-        return DaskBackend(scheduler, scratch, listener)
-    if workers < 0:
-        raise InputError(f"workers must be 0 or more, got {workers}")
-    if workers == 0:
-        from workbench.execution.here import HereBackend
-
-        return HereBackend(scratch, listener)
-    from workbench.execution.pool import PoolBackend
-
-    return PoolBackend(workers, scratch, listener, environment)
-
-
-def run_tasks(
-    backend: Backend, take: Callable[[], Task | None], conclude: Callable[[Finished | Failed], None]
-) -> None:
-    """Submit tasks as workers become free, until none is ready and none under way.
-
-    Args:
-        backend: Where they run.
-        take: The next task, or None where none is ready now; called again after each end.
-        conclude: Gets how each task ended; of those that ended at the same time, the finished ones first.
-            What it raises ends the run.
-    """
-    under_way = 0
-    while True:
-        while under_way < backend.capacity and (task := take()) is not None:
-            backend.submit(task)
-            under_way += 1
-        if not under_way:
-            return
-        ends = [event for event in backend.wait(WAIT_SECONDS) if isinstance(event, Finished | Failed)]
-        under_way -= len(ends)
-        for event in sorted(ends, key=lambda event: isinstance(event, Failed)):
-            conclude(event)
 
 
 # Where a task is done

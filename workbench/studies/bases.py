@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 from workbench.core import registry
 from workbench.core.errors import InconclusiveError, unknown_name
+from workbench.execution.backend import make_backend, run_tasks
 from workbench.execution.processes import temporary_scratch
 from workbench.execution.tasks import (
     Event,
@@ -25,10 +26,9 @@ from workbench.execution.tasks import (
     Stepped,
     StepProgress,
     Task,
-    make_backend,
     remove_folder,
-    run_tasks,
 )
+from workbench.training.content import model_facets
 
 KIND = "base"
 FOLDER = "path"
@@ -168,8 +168,8 @@ def is_built(name: str) -> bool:
 def starts_from(model: str, parameters: Mapping[str, Any]) -> tuple[str, str]:
     """Whose weights a model has before training, and which parameter names a folder in their place.
 
-    A model that puts something around another (a task, for instance) says by its factory's `stands_on` which
-    two of its parameters hold the other's name and folder.
+    A model that puts something around another (a task, for instance) says which two of its parameters hold
+    the other's name and folder (`ModelFacets.stands_on`).
 
     Args:
         model: Name in the registry's kind `"model"`.
@@ -178,8 +178,7 @@ def starts_from(model: str, parameters: Mapping[str, Any]) -> tuple[str, str]:
     Returns:
         The model's own name and `"path"`; or the other's name, and that of the parameter for its folder.
     """
-    known = registry.entries("model").get(model)
-    names: tuple[str, str] | None = getattr(known.factory, "stands_on", None) if known else None
+    names = model_facets(model).stands_on
     if names is None:
         return model, FOLDER
     return str(parameters.get(names[0], model)), names[1]

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from workbench.core import registry
 from workbench.core.keys import canonical, plain
 from workbench.interfaces import Currency, FloatArray
 from workbench.studies.fields import STAND_IN
 from workbench.studies.jobs import JobKind, StudyJob
+from workbench.training.setup import mechanism_of
 
 SHAPES = {JobKind.TRAINING: (0.2, 0.005, 0.01, 0.004), JobKind.MEASURING: (0.05, 0.0025)}
 """Core seconds by term, as `terms` gives them: `tiny_gpt2` on records of 64 tokens, one core of a server of
@@ -68,16 +68,18 @@ def kind_text(kind: JobKind, experiment: Mapping[str, Any]) -> str:
     """
     names = (*KIND_FIELDS, "attack", "attack_parameters") if kind is JobKind.MEASURING else KIND_FIELDS
     form = {name: experiment[name] for name in names}
-    if is_zeroth_order(str(form["mechanism"])):  # Forward passes and directions: what else they do is little.
+    if _is_zeroth_order(experiment):  # Forward passes and directions: what else they do is little.
         form["mechanism"] = ZEROTH_ORDER
     return canonical({"kind": str(kind), **form})
 
 
-def is_zeroth_order(mechanism: str) -> bool:
+def _is_zeroth_order(experiment: Mapping[str, Any]) -> bool:
     """Whether a mechanism sees scalars along directions alone; these cost alike, by their number."""
-    entry = registry.entries("mechanism").get(mechanism)
-    fields = getattr(entry.factory, "__dataclass_fields__", {}) if entry else {}
-    return {"directions", "scale"} <= set(fields)
+    try:
+        made = mechanism_of(str(experiment["mechanism"]), experiment["mechanism_parameters"])
+    except Exception:  # Of any kind: a plug-in's mechanism, whose own job says what is wrong.
+        return False
+    return made.capabilities.is_zeroth_order
 
 
 def read_beside(experiment: Mapping[str, Any]) -> int:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,8 @@ from workbench.core.keys import canonical, plain
 from workbench.core.one_line import error_line
 from workbench.execution.processes import one_thread
 from workbench.execution.tasks import silent
-from workbench.interfaces import AccessLevel, Currency, Secret
+from workbench.games.base import game_of
+from workbench.interfaces import Currency, Secret
 from workbench.studies.cost_model import (
     Sample,
     Samples,
@@ -41,12 +41,6 @@ may leave a model as it was for a few steps, and attacks find nothing to compare
 
 MOST_BESIDE = 16
 """Held-out and public records of what is tried, at most; a large model would read a thousand for minutes."""
-
-GAME_TRIALS = 20
-"""Trials of a game that are tried, once to warm up and once in earnest."""
-
-RELEASES = (40, 240)
-"""Numbers of releases of a game of consecutive weights that are tried; `GAME_TRIALS` are its trainings."""
 
 
 class Probe:
@@ -161,9 +155,10 @@ def _sizes(job: StudyJob) -> tuple[tuple[int, int, int], ...]:
 def _game_seconds(payload: Measuring, scratch: Path) -> float:
     """Core seconds of a game that trains by itself, from a few of its trials at its own size."""
     from workbench.studies import work
-    from workbench.training import setup as workers
+    from workbench.training.setup import create_attack
 
-    attack: Any = workers.create_attack(payload.setup, payload.attack)
+    attack = create_attack(payload.setup, payload.attack)
+    scales = game_of(attack).cost(attack)
 
     def tried(**sizes: int) -> float:
         parameters = {**payload.setup.attack_parameters[payload.attack], **sizes}
@@ -171,14 +166,18 @@ def _game_seconds(payload: Measuring, scratch: Path) -> float:
         few = replace(payload, setup=setup, content="")
         return _process_seconds(lambda: work.measure(few, {}, _new_folder(scratch), silent))
 
-    if attack.access is AccessLevel.CONSECUTIVE:
-        tried(releases=RELEASES[0], runs=0)
-        least, more = (tried(releases=releases, runs=0) for releases in RELEASES)
-        runs = tried(releases=RELEASES[0], runs=GAME_TRIALS) - least if attack.runs else 0.0
-        one_release = max(0.0, more - least) / (RELEASES[1] - RELEASES[0])
-        return float(least + attack.releases * one_release + attack.runs * max(0.0, runs) / GAME_TRIALS)
-    tried(trials=GAME_TRIALS)
-    return tried(trials=GAME_TRIALS) * float(attack.trials) / GAME_TRIALS
+    if len(scales) == 1 and not scales[0].few:
+        scale = scales[0]
+        tried(**{scale.parameter: scale.more})  # Once for what a process does once.
+        return tried(**{scale.parameter: scale.more}) * scale.count / scale.more
+    few = {scale.parameter: scale.few for scale in scales}
+    tried(**few)
+    least = total = tried(**few)
+    for scale in scales:
+        if scale.count:
+            more = max(0.0, tried(**{**few, scale.parameter: scale.more}) - least)
+            total += more / (scale.more - scale.few) * (scale.count - scale.few)
+    return total
 
 
 def _terms(job: StudyJob, size: tuple[int, int, int]) -> tuple[float, ...]:

@@ -61,7 +61,7 @@ class KindCost:
     """Jobs of one kind, and what they cost together.
 
     Attributes:
-        name: `"training of dp_sgd on tiny_gpt2"`.
+        name: `"training of MECHANISM on MODEL"`.
         jobs: How many are to be done.
         core_seconds: Of all of them; None where nothing comparable was ever run.
         measured_from: Number of jobs, earlier or tried, that this comes from.

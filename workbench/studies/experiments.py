@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from workbench.core.keys import JSON, LATER
-from workbench.interfaces import Currency, Guarantee, Sampling, Schedule, Secret
+from workbench.core.keys import JSON
+from workbench.interfaces import Currency, Guarantee, Secret, TrainingSpec
 
 STEP_TIMES = ("training_seconds", "shuffling_seconds")
 """Costs of a training that are times of its steps alone: of all they do, and of permuting the weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
+class Experiment(TrainingSpec):
     """One cell of a study, as plain data.
 
     N candidates are members and as many again are non-members, by a split that is uniform over all such
@@ -27,17 +27,13 @@ class Experiment:
 
     Attributes:
         group: The part of the study that it belongs to ("batch size"); no part of its identity.
-        variant: What tables call its mechanism ("DP-Weights"); no part of its identity.
+        variant: What tables call its mechanism; no part of its identity.
         mechanism, mechanism_parameters: Registry name and parameters.
         attack, attack_parameters: The same of the attack whose scores are measured.
-        corpus, corpus_parameters, model, model_parameters: What is trained on what.
-        adapter, lora_rank, lora_alpha, lora_targets: See `Plan`.
+        corpus, corpus_parameters: The data.
         members: N, the number of records that are trained on, >= 2.
         epochs: E, passes over the records; steps T = E * ceil(N / B).
         batch_size: B, in [1, N]; with Poisson sampling the expected one, q = B / N.
-        sampling: See `Plan`.
-        learning_rate, optimizer: See `Plan`.
-        weight_decay, schedule, warmup: See `Plan`.
         epsilon: The budget's number, in its currency; None for an experiment without a budget.
         delta: The budget's delta, resolved to a number; None without a budget, and not read by nats.
         currency: What `epsilon` counts.
@@ -49,28 +45,16 @@ class Experiment:
     mechanism: str
     attack: str
     corpus: str
-    model: str
     members: int
     epochs: int
     batch_size: int
-    learning_rate: float
     seed: int
     epsilon: float | None = None
     delta: float | None = None
-    sampling: Sampling = Sampling.POISSON
-    optimizer: str = "adamw"
-    weight_decay: float = 0.0
-    schedule: Schedule = Schedule.CONSTANT
-    warmup: float = 0.0
     currency: Currency = Currency.DP
-    adapter: str = "full"
-    lora_rank: int = 4
-    lora_alpha: float | None = field(default=None, metadata=LATER)
-    lora_targets: str = field(default="all-linear", metadata=LATER)
     mechanism_parameters: Mapping[str, Any] = field(default_factory=dict)
     attack_parameters: Mapping[str, Any] = field(default_factory=dict)
     corpus_parameters: Mapping[str, Any] = field(default_factory=dict)
-    model_parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def budget(self) -> Guarantee | None:
@@ -103,6 +87,15 @@ class Experiment:
         return f"{self.variant}{budget}, batch_size {self.batch_size}, epochs {self.epochs}, seed {self.seed}"
 
 
+FIELD_ORDER = (
+    *("group", "variant", "mechanism", "attack", "corpus", "model", "members", "epochs", "batch_size"),
+    *("learning_rate", "seed", "epsilon", "delta", "sampling", "optimizer", "weight_decay", "schedule"),
+    *("warmup", "currency", "adapter", "lora_rank", "lora_alpha", "lora_targets"),
+    *("mechanism_parameters", "attack_parameters", "corpus_parameters", "model_parameters"),
+)
+"""The fields of an experiment in the order in which experiments are sorted and tables list them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """A named grid of experiments, under one profile.
@@ -110,7 +103,7 @@ class Study:
     Attributes:
         name: Of the shipped study, or the file's stem.
         title: In words.
-        paper: Key of `workbench.checks.ledger.PAPERS`; empty where the study regenerates no paper.
+        paper: Key of `workbench.checks.ledger.papers()`; empty where the study regenerates no paper.
         report: Registered study report that writes its tables; empty for the generic one.
         profile: `"quick"`, `"full"`, ...
         replication: The field of `Experiment` whose values are independent repeats (the declared unit of
@@ -152,7 +145,7 @@ class Outcome:
         metrics: Named numbers; empty unless done. Always among them: `perplexity_member`,
             `perplexity_non_member` (per token; classification models: exponentiated mean loss),
             `roc_auc`, `accuracy`, `precision`, `recall`, `f1` (threshold at the midpoint of the class means,
-            chosen on the labels and not paid for: DP-Weights, section 3.3.3).
+            chosen on the labels and not paid for: Zagardo 2024, section 3.3.3).
             A transcript game has no perplexities.
         scores: The attack's, shape `(2 N,)` as a list, one a trial in a transcript game; empty unless done.
         included: True where the candidate was a member, likewise.

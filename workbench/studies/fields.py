@@ -18,7 +18,7 @@ from typing import Any
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import object_line
 from workbench.interfaces import Currency, Sampling, Schedule
-from workbench.studies.experiments import Experiment
+from workbench.studies.experiments import FIELD_ORDER, Experiment
 
 DELTAS_OF_MEMBERS: Mapping[str, Callable[[int], float]] = {
     "1/N^2": lambda members: 1.0 / members**2,
@@ -34,8 +34,8 @@ PARAMETERS = tuple(f"{name}_parameters" for name in NAMED)
 STAND_IN = "path"
 """Parameter of a base model: a local folder in its place."""
 
-FIELDS = tuple(one.name for one in fields(Experiment) if one.name not in ("group", "variant"))
-"""What a study file can set, in the order of the dataclass (in which experiments are sorted)."""
+FIELDS = tuple(name for name in FIELD_ORDER if name not in ("group", "variant"))
+"""What a study file can set, in the order in which experiments are sorted."""
 
 REQUIRED = tuple(
     one.name

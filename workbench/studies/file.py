@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from workbench.checks.ledger import PAPERS
+from workbench.checks.ledger import papers
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import object_line, one_line
 from workbench.interfaces import Currency
@@ -155,8 +155,8 @@ def _paper(content: Mapping[str, Any]) -> str:
     if "paper" not in content:
         return ""
     paper = _label("paper", content["paper"])
-    if paper not in PAPERS:
-        raise unknown_name("paper", paper, PAPERS)
+    if paper not in papers():
+        raise unknown_name("paper", paper, papers())
     return paper
 
 

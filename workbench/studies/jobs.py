@@ -18,22 +18,28 @@ from typing import Any, cast
 import numpy as np
 
 from workbench.accounting import NoGuarantee
-from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.errors import InputError
 from workbench.core.keys import canonical, key_of, plain
 from workbench.core.one_line import one_line
 from workbench.core.streams import stream
 from workbench.execution.store import Store
-from workbench.interfaces import AccessLevel, BoolArray, Mechanism, PostHocMechanism
+from workbench.games.base import game_of
+from workbench.interfaces import BoolArray, Mechanism, PostHocMechanism
 from workbench.studies.experiments import Experiment, Status, Study
 from workbench.studies.records import error_of, read_record
 from workbench.studies.setup import setup_of
-from workbench.training import setup as workers
 from workbench.training.content import settled
-from workbench.training.setup import TrainingSetup
+from workbench.training.setup import (
+    TrainingSetup,
+    content_digest,
+    create_attack,
+    create_mechanism,
+    make_plan,
+    prepare,
+)
 from workbench.training.shadows import shadow_memberships
 
 __all__ = [
-    "GAMES",
     "ExperimentJobs",
     "JobKind",
     "Known",
@@ -50,9 +56,6 @@ __all__ = [
     "setup_of",
     "training_key",
 ]
-
-GAMES = (AccessLevel.TRANSCRIPT, AccessLevel.SUBSET, AccessLevel.CONSECUTIVE)
-"""Games that train by themselves."""
 
 
 class JobKind(StrEnum):
@@ -71,7 +74,7 @@ class Training:
         run: Which.
         shadows: Number of shadows in all, which decides their splits; 0 for the target.
         unreleased: Stop before the release of a `PostHocMechanism`.
-        content: `workers.content_digest` of the setup, for a worker to check; empty for no check.
+        content: `content_digest` of the setup, for a worker to check; empty for no check.
     """
 
     setup: TrainingSetup
@@ -175,9 +178,12 @@ def jobs_of(experiment: Experiment) -> ExperimentJobs:
     """The jobs of an experiment; never raises for what is wrong with it."""
     setup = setup_of(experiment)
     try:
-        if workers.create_attack(setup, experiment.attack).access in GAMES:
+        attack = create_attack(setup, experiment.attack)
+        game = game_of(attack)
+        game.adopt(experiment.attack, attack)
+        if not game.trains_once:
             return ExperimentJobs(measuring=_game(experiment, setup), trainings=())
-        trainings = _trainings(experiment, setup)
+        trainings = _trainings(experiment, setup, attack.references_needed)
     except (Exception, SystemExit) as error:
         # A plug-in may raise anything: the experiment fails, and the study goes on.
         kind = type(error).__name__
@@ -205,24 +211,18 @@ def training_key(experiment: Experiment) -> str:
     return found.trainings[0].key
 
 
-def _trainings(experiment: Experiment, setup: TrainingSetup) -> tuple[StudyJob, ...]:
-    attack = workers.create_attack(setup, experiment.attack)
-    if attack.access is not AccessLevel.MEMBERSHIP:
-        raise UnsupportedError(
-            f"attack {experiment.attack!r} plays a {attack.access} game; a study measures membership, "
-            "transcript, candidate-subset and consecutive-weights attacks; `workbench audit` plays others"
-        )
-    mechanism = workers.create_mechanism(setup)
+def _trainings(experiment: Experiment, setup: TrainingSetup, references: int) -> tuple[StudyJob, ...]:
+    mechanism = create_mechanism(setup)
     unreleased = isinstance(mechanism, PostHocMechanism)
     shared, described = _training_setup(setup, mechanism)
     inserted = _insertions_digest(_Keyed.of(setup, only=_DECIDE_INSERTIONS))
-    content = workers.content_digest(setup)
+    content = content_digest(setup)
     jobs = []
-    for run in range(attack.references_needed + 1):
+    for run in range(references + 1):
         payload = Training(
             setup=shared,
             run=run,
-            shadows=attack.references_needed if run else 0,
+            shadows=references if run else 0,
             unreleased=unreleased,
             content=content,
         )
@@ -300,8 +300,8 @@ def _reads_budget(keyed: _Keyed) -> bool:
 
     A mechanism that needs the budget fails on a plan without one, or promises something.
     """
-    mechanism = workers.create_mechanism(keyed.setup)
-    plan = workers.make_plan(keyed.setup, membership(_target(keyed.setup)), 0)
+    mechanism = create_mechanism(keyed.setup)
+    plan = make_plan(keyed.setup, membership(_target(keyed.setup)), 0)
     try:
         claims = [mechanism.claim(replace(plan, budget=None)), mechanism.claim(plan)]
     except Exception:  # Of any kind: a plug-in may take its budget for granted.
@@ -316,7 +316,7 @@ def _target(setup: TrainingSetup) -> Training:
 @lru_cache(maxsize=4096)
 def _insertions_digest(keyed: _Keyed) -> str | None:
     """What the setup's attack puts into the training set; None where that is nothing, whatever the attack."""
-    _, insertions = workers.prepare(keyed.setup)
+    _, insertions = prepare(keyed.setup)
     if not (insertions.replaced or insertions.planted) and insertions.gradient_canary is None:
         return None
     text = repr(insertions)
@@ -329,8 +329,8 @@ def _insertions_digest(keyed: _Keyed) -> str | None:
 
 def _game(experiment: Experiment, setup: TrainingSetup) -> StudyJob:
     """The measuring of an attack that trains by itself: its own key holds what decides its trainings."""
-    content = workers.content_digest(setup)
-    _, described = _training_setup(setup, workers.create_mechanism(setup))
+    content = content_digest(setup)
+    _, described = _training_setup(setup, create_mechanism(setup))
     found = _measuring(experiment, setup, ())
     identity = {**found.identity, "setup": described, "content": content}
     payload = replace(cast(Measuring, found.payload), content=content)

@@ -15,7 +15,8 @@ from typing import Any
 from workbench.core import registry
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import object_line
-from workbench.interfaces import AccessLevel
+from workbench.games.base import game_of
+from workbench.interfaces import Attack
 from workbench.studies.experiments import Experiment
 from workbench.studies.fields import NAMED
 from workbench.studies.file import StudyFile, place
@@ -25,14 +26,6 @@ SET_BY_STUDY = {"corpus": {"size": "members", "seed": "seed"}, "model": {"seed":
 
 TRIED = ("mechanism", "attack")
 """Kinds that are made, to see whether they take their parameters."""
-
-PLAYED = (
-    AccessLevel.MEMBERSHIP,
-    AccessLevel.TRANSCRIPT,
-    AccessLevel.SUBSET,
-    AccessLevel.CONSECUTIVE,
-)
-"""Games that a study plays."""
 
 _SIMPLE = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,), "None": ()}
 
@@ -106,11 +99,10 @@ def _check_parameters(kind: str, name: str, parameters: Mapping[str, Any]) -> No
     _check_signature(kind, name, known[name].factory, parameters)
     if kind in TRIED:
         made = registry.create(kind, name, **parameters)
-        if kind == "attack" and made.access not in PLAYED:
-            raise InputError(
-                f"attack {name!r} scores releases; a study needs one that scores candidates, transcripts, "
-                "candidate subsets or consecutive weights"
-            )
+        if kind == "attack":
+            if not isinstance(made, Attack):
+                raise InputError(f"attack {name!r} must be a subclass of workbench.interfaces.Attack")
+            game_of(made).adopt(name, made)
 
 
 def _check_signature(

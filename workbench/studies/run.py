@@ -17,18 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.keys import JSON, plain
+from workbench.execution.backend import make_backend, run_tasks
 from workbench.execution.engine import hardware, raise_if_all_would_fail, versions
 from workbench.execution.store import Store, StoreError
-from workbench.execution.tasks import (
-    Event,
-    Failed,
-    Finished,
-    Task,
-    Work,
-    make_backend,
-    remove_folder,
-    run_tasks,
-)
+from workbench.execution.tasks import Event, Failed, Finished, Task, Work, remove_folder
 from workbench.studies.experiments import Status, Study
 from workbench.studies.jobs import (
     ExperimentJobs,
@@ -50,7 +42,6 @@ __all__ = [
     "RunOptions",
     "RunSummary",
     "Skipped",
-    "StoreError",
     "pending",
     "read_results",
     "read_run",
@@ -164,23 +155,6 @@ def run_study(
     )
 
 
-@dataclass
-class _Queue:
-    """Jobs that are ready to be submitted; measurings first, so that results come in from the start."""
-
-    measurings: deque[StudyJob] = field(default_factory=deque)
-    trainings: deque[StudyJob] = field(default_factory=deque)
-
-    def add(self, job: StudyJob) -> None:
-        (self.measurings if job.kind is JobKind.MEASURING else self.trainings).append(job)
-
-    def next(self) -> StudyJob:
-        return self.measurings.popleft() if self.measurings else self.trainings.popleft()
-
-    def __bool__(self) -> bool:
-        return bool(self.measurings or self.trainings)
-
-
 class _Run:
     """The state of one run: what is ready, what waits for a training, and what is under way."""
 
@@ -205,11 +179,14 @@ class _Run:
         self._listener = listener
         self._retry_failed = retry_failed
         self._is_remote = is_remote
-        self._queue = _Queue()
+        # Ready to be submitted; measurings are taken first, so that results come in from the start.
+        self._ready: dict[JobKind, deque[StudyJob]] = {
+            JobKind.MEASURING: deque(),
+            JobKind.TRAINING: deque(),
+        }
         self._under_way: dict[str, StudyJob] = {}
         self._unmet: dict[str, set[str]] = {}
         self._waiting: dict[str, list[StudyJob]] = {}
-        self._training_failed: dict[str, str] = {}
         self._queued: set[str] = set()
         self._tried: Counter[str] = Counter()
         self.done = self.failed = self.skipped = self.trained = 0
@@ -220,8 +197,8 @@ class _Run:
 
     def take(self) -> Task | None:
         """The next task that needs a worker; None where none is ready."""
-        while self._queue:
-            job = self._queue.next()
+        while ready := self._ready[JobKind.MEASURING] or self._ready[JobKind.TRAINING]:
+            job = ready.popleft()
             if self._needs_worker(job):
                 self._under_way[job.key] = job
                 return self._task(job)
@@ -231,11 +208,11 @@ class _Run:
         """To the queue, or to those that wait for a training."""
         if job.kind is JobKind.TRAINING:
             self._queued.add(job.key)
-            self._queue.add(job)
+            self._ready[job.kind].append(job)
             return
         unmet = {key for key in job.needs if key in self._queued or not is_trained(self._store, key)}
         if not unmet:
-            self._queue.add(job)
+            self._ready[job.kind].append(job)
             return
         self._unmet[job.key] = unmet
         for key in unmet:
@@ -352,7 +329,7 @@ class _Run:
             unmet.discard(key)
             if not unmet:
                 del self._unmet[waiting.key]
-                self._queue.add(waiting)
+                self._ready[waiting.kind].append(waiting)
 
     def _record(self, job: StudyJob, content: Mapping[str, Any]) -> None:
         experiment = plain(job.experiment)

@@ -6,7 +6,7 @@ title = "Noise against utility"
 replication = "seed"                 # the field whose values are independent repeats
 
 [base]                               # any field of Experiment; what is not varied
-mechanism = "dp_sgd"
+mechanism = "private"
 attack = "loss"
 corpus = "clinical"
 model = "tiny_gpt2"
@@ -27,7 +27,7 @@ notes = ["One seed: no spread is known."]
 [variant."DP-SGD"]                   # fields laid over the group's; what tables call this mechanism
 
 [variant."Fine-tuned"]
-mechanism = "non_private"
+mechanism = "plain"
 without = ["epsilon"]                # axes that the variant does not have: its experiments collapse;
                                      # without epsilon there is no delta either
 

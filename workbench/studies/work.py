@@ -12,50 +12,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
 from workbench.core.cost import cost_since
 from workbench.core.errors import InconclusiveError
 from workbench.core.keys import plain
-from workbench.core.streams import stream, stream_seed
 from workbench.estimation import midpoint_threshold_metrics
 from workbench.estimation.low_fpr import low_fpr_details
 from workbench.execution.engine import hardware, versions
 from workbench.execution.processes import one_thread
 from workbench.execution.tasks import StepProgress
-from workbench.games.consecutive.releases import RUN
-from workbench.games.plays import transcripts
-from workbench.interfaces import (
-    AccessLevel,
-    BoolArray,
-    Claim,
-    FloatArray,
-    Plan,
-    PostHocMechanism,
-    Record,
-    References,
-    Scores,
-    Subject,
-    Transcript,
-)
+from workbench.games.base import Match, Outcome, Part, game_of, match_of
+from workbench.interfaces import BoolArray, Claim, FloatArray, PostHocMechanism, Record, Subject, Transcript
 from workbench.studies.experiments import STEP_TIMES
 from workbench.studies.jobs import Measuring, Training, membership
-from workbench.training import setup as workers
-
-
-class _Played(Protocol):
-    """What a game that trains by itself leaves."""
-
-    @property
-    def subject(self) -> Subject:
-        """One of its trainings, for the claim and the metrics."""
-
-    @property
-    def included(self) -> BoolArray:
-        """The labels of its trials."""
-
+from workbench.training.setup import create_mechanism, make_plan, prepare, require_content
 
 SUBJECTS_KEPT = 2
 """Trained subjects that a worker keeps at hand, because the next budget's release starts from the same."""
@@ -80,10 +53,10 @@ def train(
         InconclusiveError: training left the finite numbers.
     """
     started = time.perf_counter()
-    workers.require_content(payload.setup, payload.content)
+    require_content(payload.setup, payload.content)
     with one_thread():
-        plan = workers.make_plan(payload.setup, membership(payload), payload.run)
-        mechanism = workers.create_mechanism(payload.setup)
+        plan = make_plan(payload.setup, membership(payload), payload.run)
+        mechanism = create_mechanism(payload.setup)
         if payload.unreleased and isinstance(mechanism, PostHocMechanism):
             subject = mechanism.train_unreleased(plan, progress)
         else:
@@ -118,8 +91,7 @@ def measure(
         `loss_member` and `loss_non_member` in nats a token, the attack's own as `attack_...`, and the
         transcript's), `scores`, `included`, `seeds`, `cost`, `versions`, `hardware`. Of a game: one score and
         label a trial, no perplexities and losses, and the numbers of
-        `workbench.estimation.low_fpr.low_fpr_details`. Of games of consecutive weights also `audit`, see
-        `workbench.games.consecutive.study.audit_form`.
+        `workbench.estimation.low_fpr.low_fpr_details`; and what the game itself adds.
 
     Raises:
         ContentError: a corpus or a model's files are not what the experiment's key says.
@@ -128,125 +100,83 @@ def measure(
     if not payload.trainings:
         return _play(payload, progress)
     started = time.perf_counter()
-    workers.require_content(payload.setup, payload.trainings[0].content)
+    require_content(payload.setup, payload.trainings[0].content)
     with one_thread():
         subjects = [_subject(payload, run, inputs[str(run)]) for run in range(len(payload.trainings))]
         progress(1, 2)
-        candidates, _ = workers.prepare(payload.setup)
-        target = _OnePass(subjects[0], candidates)
+        candidates, _ = prepare(payload.setup)
+        target = cast(Subject, _OnePass(subjects[0], candidates))
         likelihoods = target.token_log_likelihoods(candidates)
         if not all(np.isfinite(tokens).all() for tokens in likelihoods):
             raise InconclusiveError(_diverged("a log-likelihood", payload.setup.learning_rate))
-        shadows = [membership(training) for training in payload.trainings[1:]]
-        attacker = workers.create_attack(payload.setup, payload.attack)
-        scores = attacker.score(
-            target,
-            candidates,
-            References(subjects=tuple(subjects[1:]), included=np.array(shadows, dtype=bool)),
-            stream(payload.setup.seed, "attack"),
+        match = replace(
+            _match(payload, progress), plan=subjects[0].plan, target=target, references=tuple(subjects[1:])
         )
-    if not np.isfinite(scores.values).all():
+        game = game_of(match.attack)
+        outcome = game.outcome(match, game.play(match))
+    if not np.isfinite(outcome.scores).all():
         raise InconclusiveError(_diverged("a score", payload.setup.learning_rate))
-    included = membership(payload.trainings[0])
-    metrics = _without_times(subjects[0].transcript.metrics)
-    metrics |= {f"attack_{name}": float(value) for name, value in scores.details.items()}
-    metrics |= _perplexities(likelihoods, included)
-    metrics |= _midpoint(scores.values, included)
+    metrics = _without_times(subjects[0].transcript.metrics) | dict(outcome.metrics)
+    metrics |= _perplexities(likelihoods, outcome.members)
+    metrics |= _midpoint(outcome.scores, outcome.members)
     progress(2, 2)
-    return {
-        "claim": _claim_form(subjects[0].claim),
-        "metrics": plain(metrics),
-        "scores": plain(scores.values),
-        "included": plain(included),
-        "seeds": {"experiment": payload.setup.seed, "training": subjects[0].plan.seed},
-        "cost": cost_since(started),
-        **_here(),
-    }
+    seed = subjects[0].plan.seed
+    return _measured(payload, outcome, subjects[0].claim, metrics=metrics, seed=seed, started=started)
 
 
 def _play(payload: Measuring, progress: StepProgress) -> dict[str, Any]:
-    """Play a game that trains by itself, and measure it; returns and raises as `measure`."""
+    """Play a game of its own trainings, and measure it; returns and raises as `measure`."""
     started = time.perf_counter()
-    workers.require_content(payload.setup, payload.content)
-    target = Training(setup=payload.setup, run=0, shadows=0, unreleased=False)
-    if workers.create_attack(payload.setup, payload.attack).access is AccessLevel.CONSECUTIVE:
-        return _play_consecutive(payload, membership(target), started, progress)
+    require_content(payload.setup, payload.content)
     with one_thread():
-        plan = workers.make_plan(payload.setup, membership(target), 0)
-        played, scores, details = _played(payload, plan, progress)
-    metrics = _without_times(played.subject.transcript.metrics)
-    metrics |= {f"attack_{name}": float(value) for name, value in details.items()}
-    metrics |= low_fpr_details(scores.values, played.included)
-    metrics |= _midpoint(scores.values, played.included)
-    return {
-        "claim": _claim_form(played.subject.claim),
-        "metrics": plain(metrics),
-        "scores": plain(scores.values),
-        "included": plain(played.included),
-        "seeds": {"experiment": payload.setup.seed, "training": played.subject.plan.seed},
-        "cost": cost_since(started),
-        **_here(),
-    }
+        match = _match(payload, progress)
+        game = game_of(match.attack)
+        game.check(match)
+        if game.uses_target:
+            target = match.mechanism.train(match.plan)
+            _require_finite_training(target.transcript, match.plan.learning_rate)
+            match = replace(match, plan=target.plan, target=target)
+        played = game.play(match)
+        outcome = game.outcome(match, played)
+    claim, seed, metrics = match.mechanism.claim(match.plan), match.plan.seed, dict[str, float]()
+    if played.subject is not None:
+        claim, seed = played.subject.claim, played.subject.plan.seed
+        metrics = _without_times(played.subject.transcript.metrics)
+    metrics |= outcome.metrics
+    metrics |= low_fpr_details(outcome.scores, outcome.members)
+    metrics |= _midpoint(outcome.scores, outcome.members)
+    return _measured(payload, outcome, claim, metrics=metrics, seed=seed, started=started)
 
 
-def _played(
-    payload: Measuring, plan: Plan, progress: StepProgress
-) -> tuple[_Played, Scores, Mapping[str, float]]:
-    """Play the game of an attack that trains by itself: what it leaves, its scores, and their details."""
-    setup, name = payload.setup, payload.attack
-    attacker = workers.create_attack(setup, name)
-    if attacker.access is AccessLevel.TRANSCRIPT:
-        signs, scores = transcripts(setup, name, plan, progress)
-        return signs, scores, scores.details
-    from workbench.games.subset.play import play_subsets
-    from workbench.games.subset.series import game_details
-
-    reader = cast(Any, attacker)  # What only this game's attacks have: `trials` and `beliefs`.
-    seed = stream_seed(setup.seed, "attack")
-    mechanism = workers.create_mechanism(setup)
-    played = play_subsets(mechanism, plan, trials=reader.trials, seed=seed, progress=progress)
-    scored = stream(setup.seed, "attack")
-    scores = attacker.score(played.subject, played.observations, References(), scored)
-    details = game_details(played, reader.beliefs(played.observations))
-    return played, scores, {**scores.details, **details}
-
-
-def _play_consecutive(
-    payload: Measuring, included: BoolArray, started: float, progress: StepProgress
+def _measured(
+    payload: Measuring,
+    outcome: Outcome,
+    claim: Claim,
+    *,
+    metrics: Mapping[str, float],
+    seed: int,
+    started: float,
 ) -> dict[str, Any]:
-    """Train a target, and play, read and judge the games of its consecutive weights."""
-    from workbench.games.consecutive.study import audit_form, flat_metrics, main_scores, play_consecutive
-
-    setup, name = payload.setup, payload.attack
-    with one_thread():
-        plan = workers.make_plan(setup, included, 0)
-        target = workers.create_mechanism(setup).train(plan)
-        _require_finite_training(target.transcript, plan.learning_rate)
-        games = play_consecutive(setup, name, target, _of_trainings(progress))
-        audit = audit_form(setup, name, target, games)
-    scores, members = main_scores(games)
-    metrics = _without_times(target.transcript.metrics) | flat_metrics(audit)
-    metrics |= low_fpr_details(scores, members) | _midpoint(scores, members)
+    """What a measuring's record keeps."""
     return {
-        "claim": _claim_form(target.claim),
+        "claim": _claim_form(claim),
         "metrics": plain(metrics),
-        "scores": plain(scores),
-        "included": plain(members),
-        "audit": audit,
-        "seeds": {"experiment": setup.seed, "training": target.plan.seed},
+        "scores": plain(outcome.scores),
+        "included": plain(outcome.members),
+        **outcome.extra,
+        "seeds": {"experiment": payload.setup.seed, "training": seed},
         "cost": cost_since(started),
         **_here(),
     }
 
 
-def _of_trainings(progress: StepProgress) -> StepProgress:
-    """The trainings of a game alone: releases are quick beside them, and would spoil a job's pace."""
-
-    def trainings(done: int, total: int, part: str = "") -> None:
-        if part == RUN:
-            progress(done, total)
-
-    return trainings
+def _match(payload: Measuring, progress: StepProgress) -> Match[Any]:
+    """The whole game of an experiment, in one part, on the candidates of its split."""
+    setup = payload.setup
+    trainings = payload.trainings or (Training(setup=setup, run=0, shadows=0, unreleased=False),)
+    rows = [tuple(membership(training).tolist()) for training in trainings]
+    part = Part(setup=setup, attack=payload.attack, included=rows[0], shadows=tuple(rows[1:]), by_coin=False)
+    return match_of(part, {}, progress)
 
 
 @lru_cache(maxsize=1)
@@ -262,19 +192,17 @@ def _subject(payload: Measuring, run: int, folder: Path) -> Subject:
     if trained is None:
         from workbench.training.subject import load_subject
 
-        plan = workers.make_plan(training.setup, membership(training), run)
-        trained = load_subject(folder, workers.create_mechanism(training.setup), plan)
+        plan = make_plan(training.setup, membership(training), run)
+        trained = load_subject(folder, create_mechanism(training.setup), plan)
         _recent[key] = trained
     _recent.move_to_end(key)
     while len(_recent) > SUBJECTS_KEPT:
         _recent.popitem(last=False)
-    mechanism = workers.create_mechanism(payload.setup)
+    mechanism = create_mechanism(payload.setup)
     if not isinstance(mechanism, PostHocMechanism):
         return trained
-    if getattr(mechanism, "measures_quality", False):
-        # The measuring reads all candidates itself; reading them in the release too would double its time.
-        mechanism = replace(cast(Any, mechanism), measures_quality=False)
-    return mechanism.release(trained, workers.make_plan(payload.setup, membership(training), run))
+    # The measuring reads all candidates itself; reading them in the release too would double its time.
+    return mechanism.without_quality().release(trained, make_plan(payload.setup, membership(training), run))
 
 
 class _OnePass:

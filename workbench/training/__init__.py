@@ -1,4 +1,4 @@
-"""How models are trained: the loop, per-record signals, canaries, models, zeroth order.
+"""Trains models: the loop, per-record gradients, canaries, models, zeroth order, permutations of weights.
 
-It knows no game and no attack's scores.
+It knows no game and no attack; mechanisms of the room are built on it.
 """

@@ -4,7 +4,7 @@ Every trainable parameter enters the computation through some operation (a linea
 normalisation, ...). The recorder watches those operations, whichever module they stand in: it computes
 them with the parameter detached, and keeps the operation's input and the autograd edge of its output.
 One backward pass to these edges gives the errors; inputs and errors are the factors of every record's
-gradient (`workbench.training.factors`). After Bu et al. 2023, "Differentially private optimization on
+gradient (`workbench.training.recorder`). After Bu et al. 2023, "Differentially private optimization on
 large model at small cost" (book-keeping).
 
 Three guards keep a wrong answer from passing in silence:
@@ -27,12 +27,9 @@ from torch.autograd.graph import get_gradient_edge
 
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Groups
-from workbench.training.factors import ParameterGradients
-from workbench.training.flat import FlatLayout
-from workbench.training.groups import Grouping
-from workbench.training.recorder import Recorder
-from workbench.training.replay import random_state
-from workbench.training.verify import verify_once
+from workbench.training.flat import FlatLayout, PerRecordSignals
+from workbench.training.recorder import ParameterGradients, Recorder
+from workbench.training.verify import random_state, verify_once
 
 if TYPE_CHECKING:
     from workbench.interfaces import Model
@@ -46,42 +43,21 @@ def known_unsupported(module: torch.nn.Module, layout: FlatLayout) -> bool:
     return layout.names in _refused.get(module, ())
 
 
-class BookKeepingSignals:
+class BookKeepingSignals(PerRecordSignals):
     """Signals from stored inputs and errors; memory grows as the activations, not as n times d."""
 
     def __init__(self, layout: FlatLayout, gradients: list[ParameterGradients], losses: Tensor) -> None:
         """Signals of the collected gradients, one entry a parameter of `layout`."""
-        self._layout = layout
         self._gradients = gradients
-        self.losses = losses
         size = len(losses), len(gradients)
-        self._squares = torch.zeros(size, dtype=torch.float64, device=layout.device)
+        by_parameter = torch.zeros(size, dtype=torch.float64, device=layout.device)
         squares = torch.zeros(len(losses), dtype=torch.float64, device=layout.device)
         for i, gradient in enumerate(gradients):
             gradient.settle()
-            self._squares[:, i] = gradient.squared_norms(len(losses))
-            squares += self._squares[:, i]
+            by_parameter[:, i] = gradient.squared_norms(len(losses))
+            squares += by_parameter[:, i]
         # Gram sums may round to just below zero; NaN stays NaN under clamp.
-        self._norms = squares.clamp(min=0.0).sqrt().to(layout.dtype)
-
-    @property
-    def n(self) -> int:
-        """Number of records."""
-        return len(self.losses)
-
-    @property
-    def dimension(self) -> int:
-        """Number d of trainable parameters."""
-        return self._layout.dimension
-
-    @property
-    def layout(self) -> Mapping[str, tuple[slice, torch.Size]]:
-        """Place and shape of each named trainable parameter in the flat vector."""
-        return self._layout.places
-
-    def norms(self) -> Tensor:
-        """Euclidean norm of each record's gradient, shape `(n,)`."""
-        return self._norms.clone()
+        super().__init__(layout, losses, squares.clamp(min=0.0).sqrt().to(layout.dtype), by_parameter)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""
@@ -99,18 +75,13 @@ class BookKeepingSignals:
             gradient.write(rows[:, place])
         return rows
 
-    def group_norms(self, groups: Groups) -> Tensor:
-        """Norm of each group's part of each record's gradient, shape `(n, G)`."""
-        return Grouping.of(groups, self._layout.places).norms(self._squares, self._layout.dtype)
-
     def group_sum(self, weights: Tensor, groups: Groups) -> Tensor:
         """Sum over records, each group's part weighted by its own column, shape `(d,)`."""
-        grouping = Grouping.of(groups, self._layout.places)
-        grouping.check_weights(weights, self.n)
+        of_parameter = self._groups_of_parameters(groups, weights)
         total = self._layout.zeros()
         columns = weights.detach().to(total).T.contiguous()
-        places = [place for place, _ in self._layout.places.values()]
-        for place, gradient, group in zip(places, self._gradients, grouping.of_parameter, strict=True):
+        places = [place for place, _ in self.layout.values()]
+        for place, gradient, group in zip(places, self._gradients, of_parameter, strict=True):
             gradient.add_weighted(total[place], columns[group])
         return total
 
@@ -133,9 +104,9 @@ def book_keeping_signals(
     if losses.requires_grad:
         parameters = [get_gradient_edge(p) for p in layout.parameters]
         edges = [use.edge for use in recorder.uses] + parameters
-        found = torch.autograd.grad(losses.sum(), edges, allow_unused=True)
-        errors = list(found[: len(errors)])
-        _refuse_other_uses(model.module, layout, recorder, found[len(errors) :])
+        gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True)
+        errors = list(gradients[: len(errors)])
+        _refuse_other_uses(model.module, layout, recorder, gradients[len(errors) :])
     signals = BookKeepingSignals(layout, _collect(layout, recorder, errors), losses.detach())
     pattern = ("book_keeping", model.module.training, tuple(recorder.pattern))
     verify_once(model, batch, signals, layout, pattern=pattern, state=before)
@@ -173,9 +144,9 @@ def _collect(layout: FlatLayout, recorder: Recorder, errors: list[Tensor | None]
 
 
 def _refuse_other_uses(
-    module: torch.nn.Module, layout: FlatLayout, recorder: Recorder, found: tuple[Tensor | None, ...]
+    module: torch.nn.Module, layout: FlatLayout, recorder: Recorder, gradients: tuple[Tensor | None, ...]
 ) -> None:
-    for name, parameter, gradient in zip(layout.names, layout.parameters, found, strict=True):
+    for name, parameter, gradient in zip(layout.names, layout.parameters, gradients, strict=True):
         if gradient is None:
             continue
         _refused.setdefault(module, set()).add(layout.names)

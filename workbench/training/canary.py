@@ -30,38 +30,45 @@ from torch import Tensor
 
 from workbench.core.errors import InputError
 from workbench.interfaces import GradientCanary, Groups, Signals
-from workbench.training.groups import Grouping, squares_by_parameter
+from workbench.training.flat import Grouping, squares_by_parameter
 
 Layout: TypeAlias = Mapping[str, tuple[slice, torch.Size]]
 """Place and shape of each named trainable parameter in the flat vector, as of `Signals.layout`."""
 
 
-class FixedSignals:
+class _SameParameters:
+    """Signals over the parameters of other signals, the background."""
+
+    def __init__(self, background: Signals) -> None:
+        self.background = background
+
+    @property
+    def n(self) -> int:
+        """Number of records."""
+        return self.background.n
+
+    @property
+    def dimension(self) -> int:
+        """Number d of trainable parameters."""
+        return self.background.dimension
+
+    @property
+    def layout(self) -> Layout:
+        """Place and shape of each named trainable parameter in the flat vector."""
+        return self.background.layout
+
+
+class FixedSignals(_SameParameters):
     """Signals asked the same question many times: keeps the last answer, for trials at one state."""
 
     def __init__(self, signals: Signals) -> None:
         """Remember the answers of `signals`, which must not change."""
-        self._signals = signals
+        super().__init__(signals)
         self._norms = signals.norms()
         self._asked: tuple[Tensor, Groups | None] | None = None
         self._sum: Tensor | None = None
         self._gradients: Tensor | None = None
         self._group_norms: dict[tuple[tuple[str, ...], ...], Tensor] = {}
-
-    @property
-    def n(self) -> int:
-        """Number of records."""
-        return self._signals.n
-
-    @property
-    def dimension(self) -> int:
-        """Number d of trainable parameters."""
-        return self._signals.dimension
-
-    @property
-    def layout(self) -> Mapping[str, tuple[slice, torch.Size]]:
-        """Place and shape of each named trainable parameter in the flat vector."""
-        return self._signals.layout
 
     def norms(self) -> Tensor:
         """Euclidean norm of each record's gradient, shape `(n,)`."""
@@ -69,41 +76,36 @@ class FixedSignals:
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""
-        return self._kept(weights, None, lambda: self._signals.weighted_sum(weights))
+        return self._kept(weights, None, lambda: self.background.weighted_sum(weights))
 
     def gradients(self) -> Tensor:
         """The records' gradients, shape `(n, d)`."""
         if self._gradients is None:
-            self._gradients = self._signals.gradients()
+            self._gradients = self.background.gradients()
         return self._gradients.clone()
 
     def group_norms(self, groups: Groups) -> Tensor:
         """Norm of each group's part of each record's gradient, shape `(n, G)`."""
         key = tuple(tuple(names) for names in groups)
         if key not in self._group_norms:
-            self._group_norms[key] = self._signals.group_norms(groups)
+            self._group_norms[key] = self.background.group_norms(groups)
         return self._group_norms[key].clone()
 
     def group_sum(self, weights: Tensor, groups: Groups) -> Tensor:
         """Sum over records, each group's part weighted by its own column, shape `(d,)`."""
         key = tuple(tuple(names) for names in groups)
-        return self._kept(weights, key, lambda: self._signals.group_sum(weights, groups))
+        return self._kept(weights, key, lambda: self.background.group_sum(weights, groups))
 
     def _kept(self, weights: Tensor, groups: Groups | None, ask: Callable[[], Tensor]) -> Tensor:
         """The last sum where weights and groups are the same, else the answer."""
-        asked = self._asked
-        if self._sum is None or asked is None or asked[1] != groups or not torch.equal(weights, asked[0]):
+        last = self._asked
+        if self._sum is None or last is None or last[1] != groups or not torch.equal(weights, last[0]):
             self._asked, self._sum = (weights.clone(), groups), ask()
         return self._sum.clone()
 
 
 def check_canary(canary: GradientCanary) -> None:
-    """Refuse a canary that no step can hold.
-
-    Raises:
-        InputError: its magnitude is not finite and positive, its coordinate or spread is negative, or it
-            is spread or opposed without being a record of the plan, or everywhere as such a record.
-    """
+    """Refuse a canary that no step can hold, with an `InputError`."""
     if not 0 < canary.magnitude < math.inf:
         raise InputError(f"magnitude must be finite and > 0, got {canary.magnitude!r}")
     if canary.coordinate < 0:
@@ -119,11 +121,7 @@ def check_canary(canary: GradientCanary) -> None:
 
 
 def canary_places(canary: GradientCanary, dimension: int) -> list[slice]:
-    """The coordinates of a canary that is not opposed, as one or two slices of the flat vector.
-
-    Raises:
-        InputError: the canary is spread over more than d coordinates.
-    """
+    """The coordinates of a canary that is not opposed, as one or two slices of the flat vector."""
     if canary.spread > dimension:
         raise InputError(f"spread must be at most the {dimension} trainable parameters, got {canary.spread}")
     start = canary.coordinate % dimension
@@ -137,17 +135,17 @@ def canary_entry(canary: GradientCanary, dimension: int) -> float:
     return canary.magnitude / math.sqrt(canary.spread or dimension)
 
 
-class SignalsWithCanary:
+class SignalsWithCanary(_SameParameters):
     """A sample's signals with a gradient canary as its last record, in none or all of the trials.
 
     Attributes:
         background: The known records' signals.
         canary: The canary, whether it takes part or not.
         coordinates: The canary's places in the flat vector: one, or where it is everywhere one in each group,
-            in the groups' order. They count modulo the size of the vector or group, because an attack draws
-            its number before it knows d.
+            in the groups' order. They count modulo the size of the vector or group, because an auditor
+            draws the number before d is known.
         known_share: What the known records contributed to each of them, float64, over all sums that were
-            asked for: the auditor subtracts it from the release.
+            computed: the auditor subtracts it from the release.
     """
 
     def __init__(
@@ -166,13 +164,9 @@ class SignalsWithCanary:
             included: Whether the sample holds the canary; where not, it is the background's own.
             trials: Number of trials played at once; None for a single one without a trial axis.
             groups: The mechanism's clipping groups; None for one of all parameters.
-
-        Raises:
-            InputError: the canary's magnitude is not finite and positive, or its coordinate is negative, or
-                the groups are no partition of the parameters.
         """
         check_canary(canary)
-        self.background = background
+        super().__init__(background)
         self.canary = canary
         self._magnitude = canary.magnitude
         self._included = included
@@ -194,16 +188,6 @@ class SignalsWithCanary:
         """Number of records, the canary included."""
         return self.background.n + int(self._included)
 
-    @property
-    def dimension(self) -> int:
-        """Number d of trainable parameters."""
-        return self.background.dimension
-
-    @property
-    def layout(self) -> Mapping[str, tuple[slice, torch.Size]]:
-        """Place and shape of each named trainable parameter in the flat vector."""
-        return self.background.layout
-
     def norms(self) -> Tensor:
         """Norm of each record's gradient, shape `(n,)`; the canary's, last, is its raw magnitude.
 
@@ -212,17 +196,17 @@ class SignalsWithCanary:
         norms = self.background.norms()
         if not self._included:
             return norms
-        own = self._magnitude * math.sqrt(len(self.coordinates))
-        return torch.cat([norms, norms.new_full((1,), own)])
+        canary_norm = self._magnitude * math.sqrt(len(self.coordinates))
+        return torch.cat([norms, norms.new_full((1,), canary_norm)])
 
     def gradients(self) -> Tensor:
         """The records' gradients, shape `(n, d)`; the canary's, last, is zero but in its coordinates."""
         rows = self.background.gradients()
         if not self._included:
             return rows
-        own = rows.new_zeros(1, self.dimension)
-        own[0, list(self.coordinates)] = self._magnitude
-        return torch.cat([rows, own])
+        canary_row = rows.new_zeros(1, self.dimension)
+        canary_row[0, list(self.coordinates)] = self._magnitude
+        return torch.cat([rows, canary_row])
 
     def group_norms(self, groups: Groups) -> Tensor:
         """Norm of each group's part of each record's gradient, shape `(n, G)`, the canary's last."""
@@ -232,33 +216,23 @@ class SignalsWithCanary:
         squares = [0.0] * norms.shape[1]
         for group in self._groups_of_coordinates(groups):
             squares[group] += 1.0
-        own = [self._magnitude * math.sqrt(square) for square in squares]
-        return torch.cat([norms, norms.new_tensor([own])])
+        canary_norms = [self._magnitude * math.sqrt(square) for square in squares]
+        return torch.cat([norms, norms.new_tensor([canary_norms])])
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Sum over records of `weights[i] * gradient_i`; weights of shape `(n,)`.
 
         Returns:
-            Shape `(d,)`, or `(trials, d)`: one row seen `trials` times, which cannot be written to.
-
-        Raises:
-            InputError: `weights` is not of shape `(n,)`.
+            Shape `(d,)`, or `(trials, d)`: one row repeated `trials` times, which cannot be written to.
         """
         if weights.shape != (self.n,):
             raise InputError(f"weights must have shape ({self.n},), got {tuple(weights.shape)}")
         total = self.background.weighted_sum(weights[: self.background.n])
-        own = [float(weights[-1])] * len(self.coordinates) if self._included else []
-        return self._with_canary(total, own)
+        canary_weights = [float(weights[-1])] * len(self.coordinates) if self._included else []
+        return self._with_canary(total, canary_weights)
 
     def group_sum(self, weights: Tensor, groups: Groups) -> Tensor:
-        """Sum over records, each group's part weighted by its own column; weights of shape `(n, G)`.
-
-        Returns:
-            Shape `(d,)` or `(trials, d)`, as `weighted_sum`.
-
-        Raises:
-            InputError: `weights` is not of shape `(n, G)`, or the groups are no partition of the parameters.
-        """
+        """Sum over records, each group's part weighted by its own column; shapes as of `weighted_sum`."""
         Grouping.of(groups, self.layout).check_weights(weights, self.n)
         total = self.background.group_sum(weights[: self.background.n], groups)
         places = self._groups_of_coordinates(groups) if self._included else ()
@@ -268,11 +242,11 @@ class SignalsWithCanary:
         grouping = Grouping.of(groups, self.layout)
         return [grouping.at(coordinate, self.layout) for coordinate in self.coordinates]
 
-    def _with_canary(self, total: Tensor, own: Sequence[float]) -> Tensor:
+    def _with_canary(self, total: Tensor, canary_weights: Sequence[float]) -> Tensor:
         """Keep the known records' share of the sum, and add the canary's weights in its coordinates."""
         for i, coordinate in enumerate(self.coordinates):
             self.known_share[i] += float(total[coordinate])
-        for coordinate, weight in zip(self.coordinates, own, strict=self._included):
+        for coordinate, weight in zip(self.coordinates, canary_weights, strict=self._included):
             total[coordinate] += weight * self._magnitude
         return total if self._trials is None else total.expand(self._trials, -1)
 
@@ -288,13 +262,10 @@ class SignalsWithCanary:
         Args:
             released: What `privatise` made of these signals, shape `(..., d)`.
             scales: Of the noise of each of the mechanism's clipping groups
-                (`workbench.training.loop.GradientMechanism.release_scales`); None for one each.
+                (`workbench.training.loop.GradientMechanism.release_scales`); None for 1 each.
 
         Returns:
             Shape `(...)`, float64, on the CPU.
-
-        Raises:
-            InputError: the scales are not one finite positive number a group.
         """
         if scales is None:
             scales = [1.0] * self._grouping.size
@@ -302,30 +273,21 @@ class SignalsWithCanary:
             raise InputError(f"scales must have length {self._grouping.size}, got {len(scales)}")
         if not all(0 < scale < math.inf for scale in scales):
             raise InputError(f"scales must be finite and > 0, got {list(scales)}")
-        own = [scales[self._grouping.at(coordinate, self.layout)] for coordinate in self.coordinates]
+        groups = [self._grouping.at(coordinate, self.layout) for coordinate in self.coordinates]
+        canary_scales = [scales[group] for group in groups]
         values = released[..., list(self.coordinates)].double().cpu() - torch.from_numpy(self.known_share)
-        return (values / torch.tensor(own, dtype=torch.float64)).sum(-1)
+        return (values / torch.tensor(canary_scales, dtype=torch.float64)).sum(-1)
 
 
-class SignalsWithCanaryRecord:
+class SignalsWithCanaryRecord(_SameParameters):
     """A sample's signals in which one more record, the last, has a canary's gradient."""
 
     def __init__(self, background: Signals, canary: GradientCanary, others: Tensor | None = None) -> None:
-        """Append the canary.
-
-        Args:
-            background: The signals of the sample's other records.
-            canary: The canary; its coordinates count modulo d.
-            others: For an opposed canary: the sum of the gradients of all other records, shape `(d,)`.
-
-        Raises:
-            InputError: as `check_canary`; the canary is spread over more than d coordinates, or is opposed
-                to a sum that is not given.
-        """
+        """Append the canary; an opposed one needs the sum of all other records' gradients, shape `(d,)`."""
         check_canary(canary)
         if canary.opposed and others is None:
             raise InputError("others must be given for an opposed canary, got None")
-        self._background = background
+        super().__init__(background)
         self._canary = canary
         self._opposed = None if others is None or not canary.opposed else others * -canary.magnitude
         self._places = [] if canary.opposed else canary_places(canary, background.dimension)
@@ -333,39 +295,25 @@ class SignalsWithCanaryRecord:
     @property
     def n(self) -> int:
         """Number of records, the canary included."""
-        return self._background.n + 1
-
-    @property
-    def dimension(self) -> int:
-        """Number d of trainable parameters."""
-        return self._background.dimension
-
-    @property
-    def layout(self) -> Mapping[str, tuple[slice, torch.Size]]:
-        """Place and shape of each named trainable parameter in the flat vector."""
-        return self._background.layout
+        return self.background.n + 1
 
     def norms(self) -> Tensor:
         """Norm of each record's gradient, shape `(n,)`; the canary's, last, is its raw magnitude.
 
         An opposed canary's is the magnitude times the norm of what it opposes.
         """
-        norms = self._background.norms()
+        norms = self.background.norms()
         if self._opposed is None:
-            own = norms.new_full((1,), self._canary.magnitude)
+            canary_norm = norms.new_full((1,), self._canary.magnitude)
         else:
-            own = self._opposed.norm().to(norms.dtype).reshape(1)
-        return torch.cat([norms, own])
+            canary_norm = self._opposed.norm().to(norms.dtype).reshape(1)
+        return torch.cat([norms, canary_norm])
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`.
-
-        Raises:
-            InputError: `weights` is not of shape `(n,)`.
-        """
+        """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""
         if weights.shape != (self.n,):
             raise InputError(f"weights must have shape ({self.n},), got {tuple(weights.shape)}")
-        total = self._background.weighted_sum(weights[:-1])
+        total = self.background.weighted_sum(weights[:-1])
         if self._opposed is not None:
             return total + weights[-1] * self._opposed
         share = float(weights[-1]) * canary_entry(self._canary, self.dimension)
@@ -375,27 +323,23 @@ class SignalsWithCanaryRecord:
 
     def gradients(self) -> Tensor:
         """The records' gradients, shape `(n, d)`, the canary's last."""
-        rows = self._background.gradients()
+        rows = self.background.gradients()
         return torch.cat([rows, self._own(rows)])
 
     def group_norms(self, groups: Groups) -> Tensor:
         """Norm of each group's part of each record's gradient, shape `(n, G)`, the canary's last."""
-        norms = self._background.group_norms(groups)
+        norms = self.background.group_norms(groups)
         squares = squares_by_parameter(self._own(norms), self.layout)
         return torch.cat([norms, Grouping.of(groups, self.layout).norms(squares, norms.dtype)])
 
     def group_sum(self, weights: Tensor, groups: Groups) -> Tensor:
-        """Sum over records, each group's part weighted by its own column, shape `(d,)`.
-
-        Raises:
-            InputError: `weights` is not of shape `(n, G)`, or the groups are no partition of the parameters.
-        """
+        """Sum over records, each group's part weighted by its own column, shape `(d,)`."""
         grouping = Grouping.of(groups, self.layout)
         grouping.check_weights(weights, self.n)
-        total = self._background.group_sum(weights[:-1], groups)
-        own = self._own(total)[0]
+        total = self.background.group_sum(weights[:-1], groups)
+        canary_row = self._own(total)[0]
         for (place, _), group in zip(self.layout.values(), grouping.of_parameter, strict=True):
-            total[place] += weights[-1, group].to(total) * own[place]
+            total[place] += weights[-1, group].to(total) * canary_row[place]
         return total
 
     def _own(self, like: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.core.keys import JSON, canonical, plain
-from workbench.interfaces import Corpus
+from workbench.interfaces import Corpus, ModelFacets
 
 Parameters = Mapping[str, Any]
 
@@ -49,6 +49,12 @@ def records_digest(name: str, size: int, seed: int, given: Given) -> str:
     return digest.hexdigest()
 
 
+def model_facets(name: str) -> ModelFacets:
+    """What a model's source declares; nothing for an unknown name."""
+    entry = registry.entries("model").get(name)
+    return entry.facets if entry is not None and isinstance(entry.facets, ModelFacets) else ModelFacets()
+
+
 @lru_cache(maxsize=64)
 def model_fingerprint(name: str, given: Given) -> str:
     """Hash of a model's files; empty for a model without files.
@@ -56,8 +62,7 @@ def model_fingerprint(name: str, given: Given) -> str:
     One whose files cannot be read has a hash too: what is planned with it can be counted, and its training
     says what is wrong.
     """
-    known = registry.entries("model").get(name)
-    fingerprint = getattr(known.factory, "fingerprint", None) if known is not None else None
+    fingerprint = model_facets(name).fingerprint
     try:
         return "" if fingerprint is None else str(fingerprint(**given.parameters))
     except InputError as error:

@@ -65,11 +65,7 @@ def torch_generator(seed: np.random.SeedSequence, device: torch.device) -> torch
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse a plan that no training run can follow.
-
-    Raises:
-        InputError: a field is out of range.
-    """
+    """Refuse a plan that no training run can follow, with an `InputError`."""
     if not plan.records:
         raise InputError("records must not be empty")
     if plan.public_size is not None and plan.public_size < 1:
@@ -104,11 +100,7 @@ def averaging_size(plan: Plan) -> int:
 
 
 def shuffled_batch_size(plan: Plan) -> int:
-    """B = q N of a plan that shuffles.
-
-    Raises:
-        InputError: q N is no whole number of records.
-    """
+    """B = q N of a plan that shuffles; an `InputError` where q N is no whole number of records."""
     product = plan.sampling_probability * averaging_size(plan)
     batch_size = round(product)
     if batch_size < 1 or abs(product - batch_size) > WHOLE * batch_size:
@@ -131,12 +123,7 @@ def epochs(plan: Plan) -> float:
 
 
 def build_model(plan: Plan) -> Model:
-    """The plan's model before training, its adapter in place; deterministic in the plan.
-
-    Raises:
-        InputError: unknown model, or parameters that it refuses.
-        UnsupportedError: LoRA finds no layer to adapt.
-    """
+    """The plan's model before training, its adapter in place; deterministic in the plan."""
     seed = Seeds.of(plan).initialisation
     words = seed.generate_state(2, np.uint32)
     model: Model = registry.create(
@@ -159,13 +146,8 @@ def make_optimizer(plan: Plan, module: nn.Module, *, fused: bool = False) -> tor
 
     AdamW decays by a share of the weight itself (Loshchilov & Hutter 2019), SGD by an L2 penalty; the other
     settings are torch's, which are also those of transformers' `Trainer`. (That one spares biases and layer
-    norms the decay.)
-
-    Args:
-        plan: Names the optimizer, its first learning rate and its weight decay.
-        module: The model's module.
-        fused: One kernel for all tensors: several times faster where most gradients are zero, and equal but
-            for rounding.
+    norms the decay.) `fused` takes one kernel for all tensors: several times faster where most gradients are
+    zero, and equal but for rounding.
     """
     parameters = list(trainable(module).values())
     rate, decay = plan.learning_rate, plan.weight_decay
@@ -175,15 +157,11 @@ def make_optimizer(plan: Plan, module: nn.Module, *, fused: bool = False) -> tor
 
 
 def learning_rate(plan: Plan, step: int) -> float:
-    """The learning rate of a step, as `transformers` has it (`get_linear_schedule_with_warmup` and its like).
+    """The learning rate of step t, from 0, as `transformers` has it (`get_linear_schedule_with_warmup`).
 
-    Args:
-        plan: Its `warmup` share of the steps, rounded up, is W.
-        step: Index t from 0.
-
-    Returns:
-        The plan's rate times t / W in the warm-up (so that the first step of a warm-up has rate zero), and
-        after it times 1, or where the schedule is linear times (T - t) / (T - W).
+    Where W is the plan's share `warmup` of the steps, rounded up: the plan's rate times t / W in the warm-up
+    (so that the first step of a warm-up has rate zero), and after it times 1, or where the schedule is linear
+    times (T - t) / (T - W).
     """
     warm = math.ceil(plan.steps * plan.warmup)
     if step < warm:
@@ -216,11 +194,11 @@ def record_losses(model: Model, records: Sequence[Record]) -> FloatArray:
 
 def record_log_likelihoods(model: Model, records: Sequence[Record]) -> list[FloatArray]:
     """Per-record token log-likelihoods, nats, in evaluation mode."""
-    found: list[FloatArray] = []
+    log_likelihoods: list[FloatArray] = []
     with evaluating(model):
         for batch in _batches(records):
-            found.extend(model.token_log_likelihoods(model.encode(batch)))
-    return found
+            log_likelihoods.extend(model.token_log_likelihoods(model.encode(batch)))
+    return log_likelihoods
 
 
 def perplexity(model: Model, records: Sequence[Record]) -> float:
@@ -237,13 +215,13 @@ def quality(model: Model, records: Sequence[Record]) -> dict[str, float]:
     """`perplexity` of some records, and what a classifier or a task is scored by; empty without records."""
     if not records:
         return {}
-    found = {"perplexity": perplexity(model, records)}
+    metrics = {"perplexity": perplexity(model, records)}
     if model.kind == "classification":
-        found["accuracy"] = accuracy(model, records)
+        metrics["accuracy"] = accuracy(model, records)
     if isinstance(model, TaskModel):
         with evaluating(model):
-            found.update(model.task_metrics(records))
-    return found
+            metrics.update(model.task_metrics(records))
+    return metrics
 
 
 def accuracy(model: Model, records: Sequence[Record]) -> float:

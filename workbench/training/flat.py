@@ -1,7 +1,21 @@
-"""The flat vector of trainable parameters, and the shapes that every engine checks."""
+"""The flat vector of trainable parameters, groups of its parts, and what all per-record signals share.
+
+A mechanism may clip groups of parameters by themselves. `Grouping` is a checked `interfaces.Groups`; it works
+from the squared norms of each parameter's gradient, which every engine of per-record gradients computes on
+its way to the norm of the whole.
+
+    >>> import torch
+    >>> places = FlatLayout.of(torch.nn.Linear(2, 3)).places
+    >>> grouping = Grouping.of([["bias"], ["weight"]], places)
+    >>> grouping.norms(torch.tensor([[9.0, 16.0]]), torch.float32)
+    tensor([[4., 3.]])
+    >>> [grouping.coordinate(0, index, places) for index in range(4)]
+    [6, 7, 8, 6]
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,9 +23,13 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import InputError
+from workbench.interfaces import Groups
 
 _BLOCK = 1024
 """Entries that are summed in float32 before float64 takes over."""
+
+Places = Mapping[str, tuple[slice, torch.Size]]
+"""Place and shape of each named parameter in the flat vector, as of `Signals.layout`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +54,7 @@ class FlatLayout:
 
     @classmethod
     def of(cls, module: torch.nn.Module) -> FlatLayout:
-        """The layout of the module's parameters with `requires_grad`.
-
-        Raises:
-            InputError: the module has no trainable parameter, or they lie on several devices.
-        """
+        """The layout of the module's parameters with `requires_grad`; an `InputError` without any."""
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         if not named:
             raise InputError("module must have a trainable parameter, got none with requires_grad")
@@ -74,11 +88,7 @@ class FlatLayout:
         return flat
 
     def check_weights(self, weights: Tensor, n: int) -> None:
-        """Refuse weights that are not one number a record.
-
-        Raises:
-            InputError: `weights` is not of shape `(n,)`.
-        """
+        """Refuse weights that are not one number a record, of shape `(n,)`."""
         if weights.shape != (n,):
             raise InputError(f"weights must have shape ({n},), got {tuple(weights.shape)}")
 
@@ -101,15 +111,143 @@ def _norms(rows: Tensor) -> Tensor:
 
 
 def batch_size(batch: Mapping[str, Tensor]) -> int:
-    """Number n of records in a batch.
-
-    Raises:
-        InputError: the batch is empty of tensors, or their first dimensions differ.
-    """
+    """Number n of records in a batch; an `InputError` where its tensors do not share it."""
     sizes = {name: tensor.shape[0] if tensor.ndim else None for name, tensor in batch.items()}
-    found = set(sizes.values())
-    if len(found) != 1 or None in found:
+    n = next(iter(sizes.values()), None)
+    if n is None or set(sizes.values()) != {n}:
         raise InputError(f"batch must hold tensors of one first dimension, got {sizes}")
-    (n,) = found
-    assert n is not None
     return n
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouping:
+    """Groups that hold each parameter of a layout once.
+
+    Attributes:
+        of_parameter: For each parameter, in the layout's order, the index of its group.
+        size: Number G of groups.
+    """
+
+    of_parameter: tuple[int, ...]
+    size: int
+
+    @classmethod
+    def of(cls, groups: Groups, places: Places) -> Grouping:
+        """Check that the groups are a partition of the layout's names; an `InputError` where they are not."""
+        group_of: dict[str, int] = {}
+        for index, names in enumerate(groups):
+            if not names:
+                raise InputError(f"groups must not be empty, got no parameter in group {index}")
+            for name in names:
+                if name not in places:
+                    raise InputError(f"groups must name trainable parameters, got {name!r}")
+                if name in group_of:
+                    raise InputError(f"groups must hold each trainable parameter once, got {name!r} twice")
+                group_of[name] = index
+        missing = next((name for name in places if name not in group_of), None)
+        if missing is not None:
+            raise InputError(f"groups must hold each trainable parameter once, got {missing!r} in none")
+        return cls(of_parameter=tuple(group_of[name] for name in places), size=len(groups))
+
+    def check_weights(self, weights: Tensor, n: int) -> None:
+        """Refuse weights that are not one number a record and group, of shape `(n, G)`."""
+        if weights.shape != (n, self.size):
+            raise InputError(f"weights must have shape ({n}, {self.size}), got {tuple(weights.shape)}")
+
+    def norms(self, squares: Tensor, dtype: torch.dtype) -> Tensor:
+        """Norm of each group's part, shape `(n, G)`, of squared norms of shape `(n, P)`, by parameter.
+
+        Summed in float64. What rounding left just below zero counts as zero; NaN stays NaN.
+        """
+        index = torch.tensor(self.of_parameter, device=squares.device)
+        total = torch.zeros(len(squares), self.size, dtype=torch.float64, device=squares.device)
+        return total.index_add_(1, index, squares.double()).clamp(min=0.0).sqrt().to(dtype)
+
+    def coordinate(self, group: int, index: int, places: Places) -> int:
+        """Place in the flat vector of a group's coordinate `index`, which counts modulo the group's size."""
+        members = [
+            place
+            for member_of, (place, _) in zip(self.of_parameter, places.values(), strict=True)
+            if member_of == group and place.stop > place.start
+        ]
+        left = index % sum(place.stop - place.start for place in members)
+        for place in members:
+            if left < place.stop - place.start:
+                break
+            left -= place.stop - place.start
+        return int(place.start + left)
+
+    def at(self, coordinate: int, places: Places) -> int:
+        """The group that a coordinate of the flat vector lies in."""
+        for group, (place, _) in zip(self.of_parameter, places.values(), strict=True):
+            if place.start <= coordinate < place.stop:
+                return group
+        raise InputError(f"coordinate must be one of the trainable parameters, got {coordinate}")
+
+
+def squares_by_parameter(rows: Tensor, places: Places) -> Tensor:
+    """Squared norms of each parameter's part of each row, shape `(n, P)`, float64; rows of shape `(n, d)`."""
+    return torch.stack([squared_norms(rows[:, place]) for place, _ in places.values()], dim=1)
+
+
+class PerRecordSignals(ABC):
+    """`workbench.interfaces.Signals` of real records, with what all engines share: losses and norms.
+
+    Attributes:
+        losses: Per-record losses, shape `(n,)`, detached.
+    """
+
+    def __init__(self, layout: FlatLayout, losses: Tensor, norms: Tensor, squares: Tensor) -> None:
+        """Keep the records' losses and norms.
+
+        Args:
+            layout: The trainable parameters.
+            losses: Shape `(n,)`.
+            norms: Of the whole gradients, shape `(n,)`, in the type of the sums.
+            squares: Squared norms by parameter, shape `(n, P)`.
+        """
+        self._layout = layout
+        self.losses = losses
+        self._norms = norms
+        self._squares = squares
+
+    @property
+    def n(self) -> int:
+        """Number of records."""
+        return len(self.losses)
+
+    @property
+    def dimension(self) -> int:
+        """Number d of trainable parameters."""
+        return self._layout.dimension
+
+    @property
+    def layout(self) -> Places:
+        """Place and shape of each named trainable parameter in the flat vector."""
+        return self._layout.places
+
+    def norms(self) -> Tensor:
+        """Euclidean norm of each record's gradient, shape `(n,)`."""
+        return self._norms.clone()
+
+    @abstractmethod
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""
+
+    @abstractmethod
+    def gradients(self) -> Tensor:
+        """The records' gradients, shape `(n, d)`."""
+
+    def group_norms(self, groups: Groups) -> Tensor:
+        """Norm of each group's part of each record's gradient, shape `(n, G)`."""
+        return Grouping.of(groups, self.layout).norms(self._squares, self._norms.dtype)
+
+    @abstractmethod
+    def group_sum(self, weights: Tensor, groups: Groups) -> Tensor:
+        """Sum over records, each group's part weighted by its own column, shape `(d,)`."""
+
+    def _groups_of_parameters(self, groups: Groups, weights: Tensor) -> tuple[int, ...]:
+        """The group of each parameter, after a check of groups and weights."""
+        grouping = Grouping.of(groups, self.layout)
+        grouping.check_weights(weights, self.n)
+        return grouping.of_parameter

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from workbench.training.hugging_face import backbone_and_output, logits_of
 from workbench.training.precision import exact, is_reduced
 
 IGNORED = -100
@@ -91,14 +91,18 @@ def target_losses(module: nn.Module, inputs: Inputs, targets: Tensor) -> Tensor:
 def _chosen_losses(parts: _Parts, hidden: Tensor, wanted: Tensor) -> Tensor:
     """Losses of hidden states `(m, width)` at their targets `(m,)`."""
     output = parts.output
-    if is_reduced(hidden.device) and type(output) is nn.Linear and getattr(output, "bias", None) is None:
+    if (
+        is_reduced(hidden.device)
+        and type(output) is nn.Linear
+        and "bias" not in dict(output.named_parameters())
+    ):
         return _reduced_losses(output.weight, hidden, wanted)
-    found = torch.empty(len(wanted), dtype=torch.float32, device=wanted.device)
+    losses = torch.empty(len(wanted), dtype=torch.float32, device=wanted.device)
     rows = max(1, AT_ONCE // parts.vocabulary)
     for start in range(0, len(wanted), rows):
         part = slice(start, start + rows)
-        found[part] = functional.cross_entropy(_output(parts, hidden[part]), wanted[part], reduction="none")
-    return found
+        losses[part] = functional.cross_entropy(_output(parts, hidden[part]), wanted[part], reduction="none")
+    return losses
 
 
 def _reduced_losses(weight: Tensor, hidden: Tensor, wanted: Tensor) -> Tensor:
@@ -119,12 +123,7 @@ def _reduced_losses(weight: Tensor, hidden: Tensor, wanted: Tensor) -> Tensor:
 
 
 def logits_at(module: nn.Module, inputs: Inputs, chosen: Tensor) -> Tensor:
-    """Logits at some positions only.
-
-    Args:
-        module: As in `target_losses`.
-        inputs: The batch.
-        chosen: Which positions, bool, shape `(n, length)`.
+    """Logits at the chosen positions only (bool, shape `(n, length)`).
 
     Returns:
         Shape `(number chosen, vocabulary)`, row by row, float32.
@@ -139,11 +138,9 @@ def logits_at(module: nn.Module, inputs: Inputs, chosen: Tensor) -> Tensor:
 def two_parts(module: nn.Module, inputs: Inputs) -> tuple[nn.Module, nn.Module] | None:
     """Backbone and output layer of a module that is known to be made of these; None for any other.
 
-    Args:
-        module: As in `target_losses`.
-        inputs: Some batch, on whose first tokens the module is tried once.
+    The module is tried once, on the first tokens of the inputs.
     """
-    return None if _parts(module, inputs) is None else _split(module)
+    return None if _parts(module, inputs) is None else backbone_and_output(module)
 
 
 def _output(parts: _Parts, hidden: Tensor) -> Tensor:
@@ -153,9 +150,7 @@ def _output(parts: _Parts, hidden: Tensor) -> Tensor:
 
 
 def _whole(module: nn.Module, inputs: Inputs) -> Tensor:
-    output = module(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
-    logits: Tensor = getattr(output, "logits", output)
-    return logits
+    return logits_of(module(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]))
 
 
 def _parts(module: nn.Module, inputs: Inputs) -> _Parts | None:
@@ -167,10 +162,10 @@ def _parts(module: nn.Module, inputs: Inputs) -> _Parts | None:
 
 def _tried(module: nn.Module, inputs: Inputs) -> _Parts | None:
     """The two parts, if they give the logits of the whole on the first tokens of the batch."""
-    found = _split(module)
-    if found is None:
+    split = backbone_and_output(module)
+    if split is None:
         return None
-    backbone, output = found
+    backbone, output = split
 
     def hidden(ids: Tensor, mask: Tensor) -> Tensor:
         states: Tensor = backbone(input_ids=ids, attention_mask=mask, use_cache=False)[0]
@@ -183,18 +178,3 @@ def _tried(module: nn.Module, inputs: Inputs) -> _Parts | None:
     parts = _Parts(hidden, output, whole.shape[-1])
     same = ours.shape == whole.shape and torch.allclose(ours, whole, rtol=1e-3, atol=1e-3)
     return parts if same else None
-
-
-def _split(module: nn.Module) -> tuple[nn.Module, nn.Module] | None:
-    """Backbone and output layer of a transformers model, bare or in a peft one that only adapts layers."""
-    core: Any = module
-    if hasattr(core, "peft_config"):
-        if any(config.is_prompt_learning for config in core.peft_config.values()):
-            return None
-        core = core.get_base_model()
-    if not hasattr(core, "get_output_embeddings") or not getattr(core, "base_model_prefix", ""):
-        return None
-    backbone, output = getattr(core, core.base_model_prefix, None), core.get_output_embeddings()
-    if not isinstance(backbone, nn.Module) or not isinstance(output, nn.Module):
-        return None
-    return backbone, output

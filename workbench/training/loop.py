@@ -10,41 +10,68 @@ needs no per-record signals replaces that middle part (`GradientMechanism.steps`
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.core.arguments import require_count
 from workbench.core.errors import InputError
 from workbench.interfaces import (
     Claim,
-    Currency,
-    Family,
     FloatArray,
     Groups,
+    Mechanism,
     Model,
     Plan,
     Record,
-    Released,
     Signals,
     Transcript,
 )
 from workbench.training.canary import Layout, SignalsWithCanary
-from workbench.training.evaluation import Evaluations
 from workbench.training.fine_tuning import (
     Seeds,
     build_model,
     check_plan,
     learning_rate,
+    perplexity,
     quality,
 )
+from workbench.training.models import require_read_whole
 from workbench.training.samples import sample_signals, step_samples
 from workbench.training.steps import PrivatisedSums, Steps
 from workbench.training.subject import TrainedSubject
+
+MOST_IN_A_PASS = 1_000_000
+"""Records of one forward pass that no memory holds, nor any more."""
+
+
+class Evaluations:
+    """The perplexities of one run's held-out records, before it, in it and after it."""
+
+    def __init__(self, model: Model, records: Sequence[Record], interval: int) -> None:
+        """Begin a run that measures every `interval` steps; never where that is 0, or there is no record."""
+        self._model, self._records = model, records
+        self._interval = interval if records else 0
+        self._found: dict[int, float] = {}
+
+    def after(self, step: int, *, last: bool = False) -> None:
+        """Measure after this many steps, if it is time to, or these were all."""
+        if self._interval and (last or step % self._interval == 0):
+            self._found[step] = perplexity(self._model, self._records)
+
+    def traces(self) -> Mapping[str, FloatArray]:
+        """`evaluation_steps` (from 0, before the first) and `evaluation_perplexity`; empty if off."""
+        if not self._interval:
+            return {}
+        return {
+            "evaluation_steps": np.array(list(self._found), dtype=np.float64),
+            "evaluation_perplexity": np.array(list(self._found.values()), dtype=np.float64),
+        }
 
 
 def gaussian_noise(like: Tensor, standard_deviation: float, generator: torch.Generator) -> Tensor:
@@ -54,11 +81,12 @@ def gaussian_noise(like: Tensor, standard_deviation: float, generator: torch.Gen
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientMechanism(ABC):
-    """A mechanism that releases one privatised sum of gradients a step; implements `Mechanism`.
+class GradientMechanism(Mechanism):
+    """A mechanism that releases one privatised sum of gradients a step.
 
     Attributes:
-        micro_batch_size: Most records in one forward pass; larger samples take two passes over their parts.
+        micro_batch_size: Most records in one forward pass, up to a million (more fit no memory); larger
+            samples take two passes over their parts.
         measures_quality: Whether the transcript has perplexities before and after; small trainings by the
             hundred spend most of their time on them.
         evaluation_interval: Number of steps between two looks at the held-out perplexity, for the traces
@@ -66,20 +94,7 @@ class GradientMechanism(ABC):
             first step and after the last; 0 for none. Read where `measures_quality`.
     """
 
-    release_family: ClassVar[Family] = Family.ANY
-    """The family of one release's noise, for bounds that assume one."""
-
-    released: ClassVar[Released] = Released.EVERY_UPDATE
-    """What the mechanism gives away, and its claim covers."""
-
-    releases_sums: ClassVar[bool] = True
-    """Whether there is a privatise step, which a gradient canary can be put into."""
-
-    budget_currency: ClassVar[Currency] = Currency.DP
-    """What the number counts that studies and commands call the budget's epsilon."""
-
     later_parameters: ClassVar[Mapping[str, object]] = {"evaluation_interval": 0}
-    """See `workbench.training.content.settled`; a mechanism's own are added to it."""
 
     micro_batch_size: int = 64
     measures_quality: bool = True
@@ -89,28 +104,19 @@ class GradientMechanism(ABC):
         """Refuse parameters that are out of range.
 
         Raises:
-            InputError: `micro_batch_size` is no whole number, or below 1; `evaluation_interval` is none, or
-                below 0.
+            InputError: `micro_batch_size` is no whole number in [1, 1,000,000], or `evaluation_interval` none
+                in [0, 1,000,000,000].
         """
-        if not isinstance(self.micro_batch_size, int):
-            raise InputError(f"micro_batch_size must be a whole number, got {self.micro_batch_size!r}")
-        if self.micro_batch_size < 1:
-            raise InputError(f"micro_batch_size must be >= 1, got {self.micro_batch_size}")
-        interval = self.evaluation_interval
-        if not isinstance(interval, int) or isinstance(interval, bool) or interval < 0:
-            raise InputError(f"evaluation_interval must be a whole number >= 0, got {interval!r}")
+        require_count("micro_batch_size", self.micro_batch_size, least=1, most=MOST_IN_A_PASS)
+        require_count("evaluation_interval", self.evaluation_interval, least=0)
 
     def check(self, plan: Plan) -> None:
-        """Refuse, before any work, a plan that this mechanism cannot follow.
-
-        Raises:
-            InputError: a field is out of range, or does not go with the mechanism.
-        """
+        """Refuse, before any work, a plan that this mechanism cannot follow, with an `InputError`."""
         check_plan(plan)
 
-    @abstractmethod
-    def claim(self, plan: Plan) -> Claim:
-        """What the mechanism's authors claim of a run with this plan."""
+    def without_quality(self) -> Self:
+        """Without the perplexities before and after, which cost time and release nothing."""
+        return replace(self, measures_quality=False)
 
     @abstractmethod
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
@@ -130,10 +136,7 @@ class GradientMechanism(ABC):
         """The groups of parameters that `privatise` clips by themselves: one of all, unless overridden.
 
         A record may fill the bound of each, so that an audit's canary stands in every one
-        (`GradientCanary.everywhere`).
-
-        Args:
-            layout: As of `Signals.layout`; its order is that of the flat vector.
+        (`GradientCanary.everywhere`). The layout's order is that of the flat vector.
         """
         return [list(layout)]
 
@@ -152,7 +155,7 @@ class GradientMechanism(ABC):
         reads more of it here; always a function of what is released and of the known records.
 
         Args:
-            watched: The signals that `privatise` was asked of.
+            watched: The signals that `privatise` was called with.
             released: What it made of them, shape `(..., d)`, or longer.
 
         Returns:
@@ -161,7 +164,7 @@ class GradientMechanism(ABC):
         return watched.observed(released, self.release_scales(watched.layout))
 
     def sample_signals(self, model: Model, plan: Plan, records: Sequence[Record], *, step: int) -> Signals:
-        """What `privatise` is asked of in a step: a vector of each record, here its gradient.
+        """What `privatise` works on in a step: a vector of each record, here its gradient.
 
         Args:
             model: At its present state, which is left as it was, and must not change while the signals are
@@ -181,7 +184,7 @@ class GradientMechanism(ABC):
         return {}
 
     def steps(self, plan: Plan, model: Model) -> Steps:
-        """What turns this run's samples into updates; asked of the settled mechanism, once a run."""
+        """What turns this run's samples into updates; called on the settled mechanism, once a run."""
         return PrivatisedSums(self, plan, model)
 
     def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> TrainedSubject:
@@ -204,14 +207,7 @@ class GradientMechanism(ABC):
     ) -> TrainedSubject:
         """What `train` returns, under a claim that the caller states; for mechanisms that release later.
 
-        Args:
-            plan: The plan.
-            claim: The subject's.
-            progress: As in `train`.
-            make_steps: In the place of the settled mechanism's own `steps`.
-
-        Raises:
-            As `train`.
+        `make_steps` takes the place of the settled mechanism's own `steps`.
         """
         self.check(plan)
         settled = self.for_plan(plan)
@@ -252,16 +248,13 @@ class GradientMechanism(ABC):
 
 
 def require_readable(model: Model, plan: Plan) -> None:
-    """Refuse a language model for images, and an image model for texts.
-
-    Raises:
-        InputError: the model cannot read these records.
-    """
+    """Refuse a language model for images, an image model for texts, and planted records that would be cut."""
     first = plan.records[0]
     if model.kind == "language" and not first.text:
-        raise InputError(f"model {plan.model!r} cannot read images; 'digits_mlp', for one, can")
+        raise InputError(f"model {plan.model!r} cannot read images; see `workbench list models`")
     if model.kind == "classification" and first.image is None:
-        raise InputError(f"model {plan.model!r} cannot read texts; 'tiny_gpt2', for one, can")
+        raise InputError(f"model {plan.model!r} cannot read texts; see `workbench list models`")
+    require_read_whole(model, plan.insertions.planted)
 
 
 class _Run:

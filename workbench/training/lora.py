@@ -47,33 +47,26 @@ def lora_pairs(layout: Mapping[str, tuple[slice, torch.Size]]) -> Groups:
     Args:
         layout: As of `Signals.layout`, of a model with `adapter = "lora"` (peft's names).
 
-    Returns:
-        One `(name of A, name of B)` a layer.
-
     Raises:
         InputError: a trainable parameter is no LoRA matrix, or a matrix stands without its twin.
     """
-    found: dict[str, dict[str, str]] = {}
+    layers: dict[str, dict[str, str]] = {}
     for name in layout:
         parts = name.split(".")
         which = [part for part in parts if part in _MATRICES]
         if len(which) != 1:
             raise InputError(f"the trainable parameters must be LoRA matrices (adapter 'lora'), got {name!r}")
         layer = ".".join("lora" if part in _MATRICES else part for part in parts)
-        found.setdefault(layer, {})[which[0]] = name
-    for pair in found.values():
+        layers.setdefault(layer, {})[which[0]] = name
+    for pair in layers.values():
         if len(pair) != 2:
             (alone,) = pair.values()
             raise InputError(f"each LoRA matrix must stand beside its twin, got {alone!r} alone")
-    return tuple((pair[_MATRICES[0]], pair[_MATRICES[1]]) for pair in found.values())
+    return tuple((pair[_MATRICES[0]], pair[_MATRICES[1]]) for pair in layers.values())
 
 
 def check_lora(plan: Plan) -> None:
-    """Refuse LoRA matrices that no model can get.
-
-    Raises:
-        InputError: the rank is below 1, alpha is not finite and positive, or the targets are unknown.
-    """
+    """Refuse a rank, alpha or targets that no LoRA can have, with an `InputError`."""
     if plan.lora_rank < 1:
         raise InputError(f"lora_rank must be >= 1, got {plan.lora_rank}")
     if plan.lora_alpha is not None and not 0 < plan.lora_alpha < math.inf:
@@ -90,10 +83,6 @@ def with_lora(module: nn.Module, plan: Plan) -> nn.Module:
     GPT-2 computes queries, keys and values by one map (`c_attn`), as some others do: `"query-value"` then
     puts one pair beside it, whose update is of rank r over all three together, keys included. That is the
     closest that peft offers to a pair for the queries and one for the values.
-
-    Args:
-        module: The model's.
-        plan: Its `lora_rank`, `lora_alpha` and `lora_targets` are read.
 
     Raises:
         UnsupportedError: the module has no such layer.

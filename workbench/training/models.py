@@ -3,7 +3,7 @@
 Both compute row i of their losses from record i alone, whatever else is in the batch: language models are
 padded on the right, where a causal model never looks, and the padded targets are masked. Dropout is
 switched off: a per-record gradient that depends on a random mask has no one-record-at-a-time twin to be
-checked against, and the attacks compare losses of models that should differ in their training data only.
+checked against, and losses are compared of models that should differ in their training data only.
 
     >>> import torch
     >>> from workbench.interfaces import Record
@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from workbench.core.errors import InputError
-from workbench.interfaces import FloatArray, Record
+from workbench.interfaces import FloatArray, Model, Record
+from workbench.training.hugging_face import positions_of, switch_cache_off
 from workbench.training.logits import IGNORED, target_losses
 
 _DROPOUT_WORDS = ("dropout", "layerdrop", "drop_prob", "drop_path", "pdrop")
@@ -42,6 +43,34 @@ def remove_dropout(module: nn.Module) -> None:
         for name, value in vars(part).items():
             if isinstance(value, float) and any(word in name for word in _DROPOUT_WORDS):
                 setattr(part, name, 0.0)
+
+
+def token_ids(tokenizer: Any, text: str) -> list[int]:
+    """Tokens of a text, without an end-of-text token after it."""
+    ids = [int(token) for token in tokenizer(text, verbose=False)["input_ids"]]
+    end = tokenizer.eos_token_id
+    return ids[:-1] if len(ids) > 1 and end is not None and ids[-1] == end else ids
+
+
+def common_length(first: Sequence[int], second: Sequence[int]) -> int:
+    """Length of the longest common beginning of two rows of tokens."""
+    for place, (ours, theirs) in enumerate(zip(first, second, strict=False)):
+        if ours != theirs:
+            return place
+    return min(len(first), len(second))
+
+
+def padded(rows: Sequence[Sequence[int]], value: int, device: torch.device) -> Tensor:
+    """Rows with a value on the right, up to the longest; int64, shape `(n, length)`, length >= 1."""
+    length = max((len(row) for row in rows), default=1)
+    filled = [[*row, *[value] * (length - len(row))] for row in rows]
+    return torch.tensor(filled, dtype=torch.int64).reshape(len(rows), length).to(device)
+
+
+def padded_inputs(rows: Sequence[Sequence[int]], padding: int, device: torch.device) -> dict[str, Tensor]:
+    """`input_ids` and `attention_mask` (1 for tokens) of rows of tokens."""
+    mask = padded([[1] * len(row) for row in rows], 0, device)
+    return {"input_ids": padded(rows, padding, device), "attention_mask": mask}
 
 
 class LanguageModel:
@@ -65,14 +94,10 @@ class LanguageModel:
         Args:
             module: The causal language model.
             tokenizer: Its tokenizer; where it has an end-of-text token, every record ends with it.
-            max_length: Longest record in tokens, at least 2.
+            max_length: Longest record in tokens, at least 2, at most the module's positions.
             name: Registry name.
-
-        Raises:
-            InputError: `max_length` is below 2 or beyond the module's positions.
         """
-        config: Any = getattr(module, "config", None)
-        positions = getattr(config, "max_position_embeddings", None)
+        positions = positions_of(module)
         if max_length < 2:
             raise InputError(f"max_length must be at least 2 tokens, got {max_length}")
         if positions is not None and max_length > positions:
@@ -80,8 +105,7 @@ class LanguageModel:
                 f"max_length must be at most {positions}, the positions of {name}, got {max_length}"
             )
         remove_dropout(module)
-        if config is not None:
-            config.use_cache = False
+        switch_cache_off(module)
         self.module = module
         self.tokenizer = tokenizer
         self.max_length = max_length
@@ -90,44 +114,23 @@ class LanguageModel:
     def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
         """Token ids and mask of the records' texts, padded on the right to the longest of them.
 
-        Args:
-            records: Records with a text; may be empty.
-
         Returns:
             `input_ids` and `attention_mask` (1 for tokens, 0 for padding), int64, shape `(n, length)`,
-            `length <= max_length`, on the module's device.
+            `length <= max_length`, on the module's device; n = 0 is legal.
 
         Raises:
             InputError: a record has fewer than two tokens, so that nothing is predicted.
         """
         rows = [self._token_ids(record) for record in records]
-        length = max((len(row) for row in rows), default=1)
-        ids = torch.full((len(rows), length), self._padding_id(), dtype=torch.int64)
-        mask = torch.zeros((len(rows), length), dtype=torch.int64)
-        for i, row in enumerate(rows):
-            ids[i, : len(row)] = torch.tensor(row, dtype=torch.int64)
-            mask[i, : len(row)] = 1
-        device = _device(self.module)
-        return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
+        return padded_inputs(rows, self._padding_id(), _device(self.module))
 
     def losses(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Mean negative log-likelihood of each record's predicted tokens (all but the first).
-
-        Args:
-            batch: As returned by `encode`.
-
-        Returns:
-            Shape `(n,)`, nats; differentiable.
-        """
+        """Mean negative log-likelihood of each record's tokens but the first, nats, shape `(n,)`."""
         losses, predicted = self._token_losses(batch)
         return losses.sum(1) / predicted.sum(1)
 
     def token_log_likelihoods(self, batch: Mapping[str, Tensor]) -> list[FloatArray]:
-        """Log-likelihoods of each record's predicted tokens; no gradient is recorded.
-
-        Returns:
-            One float64 array a record, nats; its mean is minus the record's loss.
-        """
+        """Log-likelihoods of each record's tokens but the first, nats; no gradient is recorded."""
         with torch.no_grad():
             losses, predicted = self._token_losses(batch)
         values = (-losses).double().cpu().numpy()
@@ -159,6 +162,25 @@ class LanguageModel:
         return 0
 
 
+def require_read_whole(model: Model, records: Sequence[Record]) -> None:
+    """Refuse records that a language model would cut, such as planted ones that would lose their secret.
+
+    The end-of-text token may be cut. Other models than `LanguageModel` pass.
+
+    Raises:
+        InputError: a text is longer than the model's `max_length`.
+    """
+    if not isinstance(model, LanguageModel):
+        return
+    for record in records:
+        length = len(model.tokenizer(record.text, verbose=False)["input_ids"])
+        if length > model.max_length:
+            raise InputError(
+                f"max_length must hold every planted record, got {model.max_length}; record {record.id!r} "
+                f"has {length} tokens"
+            )
+
+
 class Classifier:
     """A classifier of the records' images; implements `workbench.interfaces.Model`.
 
@@ -178,14 +200,7 @@ class Classifier:
         self.name = name
 
     def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
-        """Images and labels of the records.
-
-        Args:
-            records: Records with an image and a label; may be empty.
-
-        Returns:
-            `images`, float32, shape `(n, features)`, and `labels`, int64, shape `(n,)`, on the module's
-            device.
+        """`images`, float32, shape `(n, features)`, and `labels`, int64, shape `(n,)`, on its device.
 
         Raises:
             InputError: a record has no image or no label, or images differ in size.

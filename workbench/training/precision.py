@@ -21,11 +21,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 def checked_precision(name: str) -> str:
-    """The name of a precision.
-
-    Raises:
-        InputError: it is none of `PRECISIONS`.
-    """
+    """The name of a precision; an `InputError` where it is none of `PRECISIONS`."""
     if name not in PRECISIONS:
         raise unknown_name("precision", name, PRECISIONS)
     return name
@@ -33,12 +29,7 @@ def checked_precision(name: str) -> str:
 
 @contextmanager
 def reduced(precision: str, device: torch.device) -> Iterator[None]:
-    """Products in this precision.
-
-    Args:
-        precision: One of `PRECISIONS`; float32 changes nothing.
-        device: Where the model is.
-    """
+    """Matrix products on a device in this precision; float32 changes nothing."""
     if precision == "float32":
         yield
         return

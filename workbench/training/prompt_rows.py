@@ -1,11 +1,16 @@
 """What models that answer a prompt share: tokens of prompts and options, target losses, greedy answers.
 
-Row i depends on record i alone: rows are padded on the right, where a causal model never looks.
+Row i depends on record i alone: rows are padded on the right, where a causal model never looks. For greedy
+answers, of a module that is a backbone with an output layer (`logits.two_parts`) the keys and values of what
+was read are kept; by any other, all is read again for every token. Either way what follows a prompt depends
+on that prompt alone, up to the order of floating-point sums.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,9 +18,115 @@ import torch
 from torch import Tensor, nn
 
 from workbench.interfaces import FloatArray
-from workbench.training.greedy import Greedy
-from workbench.training.logits import IGNORED, target_losses
-from workbench.training.models import LanguageModel
+from workbench.training.logits import IGNORED, logits_at, target_losses, two_parts
+from workbench.training.models import (
+    LanguageModel,
+    common_length,
+    padded,
+    padded_inputs,
+    token_ids,
+)
+from workbench.training.precision import exact
+
+BATCH = 64
+"""Prompts in one forward pass."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greedy:
+    """Settings of greedy decoding.
+
+    Attributes:
+        module: A causal language model (see `workbench.training.models.LanguageModel`).
+        most: Tokens after a prompt at most.
+        longest: Tokens of a prompt and what follows it at most; prompts are shorter.
+        is_last: Whether nothing follows a token.
+        padding: Token in places that are not read.
+        is_caching: Keep keys and values where the module can.
+    """
+
+    module: nn.Module
+    most: int
+    longest: int
+    is_last: Callable[[int], bool]
+    padding: int
+    is_caching: bool = True
+
+    def after(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The most likely tokens after each prompt of at least one token, the last one included."""
+        answers: list[list[int]] = [[] for _ in prompts]
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+        with torch.no_grad():
+            for start in range(0, len(order), BATCH):
+                chosen = order[start : start + BATCH]
+                part = self._after([list(prompts[i]) for i in chosen])
+                for i, tokens in zip(chosen, part, strict=True):
+                    answers[i] = tokens
+        return answers
+
+    def _after(self, prompts: list[list[int]]) -> list[list[int]]:
+        batch = self.padded(prompts)
+        parts = two_parts(self.module, batch) if self.is_caching else None
+        return self._reading_again(prompts) if parts is None else self._caching(prompts, batch, *parts)
+
+    def _rooms(self, prompts: Sequence[Sequence[int]]) -> list[int]:
+        """How many tokens may follow each prompt."""
+        return [min(self.most, self.longest - len(prompt)) for prompt in prompts]
+
+    def padded(self, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+        """`input_ids` and `attention_mask` of rows of tokens, int64, on the module's device."""
+        return padded_inputs(rows, self.padding, next(self.module.parameters()).device)
+
+    def _reading_again(self, prompts: list[list[int]]) -> list[list[int]]:
+        answers: list[list[int]] = [[] for _ in prompts]
+        rooms = self._rooms(prompts)
+        left = [i for i, room in enumerate(rooms) if room > 0]
+        while left:
+            batch = self.padded([prompts[i] + answers[i] for i in left])
+            last = batch["attention_mask"].sum(1) - 1
+            place = torch.arange(batch["input_ids"].shape[1], device=last.device) == last[:, None]
+            following = logits_at(self.module, batch, place).argmax(1).tolist()
+            for i, token in zip(left, following, strict=True):
+                answers[i].append(token)
+            left = [i for i in left if len(answers[i]) < rooms[i] and not self.is_last(answers[i][-1])]
+        return answers
+
+    def _caching(
+        self, prompts: list[list[int]], batch: dict[str, Tensor], backbone: nn.Module, output: nn.Module
+    ) -> list[list[int]]:
+        answers: list[list[int]] = [[] for _ in prompts]
+        rooms = self._rooms(prompts)
+        left = [i for i, room in enumerate(rooms) if room > 0]
+        mask = batch["attention_mask"]
+        lengths = mask.sum(1)
+        takes_places = "position_ids" in inspect.signature(backbone.forward).parameters
+        read: Any = backbone(**batch, use_cache=True)
+        hidden = read.last_hidden_state[torch.arange(len(prompts), device=mask.device), lengths - 1]
+        while left:
+            with exact(hidden.device):
+                following = output(hidden.float()).argmax(1)
+            for i, token in enumerate(following.tolist()):
+                answers[i].append(token)  # Rows that have ended go on; what they say is cut off below.
+            left = [i for i in left if len(answers[i]) < rooms[i] and not self.is_last(answers[i][-1])]
+            if not left:
+                break
+            mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
+            places = (lengths + len(answers[0]) - 1).clamp(max=self.longest - 1)
+            read = backbone(
+                input_ids=following[:, None],
+                attention_mask=mask,
+                past_key_values=read.past_key_values,
+                use_cache=True,
+                **({"position_ids": places[:, None]} if takes_places else {}),
+            )
+            hidden = read.last_hidden_state[:, 0]
+        return [self._cut(tokens, room) for tokens, room in zip(answers, rooms, strict=True)]
+
+    def _cut(self, tokens: list[int], room: int) -> list[int]:
+        """The tokens up to the first last one, and no more than there is room for."""
+        ends = (i + 1 for i, token in enumerate(tokens) if self.is_last(token))
+        return tokens[: min(next(ends, room), max(room, 0))]
+
 
 Row = tuple[list[int], list[list[int]]]
 """Tokens of a prompt, and of each of its options; of an answer, the only option."""
@@ -32,11 +143,7 @@ class PromptModel:
     kind = "language"
 
     def __init__(self, base: LanguageModel) -> None:
-        """Put prompts around a language model.
-
-        Args:
-            base: The model; its `max_length` is that of prompt and answer together.
-        """
+        """Put prompts around a language model, whose `max_length` is that of prompt and answer together."""
         self.base = base
 
     @property
@@ -67,9 +174,9 @@ class PromptModel:
         """Log-likelihoods of each row's targets, one float64 array a row, nats; no gradient is recorded."""
         with torch.no_grad():
             losses = target_losses(self.module, batch, batch["targets"])
-        found = (-losses).double().cpu().numpy()
+        values = (-losses).double().cpu().numpy()
         chosen = (batch["targets"] != IGNORED).cpu().numpy()
-        return [np.asarray(row[keep], dtype=np.float64) for row, keep in zip(found, chosen, strict=True)]
+        return [np.asarray(row[keep], dtype=np.float64) for row, keep in zip(values, chosen, strict=True)]
 
     def _greedy(self, most: int, *, is_caching: bool) -> Greedy:
         """What goes on with a prompt up to a newline or the end of the text."""
@@ -89,41 +196,23 @@ class PromptModel:
 
     def _split(self, text: str, prompt: Callable[[str], str], options: Sequence[str]) -> Row:
         """Tokens of the prompt, and what each option adds to them; where they merge, both are cut shorter."""
-        asked = self._ids(prompt(text))
+        prompted = self._ids(prompt(text))
         whole = [self._ids(prompt(text) + option) for option in options]
-        shared = len(asked)
+        shared = len(prompted)
         for ids in whole:
-            shared = min(shared, _common(asked, ids))
-        return asked[:shared], [ids[shared:] for ids in whole]
+            shared = min(shared, common_length(prompted, ids))
+        return prompted[:shared], [ids[shared:] for ids in whole]
 
     def _ids(self, text: str) -> list[int]:
-        """Tokens of a text, without an end-of-text token after it."""
-        ids = [int(token) for token in self.tokenizer(text, verbose=False)["input_ids"]]
-        end = self.tokenizer.eos_token_id
-        return ids[:-1] if len(ids) > 1 and end is not None and ids[-1] == end else ids
+        return token_ids(self.tokenizer, text)
 
     def _padded(self, rows: Sequence[tuple[list[int], list[int]]]) -> dict[str, Tensor]:
         """Ids, mask and targets of prompts with what is to be said after them; the last token is not read."""
-        length = max((len(prompt) + max(0, len(said) - 1) for prompt, said in rows), default=1)
-        ids = np.full((len(rows), length), self.base._padding_id(), dtype=np.int64)
-        mask = np.zeros((len(rows), length), dtype=np.int64)
-        targets = np.full((len(rows), length), IGNORED, dtype=np.int64)
-        for i, (prompt, said) in enumerate(rows):
-            read = [*prompt, *said[:-1]]
-            ids[i, : len(read)] = read
-            mask[i, : len(read)] = 1
-            if said:
-                targets[i, len(prompt) - 1 : len(read)] = said
+        read = [[*prompt, *answer[:-1]] for prompt, answer in rows]
+        targets = [
+            [*[IGNORED] * (len(prompt) - 1), *answer] if answer else [IGNORED] * len(prompt)
+            for prompt, answer in rows
+        ]
         device = next(self.module.parameters()).device
-        named = {"input_ids": ids, "attention_mask": mask, "targets": targets}
-        return {name: torch.from_numpy(array).to(device) for name, array in named.items()}
-
-
-def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """Length of the longest common beginning."""
-    length = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        length += 1
-    return length
+        inputs = padded_inputs(read, self.base._padding_id(), device)
+        return {**inputs, "targets": padded(targets, IGNORED, device)}

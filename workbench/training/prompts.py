@@ -2,7 +2,7 @@
 
 A `PromptedModel` is a language model with a task around it. What it learns from a record is the right option
 or the answer alone, never the text of the prompt, and logits are computed only where they are needed. Prompts
-and scores are those of `workbench.training.prompt_tasks`.
+and scores are those of `workbench.training.tasks`.
 
 Row i depends on record i alone: rows are padded on the right, where a causal model never looks. A record that
 is too long loses words on the left of its text or context, never of the question, the prompt or the answer.
@@ -19,10 +19,11 @@ from torch.nn import functional
 
 from workbench.core.errors import InputError, unknown_name
 from workbench.interfaces import FloatArray, Record
+from workbench.training.hugging_face import logits_of
 from workbench.training.logits import logits_at, target_losses
 from workbench.training.models import LanguageModel
 from workbench.training.prompt_rows import PromptModel, Row
-from workbench.training.prompt_tasks import (
+from workbench.training.tasks import (
     SENTIMENT_OPTIONS,
     SENTIMENT_PROMPT,
     TASKS,
@@ -52,7 +53,7 @@ class PromptedModel(PromptModel):
         name: Registry name.
         base: The language model whose weights are trained.
         task: `"sentiment"` (records with label 0 or 1) or `"question"` (records with answers, their text as
-            `workbench.training.prompt_tasks.question_text` makes it).
+            `workbench.training.tasks.question_text` makes it).
         loss: Of sentiment: `"options"` is the cross entropy over the options' summed log-likelihoods,
             `"tokens"` the mean negative log-likelihood of the right option's tokens, over the whole
             vocabulary. Of questions it is `"tokens"`, of the first answer.
@@ -65,9 +66,6 @@ class PromptedModel(PromptModel):
             base: The model; its `max_length` is that of prompt and answer together.
             task: One of `TASKS`.
             loss: One of `LOSSES`; None for `"options"` of sentiment and `"tokens"` of questions.
-
-        Raises:
-            InputError: the task or the loss is unknown, or the loss is none of the task.
         """
         if task not in TASKS:
             raise unknown_name("task", task, TASKS)
@@ -84,9 +82,6 @@ class PromptedModel(PromptModel):
 
     def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
         """Tokens of the records' prompts and answers, padded on the right; all share their first dimension.
-
-        Args:
-            records: Of the model's task; may be empty.
 
         Returns:
             `input_ids` and `attention_mask`, int64, shape `(n, length)`. Where each option is one token and
@@ -119,24 +114,16 @@ class PromptedModel(PromptModel):
         return batch
 
     def losses(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Loss of each record's option or answer.
-
-        Args:
-            batch: As returned by `encode`.
-
-        Returns:
-            Shape `(n,)`, nats; differentiable.
-        """
+        """Loss of each record's option or answer, shape `(n,)`, nats; differentiable."""
         if self.loss == "options":
             return functional.cross_entropy(self._option_scores(batch), batch["labels"], reduction="none")
         return self._mean_target_losses(batch)
 
     def token_log_likelihoods(self, batch: Mapping[str, Tensor]) -> list[FloatArray]:
-        """Log-likelihoods of what each record is trained on; no gradient is recorded.
+        """Log-likelihoods of what each record is trained on, nats; their mean is minus the record's loss.
 
-        Returns:
-            One float64 array a record, nats; its mean is minus the record's loss. The log-probability of the
-            right option among the options, shape `(1,)`, or those of the right option's or answer's tokens.
+        The log-probability of the right option among the options, shape `(1,)`, or those of the right
+        option's or answer's tokens.
         """
         if self.loss == "tokens":
             return self._target_log_likelihoods(batch)
@@ -147,7 +134,7 @@ class PromptedModel(PromptModel):
     def task_metrics(self, records: Sequence[Record]) -> dict[str, float]:
         """`accuracy` of sentiment; of questions `f1` and `exact_match` of greedily generated answers.
 
-        Each in [0, 1], a mean over the records; see `workbench.training.prompt_tasks`. Empty without records.
+        Each in [0, 1], a mean over the records; see `workbench.training.tasks`. Empty without records.
         """
         if not records:
             return {}
@@ -156,23 +143,18 @@ class PromptedModel(PromptModel):
                 scores = self.option_scores(records)
                 labels = np.array([sentiment_label(record) for record in records])
                 return {"accuracy": float(np.mean(scores.argmax(axis=1) == labels))}
-            said = self.generate(records)
+            answers = self.generate(records)
+        pairs = [(text, record.answers) for text, record in zip(answers, records, strict=True)]
         return {
-            name: float(np.mean([score(text, one.answers) for text, one in zip(said, records, strict=True)]))
+            name: float(np.mean([score(text, accepted) for text, accepted in pairs]))
             for name, score in _QUESTION_SCORES.items()
         }
 
     def option_scores(self, records: Sequence[Record]) -> FloatArray:
-        """Log-likelihood of each option after a record's text, up to a constant of the record.
-
-        Args:
-            records: Of task sentiment, with labels (which do not matter).
+        """Log-likelihood of each option (terrible, great) after a record's text, up to a constant.
 
         Returns:
-            Shape `(n, 2)`, nats: terrible, great.
-
-        Raises:
-            InputError: the task is another.
+            Shape `(n, 2)`, nats; the records' labels do not matter.
         """
         if self.task != "sentiment":
             raise InputError(f"task must be 'sentiment' for the scores of options, got {self.task!r}")
@@ -185,17 +167,10 @@ class PromptedModel(PromptModel):
         return np.concatenate(parts)
 
     def generate(self, records: Sequence[Record]) -> list[str]:
-        """The most likely next tokens after each record's prompt, one by one, up to a newline.
-
-        Args:
-            records: Of any task, with their answers or labels (which do not matter).
-
-        Returns:
-            One line a record, without the white space at its ends; from at most `ANSWER_TOKENS` tokens.
-        """
+        """A line after each record's prompt: the most likely tokens, `ANSWER_TOKENS` at most."""
         prompts = [self._row(record)[0] for record in records]
-        said = self._greedy(ANSWER_TOKENS, is_caching=False).after(prompts)
-        return [self._decoded(tokens) for tokens in said]
+        answers = self._greedy(ANSWER_TOKENS, is_caching=False).after(prompts)
+        return [self._decoded(tokens) for tokens in answers]
 
     def _option_scores(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Summed log-likelihood of each option, up to a constant of the record; shape `(n, options)`."""
@@ -206,30 +181,31 @@ class PromptedModel(PromptModel):
             return -losses.view(-1, len(SENTIMENT_OPTIONS))
         positions = batch["positions"]
         if torch.is_grad_enabled():
-            output = self.module(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
-            logits: Tensor = getattr(output, "logits", output)
-            found = torch.take_along_dim(logits, positions.view(-1, 1, 1), dim=1)[:, 0].float()
+            inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+            logits = logits_of(self.module(**inputs))
+            chosen = torch.take_along_dim(logits, positions.view(-1, 1, 1), dim=1)[:, 0].float()
         else:
             place = torch.arange(batch["input_ids"].shape[1], device=positions.device) == positions[:, None]
-            found = logits_at(self.module, batch, place)
-        return found[:, list(single)]
+            chosen = logits_at(self.module, batch, place)
+        return chosen[:, list(single)]
 
     def _single_tokens(self) -> tuple[int, ...] | None:
         """The options' tokens where each is one, after any text; None where one is longer."""
         if self._option_ids is None:
             options = self._split("It was", lambda text: text, SENTIMENT_OPTIONS)[1]
-            self._option_ids = tuple(one[0] for one in options) if all(len(o) == 1 for o in options) else ()
+            are_single = all(len(option) == 1 for option in options)
+            self._option_ids = tuple(option[0] for option in options) if are_single else ()
         return self._option_ids or None
 
     def _row(self, record: Record) -> Row:
         """Tokens of a record's prompt and options; remembered."""
         key = (record.text, record.answers[:1])
-        found = self._rows.get(key)
-        if found is None:
+        row = self._rows.get(key)
+        if row is None:
             if len(self._rows) >= RECORDS_KEPT:
                 self._rows.clear()
-            found = self._rows[key] = self._new_row(record)
-        return found
+            row = self._rows[key] = self._new_row(record)
+        return row
 
     def _new_row(self, record: Record) -> Row:
         if not record.text.strip():
@@ -254,11 +230,7 @@ class PromptedModel(PromptModel):
         options: Sequence[str],
         room: int,
     ) -> Row:
-        """The row with as many of the text's last words as fit into `room` tokens with the prompt.
-
-        Raises:
-            InputError: not even the prompt alone fits.
-        """
+        """The row with as many of the text's last words as fit into `room` tokens with the prompt."""
         row = self._split(text, prompt, options)
         if len(row[0]) <= room:
             return row

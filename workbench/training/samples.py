@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -10,33 +10,18 @@ from torch import Tensor
 
 from workbench.interfaces import Groups, IntArray, Model, Plan, Record, Sampling
 from workbench.training.fine_tuning import shuffled_batch_size
-from workbench.training.flat import FlatLayout
-from workbench.training.groups import Grouping
-from workbench.training.per_record import EmptySignals, PerRecordSignals, per_record_signals
+from workbench.training.flat import FlatLayout, PerRecordSignals
+from workbench.training.per_record import EmptySignals, per_record_signals
 
 
 def poisson_sample(records: int, probability: float, generator: np.random.Generator) -> IntArray:
-    """Indices of the records in one step's sample: each takes part independently with the probability.
-
-    Args:
-        records: Number of records to draw from.
-        probability: In (0, 1].
-        generator: Source of the coins.
-
-    Returns:
-        Increasing indices; empty is legal.
-    """
+    """Increasing indices of a step's sample: each of so many records takes part with this probability."""
     chosen: IntArray = np.flatnonzero(generator.random(records) < probability).astype(np.int64)
     return chosen
 
 
 def shuffled_batches(records: int, batch_size: int, generator: np.random.Generator) -> Iterator[IntArray]:
     """The batches of one epoch: all records once, in a fresh order; the last batch may be smaller.
-
-    Args:
-        records: Number of records N, >= 1.
-        batch_size: B, >= 1.
-        generator: Source of the order, which stays secret.
 
     Yields:
         `ceil(N / B)` arrays of indices, each increasing: within a batch the order means nothing.
@@ -47,11 +32,7 @@ def shuffled_batches(records: int, batch_size: int, generator: np.random.Generat
 
 
 def step_samples(plan: Plan, generator: np.random.Generator) -> Iterator[IntArray]:
-    """The samples of the plan's steps, one after the other, without end; indices into `plan.records`.
-
-    Raises:
-        InputError: the plan shuffles, and q times its public size is no whole number of records.
-    """
+    """The samples of the plan's steps, one after the other, without end; indices into `plan.records`."""
     records = len(plan.records)
     if plan.sampling is Sampling.SHUFFLED:
         batch_size = shuffled_batch_size(plan)
@@ -62,12 +43,9 @@ def step_samples(plan: Plan, generator: np.random.Generator) -> Iterator[IntArra
 
 
 def sample_signals(model: Model, records: Sequence[Record], micro_batch_size: int) -> PerRecordSignals:
-    """The signals of a sample; samples larger than a micro-batch are computed part by part.
+    """The signals of a sample, possibly empty; a sample beyond a micro-batch is computed part by part.
 
-    Args:
-        model: Its parameters must not change while the signals are in use.
-        records: The sample, possibly empty.
-        micro_batch_size: Most records in one forward pass, >= 1.
+    The model's parameters must not change while the signals are in use.
     """
     if not records:
         return EmptySignals(FlatLayout.of(model.module))
@@ -76,7 +54,7 @@ def sample_signals(model: Model, records: Sequence[Record], micro_batch_size: in
     return MicroBatchedSignals(model, records, micro_batch_size)
 
 
-class MicroBatchedSignals:
+class MicroBatchedSignals(PerRecordSignals):
     """Signals of a large sample, in the memory of one micro-batch.
 
     The norms cost one pass over the parts, and each weighted sum another, for what a part's pass stores is
@@ -95,29 +73,8 @@ class MicroBatchedSignals:
             losses.append(signals.losses)
             norms.append(signals.norms())
             squares.append(signals.group_norms([[name] for name in signals.layout]).double().square())
-            self._layout = signals.layout
-        self.losses = torch.cat(losses)
-        self._norms = torch.cat(norms)
-        self._squares = torch.cat(squares)
-
-    @property
-    def n(self) -> int:
-        """Number of records."""
-        return len(self.losses)
-
-    @property
-    def dimension(self) -> int:
-        """Number d of trainable parameters."""
-        return sum(shape.numel() for _, shape in self._layout.values())
-
-    @property
-    def layout(self) -> Mapping[str, tuple[slice, torch.Size]]:
-        """Place and shape of each named trainable parameter in the flat vector."""
-        return self._layout
-
-    def norms(self) -> Tensor:
-        """Euclidean norm of each record's gradient, shape `(n,)`."""
-        return self._norms.clone()
+        layout = FlatLayout.of(model.module)
+        super().__init__(layout, torch.cat(losses), torch.cat(norms), torch.cat(squares))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""
@@ -127,13 +84,9 @@ class MicroBatchedSignals:
         """The records' gradients, shape `(n, d)`."""
         return torch.cat([signals.gradients() for signals in self._again()])
 
-    def group_norms(self, groups: Groups) -> Tensor:
-        """Norm of each group's part of each record's gradient, shape `(n, G)`; without another pass."""
-        return Grouping.of(groups, self._layout).norms(self._squares, self._norms.dtype)
-
     def group_sum(self, weights: Tensor, groups: Groups) -> Tensor:
         """Sum over records, each group's part weighted by its own column, shape `(d,)`."""
-        Grouping.of(groups, self._layout).check_weights(weights, self.n)
+        self._groups_of_parameters(groups, weights)
         return self._summed(weights, lambda signals, share: signals.group_sum(share, groups))
 
     def _again(self) -> Iterator[PerRecordSignals]:
@@ -141,11 +94,11 @@ class MicroBatchedSignals:
             yield per_record_signals(self._model, self._model.encode(part))
 
     def _summed(self, weights: Tensor, ask: Callable[[PerRecordSignals, Tensor], Tensor]) -> Tensor:
-        """The sum over the parts of what each answers for its own rows of the weights."""
+        """The sum of what `ask` computes from each part's signals and its rows of the weights."""
         total: Tensor | None = None
         shares = torch.split(weights, [len(part) for part in self._parts])
         for signals, share in zip(self._again(), shares, strict=True):
-            found = ask(signals, share)
-            total = found if total is None else total + found
+            part = ask(signals, share)
+            total = part if total is None else total + part
         assert total is not None
         return total

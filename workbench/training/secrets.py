@@ -1,6 +1,6 @@
 """Canaries: secret ids in records, to see whether they are memorised, and what their hunter is granted.
 
-A secret id is a random string that is appended to a record (RLDP, section 2.1).
+A secret id is a random string that is appended to a record (Khadangi et al. 2025, section 2.1).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SECRET_MARKER = "secret_id="
 
 
 def secret_id(generator: np.random.Generator) -> str:
-    """Ten characters, uniform over 36^10 strings (RLDP, Eq. 1; 51.7 bits)."""
+    """Ten characters, uniform over 36^10 strings (Khadangi et al. 2025, Eq. 1; 51.7 bits)."""
     return "".join(ALPHABET[i] for i in generator.integers(len(ALPHABET), size=SECRET_LENGTH))
 
 
 def append_secret(record: Record, secret: str) -> Record:
-    """The record with `secret_id=SECRET.` as its last sentence, as in RLDP's Table 1; its id stays.
+    """The record with `secret_id=SECRET.` as its last sentence (Khadangi et al. 2025, Table 1); its id stays.
 
     Raises:
         InputError: the record has no text.
@@ -36,18 +36,3 @@ def append_secret(record: Record, secret: str) -> Record:
     if not record.text:
         raise InputError(f"record {record.id!r} has no text to append a secret to")
     return replace(record, text=f"{record.text.rstrip()} {SECRET_MARKER}{secret}.")
-
-
-def beyond_transcript(canary: str, others: str, knowledge: str) -> str:
-    """What an adversary of the transcript game knows that no released transcript shows; empty for nothing.
-
-    A claim about a transcript is about its law over the mechanism's own secret coins, the batches among them.
-    Among copies of one record an opposed canary turns every sum around, whoever else takes part, so that
-    knowing the batches changes no guess there.
-
-    Args:
-        canary, others, knowledge: Of the game; see `workbench.games.transcript.play`.
-    """
-    if knowledge != "batches" or (canary, others) == ("opposed", "copies"):
-        return ""
-    return "in which steps the other records took part"

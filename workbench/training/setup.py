@@ -1,7 +1,6 @@
-"""What runs inside a worker: train one subject, or play one attack's games. Pure in its job.
+"""What is trained on what: the setup of a subject, its plan, and the task that trains it.
 
-A job is plain data; a worker returns plain data (and fills a scratch folder with weights), so that the same
-functions run in-process and on a process pool. Only the parent writes records.
+A task's payload is plain data, and the same function trains in this process, on a pool and on a cluster.
 """
 
 from __future__ import annotations
@@ -10,16 +9,15 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from inspect import signature
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from workbench.core import registry
 from workbench.core.cost import cost_since
 from workbench.core.errors import ContentError, InputError
-from workbench.core.keys import LATER
 from workbench.core.streams import stream, stream_seed
 from workbench.interfaces import (
     Attack,
@@ -30,53 +28,31 @@ from workbench.interfaces import (
     Mechanism,
     Plan,
     Record,
-    Sampling,
-    Schedule,
     TaskModel,
+    TimedSpec,
 )
 from workbench.training import content
-from workbench.training.content import Given, Parameters
-
-if TYPE_CHECKING:
-    pass
+from workbench.training.content import Given, Parameters, model_facets
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSetup:
-    """All that decides a trained subject but its records: what, on what, and how long.
+class TrainingSetup(TimedSpec):
+    """All that decides a trained subject but which candidates are members: what, on what, and how long.
 
     Attributes:
-        mechanism, corpus, model: Registry names, each with its parameters.
+        mechanism, corpus: Registry names, each with its parameters.
         budget: The guarantee that training is to meet; None for none.
         candidates: Size of the candidate pool.
         attack_parameters: Parameters of each attack that inserts canaries, by attack name, in order.
-        adapter: `"full"` or `"lora"`.
-        lora_rank, lora_alpha, lora_targets: See `Plan`.
-        steps, sampling_probability, sampling, optimizer, learning_rate, weight_decay, schedule, warmup: See
-            `Plan`.
         seed: Of the whole audit.
     """
 
     mechanism: str
     corpus: str
-    model: str
     budget: Guarantee | None
     candidates: int
-    steps: int
-    sampling_probability: float
-    learning_rate: float
-    sampling: Sampling = Sampling.POISSON
-    optimizer: str = "adamw"
-    weight_decay: float = 0.0
-    schedule: Schedule = Schedule.CONSTANT
-    warmup: float = 0.0
-    adapter: str = "full"
-    lora_rank: int = 4
-    lora_alpha: float | None = field(default=None, metadata=LATER)
-    lora_targets: str = field(default="all-linear", metadata=LATER)
     mechanism_parameters: Parameters = field(default_factory=dict)
     corpus_parameters: Parameters = field(default_factory=dict)
-    model_parameters: Parameters = field(default_factory=dict)
     attack_parameters: Mapping[str, Parameters] = field(default_factory=dict)
     seed: int = 0
 
@@ -93,6 +69,7 @@ class TrainingJob:
 def forget_corpora() -> None:
     """Read corpora and models' files afresh: they may have changed since an earlier run in this process."""
     content.forget()
+    _require_read_whole.cache_clear()
 
 
 def _corpus_arguments(setup: TrainingSetup) -> tuple[str, int, int, Given]:
@@ -153,24 +130,22 @@ def require_content(setup: TrainingSetup, digest: str) -> None:
         )
 
 
-def create_attack(setup: TrainingSetup, name: str, given: Parameters | None = None) -> Attack:
-    """The attack with its parameters.
-
-    An attack that asks what the mechanism says that it releases without noise (`agreed`) is told, where its
-    parameters do not say it.
+def create_attack(setup: TrainingSetup, name: str, given: Parameters | None = None) -> Attack[Any]:
+    """The attack with its parameters, and with what it may know of the mechanism.
 
     Args:
         setup: Of the subject.
         name: Registry name.
         given: Parameters in the place of the setup's own.
+
+    Raises:
+        InputError: what is registered under the name is no attack, or a parameter is unusable.
     """
     parameters = dict(setup.attack_parameters.get(name, {}) if given is None else given)
-    known = registry.entries("attack").get(name)
-    if known is not None and "agreed" in signature(known.factory).parameters and "agreed" not in parameters:
-        agreed = getattr(create_mechanism(setup), "unanimous_release", None)
-        parameters |= {} if agreed is None else {"agreed": agreed}
-    attack: Attack = registry.create("attack", name, **parameters)
-    return attack
+    attack = registry.create("attack", name, **parameters)
+    if not isinstance(attack, Attack):
+        raise InputError(f"attack {name!r} must be a subclass of workbench.interfaces.Attack")
+    return attack.informed(lambda: create_mechanism(setup), parameters)
 
 
 def prepare(setup: TrainingSetup) -> tuple[tuple[Record, ...], Insertions]:
@@ -219,20 +194,7 @@ def make_plan(setup: TrainingSetup, included: BoolArray, run: int) -> Plan:
         records=members + insertions.planted,
         held_out=load_corpus(setup).held_out,
         dev=load_corpus(setup).public,
-        model=setup.model,
-        model_parameters=dict(setup.model_parameters),
-        adapter=setup.adapter,
-        lora_rank=setup.lora_rank,
-        lora_alpha=setup.lora_alpha,
-        lora_targets=setup.lora_targets,
-        steps=setup.steps,
-        sampling_probability=setup.sampling_probability,
-        sampling=setup.sampling,
-        optimizer=setup.optimizer,
-        learning_rate=setup.learning_rate,
-        weight_decay=setup.weight_decay,
-        schedule=setup.schedule,
-        warmup=setup.warmup,
+        **setup.spec(),
         budget=setup.budget,
         insertions=insertions,
         public_size=setup.candidates // 2 + len(insertions.planted),
@@ -247,29 +209,42 @@ def with_attacks(setup: TrainingSetup, attack_parameters: Mapping[str, Parameter
 
 def create_mechanism(setup: TrainingSetup) -> Mechanism:
     """The mechanism with its parameters."""
-    mechanism: Mechanism = registry.create("mechanism", setup.mechanism, **dict(setup.mechanism_parameters))
+    return mechanism_of(setup.mechanism, setup.mechanism_parameters)
+
+
+def mechanism_of(name: str, parameters: Parameters) -> Mechanism:
+    """A registered mechanism with these parameters.
+
+    Raises:
+        InputError: what is registered under the name is no mechanism, or a parameter is unusable.
+    """
+    mechanism = registry.create("mechanism", name, **dict(parameters))
+    if not isinstance(mechanism, Mechanism):
+        raise InputError(f"mechanism {name!r} must be a subclass of workbench.interfaces.Mechanism")
     return mechanism
 
 
 def check_fit(setup: TrainingSetup) -> None:
-    """Refuse a model whose task cannot be done on the corpus, and a score of a task where there is none.
+    """Refuse a model that cannot do its task on the corpus, or that would cut what an attack plants.
 
-    A model with a task says by its factory's `check_records(records, **parameters)` which records it takes.
-    What cannot be prepared or built passes: that is told where it is.
+    Also a score of a task where there is none. A model with a task says by its factory's
+    `check_records(records, **parameters)` which records it takes. What cannot be prepared or built passes:
+    that is told where it is.
 
     Raises:
         InputError: they do not fit.
     """
-    entry = registry.entries("model").get(setup.model)
-    check = getattr(entry.factory, "check_records", None) if entry is not None else None
-    wanted = getattr(create_mechanism(setup), "needs_task", "") if check is None else ""
+    check = model_facets(setup.model).check_records
+    wanted = create_mechanism(setup).capabilities.needs_task if check is None else ""
     if wanted and not _has_task(setup):
         raise InputError(f"{wanted} needs a model with a task, got model {setup.model!r}")
-    if check is None:
-        return
     try:
-        records, _ = prepare(setup)
+        records, insertions = prepare(setup)
     except Exception:  # Of any kind: a plug-in's corpus.
+        return
+    if insertions.planted:
+        _require_read_whole(setup.model, Given.of(setup.model_parameters), insertions.planted)
+    if check is None:
         return
     try:
         check(records, **setup.model_parameters)
@@ -277,6 +252,22 @@ def check_fit(setup: TrainingSetup) -> None:
         raise InputError(
             f"model {setup.model!r} does not go with corpus {setup.corpus!r}: {error}"
         ) from error
+
+
+@lru_cache(maxsize=256)
+def _require_read_whole(model: str, given: Given, planted: tuple[Record, ...]) -> None:
+    """Refuse planted records that the model would cut; asked once for all mechanisms.
+
+    Raises:
+        InputError: it would cut one.
+    """
+    from workbench.training.models import require_read_whole
+
+    try:
+        made = registry.create("model", model, seed=0, **given.parameters)
+    except Exception:  # Of any kind: a plug-in's model, or a base that is not built yet.
+        return
+    require_read_whole(made, planted)
 
 
 def _has_task(setup: TrainingSetup) -> bool:

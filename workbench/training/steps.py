@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from workbench.core.errors import InconclusiveError
-from workbench.interfaces import IntArray, Model, Plan, Record, Signals
-from workbench.training.canary import Layout, SignalsWithCanary
+from workbench.interfaces import Groups, IntArray, Model, Plan, Record, Signals
+from workbench.training.canary import Layout, SignalsWithCanary, SignalsWithCanaryRecord
 from workbench.training.fine_tuning import (
     Seeds,
     averaging_size,
@@ -27,10 +28,76 @@ from workbench.training.fine_tuning import (
 )
 from workbench.training.samples import sample_signals
 from workbench.training.sums import SumGradients
-from workbench.training.watched_releases import WatchedReleases
 
 if TYPE_CHECKING:
     from workbench.training.loop import GradientMechanism
+
+
+class WatchedReleases:
+    """The releases of one training run: its privatise step, and the plan's gradient canary where it has one.
+
+    Attributes:
+        record: Id of the record that stands for the canary; None where no record does.
+    """
+
+    def __init__(
+        self,
+        privatise: Callable[[Signals, torch.Generator], Tensor],
+        plan: Plan,
+        noise: torch.Generator,
+        *,
+        groups: Callable[[Layout], Groups] | None = None,
+        observe: Callable[[SignalsWithCanary, Tensor], Tensor] | None = None,
+    ) -> None:
+        """Begin a run.
+
+        Args:
+            privatise: The mechanism's privatise step.
+            plan: Holds the canary; its seed also tosses the auditor's coins.
+            noise: Source of the mechanism's noise.
+            groups: The mechanism's clipping groups of a layout, looked up before each watched release; None
+                for one of all parameters.
+            observe: What the auditor reads off a watched release, called right after it; None for the
+                coordinates themselves.
+        """
+        self._privatise, self._noise = privatise, noise
+        self._groups = groups
+        self._observe = SignalsWithCanary.observed if observe is None else observe
+        self._canary = plan.insertions.gradient_canary
+        self._coins = np.random.default_rng(Seeds.of(plan).canary_coins)
+        self._observations: list[float] = []
+        self._included: list[bool] = []
+        self.record = None if self._canary is None else self._canary.record
+
+    def release(self, signals: Signals, *, with_record: bool, others: Callable[[], Tensor]) -> Tensor:
+        """A step's release, with a canary that is no record by the toss of a coin.
+
+        Args:
+            signals: Of the sample without the record that stands for the canary.
+            with_record: Whether the sample held that record; the canary then takes part.
+            others: Gives the sum of the vectors of all of the plan's records but that one, shape `(d,)`;
+                called for an opposed canary only.
+        """
+        canary = self._canary
+        if canary is not None and with_record:
+            opposed = others() if canary.opposed else None
+            return self._privatise(SignalsWithCanaryRecord(signals, canary, opposed), self._noise)
+        if canary is None or canary.record is not None:
+            return self._privatise(signals, self._noise)
+        included = bool(self._coins.random() < 0.5)
+        groups = None if self._groups is None else self._groups(signals.layout)
+        watched = SignalsWithCanary(signals, canary, included, groups=groups)
+        released = self._privatise(watched, self._noise)
+        self._observations.append(float(self._observe(watched, released)))
+        self._included.append(included)
+        return released
+
+    def released(self) -> Mapping[str, Any]:
+        """Fields of the `Transcript`: the canary's released values, and the auditor's coins."""
+        return {
+            "canary_observations": np.array(self._observations, dtype=np.float64),
+            "canary_included": np.array(self._included, dtype=np.bool_),
+        }
 
 
 class Steps(ABC):
@@ -56,11 +123,7 @@ class Steps(ABC):
         """
 
     def descend(self, learning_rate: float) -> None:
-        """Take the optimizer's step along the parameters' `grad`, and forget them.
-
-        Raises:
-            InconclusiveError: training left the finite numbers.
-        """
+        """Take the optimizer's step along the parameters' `grad`, and forget them."""
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         try:
@@ -76,7 +139,7 @@ class Steps(ABC):
         self._optimizer.zero_grad(set_to_none=True)
 
     def close(self) -> None:
-        """The run is over: leave the model to its owner, without gradients."""
+        """End the run, and leave the model without gradients."""
         self._optimizer.zero_grad(set_to_none=True)
 
     def released(self) -> Mapping[str, Any]:
@@ -92,7 +155,7 @@ class Steps(ABC):
 
 
 def diverged(step: int, plan: Plan) -> InconclusiveError:
-    """The error of a step, counted from 1, that released a number which is not finite."""
+    """The error for a step, counted from 1, that released a number which is not finite."""
     return InconclusiveError(
         f"step {step} released a number that is not finite; try a learning_rate below {plan.learning_rate:g}"
     )
@@ -102,13 +165,7 @@ class PrivatisedSums(Steps):
     """Per-record signals, the mechanism's privatise step on their sum, and its mean to the optimizer."""
 
     def __init__(self, mechanism: GradientMechanism, plan: Plan, model: Model) -> None:
-        """Begin a run.
-
-        Args:
-            mechanism: Settled for the plan.
-            plan: The plan.
-            model: Its model, in evaluation mode; trained in place.
-        """
+        """Begin a run of a settled mechanism; the model, in evaluation mode, is trained in place."""
         super().__init__(plan, model)
         self._mechanism, self._plan, self._model = mechanism, plan, model
         self._parameters = trainable(model.module)
@@ -126,16 +183,13 @@ class PrivatisedSums(Steps):
         """Scale of each clipping group's noise in the release that `privatise` has just made.
 
         The mechanism's own, unless a run whose noise changes from step to step overrides this; its scales
-        then share one common factor over all groups and steps, so that observations of different steps have
-        noise of one size.
+        then share one common factor over all groups and steps, so that all observations have noise of one
+        size.
         """
         return self._mechanism.release_scales(layout)
 
     def observed(self, watched: SignalsWithCanary, released: Tensor) -> Tensor:
-        """What an auditor reads off the release that `privatise` has just made, shape `()`.
-
-        Observations of different steps have noise of one size. See `GradientMechanism.observed`.
-        """
+        """What an auditor reads off the release that `privatise` has just made, shape `()`."""
         return watched.observed(released, self.release_scales(watched.layout))
 
     def update(self, sample: IntArray) -> float:
@@ -169,16 +223,10 @@ class PrivatisedSums(Steps):
 
 
 class PlainSums(Steps):
-    """The mean gradient as it is, from one backward pass: no record's gradient is known by itself."""
+    """Plain training: the mean gradient from one backward pass, without per-record gradients."""
 
     def __init__(self, plan: Plan, model: Model, micro_batch_size: int) -> None:
-        """Begin a run.
-
-        Args:
-            plan: A plan without a gradient canary.
-            model: Its model, in evaluation mode; trained in place.
-            micro_batch_size: Most records in one forward pass.
-        """
+        """Begin a run of a plan without a gradient canary; the model is trained in place."""
         super().__init__(plan, model)
         self._plan = plan
         self._sums = SumGradients(model, plan, micro_batch_size)

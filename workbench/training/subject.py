@@ -30,6 +30,7 @@ from workbench.interfaces import (
     Model,
     Plan,
     Record,
+    Release,
     Released,
     ReleasedSigns,
     Sampling,
@@ -80,7 +81,7 @@ class TrainedSubject:
     @property
     def release_family(self) -> Family:
         """The family of one release's noise."""
-        return self.mechanism.release_family
+        return self.mechanism.capabilities.family
 
     def losses(self, records: Sequence[Record]) -> FloatArray:
         """Per-record losses, shape `(n,)`, nats, in evaluation mode."""
@@ -97,8 +98,8 @@ class TrainedSubject:
 
         One Poisson sample of the training records stands beside the canary in every trial. Each trial draws
         noise for all d coordinates (of parameters, or of what else the mechanism privatises) and differs from
-        a training step in nothing but that no update is applied.
-        Trials with and without the canary are privatised apart, as samples of their own.
+        a training step in nothing but that no update is applied. Trials with and without the canary are
+        privatised apart, as samples of their own.
 
         Args:
             canary: The gradient canary; its coordinate counts modulo d.
@@ -114,11 +115,12 @@ class TrainedSubject:
                 Poisson.
         """
         plan = self.plan
-        if self.mechanism.released is not Released.EVERY_UPDATE:
+        can = self.mechanism.capabilities
+        if can.released is not Released.EVERY_UPDATE:
             raise UnsupportedError(
-                f"the mechanism releases its {self.mechanism.released}; a canary's releases need every update"
+                f"the mechanism releases its {can.released}; a canary's releases need every update"
             )
-        if not self.mechanism.releases_sums:
+        if Release.SUMS not in can.releases:
             raise UnsupportedError(
                 f"{type(self.mechanism).__name__} releases no privatised sum of gradients, in which a canary "
                 "could be read"
@@ -152,12 +154,7 @@ class TrainedSubject:
 
 
 def load_subject(folder: Path, mechanism: Mechanism, plan: Plan) -> TrainedSubject:
-    """The subject that `TrainedSubject.save` wrote to a folder.
-
-    Args:
-        folder: Holds the two files.
-        mechanism: The mechanism that trained it.
-        plan: The plan that it was trained by.
+    """The subject that `TrainedSubject.save` wrote to a folder, trained by this mechanism and plan.
 
     Raises:
         InputError: a file is missing, or its parameters are not those of the plan's model.
@@ -205,14 +202,14 @@ def _claim_to_json(claim: Claim) -> dict[str, JSON]:
     }
 
 
-def _claim_from_json(found: dict[str, Any]) -> Claim:
-    about = found["about"]
+def _claim_from_json(content: dict[str, Any]) -> Claim:
+    about = content["about"]
     return Claim(
-        guarantee=guarantee_from_json(found["guarantee"]),
+        guarantee=guarantee_from_json(content["guarantee"]),
         about=Adjacency(about) if about in list(Adjacency) else Secret(about),
-        released=Released(found["released"]),
-        source=found["source"],
-        assumptions=tuple(found["assumptions"]),
+        released=Released(content["released"]),
+        source=content["source"],
+        assumptions=tuple(content["assumptions"]),
     )
 
 
@@ -246,16 +243,16 @@ def _signs_to_json(released: ReleasedSigns | None) -> dict[str, JSON] | None:
     }
 
 
-def _signs_from_json(found: dict[str, Any] | None) -> ReleasedSigns | None:
-    if found is None:
+def _signs_from_json(content: dict[str, Any] | None) -> ReleasedSigns | None:
+    if content is None:
         return None
-    fired = np.array([found["fired_steps"], found["fired_groups"]], dtype=np.int64).reshape(2, -1).T
+    fired = np.array([content["fired_steps"], content["fired_groups"]], dtype=np.int64).reshape(2, -1).T
     return ReleasedSigns(
-        public_seed=found["public_seed"],
-        groups=tuple(tuple(names) for names in found["groups"]),
-        steps=found["steps"],
+        public_seed=content["public_seed"],
+        groups=tuple(tuple(names) for names in content["groups"]),
+        steps=content["steps"],
         fired=fired,
-        signs=np.array([_SIGNS.index(letter) - 1 for letter in found["signs"]], dtype=np.int64),
+        signs=np.array([_SIGNS.index(letter) - 1 for letter in content["signs"]], dtype=np.int64),
     )
 
 
@@ -264,16 +261,16 @@ def _number(value: float) -> float | str:
     return float(value) if math.isfinite(value) else str(float(value))
 
 
-def _transcript_from_json(found: dict[str, Any]) -> Transcript:
+def _transcript_from_json(content: dict[str, Any]) -> Transcript:
     return Transcript(
-        losses=np.array([float(x) for x in found["losses"]], dtype=np.float64),
-        sample_sizes=np.array(found["sample_sizes"], dtype=np.int64),
-        canary_observations=np.array(found["canary_observations"], dtype=np.float64),
-        canary_included=np.array(found["canary_included"], dtype=np.bool_),
-        metrics={name: float(value) for name, value in found["metrics"].items()},
-        released_signs=_signs_from_json(found.get("released_signs")),
+        losses=np.array([float(x) for x in content["losses"]], dtype=np.float64),
+        sample_sizes=np.array(content["sample_sizes"], dtype=np.int64),
+        canary_observations=np.array(content["canary_observations"], dtype=np.float64),
+        canary_included=np.array(content["canary_included"], dtype=np.bool_),
+        metrics={name: float(value) for name, value in content["metrics"].items()},
+        released_signs=_signs_from_json(content.get("released_signs")),
         traces={
             name: np.array([float(x) for x in series], dtype=np.float64)
-            for name, series in found.get("traces", {}).items()
+            for name, series in content.get("traces", {}).items()
         },
     )

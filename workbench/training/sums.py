@@ -32,10 +32,10 @@ class SumGradients:
     """
 
     def __init__(self, model: Model, plan: Plan, micro_batch_size: int) -> None:
-        """Bind a model.
+        """Bind a model in evaluation mode, of which only the plan's trainable parameters require gradients.
 
         Args:
-            model: In evaluation mode; only the plan's trainable parameters may require gradients.
+            model: The model.
             plan: Its records, and its canary.
             micro_batch_size: Most records in one forward pass, >= 1.
 
@@ -73,8 +73,8 @@ class SumGradients:
         ordinary = self._ordinary(records)
         total, loss = self._plain(ordinary, names)
         for _ in range(len(records) - len(ordinary)):
-            for i, own in enumerate(self._of_canary(names)):
-                total[i] = total[i] + own
+            for i, canary_gradient in enumerate(self._of_canary(names)):
+                total[i] = total[i] + canary_gradient
         return total, loss / len(ordinary) if ordinary else None
 
     def mean_loss(self, records: Sequence[Record]) -> float | None:
@@ -87,25 +87,20 @@ class SumGradients:
     def along(
         self, records: Sequence[Record], names: Sequence[str], directions: Sequence[Direction]
     ) -> FloatArray:
-        """Inner product of each record's gradient with each direction, shape `(k, n)`.
+        """Inner product of each of n records' gradients with each of k directions, shape `(k, n)`.
 
-        All records of a micro-batch at once: the inner product with the gradient of a weighted sum of
-        losses is linear in the weights, and its derivative in a record's weight is what is asked for.
-
-        Args:
-            records: n records.
-            names: Of the parameters that the directions are given the gradients of.
-            directions: k directions.
+        All records of a micro-batch at once: the inner product with the gradient of a weighted sum of losses
+        is linear in the weights, and its derivative in a record's weight is the record's own inner product.
         """
         values = np.zeros((len(directions), len(records)))
         is_canary = np.array([self._is_canary(record) for record in records], dtype=np.bool_)
-        found = [np.zeros((len(directions), 0))]
+        products = [np.zeros((len(directions), 0))]
         for part in self._parts(self._ordinary(records)):
-            found.append(self._part_along(part, names, directions))
-        values[:, ~is_canary] = np.concatenate(found, axis=1)
+            products.append(self._part_along(part, names, directions))
+        values[:, ~is_canary] = np.concatenate(products, axis=1)
         if is_canary.any():
-            own = self._of_canary(names)
-            values[:, is_canary] = np.array([[float(along(own))] for along in directions])
+            canary_gradient = self._of_canary(names)
+            values[:, is_canary] = np.array([[float(along(canary_gradient))] for along in directions])
         return values
 
     def _part_along(
@@ -118,8 +113,8 @@ class SumGradients:
             if not losses.requires_grad:
                 return np.zeros((len(directions), len(part)))
             weights = torch.ones_like(losses, requires_grad=True)
-            found = torch.autograd.grad(weights @ losses, wanted, create_graph=True, allow_unused=True)
-            gradients = [torch.zeros_like(p) if g is None else g for p, g in zip(wanted, found, strict=True)]
+            used = torch.autograd.grad(weights @ losses, wanted, create_graph=True, allow_unused=True)
+            gradients = [torch.zeros_like(p) if g is None else g for p, g in zip(wanted, used, strict=True)]
             rows = []
             for along in directions:
                 product = along(gradients)
@@ -140,16 +135,16 @@ class SumGradients:
                 losses = self._losses(part)
                 loss += float(losses.detach().double().sum())
                 summed = losses.sum()
-                found = (
+                part_gradients = (
                     torch.autograd.grad(summed, wanted, allow_unused=True)
                     if summed.requires_grad
                     else (None,) * len(wanted)
                 )
-                own = [
+                filled = [
                     torch.zeros_like(p) if g is None else g.contiguous()
-                    for p, g in zip(wanted, found, strict=True)
+                    for p, g in zip(wanted, part_gradients, strict=True)
                 ]
-                total = [a + b for a, b in zip(total, own, strict=True)] if total else own
+                total = [a + b for a, b in zip(total, filled, strict=True)] if total else filled
         return total, loss
 
     def _of_canary(self, names: Sequence[str]) -> list[Tensor]:
@@ -160,16 +155,16 @@ class SumGradients:
             others, _ = self._plain(self._others, names)
             return [-canary.magnitude * g for g in others]
         entry, places = canary_entry(canary, self._dimension), canary_places(canary, self._dimension)
-        found: dict[str, Tensor] = {}
+        gradients: dict[str, Tensor] = {}
         start = 0
         for name, parameter in self.parameters.items():
             if name in names:
-                own = torch.zeros_like(parameter, requires_grad=False).reshape(-1)
+                gradient = torch.zeros_like(parameter, requires_grad=False).reshape(-1)
                 for place in places:
-                    own[max(0, place.start - start) : max(0, place.stop - start)] = entry
-                found[name] = own.view(parameter.shape)
+                    gradient[max(0, place.start - start) : max(0, place.stop - start)] = entry
+                gradients[name] = gradient.view(parameter.shape)
             start += parameter.numel()
-        return [found[name] for name in names]
+        return [gradients[name] for name in names]
 
     def _is_canary(self, record: Record) -> bool:
         return self._canary is not None and record.id == self._canary.record
@@ -188,7 +183,7 @@ class SumGradients:
 
     @contextmanager
     def _only(self, names: Sequence[str]) -> Iterator[None]:
-        """Gradients for the named parameters alone."""
+        """Switch gradients off for all but the named parameters."""
         off = [p for name, p in self.parameters.items() if name not in names]
         for parameter in off:
             parameter.requires_grad_(False)

@@ -1,6 +1,6 @@
 """Classifiers of texts and of pairs of texts: transformers encoders of BERT's kind with a head on top.
 
-A record's text, or the two texts of a pair (`workbench.training.text_tasks`), become the segments of the
+A record's text, or the two texts of a pair (`workbench.training.tasks`), become the segments of the
 tokenizer; what is learned is the record's label. Row i depends on record i alone: rows are padded on the
 right, and no token attends to padding. A text is as long as it is, so rows are padded to the longest of their
 batch, as a language model's are.
@@ -18,8 +18,9 @@ from torch.nn import functional
 
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray, IntArray, Record
-from workbench.training.models import remove_dropout
-from workbench.training.text_tasks import check_labels, text_parts
+from workbench.training.hugging_face import has_segments, positions_of
+from workbench.training.models import padded, padded_inputs, remove_dropout
+from workbench.training.tasks import check_labels, text_parts
 
 BATCH = 64
 """Records in one forward pass of `label_scores`."""
@@ -55,16 +56,10 @@ class TextClassifier:
             module: The transformer with its head.
             tokenizer: Its tokenizer.
             classes: Number of labels, at least 2.
-            max_length: At least 8.
+            max_length: At least 8, at most the module's positions.
             name: Registry name.
-
-        Raises:
-            InputError: a number is out of range, or the module has fewer positions.
         """
-        config: Any = getattr(module, "config", None)
-        positions = getattr(config, "max_position_embeddings", None)
-        if positions is not None and getattr(config, "model_type", "") == "roberta":
-            positions -= config.pad_token_id + 1  # RoBERTa counts them from beyond its padding's index.
+        positions = positions_of(module)
         if classes < 2:
             raise InputError(f"classes must be at least 2, got {classes}")
         if max_length < 8:
@@ -79,14 +74,11 @@ class TextClassifier:
         self.classes = classes
         self.max_length = max_length
         self.name = name
-        self._has_segments = getattr(config, "type_vocab_size", 2) > 1
+        self._has_segments = has_segments(module)
         self._rows: dict[str, Row] = {}
 
     def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
         """Tokens, mask, segments and labels of the records, padded on the right to the longest of them.
-
-        Args:
-            records: Records with a text and a label; may be empty.
 
         Returns:
             `input_ids`, `attention_mask` (1 for tokens) and `token_type_ids` (1 in the second text, where the
@@ -98,18 +90,13 @@ class TextClassifier:
         """
         check_labels(self.classes, records)
         rows = [self._row(record.text) for record in records]
-        length = max((len(tokens) for tokens, _ in rows), default=1)
-        ids = np.full((len(rows), length), self._padding_id(), dtype=np.int64)
-        mask = np.zeros((len(rows), length), dtype=np.int64)
-        segments = np.zeros((len(rows), length), dtype=np.int64)
-        for i, (tokens, types) in enumerate(rows):
-            ids[i, : len(tokens)] = tokens
-            mask[i, : len(tokens)] = 1
-            segments[i, : len(tokens)] = types
-        labels = np.array([record.label for record in records], dtype=np.int64)
-        named = {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments, "labels": labels}
         device = next(self.module.parameters()).device
-        return {name: torch.from_numpy(array).to(device) for name, array in named.items()}
+        labels = torch.tensor([record.label for record in records], dtype=torch.int64)
+        return {
+            **padded_inputs([tokens for tokens, _ in rows], self._padding_id(), device),
+            "token_type_ids": padded([types for _, types in rows], 0, device),
+            "labels": labels.to(device),
+        }
 
     def losses(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Cross entropy of each record's label, shape `(n,)`, nats; differentiable."""
@@ -155,19 +142,19 @@ class TextClassifier:
         """Tokens and segments of a text or a pair, cut to `max_length`."""
         known = self._rows.get(text)
         if known is None:
-            found = self.tokenizer(
+            encoded = self.tokenizer(
                 *text_parts(text),
                 truncation=True,
                 max_length=self.max_length,
                 return_token_type_ids=True,  # left out by default where a folder does not ask for them
             )
-            tokens = [int(token) for token in found["input_ids"]]
-            types = found["token_type_ids"] if self._has_segments else [0] * len(tokens)
-            known = (tokens, [int(one) for one in types])
+            tokens = [int(token) for token in encoded["input_ids"]]
+            types = encoded["token_type_ids"] if self._has_segments else [0] * len(tokens)
+            known = (tokens, [int(segment) for segment in types])
             if len(self._rows) < RECORDS_KEPT:
                 self._rows[text] = known
         return known
 
     def _padding_id(self) -> int:
-        found = self.tokenizer.pad_token_id
-        return 0 if found is None else int(found)
+        padding = self.tokenizer.pad_token_id
+        return 0 if padding is None else int(padding)

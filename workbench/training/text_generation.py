@@ -2,7 +2,7 @@
 
 It reads a record and a mark, and is trained on the tokens of the first reference and the end of the text,
 never on those of the record. Texts are generated greedily, with a key-value cache. Scores are those of
-`workbench.training.generation_scores`.
+`workbench.training.tasks`.
 """
 
 from __future__ import annotations
@@ -14,38 +14,30 @@ from torch import Tensor
 
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray, Record
-from workbench.training.generation_scores import TEXT_MARK, bleu, check_references, meteor
 from workbench.training.models import LanguageModel
 from workbench.training.prompt_rows import PromptModel
+from workbench.training.tasks import TEXT_MARK, bleu, check_references, meteor
 
 SCORED = 64
 """Records that are told for the scores at most, of each part of a corpus."""
 
 
 class DataToTextModel(PromptModel):
-    """A language model that tells records; implements `workbench.interfaces.TaskModel`.
+    """A language model that writes records as texts; implements `workbench.interfaces.TaskModel`.
 
     Attributes:
         name: Registry name.
-        scored: Records that `task_metrics` looks at, the first ones; generating takes its time.
+        scored: How many records `task_metrics` looks at, from the first on; generating takes its time.
     """
 
     def __init__(self, base: LanguageModel, *, scored: int = SCORED) -> None:
-        """Put the task around a language model.
-
-        Args:
-            base: The model; its `max_length` is that of a record and its text together.
-            scored: See the class.
-        """
+        """Put the task around a language model, whose `max_length` is that of record and text together."""
         super().__init__(base)
         self.name = "data_to_text"
         self.scored = scored
 
     def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
-        """Tokens of the records and their first references, padded on the right.
-
-        Args:
-            records: With a text and references (`Record.answers`); may be empty.
+        """Tokens of the records and their first references (`Record.answers`), padded on the right.
 
         Returns:
             `input_ids` and `attention_mask`, int64, shape `(n, length)`; and `targets`: what each position is
@@ -56,34 +48,23 @@ class DataToTextModel(PromptModel):
         """
         rows = []
         for record in records:
-            prompt, told = self._told(record)
+            prompt, answer = self._told(record)
             room = self.max_length - len(prompt) + 1  # The last token of a text is predicted, never read.
-            rows.append((prompt, told[:room]))
+            rows.append((prompt, answer[:room]))
         return self._padded(rows)
 
     def losses(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Mean negative log-likelihood of each record's reference, its end included.
-
-        Args:
-            batch: As returned by `encode`.
-
-        Returns:
-            Shape `(n,)`, nats; differentiable.
-        """
+        """Mean negative log-likelihood of each record's reference, its end included; shape `(n,)`, nats."""
         return self._mean_target_losses(batch)
 
     def token_log_likelihoods(self, batch: Mapping[str, Tensor]) -> list[FloatArray]:
-        """Log-likelihoods of the tokens of each record's reference; no gradient is recorded.
-
-        Returns:
-            One float64 array a record, nats; its mean is minus the record's loss.
-        """
+        """Log-likelihoods of the tokens of each record's reference, nats; no gradient is recorded."""
         return self._target_log_likelihoods(batch)
 
     def task_metrics(self, records: Sequence[Record]) -> dict[str, float]:
         """`bleu`, in [0, 100], and `meteor`, in [0, 1], of the first `scored` records as they are told.
 
-        Over all references, see `workbench.training.generation_scores`; METEOR matches equal words and equal
+        Over all references, see `workbench.training.tasks`; METEOR matches equal words and equal
         stems only. Empty without records.
         """
         if not records:
@@ -93,30 +74,24 @@ class DataToTextModel(PromptModel):
         return {"bleu": bleu(texts, references), "meteor": meteor(texts, references)}
 
     def generate(self, records: Sequence[Record]) -> list[str]:
-        """The records as they are told: the most likely tokens up to the end of the text or a newline.
+        """A line of text for each record: the most likely tokens up to the end of the text or a newline.
 
         A text ends, too, where record and text have `max_length` tokens.
-
-        Args:
-            records: With references, which do not matter.
-
-        Returns:
-            One line a record, without the white space at its ends.
         """
         prompts = [self._told(record)[0] for record in records]
         with torch.no_grad():
-            said = self._greedy(self.max_length, is_caching=True).after(prompts)
-        return [self._decoded(tokens) for tokens in said]
+            answers = self._greedy(self.max_length, is_caching=True).after(prompts)
+        return [self._decoded(tokens) for tokens in answers]
 
     def _told(self, record: Record) -> tuple[list[int], list[int]]:
-        """Tokens of what is read, and of what is to be said."""
+        """Tokens of a record with the mark after it, and of its first reference."""
         check_references([record])
         end = self.tokenizer.eos_token_id
-        told = f" {record.answers[0].strip()}" + ("\n" if end is None else "")
-        prompt, (said,) = self._split(record.text.strip(), lambda text: text + TEXT_MARK, (told,))
+        reference = f" {record.answers[0].strip()}" + ("\n" if end is None else "")
+        prompt, (answer,) = self._split(record.text.strip(), lambda text: text + TEXT_MARK, (reference,))
         if len(prompt) >= self.max_length:
             raise InputError(
                 f"max_length must leave room for the text of record {record.id!r}, which takes {len(prompt)} "
                 f"tokens itself, got {self.max_length}"
             )
-        return prompt, said if end is None else [*said, int(end)]
+        return prompt, answer if end is None else [*answer, int(end)]

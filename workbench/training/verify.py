@@ -2,14 +2,15 @@
 
 With weights w drawn at random, sum_i w_i G_i must equal the gradient of sum_i w_i loss_i. Both sides are
 linear in w, so that they agree for a random w only where every G_i is the gradient of its own loss_i in the
-batch: a gradient ascribed to the wrong record, or records that depend on each other, do not pass. It
-costs one plain step.
+batch: a gradient ascribed to the wrong record, or records that depend on each other, do not pass. It costs
+one plain step, which draws the dropout masks of the first pass: torch's random stream is saved and replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,10 +19,35 @@ from torch import Tensor
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Signals
 from workbench.training.flat import FlatLayout
-from workbench.training.replay import RandomState, random_state, same_random_state, with_random_state
 
 if TYPE_CHECKING:
     from workbench.interfaces import Model
+
+RandomState: TypeAlias = tuple[Tensor, Tensor | None]
+"""State of the CPU's generator and, beside a CUDA device, of that device's."""
+
+
+def random_state(device: torch.device) -> RandomState:
+    """The present state of the random streams that work on `device` draws from."""
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+@contextmanager
+def with_random_state(state: RandomState, device: torch.device) -> Iterator[None]:
+    """Run a block from a saved state, and leave the streams as they were before it."""
+    cpu, cuda = state
+    with torch.random.fork_rng(devices=[device] if cuda is not None else []):
+        torch.set_rng_state(cpu)
+        if cuda is not None:
+            torch.cuda.set_rng_state(cuda, device)
+        yield
+
+
+def same_random_state(a: RandomState, b: RandomState) -> bool:
+    """True where both would go on with the same numbers."""
+    same_cuda = a[1] is b[1] if a[1] is None or b[1] is None else torch.equal(a[1], b[1])
+    return torch.equal(a[0], b[0]) and same_cuda
+
 
 _verified: WeakKeyDictionary[torch.nn.Module, set[object]] = WeakKeyDictionary()
 """What was compared with autograd, by module: a memo, no result depends on it."""
@@ -65,14 +91,14 @@ def verify_once(
         return
     if not bool(expected.isfinite().all()):
         return  # nothing to compare with; the next finite batch is
-    found = signals.weighted_sum(weights)
+    summed = signals.weighted_sum(weights)
     # float32 at best: many modules normalise and take softmax in float32 whatever their parameters are.
     # A CUDA device may multiply in TF32, with ten bits of mantissa.
     coarsest = torch.finfo(torch.float32).eps if layout.device.type != "cuda" else 2.0**-10
     tolerance = max(coarsest, *(torch.finfo(p.dtype).eps for p in layout.parameters)) ** 0.5
     floor = 0.01 * expected.norm()  # rounding: some gradients are zero in theory (the bias of keys)
     for name, (place, _) in layout.places.items():
-        difference = (found[place] - expected[place]).norm()
+        difference = (summed[place] - expected[place]).norm()
         if not difference <= tolerance * (expected[place].norm() + floor):
             owner = model.module.get_submodule(name.rpartition(".")[0])
             raise UnsupportedError(

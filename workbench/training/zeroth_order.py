@@ -8,36 +8,152 @@
 anew from their seed, in place, each time they are needed (Malladi et al. 2023, "Fine-tuning language models
 with just forward passes").
 
-Adding and subtracting the same float does not in general restore a weight. Here it does, to the bit, whatever
-the number of steps and without a copy: `workbench.training.lattice` says how.
+Adding and subtracting the same float does not in general restore a weight. Here it does, to the bit,
+whatever the number of steps and without a copy: `workbench.training.lattice` says how. Records are encoded
+once and batched by length, for every step sees them again; and where dev records choose the weights that are
+kept, these are put aside on disk, for a copy in memory would double what such a training holds.
 """
 
 from __future__ import annotations
 
 import math
+import tempfile
+import weakref
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from io import BufferedRandom
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.core.arguments import require_count
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError, unknown_name
-from workbench.interfaces import FloatArray, IntArray, Model, Plan, Record, Signals, TaskModel
-from workbench.training.batches import Batches
-from workbench.training.directions import Directions
+from workbench.interfaces import Capabilities, FloatArray, IntArray, Model, Plan, Record, Signals, TaskModel
 from workbench.training.fine_tuning import Seeds, evaluating, seed_number, trainable
-from workbench.training.lattice import LARGEST_SCALE, Lattice
+from workbench.training.lattice import LARGEST_SCALE, Directions, Lattice
 from workbench.training.loop import GradientMechanism
 from workbench.training.precision import checked_precision, reduced
-from workbench.training.scratch import ScratchWeights
 from workbench.training.steps import Steps, diverged
+
+KEPT = 2
+"""Samples whose batches are kept: the universe, and the dev records."""
+LIKE = 0.8
+"""The shortest record of a batch has this share of the longest's tokens, at least."""
+LEAST_TOKENS = 1024
+"""Batches of fewer are not worth a forward pass of their own."""
+
+Batch = tuple[IntArray, dict[str, Tensor]]
+"""Places of the records in the sample, and their tensors."""
+
+
+class Batches:
+    """A model's batches of some records, in an order that depends on the records only."""
+
+    def __init__(self, model: Model, most: int) -> None:
+        """Bind the model that encodes the records; `most` records in a batch at most."""
+        self._model, self._most = model, most
+        # By identity, which the records that are held keep to themselves.
+        self._lengths: dict[int, tuple[Record, int]] = {}
+        self._samples: OrderedDict[tuple[int, ...], tuple[Sequence[Record], list[Batch]]] = OrderedDict()
+
+    def of(self, records: Sequence[Record]) -> list[Batch]:
+        """The batches of a sample, possibly empty; not to be changed."""
+        key = tuple(map(id, records))
+        if key in self._samples:
+            self._samples.move_to_end(key)
+            return self._samples[key][1]
+        batches = [
+            (places, self._model.encode([records[i] for i in places])) for places in self._places(records)
+        ]
+        self._samples[key] = (list(records), batches)
+        if len(self._samples) > KEPT:
+            self._samples.popitem(last=False)
+        return batches
+
+    def _places(self, records: Sequence[Record]) -> Iterator[IntArray]:
+        """Which records go together, the longest first."""
+        lengths = self._lengths_of(records)
+        order = np.argsort(-lengths, kind="stable")
+        start = 0
+        while start < len(order):
+            longest = int(lengths[order[start]])
+            end = start + 1
+            while (
+                end < len(order)
+                and end - start < self._most
+                and (lengths[order[end]] >= LIKE * longest or (end - start) * longest < LEAST_TOKENS)
+            ):
+                end += 1
+            yield order[start:end]
+            start = end
+
+    def _lengths_of(self, records: Sequence[Record]) -> IntArray:
+        """Tokens of each record; zero for those of a model whose batches have no mask."""
+        unknown = [record for record in records if id(record) not in self._lengths]
+        for start in range(0, len(unknown), self._most):
+            part = unknown[start : start + self._most]
+            mask = self._model.encode(part).get("attention_mask")
+            counts = [0] * len(part) if mask is None else mask.flatten(1).sum(1).tolist()
+            for record, count in zip(part, counts, strict=True):
+                self._lengths[id(record)] = (record, int(count))
+        return np.array([self._lengths[id(record)][1] for record in records], dtype=np.int64)
+
+
+class ScratchWeights:
+    """One copy of weights on disk, empty at first, in a file without a name that is gone with the process."""
+
+    def __init__(self) -> None:
+        self._file: BufferedRandom | None = None
+
+    def keep(self, weights: Sequence[Tensor]) -> None:
+        """Write the weights in the place of those that were kept before."""
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="workbench-")  # noqa: SIM115 - lives on
+            weakref.finalize(self, self._file.close)
+        self._file.seek(0)
+        for weight in weights:
+            self._file.write(_bytes_of(weight.detach().to("cpu").contiguous()))
+        self._file.flush()
+
+    def restore(self, weights: Sequence[Tensor]) -> bool:
+        """Read the kept weights back, in place and in the same order; False where none were kept."""
+        if self._file is None:
+            return False
+        self._file.seek(0)
+        for weight in weights:
+            held = weight.detach()
+            direct = held.device.type == "cpu" and held.is_contiguous()
+            read = held if direct else torch.empty(weight.shape, dtype=weight.dtype)
+            buffer = _bytes_of(read)
+            if self._file.readinto(buffer) != buffer.nbytes:
+                raise OSError("the kept weights are cut short")
+            if not direct:
+                held.copy_(read)
+        return True
+
+    def close(self) -> None:
+        """Delete the copy."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """The bytes of a contiguous tensor in memory, not copied."""
+    flat = tensor.view(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0, dtype=torch.uint8)
+    return flat.numpy().data
+
 
 __all__ = ["Directions", "ZerothOrder", "ZerothOrderMechanism", "ZerothOrderSteps"]
 
 DEV_METRICS = ("loss", "score")
+
+MOST_DIRECTIONS = 4_096
+"""Each takes two forward passes a step; the papers' largest number is 64."""
 
 
 class ZerothOrder:
@@ -78,11 +194,7 @@ class ZerothOrder:
         self._displaced: tuple[int, int] | None = None  # direction, and how many times mu z
 
     def differences(self, records: Sequence[Record], direction: int) -> tuple[FloatArray, float]:
-        """Per-record two-point differences along a direction.
-
-        Args:
-            records: The sample; may be empty.
-            direction: Index of the direction.
+        """Per-record two-point differences along a direction, by its index.
 
         Returns:
             g_i of each record, shape `(n,)`, and the mean loss of the sample (of the two points), nats; NaN
@@ -100,11 +212,7 @@ class ZerothOrder:
         return (above - below) / (2.0 * self._scale), float((above.mean() + below.mean()) / 2.0)
 
     def losses(self, records: Sequence[Record]) -> FloatArray:
-        """Losses of records at the weights as they are, shape `(n,)`, nats.
-
-        Args:
-            records: Any.
-        """
+        """Losses of records at the weights as they are, shape `(n,)`, nats."""
         self.settle()
         return self._losses(records)
 
@@ -143,11 +251,11 @@ class ZerothOrder:
             self._lattice.perturb(direction, -times)
 
     def _losses(self, records: Sequence[Record]) -> FloatArray:
-        found = np.zeros(len(records))
+        losses = np.zeros(len(records))
         with evaluating(self._model), reduced(self._precision, self._device):
             for places, batch in self._batches.of(records):
-                found[places] = self._model.losses(batch).double().cpu().numpy()
-        return found
+                losses[places] = self._model.losses(batch).double().cpu().numpy()
+        return losses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +264,7 @@ class ZerothOrderMechanism(GradientMechanism):
 
     Attributes:
         scale: mu, the length of a perturbation in standard deviations of each weight.
-        directions: K, how many directions a step takes; its update is their mean.
+        directions: K, how many directions a step takes, 1 to 4,096; its update is their mean.
         public_seed: Of the directions, >= 0; None to spawn it from the plan's.
         dev_every: The model of the lowest dev loss (or highest score) at every so many steps, and at the
             last, is the one that is kept, of several the first; 0 keeps the last.
@@ -167,11 +275,6 @@ class ZerothOrderMechanism(GradientMechanism):
     Raises:
         InputError: a parameter is out of range.
     """
-
-    optimizer: ClassVar[str] = "sgd"
-    """The only one that plans may name; audits take it where the user says none."""
-
-    releases_sums: ClassVar[bool] = False
 
     scale: float = 1e-3
     directions: int = 1
@@ -187,10 +290,8 @@ class ZerothOrderMechanism(GradientMechanism):
             raise InputError(f"scale must be finite and > 0, got {self.scale!r}")
         if self.scale > LARGEST_SCALE:
             raise InputError(f"scale must be at most {LARGEST_SCALE:g} in float32, got {self.scale!r}")
-        for name, least in (("directions", 1), ("dev_every", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise InputError(f"{name} must be a whole number >= {least}, got {value!r}")
+        require_count("directions", self.directions, least=1, most=MOST_DIRECTIONS)
+        require_count("dev_every", self.dev_every, least=0)
         seed = self.public_seed
         if seed is not None and (not isinstance(seed, int) or seed < 0):
             raise InputError(f"public_seed must be a whole number >= 0, got {seed!r}")
@@ -199,17 +300,22 @@ class ZerothOrderMechanism(GradientMechanism):
         checked_precision(self.precision)
 
     @property
-    def needs_task(self) -> str:
-        """The parameter that wants a model with a task, as text; empty where none does."""
-        return "dev_metric='score'" if self.dev_every and self.dev_metric == "score" else ""
+    def capabilities(self) -> Capabilities:
+        """Nothing noised is shown; updates are along the directions, so plain SGD."""
+        needs_task = "dev_metric='score'" if self.dev_every and self.dev_metric == "score" else ""
+        return Capabilities(
+            releases=frozenset(), optimizer="sgd", needs_task=needs_task, is_zeroth_order=True
+        )
+
+    def seed_of(self, plan: Plan) -> int:
+        """The public seed: the one that is given, or spawned from the plan's."""
+        return seed_number(Seeds.of(plan).public) if self.public_seed is None else self.public_seed
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan that no run can follow.
+        """Refuse a plan that no run can follow, with an `InputError`.
 
-        Raises:
-            InputError: the plan wants another optimizer than plain SGD (the update is along the directions
-                themselves), or a dev metric that it has no records for; its weights would decay by more than
-                there is of them; or a field is out of range.
+        The optimizer must be plain SGD (the update is along the directions themselves), a dev metric needs
+        dev records, and weights cannot decay by more than there is of them.
         """
         super().check(plan)
         if plan.optimizer != "sgd":
@@ -226,45 +332,30 @@ class ZerothOrderMechanism(GradientMechanism):
             )
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
-        """Never, unless a mechanism says otherwise: no gradient is released.
-
-        Raises:
-            UnsupportedError: always.
-        """
+        """Never, unless a mechanism says otherwise: no gradient is released."""
         raise UnsupportedError(
             f"{type(self).__name__} releases scalars along directions, no privatised sum of gradients"
         )
 
     @abstractmethod
     def steps(self, plan: Plan, model: Model) -> ZerothOrderSteps:
-        """What makes coefficients of the scalars, for one run."""
+        """The state of one run, which turns scalars into coefficients."""
 
 
 class ZerothOrderSteps(Steps):
     """One run of a zeroth-order mechanism: scalars along K directions, coefficients, and a move."""
 
     def __init__(self, mechanism: ZerothOrderMechanism, plan: Plan, model: Model) -> None:
-        """Begin a run.
-
-        Args:
-            mechanism: Settled for the plan.
-            plan: One that the mechanism's `check` passes.
-            model: Its model, in evaluation mode; trained in place.
-
-        Raises:
-            InputError: the mechanism cannot follow the plan, or wants a dev metric that the model lacks.
-        """
+        """Begin a run of a settled mechanism; the model, in evaluation mode, is trained in place."""
         mechanism.check(plan)
-        if mechanism.needs_task and not isinstance(model, TaskModel):
-            raise InputError(f"{mechanism.needs_task} needs a model with a task, got {plan.model!r}")
-        seed = mechanism.public_seed
-        if seed is None:
-            seed = seed_number(Seeds.of(plan).public)
+        needs_task = mechanism.capabilities.needs_task
+        if needs_task and not isinstance(model, TaskModel):
+            raise InputError(f"{needs_task} needs a model with a task, got {plan.model!r}")
         self.mechanism, self.plan, self.model = mechanism, plan, model
         self.engine = ZerothOrder(
             model,
             scale=mechanism.scale,
-            seed=seed,
+            seed=mechanism.seed_of(plan),
             micro_batch_size=mechanism.micro_batch_size,
             precision=mechanism.precision,
         )
@@ -288,7 +379,7 @@ class ZerothOrderSteps(Steps):
         """
 
     def update(self, sample: IntArray) -> float:
-        """Scalars of the sample along this step's directions, and what the mechanism makes of them."""
+        """Compute the sample's scalars along this step's directions, and the coefficients that they give."""
         records = [self.plan.records[i] for i in sample]
         first = self.done * self.mechanism.directions
         names = range(first, first + self.mechanism.directions)
@@ -308,11 +399,7 @@ class ZerothOrderSteps(Steps):
         return float(np.mean(losses))
 
     def descend(self, learning_rate: float) -> None:
-        """Move, and look at the dev records where it is time to.
-
-        Raises:
-            InconclusiveError: training left the finite numbers, or those that the scale suits.
-        """
+        """Move, and look at the dev records where it is time to."""
         share = -learning_rate / len(self._moves)
         moves = [(name, share * coefficient) for name, coefficient in self._moves]
         try:
@@ -340,12 +427,12 @@ class ZerothOrderSteps(Steps):
             self._kept.keep(list(trainable(self.model.module).values()))
 
     def trace(self, name: str, value: float) -> None:
-        """Note a number of the present step for the plots; the last one counts."""
+        """Record a number of the present step for the plots; the last one counts."""
         series = self._series.setdefault(name, [math.nan] * self.plan.steps)
         series[self.done - 1] = value
 
     def close(self) -> None:
-        """Settle the weights; go back to the best ones, where dev records chose."""
+        """Settle the weights, and go back to the best ones where dev records chose."""
         self.engine.settle()
         self._kept.restore(list(trainable(self.model.module).values()))
         self._kept.close()

@@ -7,52 +7,58 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from workbench.attacks.accountant_checks.conformance.asking import Answer, AnswerKind, Question
-from workbench.attacks.accountant_checks.conformance.grid import Cell, families
+from workbench.attacks.accountant_checks.conformance.cells import (
+    Cell,
+    calibration_cells,
+    delta_cells,
+    edge_cells,
+    families,
+    tpr_cells,
+)
+from workbench.attacks.accountant_checks.conformance.counterexamples import (
+    Parameters,
+    calibrate_line,
+    expression,
+    smallest_counterexample,
+)
 from workbench.attacks.accountant_checks.conformance.judging import (
     Context,
     Counter,
-    Found,
-    Outcome,
+    Shortfalls,
+    below_truth,
     counterexample_of,
     result,
-    shortfall,
     under_report,
 )
-from workbench.attacks.accountant_checks.conformance.more_cells import (
-    delta_cells,
-    edge_cells,
-    tpr_cells,
+from workbench.attacks.accountant_checks.conformance.questions import (
+    Answer,
+    AnswerKind,
+    CalibrationQuestion,
+    Question,
 )
-from workbench.attacks.accountant_checks.conformance.reproduction import expression
 from workbench.attacks.accountant_checks.conformance.results import (
     Check,
     CheckResult,
     UnderReport,
     plain_number,
 )
-from workbench.attacks.accountant_checks.conformance.shrinking import Parameters, smallest_counterexample
 from workbench.attacks.accountant_checks.conformance.truth import (
+    ROUNDING,
+    by_rounding_only,
+    question_at,
+    smallest_noise,
     truth,
 )
 from workbench.core.keys import JSON
 
 
-def _below(context: Context, question: Question, answer: Answer) -> UnderReport | None:
-    """The under-report that an answer is; None where it is none. A negative number counts too."""
-    if math.isnan(answer.value):
-        return None
-    bounds = shortfall(question, answer.value)
-    return None if bounds is None else under_report(context, question, answer.value, bounds)
-
-
 def _judge(context: Context, counter: Counter, question: Question) -> UnderReport | None:
     """Ask, count, and compare with the truth."""
     answer = context.asker.ask(question)
-    found = _below(context, question, answer)
-    if found is not None:
+    report = below_truth(context, question, answer)
+    if report is not None:
         counter.judged += 1
-        return found
+        return report
     if not counter.usable(answer, question.describe):
         return None
     bounds = truth(question)
@@ -70,7 +76,7 @@ def _smallest(context: Context, cell: Cell) -> tuple[Parameters, Question, Under
 
     def report_at(parameters: Parameters) -> UnderReport | None:
         question = cell.shape.build(**parameters)
-        return _below(context, question, context.asker.ask(question))
+        return below_truth(context, question, context.asker.ask(question))
 
     with context.asker.more_time(context.shrink_seconds):
         parameters = smallest_counterexample(
@@ -88,50 +94,48 @@ def _smallest(context: Context, cell: Cell) -> tuple[Parameters, Question, Under
 
 def never_below(context: Context, check: Check, cells: Sequence[Cell]) -> CheckResult:
     """No answer of these cells is below the certified lower bound."""
-    counter, found, failing = Counter(planned=len(cells)), Found(), list[Cell]()
+    counter, shortfalls, failing = Counter(planned=len(cells)), Shortfalls(), list[Cell]()
     quantity = cells[0].question.quantity
     if not context.asker.answers_for(quantity):
         counter.refused = len(cells)
-        return result(context, check, counter, Outcome())
+        return result(context, check, counter)
     for cell in cells:
         question = cell.question
         report = _judge(context, counter, question)
         if report is not None:
-            found.reports.append((question, report))
+            shortfalls.reports.append((question, report))
             failing.append(cell)
-    return _report_of(context, check, counter, found, failing)
+    return _report_of(context, check, counter, shortfalls, failing)
 
 
 def _report_of(
-    context: Context, check: Check, counter: Counter, found: Found, failing: Sequence[Cell]
+    context: Context, check: Check, counter: Counter, shortfalls: Shortfalls, failing: Sequence[Cell]
 ) -> CheckResult:
     """The result of a check that may have found under-reports in cells."""
     if not failing:
         message = f"{counter.judged} answers, none below the certified lower bound"
-        return result(context, check, counter, Outcome(message=message))
+        return result(context, check, counter, message=message)
     parameters, question, smallest = _smallest(context, _simplest(failing))
-    standing = context.settle(found, (question, smallest))
-    notes = tuple(f"disputed: {text}" for text in found.disputed)
+    standing = context.settle(shortfalls, (question, smallest))
+    notes = tuple(f"disputed: {text}" for text in shortfalls.disputed)
     if not standing:
         message = "answers are below our bounds, but a second method does not confirm these: a fault of ours"
-        return result(context, check, counter, Outcome(message=message, notes=notes, disputed=True))
+        return result(context, check, counter, message=message, notes=notes, disputed=True)
     worst = max(standing, key=lambda report: report.relative_shortfall)
-    below = min(len(found.reports), len(standing))
+    below = min(len(shortfalls.reports), len(standing))
     first = standing[0]
     return result(
         context,
         check,
         counter,
-        Outcome(
-            message=f"{below} of {counter.judged} answers are below the certified lower bound, the worst by "
-            f"{100 * worst.relative_shortfall:.3g} %",
-            failed=True,
-            under_reports=standing,
-            worst=worst.describe(),
-            counterexample=counterexample_of(first, parameters),
-            reproduction=first.reproduction,
-            notes=notes,
-        ),
+        message=f"{below} of {counter.judged} answers are below the certified lower bound, the worst by "
+        f"{100 * worst.relative_shortfall:.3g} %",
+        failed=True,
+        under_reports=standing,
+        worst=worst.describe(),
+        counterexample=counterexample_of(first, parameters),
+        reproduction=first.reproduction,
+        notes=notes,
     )
 
 
@@ -162,7 +166,7 @@ def never_below_tpr(context: Context, check: Check) -> CheckResult:
 def edge_cases(context: Context, check: Check) -> CheckResult:
     """Corners, and whatever else was asked, give a number, infinity, or a clear error."""
     named = edge_cells()
-    counter, found, failing = Counter(planned=len(named)), Found(), list[Cell]()
+    counter, shortfalls, failing = Counter(planned=len(named)), Shortfalls(), list[Cell]()
     broken: list[tuple[str, Cell | None, Question, Answer]] = []
     for name, cell in named:
         question = cell.question
@@ -174,13 +178,13 @@ def edge_cases(context: Context, check: Check) -> CheckResult:
             counter.judged += 1  # a number is what was asked for
             counter.without_truth -= 1
         if report is not None:
-            found.reports.append((question, report))
+            shortfalls.reports.append((question, report))
             failing.append(cell)
     corners = {question for _, _, question, _ in broken}
     for question, answer in context.asker.faults():
         if question not in corners:
             broken.append((question.describe(), None, question, answer))
-    first = _report_of(context, check, counter, found, failing)
+    first = _report_of(context, check, counter, shortfalls, failing)
     return _with_faults(context, first, counter, broken) if broken else first
 
 
@@ -201,7 +205,10 @@ def _with_faults(
         context,
         first.check,
         counter,
-        Outcome(message=message, failed=True, counterexample=counterexample, reproduction=line),
+        message=message,
+        failed=True,
+        counterexample=counterexample,
+        reproduction=line,
     )
 
 
@@ -209,7 +216,7 @@ def _smallest_fault(
     context: Context, cell: Cell | None, question: Question, answer: Answer
 ) -> tuple[dict[str, JSON], str]:
     """The simplest parameters at which the accountant answers no number and gives no clear error."""
-    found: dict[str, JSON] = {}
+    example: dict[str, JSON] = {}
     if cell is not None:
         shape = cell.shape
 
@@ -222,14 +229,14 @@ def _smallest_fault(
             )
             question = shape.build(**parameters)
             answer = context.asker.ask(question)
-        found |= {name: plain_number(value) for name, value in parameters.items()}
-    found |= {
+        example |= {name: plain_number(value) for name, value in parameters.items()}
+    example |= {
         "event": expression(question.event),
         question.argument_name: question.argument,
         "adjacency": str(question.adjacency),
         "found": answer.message,
     }
-    return found, context.line(question)
+    return example, context.line(question)
 
 
 def looseness(context: Context, check: Check) -> CheckResult:
@@ -243,7 +250,7 @@ def looseness(context: Context, check: Check) -> CheckResult:
         if len(counter.ratios) > before and counter.ratios[-1] > worst:
             worst, worst_question = counter.ratios[-1], question
     if worst_question is None:
-        return result(context, check, counter, Outcome(message="no ratio to a certified upper bound"))
+        return result(context, check, counter, message="no ratio to a certified upper bound")
     budget = context.looseness_budget
     over = budget is not None and worst > budget
     median = statistics.median(counter.ratios)
@@ -258,11 +265,110 @@ def looseness(context: Context, check: Check) -> CheckResult:
         context,
         check,
         counter,
-        Outcome(
-            message=message + (f", above the budget of {budget:g}" if over else ""),
-            failed=over,
-            worst=described,
-            counterexample=example if over else {},
-            reproduction=context.line(worst_question) if over else "",
-        ),
+        message=message + (f", above the budget of {budget:g}" if over else ""),
+        failed=over,
+        worst=described,
+        counterexample=example if over else {},
+        reproduction=context.line(worst_question) if over else "",
     )
+
+
+def calibration(context: Context, check: Check) -> CheckResult:
+    """The noise for a budget is enough for it, and the accountant itself agrees."""
+    cells = calibration_cells(context.grid)
+    counter, shortfalls, disagreements = Counter(planned=len(cells)), Shortfalls(), []
+    first: tuple[CalibrationQuestion, Question, UnderReport] | None = None
+    if not context.asker.answers_for("noise_multiplier"):
+        counter.refused = len(cells)
+        return result(context, check, counter)
+    for target in cells:
+        noise = _calibrated(context, counter, target)
+        if noise is None:
+            continue
+        question = question_at(noise, target)
+        report = _too_little_noise(context, counter, target, question, noise)
+        if report is not None:
+            shortfalls.reports.append((question, report))
+            first = first or (target, question, report)
+        epsilon = context.asker.ask(question)
+        if epsilon.is_number and epsilon.value > target.target_epsilon * (1 + ROUNDING):
+            disagreements.append((target, noise, epsilon.value))
+    notes = tuple(
+        f"the accountant's own epsilon at its noise {noise:.6g} is {epsilon:.6g}, above the target: "
+        f"{target.describe()}"
+        for target, noise, epsilon in disagreements
+    )
+    standing = context.settle(shortfalls, None if first is None else first[1:])
+    notes += tuple(f"disputed: {text}" for text in shortfalls.disputed)
+    if standing and first is not None:
+        worst = max(standing, key=lambda report: report.relative_shortfall)
+        return result(
+            context,
+            check,
+            counter,
+            message=f"{len(standing)} of {counter.judged} noise multipliers are too small for their target, "
+            f"the worst by {100 * worst.relative_shortfall:.3g} % of the true epsilon",
+            failed=True,
+            under_reports=standing,
+            worst=worst.describe(),
+            counterexample=counterexample_of(standing[0], _plain(first[0])),
+            reproduction=standing[0].reproduction,
+            notes=notes,
+        )
+    if disagreements:
+        target, noise, reported = disagreements[0]
+        example = {**_plain(target), "noise_multiplier": noise, "own_epsilon": plain_number(reported)}
+        return result(
+            context,
+            check,
+            counter,
+            message=f"{len(disagreements)} of {counter.judged} noise multipliers miss the target by the "
+            "accountant's own epsilon",
+            failed=True,
+            counterexample=example,
+            reproduction=calibrate_line(context.target, target),
+            notes=notes,
+        )
+    message = f"{counter.judged} noise multipliers, each enough for its target"
+    return result(context, check, counter, message=message, notes=notes)
+
+
+def _calibrated(context: Context, counter: Counter, target: CalibrationQuestion) -> float | None:
+    """The noise for a target; None, and counted, where it is no positive number."""
+    answer = context.asker.calibrate(target)
+    if not counter.usable(answer, target.describe):
+        return None
+    if 0 < answer.value < math.inf:
+        return answer.value
+    counter.crashed += 1
+    counter.faults.append(f"{target.describe()}: answered {answer.value:g}")
+    return None
+
+
+def _too_little_noise(
+    context: Context, counter: Counter, calibration: CalibrationQuestion, question: Question, noise: float
+) -> UnderReport | None:
+    """The under-report that a calibration is; keeps the ratio to the smallest sufficient noise."""
+    bounds = truth(question)
+    if bounds is None:
+        counter.no_truth(question)
+        return None
+    counter.judged += 1
+    counter.compare_upper(noise, smallest_noise(calibration) or math.inf)
+    target = calibration.target_epsilon
+    if bounds.lower <= target:
+        return None
+    if by_rounding_only("epsilon", target, bounds.lower):
+        counter.rounding += 1
+        return None
+    return replace(
+        under_report(context, question, noise, bounds),
+        quantity="noise_multiplier",
+        argument={"target_epsilon": target, "delta": calibration.delta},
+        claimed=target,
+        reproduction=calibrate_line(context.target, calibration),
+    )
+
+
+def _plain(question: CalibrationQuestion) -> dict[str, float]:
+    return {name: value for name, value in vars(question).items() if name != "adjacency"}

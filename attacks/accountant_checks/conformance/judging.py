@@ -7,10 +7,11 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from workbench.accounting.bounds import Bounds
-from workbench.attacks.accountant_checks.conformance.asking import Answer, AnswerKind, Asker, Question
-from workbench.attacks.accountant_checks.conformance.reproduction import ask_line, expression, target_of
+from workbench.attacks.accountant_checks.conformance.counterexamples import ask_line, expression, target_of
+from workbench.attacks.accountant_checks.conformance.questions import Answer, AnswerKind, Asker, Question
 from workbench.attacks.accountant_checks.conformance.results import (
     Cells,
     Check,
@@ -33,14 +34,10 @@ CONFIRMED_AT_MOST = 1
 
 @dataclass(kw_only=True)
 class Context:
-    """One accountant under test, and how it is tested.
+    """One accountant under test, and how it is tested; see `accountant_checks`.
 
     Attributes:
-        asker: Asks, remembers and measures.
-        grid: `"quick"` or `"full"`.
-        looseness_budget: Largest allowed ratio to the certified upper bound; None for any.
-        seed: Of the search for small counterexamples.
-        shrink_seconds: Time of one such search.
+        shrink_seconds: Time of one search for a small counterexample.
         confirm_seconds: Time of one check's second computations.
     """
 
@@ -59,10 +56,12 @@ class Context:
             self._target = target_of(self.asker.accountant)
         return self._target
 
-    def settle(self, found: Found, smallest: tuple[Question, UnderReport] | None) -> tuple[UnderReport, ...]:
+    def settle(
+        self, shortfalls: Shortfalls, smallest: tuple[Question, UnderReport] | None
+    ) -> tuple[UnderReport, ...]:
         """What stands of the under-reports, in time of its own."""
         with self.asker.more_time(self.confirm_seconds):
-            return found.settle(smallest, self.confirm_seconds)
+            return shortfalls.settle(smallest, self.confirm_seconds)
 
     def line(self, *questions: Question) -> str:
         """A shell line that prints the accountant's answers."""
@@ -71,15 +70,7 @@ class Context:
 
 @dataclass(kw_only=True)
 class Counter:
-    """Cells of a check, as they are judged.
-
-    Attributes:
-        planned, judged, refused, crashed, out_of_time, without_truth: See `Cells`.
-        ratios: Answers over certified upper bounds.
-        rounding: Answers below a certified bound by rounding only.
-        faults: Messages of crashed cells.
-        faults_of_ours: How the certified bounds crashed, with the question.
-    """
+    """Cells of a check as they are judged (see `Cells`), ratios to certified upper bounds, and crashes."""
 
     planned: int = 0
     judged: int = 0
@@ -181,8 +172,16 @@ def under_report(context: Context, question: Question, answer: float, bounds: Bo
     )
 
 
+def below_truth(context: Context, question: Question, answer: Answer) -> UnderReport | None:
+    """The under-report that an answer is; None where it is none. A negative number counts too."""
+    if math.isnan(answer.value):
+        return None
+    bounds = shortfall(question, answer.value)
+    return None if bounds is None else under_report(context, question, answer.value, bounds)
+
+
 @dataclass(kw_only=True)
-class Found:
+class Shortfalls:
     """Answers below the truth, with the questions that show it.
 
     Attributes:
@@ -197,14 +196,11 @@ class Found:
     def settle(
         self, smallest: tuple[Question, UnderReport] | None, seconds: float
     ) -> tuple[UnderReport, ...]:
-        """Compute the worst and the smallest a second time; drop what does not stand.
+        """Compute the worst and the smallest a second time; what stands, the smallest first, then the worst.
 
         Args:
             smallest: The shrunk counterexample.
             seconds: After this time no other is computed again, unless its bounds are not rigorous.
-
-        Returns:
-            What stands: the smallest first, then the worst first.
         """
         deadline = time.perf_counter() + seconds
         first = [smallest] if smallest is not None else []
@@ -239,29 +235,28 @@ class Found:
         return replace(report, confirmed_by=second.describe(), confirmed_value=second.value)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a check found, besides its counts.
+def result(
+    context: Context,
+    check: Check,
+    counter: Counter,
+    *,
+    message: str = "",
+    failed: bool = False,
+    under_reports: tuple[UnderReport, ...] = (),
+    worst: str = "",
+    counterexample: Mapping[str, JSON] = MappingProxyType({}),
+    reproduction: str = "",
+    notes: tuple[str, ...] = (),
+    disputed: bool = False,
+) -> CheckResult:
+    """The result of a check from its counts and what it found, which is as of `CheckResult`.
 
-    Attributes:
-        message, under_reports, worst, counterexample, reproduction, notes: As of `CheckResult`.
+    Args:
+        context, check, counter: The accountant under test, the promise, and what became of the cells.
         failed: A cell broke the promise.
         disputed: Our own bounds are in doubt.
     """
-
-    message: str = ""
-    failed: bool = False
-    under_reports: tuple[UnderReport, ...] = ()
-    worst: str = ""
-    counterexample: Mapping[str, JSON] = field(default_factory=dict)
-    reproduction: str = ""
-    notes: tuple[str, ...] = ()
-    disputed: bool = False
-
-
-def result(context: Context, check: Check, counter: Counter, outcome: Outcome) -> CheckResult:
-    """The result of a check from its counts and what was found."""
-    status = CheckStatus.ERROR if outcome.disputed else counter.status(outcome.failed)
+    status = CheckStatus.ERROR if disputed else counter.status(failed)
     words = {
         CheckStatus.REFUSED: "the accountant does not answer this",
         CheckStatus.LEFT_OUT: "nothing was judged",
@@ -271,26 +266,26 @@ def result(context: Context, check: Check, counter: Counter, outcome: Outcome) -
         check=check,
         status=status,
         cells=counter.cells(),
-        message=outcome.message if outcome.disputed else words.get(status, outcome.message),
-        under_reports=outcome.under_reports,
+        message=message if disputed else words.get(status, message),
+        under_reports=under_reports,
         rounding=counter.rounding,
-        worst=outcome.worst,
+        worst=worst,
         looseness_median=statistics.median(counter.ratios) if counter.ratios else None,
         looseness_worst=max(counter.ratios, default=None),
         milliseconds_per_call=context.asker.here.milliseconds_per_call,
-        counterexample=outcome.counterexample,
-        reproduction=outcome.reproduction,
-        notes=counter.notes() + outcome.notes,
+        counterexample=counterexample,
+        reproduction=reproduction,
+        notes=counter.notes() + notes,
     )
 
 
 def counterexample_of(report: UnderReport, parameters: Mapping[str, float]) -> dict[str, JSON]:
     """A counterexample in plain form: the question, the answer and the truth."""
-    found: dict[str, JSON] = {name: plain_number(value) for name, value in parameters.items()}
-    found |= {"adjacency": report.adjacency, "event": report.expression}
-    found[f"answered_{report.quantity}"] = plain_number(report.answer)
-    found["certified_lower"] = plain_number(report.certified_lower)
-    found["certified_upper"] = plain_number(report.certified_upper)
+    example: dict[str, JSON] = {name: plain_number(value) for name, value in parameters.items()}
+    example |= {"adjacency": report.adjacency, "event": report.expression}
+    example[f"answered_{report.quantity}"] = plain_number(report.answer)
+    example["certified_lower"] = plain_number(report.certified_lower)
+    example["certified_upper"] = plain_number(report.certified_upper)
     if report.confirmed_by:
-        found["confirmed_by"] = report.confirmed_by
-    return found
+        example["confirmed_by"] = report.confirmed_by
+    return example

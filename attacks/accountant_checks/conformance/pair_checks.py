@@ -6,31 +6,32 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from workbench.attacks.accountant_checks.conformance.asking import Answer, AnswerKind, Question
-from workbench.attacks.accountant_checks.conformance.judging import (
-    Context,
-    Counter,
-    Found,
-    Outcome,
-    result,
-    shortfall,
-    under_report,
-)
-from workbench.attacks.accountant_checks.conformance.more_cells import (
+from workbench.attacks.accountant_checks.conformance.cells import (
     PairCell,
     adjacency_pairs,
     n_fold_pairs,
     neighbours_in,
     order_pairs,
 )
-from workbench.attacks.accountant_checks.conformance.reproduction import expression
+from workbench.attacks.accountant_checks.conformance.counterexamples import (
+    Parameters,
+    expression,
+    smallest_counterexample,
+)
+from workbench.attacks.accountant_checks.conformance.judging import (
+    Context,
+    Counter,
+    Shortfalls,
+    below_truth,
+    result,
+    shortfall,
+)
+from workbench.attacks.accountant_checks.conformance.questions import Answer, AnswerKind, Question
 from workbench.attacks.accountant_checks.conformance.results import (
     Check,
     CheckResult,
-    UnderReport,
     plain_number,
 )
-from workbench.attacks.accountant_checks.conformance.shrinking import Parameters, smallest_counterexample
 from workbench.attacks.accountant_checks.conformance.truth import truth
 from workbench.core.keys import JSON
 
@@ -78,7 +79,7 @@ def _compare(context: Context, check: Check, cells: Sequence[PairCell], broken: 
             breaches.append(_Breach(cell=cell, parameters=cell.parameters, words=words))
     if not breaches:
         message = f"{counter.judged} pairs of answers, all as promised"
-        return result(context, check, counter, Outcome(message=message))
+        return result(context, check, counter, message=message)
     return _breach_result(context, check, counter, breaches, broken)
 
 
@@ -87,14 +88,14 @@ def _breach_result(
 ) -> CheckResult:
     smallest = _smallest(context, breaches[0], broken)
     pair = smallest.cell.shape.build(**smallest.parameters)
-    found, first = Found(), None
+    shortfalls, first = Shortfalls(), None
     for breach in (smallest, *breaches):
         for question in breach.cell.shape.build(**breach.parameters):
-            report = _below(context, question)
+            report = below_truth(context, question, context.asker.ask(question))
             if report is not None:
-                found.reports.append((question, report))
+                shortfalls.reports.append((question, report))
                 first = first or ((question, report) if breach is smallest else None)
-    standing = context.settle(found, first)
+    standing = context.settle(shortfalls, first)
     values = [context.asker.ask(question).value for question in pair]
     shape = smallest.cell.shape
     example: dict[str, JSON] = {
@@ -113,22 +114,14 @@ def _breach_result(
         context,
         check,
         counter,
-        Outcome(
-            message=f"{len(breaches)} of {counter.judged} pairs break the promise: {smallest.words}",
-            failed=True,
-            under_reports=standing,
-            worst=breaches[0].words,
-            counterexample=example,
-            reproduction=context.line(*pair),
-            notes=tuple(f"disputed: {text}" for text in found.disputed),
-        ),
+        message=f"{len(breaches)} of {counter.judged} pairs break the promise: {smallest.words}",
+        failed=True,
+        under_reports=standing,
+        worst=breaches[0].words,
+        counterexample=example,
+        reproduction=context.line(*pair),
+        notes=tuple(f"disputed: {text}" for text in shortfalls.disputed),
     )
-
-
-def _below(context: Context, question: Question) -> UnderReport | None:
-    answer = context.asker.ask(question)
-    bounds = shortfall(question, answer.value) if answer.is_number else None
-    return None if bounds is None else under_report(context, question, answer.value, bounds)
 
 
 def _smallest(context: Context, breach: _Breach, broken: Broken) -> _Breach:
@@ -164,7 +157,6 @@ def monotone(parameter: str, *, rising: bool) -> Callable[[Context, Check], Chec
     """The check that epsilon rises (or falls) in a parameter of a DP-SGD run.
 
     Args:
-        parameter: Its name in the grid.
         rising: True where epsilon must not fall as the parameter grows.
     """
     verb = "falls" if rising else "rises"

@@ -42,7 +42,6 @@ class Check:
 
     Attributes:
         name: Stable, usable as a test's id: `never_below_certified_lower[laplace]`.
-        summary: The promise in a sentence.
         fails_ci: True where the check compares with certified lower bounds: a build should stop at an
             under-report that it finds.
     """
@@ -61,8 +60,6 @@ class Cells:
     """What became of a check's cells (a cell is one question, or one comparison of several).
 
     Attributes:
-        planned: Cells of the grid.
-        judged: Answered and compared.
         refused: Refused by the accountant with a clear error.
         crashed: Ended in another exception, or in an answer that is no number or negative.
         out_of_time: Not asked, because the time for this check was over.
@@ -100,20 +97,15 @@ class UnderReport:
     Attributes:
         quantity: `"epsilon"`, `"delta"`, `"tpr"`, or `"noise_multiplier"` (of a calibration: `answer` is the
             noise, and the certified epsilon at that noise is above the target).
-        event: What was asked about, in words.
         expression: The same as a Python expression (of names from `workbench.accounting.events`).
-        adjacency: Of the question.
         argument: The question's other number by name: `{"delta": 1e-05}`.
-        answer: What the accountant said.
         certified_lower, certified_upper: Enclosure of the truth: of epsilon at the returned noise, for a
             calibration.
         claimed: What the certified values are compared with: the answer, or a calibration's target epsilon.
         rigorous: Whether the enclosure carries every error.
-        method: How the enclosure was computed.
         confirmed_by: The independent second method that found the same, with its value; empty where this
             under-report was not computed a second time.
         confirmed_value: The independent method's value (a lower end where it gives two); None without one.
-        reproduction: One line for a shell that prints the accountant's answer.
     """
 
     quantity: str
@@ -174,12 +166,8 @@ class CheckResult:
     """What one check found.
 
     Attributes:
-        check: The promise.
-        status: How it ended.
-        cells: What became of its cells.
-        message: One or two sentences for a reader.
         under_reports: Every answer below a certified lower bound, worst first.
-        rounding: Answers that are below one by rounding only (see `accountant_conformance`): no failure.
+        rounding: Answers that are below one by rounding only (see the package's text): no failure.
         worst: The worst cell in words (largest shortfall, looseness or difference); empty without one.
         looseness_median, looseness_worst: Answer over the certified upper bound, over the judged cells; None
             where the check compares with no certified value.
@@ -187,7 +175,6 @@ class CheckResult:
             memory; None without such calls.
         counterexample: The smallest failing case that was found: parameters and what was found there.
         reproduction: One line for a shell that prints the accountant's answer there; empty without a failure.
-        notes: Further remarks (rounding, crashes), one sentence each.
     """
 
     check: Check
@@ -218,8 +205,8 @@ class CheckResult:
         """What a failing test prints: message, counterexample, reproduction."""
         lines = [f"{self.name}: {self.status}: {self.message}"]
         if self.counterexample:
-            found = ", ".join(f"{key} = {value}" for key, value in self.counterexample.items())
-            lines.append(f"  smallest counterexample: {found}")
+            example = ", ".join(f"{key} = {value}" for key, value in self.counterexample.items())
+            lines.append(f"  smallest counterexample: {example}")
         if self.reproduction:
             lines.append(f"  reproduce: {self.reproduction}")
         lines += [f"  note: {note}" for note in self.notes]
@@ -252,13 +239,8 @@ class ConformanceReport:
     """All checks of one accountant.
 
     Attributes:
-        accountant: Its name.
-        grid: `"quick"` or `"full"`.
-        seed: Of the search for small counterexamples.
         results: One for each check, in the suite's order.
-        calls: Calls of the accountant.
         milliseconds_per_call: Mean over them; None without a call.
-        seconds: Wall-clock time of the whole.
     """
 
     accountant: str
@@ -272,11 +254,12 @@ class ConformanceReport:
     @property
     def under_reports(self) -> tuple[UnderReport, ...]:
         """Under-reports of all checks, each question once, worst first."""
-        found = {(u.quantity, u.expression, u.adjacency, *u.argument.items()): u for u in self._reported()}
-        return tuple(sorted(found.values(), key=lambda u: -u.relative_shortfall))
-
-    def _reported(self) -> list[UnderReport]:
-        return [report for result in self.results for report in result.under_reports]
+        reports = {
+            (u.quantity, u.expression, u.adjacency, *u.argument.items()): u
+            for result in self.results
+            for u in result.under_reports
+        }
+        return tuple(sorted(reports.values(), key=lambda u: -u.relative_shortfall))
 
     @property
     def failed(self) -> tuple[CheckResult, ...]:

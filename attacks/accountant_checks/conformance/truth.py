@@ -8,8 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from workbench.accounting.bounds import Bounds
-from workbench.accounting.events import Event, Gaussian, dp_sgd
-from workbench.attacks.accountant_checks.conformance.asking import CalibrationQuestion, Question
+from workbench.accounting.events import Event, Gaussian, gaussian_run
+from workbench.attacks.accountant_checks.conformance.questions import CalibrationQuestion, Question
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 
@@ -45,14 +45,14 @@ def _certified(quantity: str, event: Event, argument: float, adjacency: Adjacenc
 
 def truth(question: Question) -> Bounds | None:
     """Certified bounds on what was asked; None where none are to be had. Kept for all accountants."""
-    found = _certified(question.quantity, question.event, question.argument, question.adjacency)
-    return None if isinstance(found, str) else found
+    bounds = _certified(question.quantity, question.event, question.argument, question.adjacency)
+    return None if isinstance(bounds, str) else bounds
 
 
 def fault_of_ours(question: Question) -> str:
     """How the certified bounds crashed over this question; empty where they did not."""
-    found = _certified(question.quantity, question.event, question.argument, question.adjacency)
-    return found if isinstance(found, str) else ""
+    bounds = _certified(question.quantity, question.event, question.argument, question.adjacency)
+    return bounds if isinstance(bounds, str) else ""
 
 
 @cache
@@ -74,17 +74,12 @@ def smallest_noise(question: CalibrationQuestion) -> float | None:
 
 def question_at(noise_multiplier: float, question: CalibrationQuestion) -> Question:
     """The question for epsilon at a noise multiplier that a calibrator returned."""
-    run = dp_sgd(
+    run = gaussian_run(
         noise_multiplier=noise_multiplier,
         sampling_probability=question.sampling_probability,
         steps=question.steps,
     )
     return Question(quantity="epsilon", event=run, argument=question.delta, adjacency=question.adjacency)
-
-
-def is_below(claimed: float, lower: float) -> bool:
-    """Strictly below: what makes an answer an under-report, or a case of rounding."""
-    return claimed < lower
 
 
 def by_rounding_only(quantity: str, claimed: float, lower: float) -> bool:
@@ -132,11 +127,11 @@ def confirmed(question: Question, claimed: float) -> SecondOpinion | None:
     try:
         curve = Curve(question.event, question.adjacency)
         at = max(claimed, 0.0) if question.quantity == "epsilon" else question.argument
-        found = curve.delta(at)
+        delta = curve.delta(at)
         limit = question.argument if question.quantity == "epsilon" else claimed
-        if abs(found.value - limit) <= _ERRORS * found.error:
+        if abs(delta.value - limit) <= _ERRORS * delta.error:
             return None
-        value = found.value
+        value = delta.value
         if question.quantity == "epsilon" and value > limit and bounds is not None:
             high = bounds.upper if math.isfinite(bounds.upper) else 2 * bounds.lower + 1
             value = _epsilon(curve, limit, at, 1.01 * high)
@@ -144,7 +139,7 @@ def confirmed(question: Question, claimed: float) -> SecondOpinion | None:
             value = claimed
     except (UnsupportedError, InconclusiveError, FloatingPointError):
         return None
-    return SecondOpinion(method=curve.method, value=value, agrees=found.value > limit)
+    return SecondOpinion(method=curve.method, value=value, agrees=delta.value > limit)
 
 
 def _epsilon(curve: Curve, delta: float, low: float, high: float) -> float:

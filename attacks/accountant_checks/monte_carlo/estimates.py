@@ -1,24 +1,128 @@
-"""delta(epsilon) of one pair in one direction, from samples, with a confidence interval."""
+"""delta(epsilon) of one pair in one direction, from samples, with a confidence interval at any sample size.
+
+The intervals are of a mean of independent values in [0, 1]. Each of their two ends may fail with half of
+`1 - confidence`. Nothing is assumed of the values beyond independence, one common mean, and the range;
+`ASYMPTOTIC`, the normal approximation, is the exception, and no verdict ever rests on it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtri, rel_entr
 
 from workbench.attacks.accountant_checks.monte_carlo.events import ProductPair, ProductTilt, as_product
-from workbench.attacks.accountant_checks.monte_carlo.intervals import (
-    IntervalMethod,
-    interval_method,
-    mean_interval,
-)
 from workbench.attacks.accountant_checks.monte_carlo.mixtures import StaircaseProposal
-from workbench.attacks.accountant_checks.monte_carlo.pairs import PairOfNeighbours
+from workbench.attacks.accountant_checks.monte_carlo.pairs import PairOfNeighbours, member_of
 from workbench.core.errors import InconclusiveError, InputError
+from workbench.estimation.bounded_mean import betting_lower
 from workbench.interfaces import FloatArray
+
+
+class IntervalMethod(StrEnum):
+    """How the interval is computed."""
+
+    HOEFFDING = "hoeffding"
+    """Width 1 / sqrt(n), whatever the values (Hoeffding 1963, theorem 2)."""
+    CHERNOFF = "chernoff"
+    """Relative entropy between observed and true mean (Hoeffding 1963, theorem 1): narrow near 0 and 1."""
+    EMPIRICAL_BERNSTEIN = "empirical_bernstein"
+    """Width by the sample variance (Maurer and Pontil 2009, theorem 4)."""
+    BETTING = "betting"
+    """Hedged capital (Waudby-Smith and Ramdas 2024, section 4): the narrowest at most sample sizes."""
+    ASYMPTOTIC = "asymptotic"
+    """Normal approximation: no guarantee at any n, never decides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanInterval:
+    """lower <= mean <= upper, all in [0, 1]."""
+
+    lower: float
+    estimate: float
+    upper: float
+
+
+def mean_interval(
+    values: FloatArray, *, confidence: float, method: IntervalMethod = IntervalMethod.EMPIRICAL_BERNSTEIN
+) -> MeanInterval:
+    """Two-sided confidence interval of the mean of independent values in [0, 1].
+
+    Args:
+        values: Shape `(n,)`, n >= 2; for `BETTING` in the order in which they were drawn.
+        confidence: Two-sided, in (0, 1).
+        method: See `IntervalMethod`.
+
+    Raises:
+        InputError: fewer than two values, a value outside [0, 1], or confidence out of range.
+    """
+    if values.ndim != 1 or len(values) < 2:
+        raise InputError(f"values must be a row of at least two numbers, got shape {values.shape}")
+    if not (float(values.min()) >= 0 and float(values.max()) <= 1):
+        raise InputError(f"values must be in [0, 1], got {float(values.min())!r} to {float(values.max())!r}")
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence must be in (0, 1), got {confidence!r}")
+    mean, log_odds = float(values.mean()), -math.log((1 - confidence) / 2)
+    if method is IntervalMethod.BETTING:
+        lower, upper = _betting(values, log_odds)
+    elif method is IntervalMethod.CHERNOFF:
+        lower, upper = _chernoff(mean, log_odds / len(values))
+    else:
+        half = _half_width(values, log_odds, method)
+        lower, upper = mean - half, mean + half
+    return MeanInterval(lower=max(0.0, min(lower, mean)), estimate=mean, upper=min(1.0, max(upper, mean)))
+
+
+def _half_width(values: FloatArray, log_odds: float, method: IntervalMethod) -> float:
+    """Half width of the symmetric intervals; each end fails with probability exp(-log_odds)."""
+    n = len(values)
+    if method is IntervalMethod.HOEFFDING:
+        return math.sqrt(log_odds / (2 * n))
+    variance = float(values.var(ddof=1))
+    if method is IntervalMethod.ASYMPTOTIC:
+        return -float(ndtri(math.exp(-log_odds))) * math.sqrt(variance / n)
+    each = log_odds + math.log(2)  # theorem 4 spends one half on the variance
+    return math.sqrt(2 * variance * each / n) + 7 * each / (3 * (n - 1))
+
+
+def _chernoff(mean: float, radius: float) -> tuple[float, float]:
+    """Means whose Bernoulli relative entropy from the observed one is at most `radius`, rounded outwards."""
+    return _chernoff_lower(mean, radius), 1 - _chernoff_lower(1 - mean, radius, mirrored=mean)
+
+
+def _chernoff_lower(mean: float, radius: float, *, mirrored: float | None = None) -> float:
+    """The smallest such mean; `mirrored` is 1 - mean where that is known more precisely."""
+    rest = 1 - mean if mirrored is None else mirrored
+
+    def excess(log_m: float) -> float:
+        # 1 - m, which is at least 1 - mean, however small that is.
+        return float(rel_entr(mean, math.exp(log_m)) + rel_entr(rest, max(rest, -math.expm1(log_m)))) - radius
+
+    if mean <= 0:
+        return 0.0
+    if rest <= 0:
+        return math.exp(-radius)
+    # At the low end the first term alone is radius + mean, and the second is never below -mean.
+    low = math.log(mean) - radius / mean - 1
+    if low < -700 or excess(low) <= 0:
+        return 0.0
+    high = math.log(mean) if rest > 0.5 else math.log1p(-rest)
+    return math.exp(float(brentq(excess, low, high, xtol=1e-14)) - 1e-12)
+
+
+def _betting(values: FloatArray, log_odds: float) -> tuple[float, float]:
+    """Means that neither of two gamblers refutes, one staking on "larger", one on "smaller".
+
+    See `workbench.estimation.bounded_mean`.
+    """
+    return betting_lower(values, log_odds), 1 - betting_lower(1 - values, log_odds)
+
 
 _BLOCK = 1 << 21
 """Numbers that one block of draws may hold."""
@@ -54,15 +158,11 @@ class DeltaEstimate:
     """delta(epsilon) of one direction of a pair: P's mean of (1 - exp(epsilon - L))_+.
 
     Attributes:
-        epsilon: Where.
         lower, estimate, upper: Ends of the interval and the estimate (which need not be in it for heavy
             weights).
         confidence: Two-sided.
-        n: Number of independent samples.
-        method: Of the interval.
         rigorous: True where the interval holds at this n; False for normal approximations, on which no
             verdict may rest.
-        proposal: Where the samples came from, in words.
         log_bound: Logarithm of the largest possible weighted integrand; NaN where none is known.
     """
 
@@ -91,12 +191,9 @@ class Integrand:
     """Independent non-negative values whose mean is the part of delta that sampling decides.
 
     Attributes:
-        pair: The pair, in the direction P against Q.
-        epsilon: Where.
         log_bound: Logarithm of the bound on each value; NaN where none is known.
         surely: Part of delta that is known without sampling, rounded down.
         at_most: The same, rounded up, with all that the proposal leaves out and what rounded losses may hide.
-        proposal: In words.
         drawn_from: The proposal; None for samples of P or of the pair's own proposal.
         own_proposal: True where the pair's own proposal is drawn from.
     """
@@ -177,7 +274,6 @@ def integrand(pair: PairOfNeighbours, epsilon: float, *, proposal: str = "auto")
     """Set up sampling of delta(epsilon).
 
     Args:
-        pair: The pair.
         epsilon: Finite, >= 0.
         proposal: `"auto"`: the best exponential tilt where the pair has tilts (`pair_of`), else the pair's
             own proposal where it has one, else P; `"plain"`: P.
@@ -192,9 +288,9 @@ def integrand(pair: PairOfNeighbours, epsilon: float, *, proposal: str = "auto")
     pair = as_product(pair)
     if isinstance(pair, ProductPair):
         return _product_integrand(pair, epsilon, plain=proposal == "plain")
-    log_bound, own, words = 0.0, False, "samples of P"
+    log_bound, own_proposal, words = 0.0, False, "samples of P"
     if proposal == "auto" and isinstance(pair, ProposesSamples):
-        own, words = True, "the pair's own proposal"
+        own_proposal, words = True, "the pair's own proposal"
         known = pair.log_weight_bound
         log_bound = math.nan if known is None else known
         words += ", weight bound unknown" if known is None else f", weight at most exp({known:.4f})"
@@ -206,7 +302,7 @@ def integrand(pair: PairOfNeighbours, epsilon: float, *, proposal: str = "auto")
         at_most=_hidden(epsilon, log_bound),
         proposal=words,
         drawn_from=None,
-        own_proposal=own,
+        own_proposal=own_proposal,
     )
 
 
@@ -263,7 +359,6 @@ def estimate_delta(
         pair: P against Q, one direction; `estimate_both` takes the two.
         epsilon: Finite, >= 0.
         n: Number of independent samples, >= 2; 8 bytes each are kept.
-        rng: Source of the samples.
         confidence: Two-sided, in (0, 1).
         method: Of the interval. Without a proven bound on the weights it is `asymptotic`, whatever is asked;
             `refute_sequentially` needs no bound.
@@ -273,7 +368,7 @@ def estimate_delta(
         InputError: an argument is out of range.
         InconclusiveError: log-densities are no numbers, or contradict a stated bound.
     """
-    how = interval_method(method)
+    how = member_of(IntervalMethod, method, "method")
     if n < 2:
         raise InputError(f"n must be at least 2, got {n!r}")
     if not 0 < confidence < 1:

@@ -20,17 +20,17 @@ from workbench.accounting.events import (
     ShuffledBatches,
     SubsampledGaussian,
 )
-from workbench.attacks.accountant_checks.monte_carlo.discrete import DiscretePair
-from workbench.attacks.accountant_checks.monte_carlo.mixtures import MixturePair
+from workbench.attacks.accountant_checks.monte_carlo.mixtures import MixturePair, VectorMixturePair
 from workbench.attacks.accountant_checks.monte_carlo.pairs import (
+    DiscretePair,
     GaussianPair,
     LaplacePair,
     PairOfNeighbours,
     Part,
     Samples,
     Tilt,
+    member_of,
 )
-from workbench.attacks.accountant_checks.monte_carlo.vector_mixtures import VectorMixturePair
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency, FloatArray
 
@@ -127,15 +127,12 @@ class ProductPair:
         return total
 
     def log_density_p(self, x: Samples) -> FloatArray:
-        """Sum of the parts'."""
         return self._sum(x, "log_density_p")
 
     def log_density_q(self, x: Samples) -> FloatArray:
-        """Sum of the parts'."""
         return self._sum(x, "log_density_q")
 
     def losses(self, x: Samples) -> FloatArray:
-        """Sum of the parts'."""
         return self._sum(x, "losses")
 
     def swapped(self) -> ProductPair:
@@ -143,7 +140,6 @@ class ProductPair:
         return ProductPair(parts=tuple((part.swapped(), count) for part, count in self.parts))
 
     def log_envelope(self, t: float) -> float:
-        """Sum of the parts'."""
         return math.fsum(count * part.log_envelope(t) for part, count in self.parts)
 
     def truncated_share(self, t: float) -> float:
@@ -232,9 +228,7 @@ class ProductTilt:
 
 def as_product(pair: PairOfNeighbours) -> PairOfNeighbours:
     """A part by itself as a product of one, so that it is drawn by its tilt; any other pair as it is."""
-    if isinstance(pair, GaussianPair | LaplacePair | DiscretePair | MixturePair | VectorMixturePair):
-        return ProductPair(parts=((pair, 1),))
-    return pair
+    return ProductPair(parts=((pair, 1),)) if isinstance(pair, Part) else pair
 
 
 def permuted_gaussians(
@@ -245,7 +239,6 @@ def permuted_gaussians(
     Args:
         p_values: The d values under P, at most 6.
         q_values: The d values under Q.
-        standard_deviation: Of the noise on each value.
 
     Raises:
         InputError: there are more than 6 values, none, or not equally many.
@@ -343,9 +336,7 @@ def _part(event: Event, adjacency: Adjacency) -> tuple[Part, int]:
 
 
 def pair_of(
-    event: Event,
-    adjacency: Adjacency = Adjacency.ADD_REMOVE,
-    direction: Direction | str = Direction.FORWARD,
+    event: Event, adjacency: Adjacency = Adjacency.ADD_REMOVE, direction: Direction | str = Direction.FORWARD
 ) -> ProductPair:
     """One pair of neighbours' outputs of an event: the pair at which the event is known to be worst.
 
@@ -354,18 +345,13 @@ def pair_of(
     bad (Chua et al. 2024), not known to be worst; the event's `Composed` parts are independent.
 
     Args:
-        event: Any event of `workbench.accounting.events`.
         adjacency: How neighbours differ; events that are pairs themselves carry their own.
-        direction: Which neighbour is drawn.
 
     Raises:
         InputError: there is no such direction.
         UnsupportedError: the event has no such neighbours.
     """
-    try:
-        wanted = Direction(direction)
-    except ValueError as error:
-        raise InputError(f"direction must be one of {', '.join(Direction)}, got {direction!r}") from error
+    wanted = member_of(Direction, direction, "direction")
     made = [(_part(inner, adjacency), count) for inner, count in event.parts()]
     pair = ProductPair(parts=tuple((part, times * count) for (part, times), count in made))
     return pair if wanted is Direction.FORWARD else pair.swapped()

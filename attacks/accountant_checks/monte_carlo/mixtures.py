@@ -1,6 +1,6 @@
-"""Pairs of one-dimensional Gaussian mixtures, with an exact tilt.
+"""Pairs of Gaussian mixtures with their exponential tilts: exact in one dimension, in more with an envelope.
 
-f = p^(1 + t) * q^(-t) is drawn by rejection from a staircase above it. With the posterior
+**One dimension.** f = p^(1 + t) * q^(-t) is drawn by rejection from a staircase above it. With the posterior
 mean m_p(x) of p's component given x (and m_q), the slope of log f is (-x + (1 + t) m_p - t m_q) / s^2. A
 posterior mean under Gaussian noise never falls in x (its derivative is the posterior variance over s^2), so
 on a cell [a, b] the slope lies between its values with the means' ends put in: that bounds f on the cell.
@@ -14,19 +14,29 @@ The cell width w keeps it below 1e-16.
 **A single draw** needs no tilt: `StaircaseProposal` is constant on each cell, in proportion to an upper
 bound on p * (1 - exp(epsilon - L))_+ there, so the weighted integrand is at most the staircase's area, a few
 percent above delta itself.
+
+**More dimensions.** (a, b) -> a^(1 + t) * b^(-t) is jointly convex, so for any coupling c of p's components
+with q's,
+
+    p^(1 + t) * q^(-t) <= sum over (k, j) of c_kj * N_k^(1 + t) * N_j^(-t) = sum of c_kj * M_kj * g_kj,
+
+with g_kj the tilt of the pair of Gaussians (k, j) and M_kj = exp(t (1 + t) |m_k - n_j|^2 / (2 s^2)). Drawing
+from the mixture g with weights proportional to c_kj * M_kj therefore gives p * exp(t * L) <= M * g with the
+envelope M = sum of c_kj * M_kj. The coupling decides how tight that is; its validity needs none.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
+from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp, ndtr
 
-from workbench.attacks.accountant_checks.monte_carlo.pairs import ExactTilt, Samples, rows
-from workbench.attacks.accountant_checks.monte_carlo.staircase import Staircase
+from workbench.attacks.accountant_checks.monte_carlo.pairs import ExactTilt, Part, Samples, rows
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
 
@@ -46,7 +56,6 @@ def require_mixture(means: FloatArray, weights: FloatArray, side: str) -> None:
     Args:
         means: First axis one entry a component.
         weights: Shape `(k,)`.
-        side: `"p"` or `"q"`, for the message.
 
     Raises:
         InputError: lengths differ, a mean is not finite, or the weights are no probabilities.
@@ -78,7 +87,7 @@ def _posterior_means(y: FloatArray, means: FloatArray, log_weights: FloatArray) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixturePair:
+class MixturePair(Part):
     """Two one-dimensional Gaussian mixtures with one standard deviation.
 
     Attributes:
@@ -95,8 +104,6 @@ class MixturePair:
     q_means: tuple[float, ...]
     q_weights: tuple[float, ...]
     standard_deviation: float
-    dimension: int = field(default=1, init=False)
-    infinite_mass: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.standard_deviation < math.inf:
@@ -104,8 +111,11 @@ class MixturePair:
         require_mixture(np.array(self.p_means), np.array(self.p_weights), "p")
         require_mixture(np.array(self.q_means), np.array(self.q_weights), "q")
 
+    @property
+    def dimension(self) -> int:
+        return 1
+
     def describe(self) -> str:
-        """`pair of Gaussian mixtures (2 and 1 components, standard deviation 1)`."""
         return (
             f"pair of Gaussian mixtures ({len(self.p_means)} and {len(self.q_means)} components, "
             f"standard deviation {self.standard_deviation:g})"
@@ -124,7 +134,6 @@ class MixturePair:
         return rows(x)[:, 0] / self.standard_deviation
 
     def sample(self, n: int, rng: np.random.Generator) -> Samples:
-        """Draws from P."""
         means = np.array(self.p_means)
         weights = np.array(self.p_weights) / math.fsum(self.p_weights)
         chosen = means[rng.choice(len(means), size=n, p=weights)] if len(means) > 1 else means[0]
@@ -137,11 +146,9 @@ class MixturePair:
         return _log_ratio(y, *side) - y * y / 2 - constant
 
     def log_density_p(self, x: Samples) -> FloatArray:
-        """Of P."""
         return self._log_density(x, self._p)
 
     def log_density_q(self, x: Samples) -> FloatArray:
-        """Of Q."""
         return self._log_density(x, self._q)
 
     def losses(self, x: Samples) -> FloatArray:
@@ -157,7 +164,6 @@ class MixturePair:
         return log_p - _log_ratio(y, *self._q), log_p - y * y / 2 - math.log(2 * math.pi) / 2 - log_g
 
     def swapped(self) -> MixturePair:
-        """P and Q exchanged."""
         return MixturePair(
             p_means=self.q_means,
             p_weights=self.q_weights,
@@ -204,10 +210,10 @@ class MixturePair:
         if t == 0:
             return 0.0
         strip = 1.0 if self._spread == 0 else min(1.0, math.pi / (2 * self._spread))
-        found = self._lattice(t, 2 * math.pi * strip / (38 + strip * strip / 2 + t * math.log(2) / 2))
-        if found is None:
+        lattice = self._lattice(t, 2 * math.pi * strip / (38 + strip * strip / 2 + t * math.log(2) / 2))
+        if lattice is None:
             return math.inf
-        lefts, width = found
+        lefts, width = lattice
         return float(logsumexp(self._log_f(lefts, t))) + math.log(width) - math.log(2 * math.pi) / 2
 
     def truncated_share(self, t: float) -> float:
@@ -223,10 +229,10 @@ class MixturePair:
         if t == 0:
             return ExactTilt(t=0.0, log_envelope=0.0, sampler=self.sample)
         # Narrow enough for an acceptance of about 0.95; any width is valid.
-        found = self._lattice(t, min(0.02, 0.1 / math.sqrt(1 + (1 + 2 * t) * self._spread**2 / 4)))
-        if found is None:
+        lattice = self._lattice(t, min(0.02, 0.1 / math.sqrt(1 + (1 + 2 * t) * self._spread**2 / 4)))
+        if lattice is None:
             raise InputError(f"t must not need more than {_MAX_CELLS} cells, got {t!r}")
-        lefts, width = found
+        lefts, width = lattice
         log_tops, _ = self._log_tops(lefts, width, t)
         staircase = Staircase(lefts=lefts, width=width, log_tops=log_tops)
 
@@ -294,7 +300,6 @@ class StaircaseProposal:
     """Draws from a staircase above a pair's integrand.
 
     Attributes:
-        pair: The pair.
         staircase: Its logarithmic tops bound p * (1 - exp(epsilon - L))_+, in standard deviations; None where
             that is 0 everywhere.
         left_out: At most this part of delta lies outside.
@@ -317,3 +322,208 @@ class StaircaseProposal:
             return np.full(n, -np.inf), np.zeros(n)
         y, log_top = self.staircase.draw(n, rng)
         return self.pair.weigh(y, log_top - self.staircase.log_area)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staircase:
+    """A density that is constant on each cell, drawn by the alias method.
+
+    Attributes:
+        log_tops: Logarithm of each cell's unnormalised density.
+    """
+
+    lefts: FloatArray
+    width: float
+    log_tops: FloatArray
+
+    @property
+    def log_area(self) -> float:
+        """Logarithm of the area under the tops."""
+        return float(logsumexp(self.log_tops)) + math.log(self.width)
+
+    @cached_property
+    def _alias(self) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+        """Walker's table: probability of keeping each cell, and the cell taken otherwise."""
+        weights = np.exp(self.log_tops - self.log_tops.max())
+        keep = weights / weights.mean()
+        other = np.arange(len(keep))
+        small, large = list(np.flatnonzero(keep < 1)), list(np.flatnonzero(keep >= 1))
+        while small and large:
+            poor, rich = small.pop(), large[-1]
+            other[poor] = rich
+            keep[rich] -= 1 - keep[poor]
+            if keep[rich] < 1:
+                small.append(large.pop())
+        return keep, other
+
+    def draw(self, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Draws and the log-tops of their cells."""
+        keep, other = self._alias
+        cells = rng.integers(len(keep), size=n)
+        cells = np.where(rng.random(n) < keep[cells], cells, other[cells])
+        return self.lefts[cells] + self.width * rng.random(n), self.log_tops[cells]
+
+
+_MAX_COUPLED = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorMixturePair(Part):
+    """Two Gaussian mixtures in d dimensions with one standard deviation in every direction.
+
+    Attributes:
+        p_means: Shape `(k, d)`.
+        p_weights: Shape `(k,)`, positive, summing to 1.
+        q_means: Shape `(j, d)`.
+        q_weights: Shape `(j,)`.
+
+    Raises:
+        InputError: a value is out of range, or components are too many to be coupled.
+    """
+
+    p_means: FloatArray
+    p_weights: FloatArray
+    q_means: FloatArray
+    q_weights: FloatArray
+    standard_deviation: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.standard_deviation < math.inf:
+            raise InputError(f"standard_deviation must be finite and > 0, got {self.standard_deviation!r}")
+        if self.p_means.ndim != 2 or self.q_means.shape[1:] != self.p_means.shape[1:]:
+            raise InputError(f"q_means must be as wide as p_means, got {self.q_means.shape}")
+        require_mixture(self.p_means, self.p_weights, "p")
+        require_mixture(self.q_means, self.q_weights, "q")
+
+    def describe(self) -> str:
+        return (
+            f"pair of Gaussian mixtures ({len(self.p_means)} and {len(self.q_means)} components in "
+            f"{self.dimension} dimensions, standard deviation {self.standard_deviation:g})"
+        )
+
+    @property
+    def dimension(self) -> int:
+        return int(self.p_means.shape[1])
+
+    @property
+    def components(self) -> int:
+        """Of the mixture with the most of them, the tilt's included."""
+        return len(self._coupled[0])
+
+    def sample(self, n: int, rng: np.random.Generator) -> Samples:
+        return self.draw(self.p_means, self.p_weights, n, rng)
+
+    def draw(self, means: FloatArray, weights: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
+        chosen = rng.choice(len(means), size=n, p=weights / weights.sum())
+        drawn: FloatArray = means[chosen] + self.standard_deviation * rng.standard_normal((n, self.dimension))
+        return drawn
+
+    def log_ratio(self, x: Samples, means: FloatArray, weights: FloatArray) -> FloatArray:
+        """Log-density over that of N(0, s^2 I)."""
+        y, scaled = rows(x) / self.standard_deviation, means / self.standard_deviation
+        terms = y @ scaled.T
+        terms += np.log(weights) - (scaled**2).sum(axis=1) / 2
+        top = terms.max(axis=1)
+        terms -= top[:, None]
+        np.exp(terms, out=terms)
+        total: FloatArray = np.log(terms.sum(axis=1)) + top
+        return total
+
+    def _base(self, x: Samples) -> FloatArray:
+        squares = ((rows(x) / self.standard_deviation) ** 2).sum(axis=1)
+        density: FloatArray = -squares / 2
+        return density - self.dimension * math.log(self.standard_deviation * math.sqrt(2 * math.pi))
+
+    def log_density_p(self, x: Samples) -> FloatArray:
+        return self.log_ratio(x, self.p_means, self.p_weights) + self._base(x)
+
+    def log_density_q(self, x: Samples) -> FloatArray:
+        return self.log_ratio(x, self.q_means, self.q_weights) + self._base(x)
+
+    def losses(self, x: Samples) -> FloatArray:
+        """log p - log q; the common Gaussian factor never enters."""
+        q = self.log_ratio(x, self.q_means, self.q_weights)
+        return self.log_ratio(x, self.p_means, self.p_weights) - q
+
+    def swapped(self) -> VectorMixturePair:
+        return VectorMixturePair(
+            p_means=self.q_means,
+            p_weights=self.q_weights,
+            q_means=self.p_means,
+            q_weights=self.p_weights,
+            standard_deviation=self.standard_deviation,
+        )
+
+    @cached_property
+    def _coupled(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Coupled components: log-weights `(c,)`, p's means, and p's less q's means, both `(c, d)`.
+
+        Equally many and equally heavy components are matched one to one, nearest in total; others are coupled
+        independently.
+
+        Raises:
+            InputError: components are too many.
+        """
+        k, j = len(self.p_means), len(self.q_means)
+        if k * j > _MAX_COUPLED * 16:
+            raise InputError(
+                f"p_means and q_means must make fewer pairs than {_MAX_COUPLED * 16}, got {k * j}"
+            )
+        heavy = (self.p_weights, self.q_weights)
+        if k == j and all(np.allclose(weights, 1 / k, rtol=1e-12, atol=0) for weights in heavy):
+            p2, q2 = (self.p_means**2).sum(axis=1), (self.q_means**2).sum(axis=1)
+            left, right = linear_sum_assignment(p2[:, None] + q2 - 2 * self.p_means @ self.q_means.T)
+            log_weights = np.full(k, -math.log(k))
+        elif k * j > _MAX_COUPLED:
+            raise InputError(f"p_means and q_means must make fewer pairs than {_MAX_COUPLED}, got {k * j}")
+        else:
+            left, right = np.repeat(np.arange(k), j), np.tile(np.arange(j), k)
+            log_weights = np.log(np.outer(self.p_weights, self.q_weights).ravel())
+        return log_weights, self.p_means[left], self.p_means[left] - self.q_means[right]
+
+    def _log_envelopes(self, t: float) -> FloatArray:
+        """log(c_kj * M_kj) of the coupled components."""
+        log_weights, _, shifts = self._coupled
+        squares = (shifts**2).sum(axis=1) / self.standard_deviation**2
+        logs: FloatArray = log_weights + t * (1 + t) / 2 * squares
+        return logs
+
+    def log_envelope(self, t: float) -> float:
+        """Logarithm of the sum of c_kj * M_kj."""
+        return float(logsumexp(self._log_envelopes(t)))
+
+    def tilt(self, t: float) -> CoupledTilt:
+        """The mixture of the coupled components' tilts."""
+        logs = self._log_envelopes(t)
+        log_weights = logs - logsumexp(logs)
+        kept = np.exp(log_weights) > 0  # components of no weight are never drawn
+        _, starts, shifts = self._coupled
+        return CoupledTilt(
+            pair=self,
+            log_envelope=self.log_envelope(t),
+            means=(starts + t * shifts)[kept],
+            weights=np.exp(log_weights[kept]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoupledTilt:
+    """A Gaussian mixture g with p * exp(t * L) <= M * g.
+
+    Attributes:
+        means: Shape `(c, d)`.
+        weights: Shape `(c,)`.
+    """
+
+    pair: VectorMixturePair
+    log_envelope: float
+    means: FloatArray
+    weights: FloatArray
+
+    def sample(self, n: int, rng: np.random.Generator) -> Samples:
+        return self.pair.draw(self.means, self.weights, n, rng)
+
+    def log_weights(self, x: Samples, losses: FloatArray) -> FloatArray:
+        """log(p / g); the common Gaussian factor never enters."""
+        log_g = self.pair.log_ratio(x, self.means, self.weights)
+        return self.pair.log_ratio(x, self.pair.p_means, self.pair.p_weights) - log_g

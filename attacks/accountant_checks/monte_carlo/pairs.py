@@ -1,4 +1,4 @@
-"""Pairs of neighbours' output distributions that Monte Carlo can draw from, and their exponential tilts.
+"""Pairs of neighbours that Monte Carlo can draw from: Gaussian, Laplace, finite; and their exponential tilts.
 
 A privacy loss is L(x) = log p(x) - log q(x). Tilting by t >= 0 draws from g(x) proportional to
 p(x) * exp(t * L(x)) instead of p; with M(t) the mean of exp(t * L) under p, the weight is
@@ -20,8 +20,11 @@ too; and both sides multiply over independent parts, so the bound holds for comp
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +34,23 @@ from workbench.interfaces import FloatArray
 
 Samples = npt.NDArray[np.generic]
 """Outputs of a mechanism, first axis one entry a sample: shape `(n,)` or `(n, d)`."""
+
+Sampler = Callable[[int, np.random.Generator], Samples]
+"""Draws `n` independent outputs."""
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def member_of(kind: type[E], value: E | str, name: str) -> E:
+    """The member of this value; the argument's name is for the error.
+
+    Raises:
+        InputError: there is none.
+    """
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise InputError(f"{name} must be one of {', '.join(kind)}, got {value!r}") from error
 
 
 @runtime_checkable
@@ -69,54 +89,59 @@ class Tilt(Protocol):
         """log(p / g) at each draw, given the draw's loss."""
 
 
-class Part(Protocol):
-    """A pair that can be tilted; an elementary event."""
+class Part(ABC):
+    """A pair that can be tilted; an elementary event. Its outputs are as of `PairOfNeighbours`."""
 
+    @abstractmethod
     def describe(self) -> str:
         """In words, with its numbers."""
 
     @property
+    @abstractmethod
     def dimension(self) -> int:
         """Numbers that an output consists of."""
 
     @property
     def infinite_mass(self) -> float:
         """P of the outputs that Q never gives; they are out of every tilt's reach."""
+        return 0.0
 
+    @abstractmethod
     def sample(self, n: int, rng: np.random.Generator) -> Samples:
         """`n` outputs under P."""
 
+    @abstractmethod
     def log_density_p(self, x: Samples) -> FloatArray:
         """log p."""
 
+    @abstractmethod
     def log_density_q(self, x: Samples) -> FloatArray:
         """log q."""
 
+    @abstractmethod
     def losses(self, x: Samples) -> FloatArray:
         """log p - log q, with less rounding than the difference."""
 
+    @abstractmethod
     def swapped(self) -> Part:
-        """P and Q exchanged."""
+        """P and Q exchanged (and moved, where only distances count)."""
 
+    @abstractmethod
     def log_envelope(self, t: float) -> float:
         """`tilt(t).log_envelope`, cheaper; infinite where the part cannot be tilted so far."""
 
     def truncated_share(self, t: float) -> float:
         """At most this share of M(t) is out of the tilt's reach; 0 for most."""
+        return 0.0
 
+    @abstractmethod
     def tilt(self, t: float) -> Tilt:
         """The tilt by t >= 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExactTilt:
-    """A tilt whose density is exactly p * exp(t * L) / M.
-
-    Attributes:
-        t: The tilt.
-        log_envelope: log M(t).
-        sampler: Draws from it.
-    """
+    """A tilt whose density is exactly p * exp(t * L) / M."""
 
     t: float
     log_envelope: float
@@ -131,13 +156,6 @@ class ExactTilt:
         return self.log_envelope - self.t * losses
 
 
-class Sampler(Protocol):
-    """Draws `n` outputs."""
-
-    def __call__(self, n: int, rng: np.random.Generator, /) -> Samples:
-        """Independent draws, first axis `n`."""
-
-
 def random_direction(
     dimension: int, rng: np.random.Generator, *, norm: float = 1.0, order: int = 2
 ) -> tuple[float, ...]:
@@ -145,7 +163,6 @@ def random_direction(
 
     Args:
         dimension: At least 1.
-        rng: Source of the direction.
         norm: Norm of the shift, >= 0.
         order: 1 or 2.
 
@@ -179,7 +196,7 @@ def _as_drawn(x: FloatArray) -> Samples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianPair:
+class GaussianPair(Part):
     """P = N(shift, s^2 I) against Q = N(0, s^2 I), in any dimension.
 
     The tilt is N((1 + t) * shift, s^2 I) with log M(t) = t * (1 + t) * |shift|^2 / (2 s^2).
@@ -194,13 +211,11 @@ class GaussianPair:
 
     shift: tuple[float, ...]
     standard_deviation: float
-    infinite_mass: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         _require_shift(self.shift, self.standard_deviation, "standard_deviation")
 
     def describe(self) -> str:
-        """`Gaussian pair (distance 1 in 1 dimensions, standard deviation 1)`."""
         distance = math.hypot(*self.shift)
         return (
             f"Gaussian pair (distance {distance:g} in {self.dimension} dimensions, "
@@ -209,11 +224,9 @@ class GaussianPair:
 
     @property
     def dimension(self) -> int:
-        """Length of the shift."""
         return len(self.shift)
 
     def sample(self, n: int, rng: np.random.Generator) -> Samples:
-        """Draws from P."""
         return self._around(1.0, n, rng)
 
     def _around(self, times: float, n: int, rng: np.random.Generator) -> Samples:
@@ -227,11 +240,9 @@ class GaussianPair:
         return density
 
     def log_density_p(self, x: Samples) -> FloatArray:
-        """Of N(shift, s^2 I)."""
         return self._log_density(x, np.array(self.shift))
 
     def log_density_q(self, x: Samples) -> FloatArray:
-        """Of N(0, s^2 I)."""
         return self._log_density(x, np.zeros(self.dimension))
 
     def losses(self, x: Samples) -> FloatArray:
@@ -241,16 +252,11 @@ class GaussianPair:
         return losses
 
     def swapped(self) -> GaussianPair:
-        """The mirrored pair, moved so that Q is at 0 again."""
         return GaussianPair(shift=tuple(-v for v in self.shift), standard_deviation=self.standard_deviation)
 
     def log_envelope(self, t: float) -> float:
         """t (1 + t) mu^2 / 2."""
         return t * (1 + t) / 2 * math.fsum((v / self.standard_deviation) ** 2 for v in self.shift)
-
-    def truncated_share(self, t: float) -> float:
-        """Nothing is left out."""
-        return 0.0
 
     def tilt(self, t: float) -> ExactTilt:
         """Move the mean on, along the shift."""
@@ -260,7 +266,7 @@ class GaussianPair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaplacePair:
+class LaplacePair(Part):
     """P = shift + Laplace(scale) against Q = Laplace(scale), independent in each dimension.
 
     In a dimension with shift v > 0, in units of the scale, the loss is -v left of 0, 2 x - v between, and v
@@ -279,19 +285,16 @@ class LaplacePair:
 
     shift: tuple[float, ...]
     scale: float
-    infinite_mass: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         _require_shift(self.shift, self.scale, "scale")
 
     def describe(self) -> str:
-        """`Laplace pair (l1 distance 1 in 1 dimensions, scale 1)`."""
         distance = math.fsum(map(abs, self.shift))
         return f"Laplace pair (l1 distance {distance:g} in {self.dimension} dimensions, scale {self.scale:g})"
 
     @property
     def dimension(self) -> int:
-        """Length of the shift."""
         return len(self.shift)
 
     @property
@@ -301,15 +304,12 @@ class LaplacePair:
         return steps
 
     def sample(self, n: int, rng: np.random.Generator) -> Samples:
-        """Draws from P."""
         return _as_drawn(rng.laplace(scale=self.scale, size=(n, self.dimension)) + np.array(self.shift))
 
     def log_density_p(self, x: Samples) -> FloatArray:
-        """Of the shifted noise."""
         return self._noise(rows(x) - np.array(self.shift))
 
     def log_density_q(self, x: Samples) -> FloatArray:
-        """Of the noise."""
         return self._noise(rows(x))
 
     def _noise(self, y: FloatArray) -> FloatArray:
@@ -324,7 +324,6 @@ class LaplacePair:
         return losses
 
     def swapped(self) -> LaplacePair:
-        """The mirrored pair, moved so that Q is at 0 again."""
         return LaplacePair(shift=tuple(-v for v in self.shift), scale=self.scale)
 
     def _log_masses(self, t: float) -> FloatArray:
@@ -337,10 +336,6 @@ class LaplacePair:
     def log_envelope(self, t: float) -> float:
         """log M(t), summed over dimensions."""
         return float(np.logaddexp.reduce(self._log_masses(t), axis=0).sum())
-
-    def truncated_share(self, t: float) -> float:
-        """Nothing is left out."""
-        return 0.0
 
     def tilt(self, t: float) -> ExactTilt:
         """Choose one of the three pieces, then its exponential."""
@@ -358,3 +353,96 @@ class LaplacePair:
             return _as_drawn(y * self.scale * signs)
 
         return ExactTilt(t=t, log_envelope=self.log_envelope(t), sampler=sampler)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscretePair(Part):
+    """Two distributions over the outputs 0, 1, ..., k - 1, as log-probabilities.
+
+    Attributes:
+        log_p, log_q: One entry an output; -inf for an output that never comes.
+
+    Raises:
+        InputError: lengths differ, or the probabilities do not sum to 1.
+    """
+
+    log_p: tuple[float, ...]
+    log_q: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.log_p) != len(self.log_q):
+            raise InputError(f"log_q must be as long as log_p ({len(self.log_p)}), got {len(self.log_q)}")
+        for name, logs in (("log_p", self.log_p), ("log_q", self.log_q)):
+            total = math.fsum(map(math.exp, logs))
+            if not abs(total - 1) < 1e-12:
+                raise InputError(f"{name} must be probabilities that sum to 1, their sum is {total!r}")
+
+    def describe(self) -> str:
+        return f"discrete pair ({len(self.log_p)} outputs)"
+
+    @property
+    def dimension(self) -> int:
+        return 1
+
+    @property
+    def _table(self) -> FloatArray:
+        """Loss of each output; +inf where only P gives it."""
+        log_p, log_q = np.array(self.log_p), np.array(self.log_q)
+        with np.errstate(invalid="ignore"):
+            loss: FloatArray = np.where(np.isneginf(log_p), -np.inf, log_p - log_q)
+        return loss
+
+    @property
+    def infinite_mass(self) -> float:
+        return math.fsum(math.exp(p) for p, q in zip(self.log_p, self.log_q, strict=True) if q == -math.inf)
+
+    def sample(self, n: int, rng: np.random.Generator) -> Samples:
+        return rng.choice(len(self.log_p), size=n, p=_normalised(np.array(self.log_p)))
+
+    def log_density_p(self, x: Samples) -> FloatArray:
+        return np.array(self.log_p)[_indices(x)]
+
+    def log_density_q(self, x: Samples) -> FloatArray:
+        return np.array(self.log_q)[_indices(x)]
+
+    def losses(self, x: Samples) -> FloatArray:
+        return self._table[_indices(x)]
+
+    def swapped(self) -> DiscretePair:
+        return DiscretePair(log_p=self.log_q, log_q=self.log_p)
+
+    def _tilted(self, t: float) -> FloatArray:
+        """log(p * exp(t * L)) of each output, -inf where the loss is not finite."""
+        table = self._table
+        finite = np.isfinite(table)
+        tilted = np.full(len(table), -np.inf)
+        tilted[finite] = np.array(self.log_p)[finite] + t * table[finite]
+        return tilted
+
+    def log_envelope(self, t: float) -> float:
+        """log M(t) over the finite losses."""
+        return float(np.logaddexp.reduce(self._tilted(t)))
+
+    def tilt(self, t: float) -> ExactTilt:
+        """Reweigh the table."""
+        tilted = self._tilted(t)
+        shares = _normalised(tilted) if np.isfinite(tilted).any() else None
+
+        def sampler(n: int, rng: np.random.Generator) -> Samples:
+            if shares is None:
+                raise InputError("q must give some output of p, to be tilted")
+            return rng.choice(len(tilted), size=n, p=shares)
+
+        return ExactTilt(t=t, log_envelope=self.log_envelope(t), sampler=sampler)
+
+
+def _normalised(logs: FloatArray) -> FloatArray:
+    """Probabilities of these log-weights."""
+    weights = np.exp(logs - logs.max())
+    shares: FloatArray = weights / weights.sum()
+    return shares
+
+
+def _indices(x: Samples) -> npt.NDArray[np.int64]:
+    """Output numbers, whatever type they travelled in."""
+    return np.asarray(x).reshape(len(x)).astype(np.int64)

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from workbench.attacks.accountant_checks.proof.evaluation import ball, ends, interval, value_at
+from workbench.attacks.accountant_checks.proof.statements import undecided
 from workbench.attacks.accountant_checks.proof.terms import Term, variables_of
 from workbench.core.errors import InputError
 from workbench.core.keys import JSON
@@ -38,7 +39,6 @@ def prove_by_balls(
     """Prove that a function is at least 0 everywhere on a box.
 
     Args:
-        name: What the inequality says, in words.
         function: A term, or a function of Arb balls that returns an Arb ball.
         domain: Closed finite range of each variable; for a term, by default its variables' own domains.
         limit_boxes: Boxes that may be looked at; reached at the same box on every machine.
@@ -138,14 +138,14 @@ def _text(box: Box) -> str:
 
 
 def _refuted(name: str, point: Mapping[str, Fraction], high: Fraction, looked: int) -> Finding:
-    found: dict[str, JSON] = {key: str(value) for key, value in sorted(point.items())}
-    found["found"] = f"at most {float(high):.12g}"
+    example: dict[str, JSON] = {key: str(value) for key, value in sorted(point.items())}
+    example["found"] = f"at most {float(high):.12g}"
     at = ", ".join(f"{key} = {value}" for key, value in sorted(point.items()))
     return Finding(
         verdict=VerdictKind.REFUTED,
         summary=f"{name}: fails at {at}, where the margin is at most {float(high):.6g}",
         evidence=(f"ball arithmetic at an exact point, after {looked} boxes",),
-        counterexample=found,
+        counterexample=example,
     )
 
 
@@ -154,4 +154,4 @@ def _undecided(name: str, box: Box, looked: int, limits: tuple[int, float]) -> F
         f"not settled on {_text(box)} after {looked} boxes (limits: {limits[0]} boxes, {limits[1]:g} s); "
         "the margin may be zero there"
     )
-    return Finding(verdict=VerdictKind.UNDECIDED, summary=f"{name}: undecided; {why}", evidence=(why,))
+    return undecided(name, why)

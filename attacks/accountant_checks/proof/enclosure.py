@@ -54,16 +54,6 @@ class Fact:
     centre: Fraction = Fraction(0)
 
 
-def exp_between(low: Fraction, high: Fraction) -> tuple[Fraction, Fraction]:
-    """Rationals below exp(low) and above exp(high)."""
-    return value_bounds("exp", low)[0], value_bounds("exp", high)[1]
-
-
-def log_between(low: Fraction, high: Fraction) -> tuple[Fraction, Fraction]:
-    """Rationals below log(low) and above log(high), for 0 < low <= high."""
-    return value_bounds("log", low)[0], value_bounds("log", high)[1]
-
-
 @lru_cache(maxsize=20_000)
 def value_bounds(function: str, at: Fraction) -> tuple[Fraction, Fraction]:
     """Rationals just below and just above f(at)."""
@@ -101,19 +91,19 @@ def curved_facts(function: str) -> list[Fact]:
     times (u - c)^2. Lines cannot separate two functions that touch; these can. For exp at 0 and log at 1,
     where value and slope are rational; nothing for the others.
     """
-    found: list[Fact] = []
-    one, zero = Fraction(1), Fraction(0)
+    parabolas: list[Fact] = []
+    unit, zero = Fraction(1), Fraction(0)
     for radius in (Fraction(1, 64), Fraction(1, 8), Fraction(1, 2), Fraction(2)):
         if function == "exp":
             least, most = value_bounds("exp", -radius)[0] / 2, value_bounds("exp", radius)[1] / 2
-            found.append(Fact(">=", one, one, low=-radius, high=radius, square=least, centre=zero))
-            found.append(Fact("<=", one, one, low=-radius, high=radius, square=most, centre=zero))
+            parabolas.append(Fact(">=", unit, unit, low=-radius, high=radius, square=least, centre=zero))
+            parabolas.append(Fact("<=", unit, unit, low=-radius, high=radius, square=most, centre=zero))
         elif function == "log" and radius < 1:
             low, high = 1 - radius, 1 + radius
             most, least = -1 / (2 * high**2), -1 / (2 * low**2)
-            found.append(Fact("<=", one, -one, low=low, high=high, square=most, centre=one))
-            found.append(Fact(">=", one, -one, low=low, high=high, square=least, centre=one))
-    return found
+            parabolas.append(Fact("<=", unit, -unit, low=low, high=high, square=most, centre=unit))
+            parabolas.append(Fact(">=", unit, -unit, low=low, high=high, square=least, centre=unit))
+    return parabolas
 
 
 def usable(function: str, point: Fraction) -> bool:
@@ -189,32 +179,32 @@ def _curved(function: str, cell: tuple[Fraction, Fraction], *, convex: bool) -> 
 
 
 def _exp_facts(points: list[Fraction], cells: list[tuple[Fraction, Fraction]]) -> list[Fact]:
-    found = [Fact(">", Fraction(0), Fraction(0))]
+    known = [Fact(">", Fraction(0), Fraction(0))]
     for point in points:
         # For every slope m > 0: exp(u) >= m (u - log m + 1), with equality at u = log m.
         slope = value_bounds("exp", point)[0]
         top = value_bounds("log", slope)[1]
-        found.append(Fact(">=", slope, slope * (1 - top)))
-        found.append(Fact("<=", Fraction(0), value_bounds("exp", point)[1], high=point))
-    return found + [_chord("exp", cell, above=True) for cell in cells]
+        known.append(Fact(">=", slope, slope * (1 - top)))
+        known.append(Fact("<=", Fraction(0), value_bounds("exp", point)[1], high=point))
+    return known + [_chord("exp", cell, above=True) for cell in cells]
 
 
 def _log_facts(points: list[Fraction], cells: list[tuple[Fraction, Fraction]]) -> list[Fact]:
-    found = []
+    known = []
     for point in points:
         low, high = value_bounds("log", point)
-        found.append(Fact("<=", 1 / point, high - 1, low=Fraction(0), open_low=True))
-        found.append(Fact(">=", Fraction(0), low, low=point))
-    return found + [_chord("log", cell, above=False) for cell in cells]
+        known.append(Fact("<=", 1 / point, high - 1, low=Fraction(0), open_low=True))
+        known.append(Fact(">=", Fraction(0), low, low=point))
+    return known + [_chord("log", cell, above=False) for cell in cells]
 
 
 def _normal_facts(points: list[Fraction], cells: list[tuple[Fraction, Fraction]]) -> list[Fact]:
-    found = [Fact(">", Fraction(0), Fraction(0)), Fact("<", Fraction(0), Fraction(1))]
+    known = [Fact(">", Fraction(0), Fraction(0)), Fact("<", Fraction(0), Fraction(1))]
     for point in points:
         low, high = value_bounds("normal_cdf", point)
-        found.append(Fact("<=", Fraction(0), high, high=point))
-        found.append(Fact(">=", Fraction(0), low, low=point))
+        known.append(Fact("<=", Fraction(0), high, high=point))
+        known.append(Fact(">=", Fraction(0), low, low=point))
     for cell in cells:
         if cell[1] <= 0 or cell[0] >= 0:
-            found.extend(_curved("normal_cdf", cell, convex=cell[1] <= 0))
-    return found
+            known.extend(_curved("normal_cdf", cell, convex=cell[1] <= 0))
+    return known

@@ -77,9 +77,9 @@ def truth_at(formula: Formula, point: Mapping[str, Fraction]) -> bool | None:
 
     for bits in PRECISIONS:
         with flint.ctx.workprec(bits):
-            found = truth(formula, point)
-        if found is not None:
-            return found
+            held = truth(formula, point)
+        if held is not None:
+            return held
     return None
 
 
@@ -125,13 +125,13 @@ class _Evaluator:
             inner = next(parts)
             return None if inner is None else not inner
         deciding = formula.operator == "or"
-        found: bool | None = not deciding
+        held: bool | None = not deciding
         for part in parts:
             if part is deciding:
                 return deciding
             if part is None:
-                found = None
-        return found
+                held = None
+        return held
 
     def value(self, term: Term) -> Value:
         kept = self._kept.get(id(term))

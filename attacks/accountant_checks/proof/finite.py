@@ -20,6 +20,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from workbench.attacks.accountant_checks.proof.evaluation import ends, value_at
+from workbench.attacks.accountant_checks.proof.statements import undecided
 from workbench.attacks.accountant_checks.proof.terms import (
     Application,
     Constant,
@@ -53,7 +54,6 @@ class FiniteEpsilon:
 
     Attributes:
         exp_epsilon: e^epsilon, at least 1; None where epsilon is infinite.
-        delta: At which it holds.
         pair: Ordered pair of inputs that needs it.
     """
 
@@ -94,11 +94,11 @@ def finite_mechanism_epsilon(
     worst: FiniteEpsilon | None = None
     for pair, masses in _ordered(table, neighbours, count):
         factor = _factor(masses, delta)
-        found = FiniteEpsilon(exp_epsilon=factor, delta=delta, pair=pair)
+        needed = FiniteEpsilon(exp_epsilon=factor, delta=delta, pair=pair)
         if factor is None:
-            return found
+            return needed
         if worst is None or worst.exp_epsilon is None or factor > worst.exp_epsilon:
-            worst = found
+            worst = needed
     if worst is None:
         raise InputError("neighbours must hold at least one pair, got none")
     return worst
@@ -139,7 +139,6 @@ def prove_finite_mechanism(
     a proof, above it at the upper end a refutation.
 
     Args:
-        name: What is claimed, in words.
         table, neighbours: The mechanism, and which inputs are neighbours.
         epsilon, delta: Exact numbers, or terms without variables (`sqrt(2 * log(number("1e5")))`).
         count: Number of runs on the same input.
@@ -169,7 +168,7 @@ def prove_finite_mechanism(
         if at_least.delta > deltas[1]:
             return _refuted(name, claim, at_least)
     why = f"the exact delta and the claimed one agree to {_PRECISIONS[-1]} bits"
-    return Finding(verdict=VerdictKind.UNDECIDED, summary=f"{name}: undecided; {why}", evidence=(why,))
+    return undecided(name, why)
 
 
 def randomised_response(exp_epsilon: Fraction | int, categories: int = 2) -> dict[str, tuple[Fraction, ...]]:
@@ -206,11 +205,11 @@ def _ordered(table: Table, neighbours: Pairs, count: int) -> Iterator[tuple[tupl
 
 
 def _masses(p: Sequence[Fraction], q: Sequence[Fraction]) -> _Masses:
-    found: _Masses = {}
+    masses: _Masses = {}
     for a, b in zip(map(Fraction, p), map(Fraction, q), strict=True):
         if a or b:
-            _add(found, a / b if b else None, a, b)
-    return found
+            _add(masses, a / b if b else None, a, b)
+    return masses
 
 
 def _add(masses: _Masses, ratio: Fraction | None, p: Fraction, q: Fraction) -> None:
@@ -232,16 +231,16 @@ def _composed(masses: _Masses, count: int) -> _Masses:
 
 
 def _product(left: _Masses, right: _Masses) -> _Masses:
-    found: _Masses = {}
+    product: _Masses = {}
     for ratio_left, (p_left, q_left) in left.items():
         for ratio_right, (p_right, q_right) in right.items():
             p, q = p_left * p_right, q_left * q_right
             if p or q:
                 infinite = ratio_left is None or ratio_right is None
-                _add(found, None if infinite else (ratio_left or 0) * (ratio_right or Fraction(0)), p, q)
-        if len(found) > _MOST_RATIOS:
+                _add(product, None if infinite else (ratio_left or 0) * (ratio_right or Fraction(0)), p, q)
+        if len(product) > _MOST_RATIOS:
             raise InputError(f"the composition has more than {_MOST_RATIOS} likelihood ratios")
-    return found
+    return product
 
 
 def _delta(masses: _Masses, factor: Fraction) -> Fraction:
@@ -290,20 +289,20 @@ def _float(value: Fraction) -> str:
     return f"{float(value):.8g}"
 
 
-def _refuted(name: str, claim: str, found: FiniteDelta) -> Finding:
+def _refuted(name: str, claim: str, worst: FiniteDelta) -> Finding:
     event: JSON = (
-        f"likelihood ratio at least {found.least_ratio}"
-        if found.event is None
-        else [int(index) for index in found.event]
+        f"likelihood ratio at least {worst.least_ratio}"
+        if worst.event is None
+        else [int(index) for index in worst.event]
     )
     return Finding(
         verdict=VerdictKind.REFUTED,
-        summary=f"{name}: the exact delta is at least {_float(found.delta)} ({claim})",
+        summary=f"{name}: the exact delta is at least {_float(worst.delta)} ({claim})",
         evidence=("exact counting over all outcomes, with e^epsilon rounded in the claim's favour", claim),
         counterexample={
-            "inputs": list(found.pair),
+            "inputs": list(worst.pair),
             "event": event,
-            "delta_lower": _float(found.delta),
+            "delta_lower": _float(worst.delta),
             "claim": claim,
         },
     )

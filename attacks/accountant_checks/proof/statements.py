@@ -1,4 +1,10 @@
-"""Statements and their proofs; the public face is `workbench.attacks.accountant_checks.proof`."""
+"""Statements and their proofs, and invariants of rules that run step after step: budgets, clamps, schedules.
+
+An invariant that holds at the start and survives any one step from any state that meets it holds forever: two
+statements for Z3, and together a proof for every number of steps. Where the step does not preserve it, that
+alone refutes nothing (the state may be out of reach); a run from the start that breaks it does, and is
+searched for, some steps deep.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +20,7 @@ from workbench.attacks.accountant_checks.proof.terms import (
     Comparison,
     Formula,
     Implies,
+    Term,
     Variable,
     variables_of,
 )
@@ -32,8 +39,6 @@ class Statement:
 
     Attributes:
         name: What it claims, in words; findings quote it.
-        conclusion: What is claimed.
-        assumptions: What it is claimed under.
         evaluate: A second opinion on a proposed counterexample, from outside the formula (the mechanism
             itself, say). It comes on top of the evaluation of the formula, and both must deny the statement.
 
@@ -67,7 +72,6 @@ def prove(statement: Statement, *, limit_seconds: float = 20) -> Finding:
     """Prove a statement, refute it with a confirmed counterexample, or say why neither was reached.
 
     Args:
-        statement: What is claimed.
         limit_seconds: Of wall time in all. A resource limit, counted in Z3's own units, goes with it and is
             usually reached first, so that the verdict does not hang on the machine's load.
 
@@ -84,12 +88,12 @@ def prove(statement: Statement, *, limit_seconds: float = 20) -> Finding:
         return _closed(statement)
     started = time.monotonic()
     negation = And(*statement.assumptions, ~statement.conclusion)
-    found = search(negation, confirm=statement.fails_at, limit_seconds=limit_seconds)
-    how = f"negation searched by Z3 ({found.logic}), {found.rounds} rounds of refinement of the enclosures"
-    if found.kind == "found":
-        return _refuted(statement, found.point, how)
-    if found.kind == "open":
-        return _undecided(statement, found.why, how)
+    answer = search(negation, confirm=statement.fails_at, limit_seconds=limit_seconds)
+    how = f"negation searched by Z3 ({answer.logic}), {answer.rounds} rounds of refinement of the enclosures"
+    if answer.kind == "found":
+        return _refuted(statement, answer.point, how)
+    if answer.kind == "open":
+        return undecided(statement.name, answer.why, how)
     left = max(1.0, limit_seconds - (time.monotonic() - started))
     return _proven(statement, how, limit_seconds=left)
 
@@ -100,7 +104,6 @@ def holds_under(
     """Prove a statement; where it is refuted, try it again under an assumption that it does not state.
 
     Args:
-        statement: What is claimed.
         assumption: The extra assumption, in words.
         formula: The same, for the solver.
         limit_seconds: Of each of the two searches.
@@ -131,11 +134,11 @@ def _closed(statement: Statement) -> Finding:
     held = truth_at(Implies(And(*statement.assumptions), statement.conclusion), {})
     how = "no variables: evaluated in exact rationals and ball arithmetic, up to 2048 bits"
     if held is None:
-        return _undecided(statement, "2048 bits do not tell its sides apart, or a term is undefined", how)
+        return undecided(statement.name, "2048 bits do not tell its sides apart, or a term is undefined", how)
     if not held:
         why = "" if statement.fails_at({}) else "; the second opinion does not confirm that it is false"
         if why:
-            return _undecided(statement, f"evaluated as false{why}", how)
+            return undecided(statement.name, f"evaluated as false{why}", how)
         return _refuted(statement, {}, how)
     return Finding(
         verdict=VerdictKind.PROVEN,
@@ -179,10 +182,10 @@ def _brief(sides: tuple[str, ...]) -> str:
     return f" ({sides[0]})" if sides else ""
 
 
-def _undecided(statement: Statement, why: str, how: str) -> Finding:
-    return Finding(
-        verdict=VerdictKind.UNDECIDED, summary=f"{statement.name}: undecided; {why}", evidence=(how, why)
-    )
+def undecided(name: str, why: str, *evidence: str) -> Finding:
+    """The finding that a claim was neither proven nor refuted, and why."""
+    summary = f"{name}: undecided; {why}"
+    return Finding(verdict=VerdictKind.UNDECIDED, summary=summary, evidence=(*evidence, why))
 
 
 def _proven(statement: Statement, how: str, *, limit_seconds: float) -> Finding:
@@ -194,7 +197,7 @@ def _proven(statement: Statement, how: str, *, limit_seconds: float) -> Finding:
 
     witness = search(met, confirm=confirm, limit_seconds=limit_seconds)
     if witness.kind == "none":
-        return _undecided(statement, "its assumptions contradict one another, so it says nothing", how)
+        return undecided(statement.name, "its assumptions contradict one another, so it says nothing", how)
     domain = ", ".join(map(_domain, statement.variables))
     evidence = [
         how,
@@ -218,3 +221,111 @@ def _domain(variable: Variable) -> str:
 def _short(value: Fraction) -> str:
     text = str(value)
     return text if len(text) <= 20 else f"{float(value):.12g} (to 12 digits)"
+
+
+State = Mapping[str, Term]
+"""Terms by the names of parameters, state variables and (in a step) inputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransitionSystem:
+    """A rule that runs in steps, and what it is claimed never to break.
+
+    Attributes:
+        parameters: Variables that stay fixed during a run.
+        state: Variables that a step changes.
+        inputs: Variables that are free anew in each step: data, an adversary's or a policy's choice.
+        start: State terms at the beginning, from the parameters.
+        step: State terms after a step, from parameters, state and inputs.
+        invariant: What is to hold in every state.
+        guard: What a step presupposes (a step left to take; an input's range beyond its domain).
+        inductive: A stronger property to carry the induction along with; true by default.
+        assumption: What the parameters have to meet; true by default.
+    """
+
+    name: str
+    parameters: tuple[Variable, ...] = ()
+    state: tuple[Variable, ...]
+    inputs: tuple[Variable, ...] = ()
+    start: Callable[[State], State]
+    step: Callable[[State], State]
+    invariant: Callable[[State], Formula]
+    guard: Callable[[State], Formula] = lambda _: And()
+    inductive: Callable[[State], Formula] = lambda _: And()
+    assumption: Callable[[State], Formula] = lambda _: And()
+
+
+def prove_invariant(system: TransitionSystem, *, unroll: int = 3, limit_seconds: float = 10) -> Finding:
+    """Prove an invariant by induction, or look for a run that breaks it.
+
+    Args:
+        unroll: Longest run that is searched, in steps.
+        limit_seconds: Of each of the at most `unroll` + 3 questions to the solver.
+
+    Returns:
+        PROVEN for runs of any length; REFUTED with the inputs of a run that breaks it (`input@step`);
+        UNDECIDED where it is not inductive and no short run breaks it.
+
+    Raises:
+        InputError: unroll is negative.
+    """
+    if unroll < 0:
+        raise InputError(f"unroll must be >= 0, got {unroll}")
+    fixed: dict[str, Term] = {variable.name: variable for variable in system.parameters}
+    begin = {**fixed, **system.start(fixed)}
+    kept = And(system.invariant(begin), system.inductive(begin))
+    base = prove(
+        Statement(
+            name=f"{system.name}: start", conclusion=kept, assumptions=_stated(system.assumption(begin))
+        ),
+        limit_seconds=limit_seconds,
+    )
+    step = prove(_step(system, fixed), limit_seconds=limit_seconds)
+    if base.verdict is VerdictKind.PROVEN and step.verdict is VerdictKind.PROVEN:
+        evidence = ("induction over the steps, so for runs of any length",)
+        notes = (*(f"start: {line}" for line in base.evidence), *(f"step: {line}" for line in step.evidence))
+        return Finding(
+            verdict=VerdictKind.PROVEN, summary=f"{system.name}: proven", evidence=(*evidence, *notes)
+        )
+    for length in range(unroll + 1):
+        finding = prove(_run(system, fixed, length), limit_seconds=limit_seconds)
+        if finding.verdict is VerdictKind.REFUTED:
+            return replace(finding, evidence=(f"a run of {length} step(s) breaks it", *finding.evidence))
+    why = f"not inductive, and no run of up to {unroll} steps was found to break it ({step.summary})"
+    return undecided(system.name, why)
+
+
+def _stated(*formulas: Formula) -> tuple[Formula, ...]:
+    """The formulas that say something."""
+    return tuple(formula for formula in formulas if str(formula) != "true")
+
+
+def _step(system: TransitionSystem, fixed: State) -> Statement:
+    before: dict[str, Term] = {**fixed, **{v.name: v for v in (*system.state, *system.inputs)}}
+    after = {**fixed, **system.step(before)}
+    return Statement(
+        name=f"{system.name}: a step",
+        conclusion=And(system.invariant(after), system.inductive(after)),
+        assumptions=_stated(
+            system.assumption(before),
+            system.guard(before),
+            system.invariant(before),
+            system.inductive(before),
+        ),
+    )
+
+
+def _run(system: TransitionSystem, fixed: State, length: int) -> Statement:
+    """The invariant after a run of this length from the start."""
+    now: dict[str, Term] = {**fixed, **system.start(fixed)}
+    guards = [system.assumption(now)]
+    for index in range(length):
+        fresh = {v.name: replace(v, name=f"{v.name}@{index + 1}") for v in system.inputs}
+        here = {**now, **fresh}
+        guards.append(system.guard(here))
+        now = {**fixed, **system.step(here)}
+    return Statement(
+        name=f"{system.name}: after {length} step(s)",
+        conclusion=Implies(And(), system.invariant(now)),
+        assumptions=_stated(*guards),
+    )

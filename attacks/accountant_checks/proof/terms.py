@@ -1,7 +1,7 @@
 """The language that claims are written in: exact terms and formulas over real and integer variables.
 
-One expression is read by several evaluators that share no code with one another: Z3 (`_proof_solver`), exact
-rationals and ball arithmetic (`_proof_evaluation`), and derivatives for branch and bound (`_proof_balls`).
+One expression is read by several evaluators that share no code with one another: Z3 (`solver`), exact
+rationals and ball arithmetic (`evaluation`), and derivatives for branch and bound (`balls`).
 A counterexample that the solver finds is therefore evaluated again by something else. Numbers are exact:
 integers, `Fraction`, or decimal strings through `number("0.009760")`; a float is refused, for it is not the
 number that was typed.
@@ -363,16 +363,16 @@ def numbered(expression: Expression) -> dict[int, int]:
     for node in walk(expression):
         match node:
             case Constant(value=value):
-                own: object = value
+                label: object = value
             case Variable(name=name):
-                own = name
-            case Operation(operator=own) | Comparison(operator=own) | Connective(operator=own):
+                label = name
+            case Operation(operator=label) | Comparison(operator=label) | Connective(operator=label):
                 pass
-            case Power(exponent=own) | Application(function=own):
+            case Power(exponent=label) | Application(function=label):
                 pass
             case _:
-                own = None
-        key = (type(node).__name__, own, *(numbers[id(part)] for part in children(node)))
+                label = None
+        key = (type(node).__name__, label, *(numbers[id(part)] for part in children(node)))
         numbers[id(node)] = known.setdefault(key, len(known))
     return numbers
 
@@ -383,12 +383,12 @@ def variables_of(*expressions: Expression) -> tuple[Variable, ...]:
     Raises:
         InputError: one name stands for two domains.
     """
-    found: dict[str, Variable] = {}
+    variables: dict[str, Variable] = {}
     for expression in expressions:
         for node in walk(expression):
-            if isinstance(node, Variable) and found.setdefault(node.name, node) != node:
+            if isinstance(node, Variable) and variables.setdefault(node.name, node) != node:
                 raise InputError(f"variable {node.name!r} has two domains in one statement")
-    return tuple(found[name] for name in sorted(found))
+    return tuple(variables[name] for name in sorted(variables))
 
 
 _STRENGTH = {"+": 1, "-": 1, "*": 2, "/": 2, "^": 4}

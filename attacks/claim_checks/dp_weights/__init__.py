@@ -1,1 +1,1 @@
-"""dp_weights."""
+"""DP-Weights: statements by proof and closed form, composition, the paper's own two checks, an attack."""

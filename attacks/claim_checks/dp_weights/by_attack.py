@@ -17,7 +17,13 @@ import numpy as np
 
 from workbench.accounting import ApproximateDP
 from workbench.accounting.gaussian import delta_of_epsilon, epsilon_of_delta
-from workbench.attacks.claim_checks.shared.claims import setting
+from workbench.attacks.claim_checks.shared.claims import (
+    CONFIDENCE,
+    digits_plan,
+    from_attack,
+    setting,
+    shown_lower,
+)
 from workbench.attacks.weight_canary import WeightAudit, WeightCanary, audit_weights
 from workbench.core import registry
 from workbench.core.registry import register
@@ -25,7 +31,6 @@ from workbench.interfaces import GradientCanary, Mechanism, Plan, PostHocMechani
 from workbench.interfaces.findings import Finding
 
 RECORDS = 100
-CONFIDENCE = 0.999
 
 _SILENT = 1e-30
 """Norm of a gradient that float32 sums round away: a record that takes a place and leaves it empty."""
@@ -35,10 +40,8 @@ def papers_plan(
     *, learning_rate: float, optimizer: str, epochs: int, batch_size: int, epsilon: float, model: str
 ) -> Plan:
     """Shuffled epochs over `RECORDS` handwritten digits, the last of which is the canary's place."""
-    corpus = registry.create("corpus", "digits", size=RECORDS, seed=0)
-    return Plan(
-        records=corpus.records,
-        held_out=(),
+    return digits_plan(
+        RECORDS,
         model=model,
         steps=epochs * -(-RECORDS // batch_size),
         sampling_probability=batch_size / RECORDS,
@@ -73,14 +76,10 @@ def attacked(
 ) -> Finding:
     """Sections 8.1.2 and 8.1.5: the noised weights are (epsilon, delta)-DP, by an attack on real trainings.
 
-    Args:
-        optimizer, learning_rate, epochs, batch_size: Of the training.
-        epsilon: The budget.
-        form: Of the noise scale, `"appendix"` or `"eq. 1"`.
-        canary, statistic, trials, references: See `workbench.attacks.weight_canary.WeightCanary`.
-        model: Registry name.
-        scale: Multiplies the noise, and leaves the claim as it is.
-        seed: Of everything random.
+    `optimizer`, `learning_rate`, `epochs`, `batch_size`: of the training. `epsilon`: the budget. `form`: of
+    the noise scale, `"appendix"` or `"eq. 1"`. `canary`, `statistic`, `trials`, `references`: see
+    `workbench.attacks.weight_canary.WeightCanary`. `model`: registry name. `scale`: multiplies the noise, and
+    leaves the claim as it is. `seed`: of everything random.
     """
     plan = papers_plan(
         learning_rate=learning_rate,
@@ -115,19 +114,18 @@ def order_known(mechanism: Mechanism, plan: Plan, *, canary: str, seed: int) -> 
     silent = inserted.insertions.gradient_canary
     assert isinstance(silent, GradientCanary)
     absent = replace(
-        inserted,
-        insertions=replace(inserted.insertions, gradient_canary=replace(silent, magnitude=_SILENT)),
+        inserted, insertions=replace(inserted.insertions, gradient_canary=replace(silent, magnitude=_SILENT))
     )
     inside, outside, noise = paired_changes(mechanism, inserted, absent)
     apart = np.abs(inside - outside) / noise
     assert isinstance(plan.budget, ApproximateDP)
     epsilon, delta = plan.budget.epsilon, plan.budget.delta
     lines = []
-    found = {"all weights": np.linalg.norm(apart), "the one weight that moves furthest": apart.max()}
-    for name, mu in found.items():
+    distances = {"all weights": np.linalg.norm(apart), "the one weight that moves furthest": apart.max()}
+    for name, mu in distances.items():
         distance = float(mu)
         lines.append(
-            f"with a public order of the batches (not the judged game; exact for this pair of trainings), "
+            "with a public order of the batches (not the judged game; exact for this pair of trainings), "
             f"{name}: mu = {distance:.4g}, epsilon({delta:g}) = {epsilon_of_delta(distance, delta):.4g}, "
             f"delta({epsilon:g}) = {delta_of_epsilon(distance, epsilon):.3g}"
         )
@@ -137,8 +135,9 @@ def order_known(mechanism: Mechanism, plan: Plan, *, canary: str, seed: int) -> 
 def _finding(audit: WeightAudit, known: tuple[str, ...], epsilon: float) -> Finding:
     """The judge's verdict on one game, as an answer about the statement: it may refute, and never proves."""
     verdict, details = audit.verdict, audit.evidence.details
-    lower = max(0.0, verdict.bound.lower) if verdict.bound is not None else 0.0
-    evidence = (
+    lower = shown_lower(verdict)
+    return from_attack(
+        verdict.kind is VerdictKind.REFUTED,
         verdict.sentence,
         f"{audit.evidence.scores.size} trials; a perfect attack would have shown epsilon >= "
         f"{audit.epsilon_reachable:.4g}",
@@ -146,20 +145,10 @@ def _finding(audit: WeightAudit, known: tuple[str, ...], epsilon: float) -> Find
         f"{details['noise_scale']:.6g} on each weight: {details['mu_expected']:.3g} deviations of the "
         "statistic (an estimate, which includes the references' own scatter)",
         *known,
-    )
-    if verdict.kind is not VerdictKind.REFUTED:
-        return Finding(
-            verdict=VerdictKind.UNDECIDED,
-            summary=f"this attack does not refute it: epsilon >= {lower:.4g} at epsilon {epsilon:g} "
-            f"({verdict.kind}), which shows no privacy",
-            evidence=evidence,
-        )
-    return Finding(
-        verdict=VerdictKind.REFUTED,
-        summary=(
-            f"an attack on the released weights shows epsilon >= {lower:.4g}, where {epsilon:g} is claimed"
-        ),
-        evidence=evidence,
+        refutes=f"an attack on the released weights shows epsilon >= {lower:.4g}, where {epsilon:g} is "
+        "claimed",
+        spares=f"this attack does not refute it: epsilon >= {lower:.4g} at epsilon {epsilon:g} "
+        f"({verdict.kind}), which shows no privacy",
         counterexample={
             "epsilon_lower": lower,
             "epsilon_claimed": epsilon,
@@ -167,5 +156,4 @@ def _finding(audit: WeightAudit, known: tuple[str, ...], epsilon: float) -> Find
             "noise_scale": details["noise_scale"],
             "mean_distance": details["mean_distance"],
         },
-        confidence=CONFIDENCE,
     )

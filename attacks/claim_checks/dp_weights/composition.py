@@ -5,22 +5,28 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from workbench.attacks.accountant_checks.proof import dp_weights_algorithm_2_as_printed
-from workbench.attacks.claim_checks.shared import dp_lemmas as lemmas
-from workbench.attacks.claim_checks.shared.claims import Counterexample, ball, in_balls, setting, settle, show
+from workbench.attacks.claim_checks.dp_weights.as_printed import dp_weights_algorithm_2_as_printed
+from workbench.attacks.claim_checks.shared import lemmas
+from workbench.attacks.claim_checks.shared.claims import (
+    Counterexample,
+    ball,
+    counterexample_if,
+    setting,
+    settle,
+    show,
+)
 from workbench.attacks.claim_checks.shared.distinguishers import (
-    Distinguisher,
     against_claim,
     gaussian_delta,
     many_steps,
+    randomised_response,
 )
 from workbench.core.registry import register
 from workbench.interfaces.findings import Finding
 
 RELEASES = (
-    "any neighbours of a mechanism of the stated guarantee; the adversary sees all k outputs; balls, "
-    "nothing is "
-    "sampled"
+    "any neighbours of a mechanism of the stated guarantee; the adversary sees all k outputs; balls, nothing "
+    "is sampled"
 )
 DISTANCE = (
     "two finished models whose weights are one noise deviation apart; the adversary knows both and sees one "
@@ -36,74 +42,54 @@ def composed(epsilon: Any, delta: Any, count: int) -> tuple[Any, Any]:
 
 @register("claim_check", "dp_weights_pointwise")
 @setting(PAIR)
-@in_balls
 def pointwise(*, noise: str = "40000", shift_in_noise: int = 10) -> Finding:
     """Eq. 7: pdf_w(x) <= e^epsilon pdf_w'(x) + delta at every x is differential privacy.
 
-    Args:
-        noise: sigma; once 1 / (sigma sqrt(2 pi)) is below delta, the condition holds for any w and w'.
-        shift_in_noise: |w - w'| over sigma.
+    `noise`: sigma; once 1 / (sigma sqrt(2 pi)) is below delta, the condition holds for any w and w'.
+    `shift_in_noise`: |w - w'| over sigma.
     """
     from flint import arb
 
     epsilon, delta = ball(1), ball("0.00001")
     height = 1 / (ball(noise) * (2 * arb.pi()).sqrt())
     truth = gaussian_delta(ball(shift_in_noise), epsilon)
-    wrong = None
-    if height <= delta and truth > delta:
-        wrong = Counterexample(
-            sentence=(
-                f"noise {noise}, weights {shift_in_noise} noises apart: every density is at most "
-                f"{show(height)} <= "
-                f"1e-5, so Eq. 7 holds, but delta(1) is {show(truth)}"
-            ),
-            values={
-                "noise": noise,
-                "shift_in_noise": shift_in_noise,
-                "highest_density": show(height),
-                "true_delta": show(truth),
-            },
-        )
+    wrong = counterexample_if(
+        height <= delta and truth > delta,
+        f"noise {noise}, weights {shift_in_noise} noises apart: every density is at most {show(height)} <= "
+        f"1e-5, so Eq. 7 holds, but delta(1) is {show(truth)}",
+        {"noise": noise, "shift_in_noise": shift_in_noise, "highest_density": show(height)},
+        {"true_delta": show(truth)},
+    )
     return settle(
-        proof=None,
+        "a density has the unit 1 / weight, delta is a probability; closed forms in balls of 192 bits",
         counterexample=wrong,
-        evidence=(
-            "a density has the unit 1 / weight, delta is a probability; closed forms in balls of 192 bits",
-        ),
     )
 
 
 @register("claim_check", "dp_weights_algorithm_2")
 @setting(PAIR)
-@in_balls
 def solver_check(*, noise: str = "0.01") -> Finding:
     """Algorithm 2 and Section 4.2: Z3 answering "satisfiable" shows that the noise is private.
 
-    Args:
-        noise: sigma, for sensitivity 1, epsilon 1, delta 1e-5.
+    `noise`: sigma, for sensitivity 1, epsilon 1, delta 1e-5.
     """
     accepted = dp_weights_algorithm_2_as_printed(noise_scale=noise, sensitivity=1, epsilon=1, delta="0.00001")
     truth = gaussian_delta(1 / ball(noise), ball(1))
-    wrong = None
-    if accepted and truth > ball("0.00001"):
-        wrong = Counterexample(
-            sentence=f"the algorithm accepts noise {noise} at sensitivity 1, where delta(1) is {show(truth)}",
-            values={"noise": noise, "epsilon": 1, "delta": "0.00001", "true_delta": show(truth)},
-        )
+    wrong = counterexample_if(
+        accepted and truth > ball("0.00001"),
+        f"the algorithm accepts noise {noise} at sensitivity 1, where delta(1) is {show(truth)}",
+        {"noise": noise, "epsilon": 1, "delta": "0.00001", "true_delta": show(truth)},
+    )
     return settle(
-        proof=None,
+        f"the algorithm as printed (10 terms of the series) answers {accepted}",
+        "satisfiable means that some values meet the implication, and values that break its premise always "
+        "do",
         counterexample=wrong,
-        evidence=(
-            f"the algorithm as printed (10 terms of the series) answers {accepted}",
-            "satisfiable means that some values meet the implication, and values that break its "
-            "premise always do",
-        ),
     )
 
 
 @register("claim_check", "dp_weights_composition")
 @setting(RELEASES)
-@in_balls
 def composition(*, count: int = 1000, scale: float = 1.0) -> Finding:
     """Eqs. 8 and 9: k releases compose to epsilon sqrt(2 k log(1 / delta)) and k delta + delta.
 
@@ -112,11 +98,7 @@ def composition(*, count: int = 1000, scale: float = 1.0) -> Finding:
     """
     epsilon, delta = composed(ball(1), ball("1e-8"), count)
     epsilon *= ball(scale)
-    truth = ball(1).exp() / (1 + ball(1).exp())
-    single = Distinguisher(
-        event="the answer is the first category", true_positive=truth, false_positive=1 - truth
-    )
-    test = many_steps(single, count, max(1, round(0.65 * count)))
+    test = many_steps(randomised_response(), count, max(1, round(0.65 * count)))
     wrong = against_claim(
         test,
         epsilon=epsilon,
@@ -129,18 +111,14 @@ def composition(*, count: int = 1000, scale: float = 1.0) -> Finding:
         claim=f"the composition of {count} releases",
     )
     return settle(
-        proof=None,
+        f"claimed ({show(epsilon)}, {show(delta)}); {test.describe()}, Chernoff's bounds in balls",
+        "the second term of advanced composition, k epsilon (e^epsilon - 1), is missing",
         counterexample=wrong,
-        evidence=(
-            f"claimed ({show(epsilon)}, {show(delta)}); {test.describe()}, Chernoff's bounds in balls",
-            "the second term of advanced composition, k epsilon (e^epsilon - 1), is missing",
-        ),
     )
 
 
 @register("claim_check", "dp_weights_thousand_compositions")
 @setting(RELEASES)
-@in_balls
 def thousand_compositions(*, count: int = 1000, scale: float = 1.0) -> Finding:
     """Section 4.2: after 1000 compositions the condition holds at (191.941..., 1.001e-05).
 
@@ -152,24 +130,18 @@ def thousand_compositions(*, count: int = 1000, scale: float = 1.0) -> Finding:
     mu = ball(count).sqrt() / root
     budget = ball(scale) * epsilon
     truth = gaussian_delta(mu, budget)
-    wrong = None
-    if truth > delta:
-        wrong = Counterexample(
-            sentence=f"{count} releases have mu {show(mu)} and delta({show(budget)}) = {show(truth)}",
-            values={"releases": count, "mu": show(mu), "epsilon": show(budget), "true_delta": show(truth)},
-        )
+    wrong = counterexample_if(
+        truth > delta,
+        f"{count} releases have mu {show(mu)} and delta({show(budget)}) = {show(truth)}",
+        {"releases": count, "mu": show(mu), "epsilon": show(budget), "true_delta": show(truth)},
+    )
     return settle(
-        proof=(
-            f"{count} releases have mu at most {show(mu)}, and delta({show(budget)}) = {show(truth)}"
-            if truth <= delta
-            else None
-        ),
+        f"claimed ({show(epsilon, 18)}, {show(delta)}); exact for Gaussians, balls of 192 bits",
+        "k Gaussian releases of mu are one of sqrt(k) mu; a smaller mu has a smaller delta",
+        "Algorithm 2 itself tests another thing, one release with the composed budget's noise",
+        proof=f"{count} releases have mu at most {show(mu)}, and delta({show(budget)}) = {show(truth)}",
+        proven=truth <= delta,
         counterexample=wrong,
-        evidence=(
-            f"claimed ({show(epsilon, 18)}, {show(delta)}); exact for Gaussians, balls of 192 bits",
-            "k Gaussian releases of mu are one of sqrt(k) mu; a smaller mu has a smaller delta",
-            "Algorithm 2 itself tests another thing, one release with the composed budget's noise",
-        ),
     )
 
 
@@ -188,39 +160,23 @@ def subsampled_rdp(alpha: Any, ratio: Any, q: Any) -> Any:
 
 @register("claim_check", "dp_weights_subsampling")
 @setting(DISTANCE)
-@in_balls
 def subsampling(*, batch_size: int = 5, epochs: int = 10) -> Finding:
     """Section 8.1.3: batches amplify the privacy of noised finished weights, by q = B / N, once an epoch."""
     ratio, alpha = ball(1), ball(2)
     q = ball(Fraction(batch_size, 1000))
     claimed = epochs * subsampled_rdp(alpha, ratio, q)
     truth = alpha * ratio * ratio / 2
-    wrong = None
-    if truth > claimed:
-        wrong = Counterexample(
-            sentence=(
-                f"weights one noise apart have divergence {show(truth)} of order 2, but the claim is "
-                f"{show(claimed)} "
-                f"({epochs} epochs, q = {batch_size}/1000)"
-            ),
-            values={
-                "alpha": 2,
-                "distance_over_noise": 1,
-                "epochs": epochs,
-                "batch_size": batch_size,
-                "records": 1000,
-                "divergence": show(truth),
-                "claimed": show(claimed),
-            },
-        )
+    wrong = counterexample_if(
+        truth > claimed,
+        f"weights one noise apart have divergence {show(truth)} of order 2, but the claim is {show(claimed)} "
+        f"({epochs} epochs, q = {batch_size}/1000)",
+        {"alpha": 2, "distance_over_noise": 1, "epochs": epochs, "batch_size": batch_size, "records": 1000},
+        {"divergence": show(truth), "claimed": show(claimed)},
+    )
     return settle(
-        proof=None,
+        "the release is one Gaussian at the end of the training; every record was in a batch of every epoch, "
+        "so no secret draw decides whether it took part, and the divergence at distance DW is exact",
         counterexample=wrong,
-        evidence=(
-            "the release is one Gaussian at the end of the training; every record was in a batch of "
-            "every epoch, so "
-            "no secret draw decides whether it took part, and the divergence at distance DW is exact",
-        ),
     )
 
 
@@ -233,16 +189,13 @@ def conversion() -> Finding:
 
 @register("claim_check", "dp_weights_final")
 @setting(DISTANCE)
-@in_balls
 def final_guarantee(*, batch_size: int = 1, alpha: int = 5) -> Finding:
     """Section 8.1.3, "final privacy guarantee": noised weights by subsampled Renyi divergences.
 
     The larger of the printed product and of the sum that the lines before it compose; the value at any
     order is at least the smallest.
 
-    Args:
-        batch_size: B, for 1000 records and one epoch.
-        alpha: The order.
+    `batch_size`: B, for 1000 records and one epoch. `alpha`: the order.
     """
     ratio, order = ball(1), ball(alpha)
     delta = ball("0.000001")
@@ -251,32 +204,17 @@ def final_guarantee(*, batch_size: int = 1, alpha: int = 5) -> Finding:
     summed, product = divergence + price, order * ratio * ratio / 2 * divergence + price
     claimed = summed if summed > product else product
     truth = gaussian_delta(ratio, claimed)
-    wrong = None
-    if truth > delta:
-        wrong = Counterexample(
-            sentence=(
-                f"weights one noise apart, B = {batch_size}, N = 1000, one epoch: claimed epsilon "
-                f"{show(claimed)}, "
-                f"where delta is {show(truth)}, not 1e-6"
-            ),
-            values={
-                "distance_over_noise": 1,
-                "batch_size": batch_size,
-                "records": 1000,
-                "epochs": 1,
-                "alpha": alpha,
-                "claimed_epsilon": show(claimed),
-                "true_delta": show(truth),
-            },
-        )
+    wrong = counterexample_if(
+        truth > delta,
+        f"weights one noise apart, B = {batch_size}, N = 1000, one epoch: claimed epsilon {show(claimed)}, "
+        f"where delta is {show(truth)}, not 1e-6",
+        {"distance_over_noise": 1, "batch_size": batch_size, "records": 1000, "epochs": 1, "alpha": alpha},
+        {"claimed_epsilon": show(claimed), "true_delta": show(truth)},
+    )
     return settle(
-        proof=None,
+        f"as a sum {show(summed)}, as the printed product {show(product)}; exact delta of a Gaussian, balls",
+        "sigma_total is taken as the standard deviation of the noise, DW as the distance",
         counterexample=wrong,
-        evidence=(
-            f"as a sum {show(summed)}, as the printed product {show(product)}; exact delta of a "
-            "Gaussian, balls",
-            "sigma_total is taken as the standard deviation of the noise, DW as the distance",
-        ),
     )
 
 
@@ -306,24 +244,20 @@ P_VALUES = {
 def printed_tests(*, level: str = "0.05") -> Finding:
     """Section 5.1.3: the statistics show no significant difference between DP-SGD and DP-Weights.
 
-    Args:
-        level: Of significance, for all tests together (Bonferroni).
+    `level`: of significance, for all tests together (Bonferroni).
     """
     each = Fraction(level) / len(P_VALUES)
-    found = [name for name, value in P_VALUES.items() if Fraction(value) <= each]
+    significant = [name for name, value in P_VALUES.items() if Fraction(value) <= each]
     wrong = None
-    if found:
-        listed = ", ".join(f"{name} (p = {float(Fraction(P_VALUES[name])):.3g})" for name in found)
+    if significant:
+        listed = ", ".join(f"{name} (p = {float(Fraction(P_VALUES[name])):.3g})" for name in significant)
         wrong = Counterexample(
             sentence=f"the paper's own tests differ at level {level} even after Bonferroni: {listed}",
-            values={name: P_VALUES[name] for name in found},
+            values={name: P_VALUES[name] for name in significant},
         )
     return settle(
-        proof=None,
+        f"{len(P_VALUES)} printed p-values, each held against {level} / {len(P_VALUES)}",
+        "DP-SGD has the lower ROC AUC in both; a test that finds no difference would not show that there is "
+        "none",
         counterexample=wrong,
-        evidence=(
-            f"{len(P_VALUES)} printed p-values, each held against {level} / {len(P_VALUES)}",
-            "DP-SGD has the lower ROC AUC in both; a test that finds no difference would not show that there "
-            "is none",
-        ),
     )

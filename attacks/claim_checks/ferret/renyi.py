@@ -6,11 +6,24 @@ dithered pair is P = (1-p) N(0,1) + p N(c,1) against Q = (1-p) N(0,1) + p N(-c,1
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from workbench.attacks.claim_checks.shared.claims import Counterexample, ball, in_balls, setting, settle, show
+from workbench.attacks.accountant_checks.proof import exp, log, real
+from workbench.attacks.claim_checks.shared.claims import (
+    Counterexample,
+    ball,
+    counterexample_if,
+    from_statement,
+    in_balls,
+    is_proven,
+    prove_that,
+    setting,
+    settle,
+    show,
+)
+from workbench.attacks.claim_checks.shared.distinguishers import tail
 from workbench.core.registry import register
 from workbench.interfaces import VerdictKind
 from workbench.interfaces.findings import Finding
@@ -24,37 +37,40 @@ REACH = 20
 """The integrals run over [-REACH, REACH]; what lies outside is bounded."""
 
 
-def _moment(order: int, fire: Fraction, shift: Fraction) -> Any:
-    """E_Q[(P/Q)^order] of the dithered pair over [-REACH, REACH], a ball."""
+def _integral(fire: Fraction, shift: Fraction, integrand: Callable[[Any, Any, Any, Any], Any]) -> Any:
+    """The integral over [-REACH, REACH], a ball, over sqrt(2 pi).
+
+    `integrand` is of x, c, and the densities of P and Q over the noise's.
+    """
     from flint import acb
 
     p, c = ball(fire), ball(shift)
     half = c * c / 2
 
-    def integrand(x: Any, _: Any) -> Any:
+    def at(x: Any, _: Any) -> Any:
         up = (1 - p) + p * (c * x - half).exp()
         down = (1 - p) + p * (-c * x - half).exp()
-        return (-x * x / 2).exp() * up**order / down ** (order - 1)
+        return integrand(x, c, up, down)
 
-    total = acb.integral(integrand, -REACH, REACH).real
-    return total / (2 * ball(1).pi()).sqrt()
+    return acb.integral(at, -REACH, REACH).real / (2 * ball(1).pi()).sqrt()
+
+
+def _moment(order: int, fire: Fraction, shift: Fraction) -> Any:
+    """E_Q[(P/Q)^order] of the dithered pair over [-REACH, REACH], a ball."""
+    return _integral(fire, shift, lambda x, _, up, down: (-x * x / 2).exp() * up**order / down ** (order - 1))
 
 
 def _moment_tail(order: int, fire: Fraction, shift: Fraction) -> Any:
     """An upper bound on what lies outside: P <= e^(c x) there, Q >= (1-p) times the noise's density."""
     c = ball(shift) * order
-    right = (c * c / 2).exp() * _normal_tail(ball(REACH) - c)
-    return (right + _normal_tail(ball(REACH))) * (1 - ball(fire)) ** (1 - order)
-
-
-def _normal_tail(x: Any) -> Any:
-    return (x / ball(2).sqrt()).erfc() / 2
+    right = (c * c / 2).exp() * tail(ball(REACH) - c)
+    return (right + tail(ball(REACH))) * (1 - ball(fire)) ** (1 - order)
 
 
 def renyi_bounds(order: int, fire: Fraction, shift: Fraction) -> tuple[Any, Any]:
     """Certified lower and upper bounds on D_order(P || Q) of the dithered pair, nats."""
-    inner, tail = _moment(order, fire, shift), _moment_tail(order, fire, shift)
-    return (inner.lower()).log() / (order - 1), (inner + tail).upper().log() / (order - 1)
+    inner, outside = _moment(order, fire, shift), _moment_tail(order, fire, shift)
+    return (inner.lower()).log() / (order - 1), (inner + outside).upper().log() / (order - 1)
 
 
 def _printed(order: int, fire: Fraction, shift: Fraction) -> Any:
@@ -72,13 +88,11 @@ def _cases() -> Iterator[tuple[int, Fraction, Fraction]]:
 
 @register("claim_check", "ferret_eq_12")
 @setting(ONE_RELEASE)
-@in_balls
 def eq_12(*, scale: float = 1.0, form: str = "eq-12") -> Finding:
     """Eq. 12: the dithered release's Rényi divergence is at most p^a/(a-1) (exp(2a(a-1)C^2/sigma^2) + 1).
 
-    Args:
-        scale: Multiplies the claimed bound.
-        form: `"eq-12"`, or `"step-2"` for the line that section 11.6 derives it from.
+    `scale`: multiplies the claimed bound. `form`: `"eq-12"`, or `"step-2"` for the line that section 11.6
+    derives it from.
     """
     lines: list[str] = []
     wrong = None
@@ -96,8 +110,7 @@ def eq_12(*, scale: float = 1.0, form: str = "eq-12") -> Finding:
             wrong = Counterexample(
                 sentence=(
                     f"At {at} the divergence is at least {show(lower)} nats, {show(lower / claimed, 3)} "
-                    "times the "
-                    f"claimed {show(claimed)}."
+                    f"times the claimed {show(claimed)}."
                 ),
                 values={"order": order, "p": str(fire), "sigma/C": str(1 / shift), "claimed": show(claimed)}
                 | {"divergence_lower": show(lower)},
@@ -105,16 +118,13 @@ def eq_12(*, scale: float = 1.0, form: str = "eq-12") -> Finding:
             break
     derived = form == "step-2" and Fraction(scale) >= 1 and _logarithm_below_identity()
     return settle(
-        proof="The line before Eq. 12, p/(a-1) (exp((a-1)R) - 1), bounds the divergence"
-        if derived and wrong is None
-        else None,
+        "ball arithmetic: Arb integral over 20 standard deviations, tails bounded; directions u' = -u",
+        *lines,
+        *([_orthogonal(wrong)] if wrong and form == "eq-12" else []),
+        "step 2: the latent switch can only raise the divergence (data processing), and ln(1+x) <= x",
+        proof="The line before Eq. 12, p/(a-1) (exp((a-1)R) - 1), bounds the divergence",
+        proven=derived and wrong is None,
         counterexample=wrong,
-        evidence=(
-            "ball arithmetic: Arb integral over 20 standard deviations, tails bounded; directions u' = -u",
-            *lines,
-            *([_orthogonal(wrong)] if wrong and form == "eq-12" else []),
-            "step 2: the latent switch can only raise the divergence (data processing), and ln(1+x) <= x",
-        ),
     )
 
 
@@ -133,16 +143,13 @@ def _orthogonal(opposite: Counterexample) -> str:
 
 
 def _logarithm_below_identity() -> bool:
-    from workbench.attacks.accountant_checks.proof import Statement, log, prove, real
-
     x = real("x", low=0)
-    found = prove(Statement(name="ln(1+x) <= x", conclusion=log(1 + x) <= x))
-    return found.verdict == VerdictKind.PROVEN
+    finding = prove_that("ln(1+x) <= x", log(1 + x) <= x)
+    return is_proven(finding)
 
 
 @register("claim_check", "ferret_section_11_6_factorisation")
 @setting(ONE_RELEASE)
-@in_balls
 def factorisation(*, relation: str = "=") -> Finding:
     """Section 11.6, step 2: D_a(P||Q) = ln((1-p) + p exp((a-1)R)) / (a-1), "exact"; or `relation` "<="."""
     order, fire, shift = 2, Fraction(1, 10), Fraction(1)
@@ -150,28 +157,24 @@ def factorisation(*, relation: str = "=") -> Finding:
     latent = (ball(1 - fire) + ball(fire) * (2 * order * (order - 1) * ball(shift) ** 2).exp()).log()
     latent /= order - 1
     evidence = (
-        f"order 2, p = 1/10, sigma = C: divergence in [{show(lower, 10)}, {show(upper, 10)}], "
-        f"formula {show(latent, 10)} nats",
+        f"order 2, p = 1/10, sigma = C: divergence in [{show(lower, 10)}, {show(upper, 10)}], formula "
+        f"{show(latent, 10)} nats",
         "the formula is the divergence of the pair with the latent switch shown, so it is an upper bound "
         "(data processing)",
     )
     if relation == "<=":
         return settle(
-            proof="The divergence is at most the latent switch's, by data processing"
-            if upper <= latent
-            else None,
-            counterexample=None,
-            evidence=evidence,
+            *evidence,
+            proof="The divergence is at most the latent switch's, by data processing",
+            proven=upper <= latent,
         )
     return settle(
-        proof=None,
-        counterexample=Counterexample(
-            sentence=f"The divergence is at most {show(upper)} nats where the formula says {show(latent)}.",
-            values={"order": 2, "p": "1/10", "sigma/C": "1", "divergence_upper": show(upper)},
-        )
-        if upper < latent
-        else None,
-        evidence=evidence,
+        *evidence,
+        counterexample=counterexample_if(
+            upper < latent,
+            f"The divergence is at most {show(upper)} nats where the formula says {show(latent)}.",
+            {"order": 2, "p": "1/10", "sigma/C": "1", "divergence_upper": show(upper)},
+        ),
     )
 
 
@@ -179,26 +182,23 @@ def factorisation(*, relation: str = "=") -> Finding:
 @in_balls
 def power(*, reverse: bool = False) -> Finding:
     """Section 11.6, step 2: "the elementary p <= p^a" for p in [0, 1] and a > 1; or reversed, p^a <= p."""
-    from workbench.attacks.accountant_checks.proof import Statement, exp, prove, real
-
     if reverse:
         # With p = e^-t, p^a = p e^-x for x = (a - 1) t >= 0.
         x = real("x", low=0)
-        found = prove(Statement(name="e^-x <= 1 for x = (1 - a) ln p >= 0", conclusion=exp(-x) <= 1))
+        finding = prove_that("e^-x <= 1 for x = (1 - a) ln p >= 0", exp(-x) <= 1)
         text = "p^a <= p on [0, 1] for a > 1"
     else:
         p = real("p", low=0, high=1)
-        found = prove(Statement(name="p <= p^2 on [0, 1]", conclusion=p <= p * p))
+        finding = prove_that("p <= p^2 on [0, 1]", p <= p * p)
         text = "p <= p^a"
     return settle(
-        proof=text if found.verdict == VerdictKind.PROVEN else None,
-        counterexample=Counterexample(
-            sentence=f"p <= p^a fails for a = 2 at p = {found.counterexample.get('p')}; the reverse holds.",
-            values={"a": 2, **found.counterexample},
-        )
-        if found.verdict == VerdictKind.REFUTED
-        else None,
-        evidence=found.evidence,
+        *finding.evidence,
+        proof=text if is_proven(finding) else None,
+        counterexample=counterexample_if(
+            finding.verdict == VerdictKind.REFUTED,
+            f"p <= p^a fails for a = 2 at p = {finding.counterexample.get('p')}; the reverse holds.",
+            {"a": 2, **finding.counterexample},
+        ),
     )
 
 
@@ -206,23 +206,15 @@ def power(*, reverse: bool = False) -> Finding:
 @in_balls
 def shift_bound(*, scale: float = 1.0) -> Finding:
     """Section 11.6, step 4: R = a C^2 |u-u'|^2 / (2 sigma^2) is at most 2 a C^2 / sigma^2."""
-    from workbench.attacks.accountant_checks.proof import Statement, prove, real
-
     order, ratio, distance = real("a", low=1), real("C2_over_sigma2", low=0), real("distance", low=0, high=2)
-    found = prove(
-        Statement(
-            name="a r d^2 / 2 <= 2 a r for unit vectors, d = |u-u'| <= 2",
-            conclusion=order * ratio * distance * distance / 2 <= 2 * order * ratio * Fraction(scale),
-        )
+    finding = prove_that(
+        "a r d^2 / 2 <= 2 a r for unit vectors, d = |u-u'| <= 2",
+        order * ratio * distance * distance / 2 <= 2 * order * ratio * Fraction(scale),
     )
-    return settle(
-        proof="The active branch's divergence is at most 2 a C^2 / sigma^2"
-        if found.verdict == VerdictKind.PROVEN
-        else None,
-        counterexample=Counterexample(sentence=found.summary, values=found.counterexample)
-        if found.verdict == VerdictKind.REFUTED
-        else None,
-        evidence=(*found.evidence, "Rényi divergence of shifted Gaussians: Mironov 2017, Proposition 7"),
+    return from_statement(
+        finding,
+        "Rényi divergence of shifted Gaussians: Mironov 2017, Proposition 7",
+        proof="The active branch's divergence is at most 2 a C^2 / sigma^2",
     )
 
 
@@ -236,7 +228,6 @@ def _undithered(fire: Fraction, turn: Fraction) -> tuple[dict[str, Fraction], di
 
 @register("claim_check", "ferret_section_11_2")
 @setting(ONE_RELEASE)
-@in_balls
 def infinite_divergence(*, firing_probability: str = "1/100") -> Finding:
     """Section 11.2: neighbours' releases are disjoint, so every Rényi divergence of order > 1 is infinite."""
     fire = Fraction(firing_probability)
@@ -244,71 +235,56 @@ def infinite_divergence(*, firing_probability: str = "1/100") -> Finding:
     uncovered = sum((p[key] for key in p if q[key] == 0), Fraction(0))
     shared = sum((min(p[key], q[key]) for key in p), Fraction(0))
     parallel_p, parallel_q = _undithered(fire, Fraction(0))
-    evidence = (
-        f"orthogonal gradients, p = {fire}: P has mass {uncovered} where Q has none, so D_a = infinity for "
-        "a > 1",
+    return settle(
+        f"orthogonal gradients, p = {fire}: P has mass {uncovered} where Q has none, so D_a = infinity for a "
+        "> 1",
         f"the laws share mass {shared}: their supports are not disjoint (silence alone is {1 - fire})",
         "u is drawn alike for both data sets; to compare one draw u with another u' would make a data set "
         "infinitely far from itself",
         f"parallel gradients (g' = 2 g): the two laws are equal: {parallel_p == parallel_q}",
-    )
-    return settle(
-        proof="Every Rényi divergence of order above 1 is infinite (although the supports share silence)"
-        if uncovered > 0
-        else None,
+        proof="Every Rényi divergence of order above 1 is infinite (although the supports share silence)",
+        proven=uncovered > 0,
+        counterexample=counterexample_if(
+            parallel_p == parallel_q,
+            "Neighbours with gradients g and 2 g release the same law: divergence 0."
+            if uncovered > 0
+            else "A group that never fires releases the same law: divergence 0.",
+            {"g'": "2 g", "divergence_nats": 0, "p": str(fire)},
+        ),
         assumption="the neighbours' gradients are not positive multiples of each other",
-        counterexample=Counterexample(
-            sentence=(
-                "Neighbours with gradients g and 2 g release the same law: divergence 0."
-                if uncovered > 0
-                else "A group that never fires releases the same law: divergence 0."
-            ),
-            values={"g'": "2 g", "divergence_nats": 0, "p": str(fire)},
-        )
-        if parallel_p == parallel_q
-        else None,
-        evidence=evidence,
     )
 
 
 @register("claim_check", "ferret_section_11_4")
 @setting(ONE_RELEASE)
-@in_balls
 def infinite_loss(*, firing_probability: str = "1/100") -> Finding:
     """Section 11.4: the loss is infinite with positive probability, put at p(1-p); its moments diverge."""
     fire = Fraction(firing_probability)
     p, q = _undithered(fire, Fraction(1))
     alike, also = _undithered(fire, Fraction(0))
-    found = sum((p[key] for key in p if q[key] == 0), Fraction(0))
+    infinite = sum((p[key] for key in p if q[key] == 0), Fraction(0))
     coins = fire * (1 - fire)
     return settle(
-        proof="The loss is infinite with positive probability, so every exponential moment diverges"
-        if found > 0
-        else None,
-        assumption="the neighbours' gradients are not positive multiples of each other",
-        counterexample=Counterexample(
-            sentence=(
-                "With gradients g and 2 g the loss is 0 throughout, although independent masks let one "
-                f"neighbour fire while the other is silent with probability p(1-p) = {coins}."
-                if fire > 0
-                else "A group that never fires has loss 0 throughout."
-            ),
-            values={"g'": "2 g", "p": str(fire), "loss": 0},
-        )
-        if alike == also
-        else None,
-        evidence=(
-            f"opposite gradients, p = {fire}: loss infinite with probability {found} (p, where the section "
-            f"says p(1-p) = {coins}); gradients at an angle of t half-turns: with probability t p",
-            "what tells neighbours apart is a sign; silence has the same probability for both",
-            "at p = 1 the formula p(1-p) gives 0, yet every release tells opposite gradients apart",
+        f"opposite gradients, p = {fire}: loss infinite with probability {infinite} (p, where the section "
+        f"says p(1-p) = {coins}); gradients at an angle of t half-turns: with probability t p",
+        "what tells neighbours apart is a sign; silence has the same probability for both",
+        "at p = 1 the formula p(1-p) gives 0, yet every release tells opposite gradients apart",
+        proof="The loss is infinite with positive probability, so every exponential moment diverges",
+        proven=infinite > 0,
+        counterexample=counterexample_if(
+            alike == also,
+            "With gradients g and 2 g the loss is 0 throughout, although independent masks let one neighbour "
+            f"fire while the other is silent with probability p(1-p) = {coins}."
+            if fire > 0
+            else "A group that never fires has loss 0 throughout.",
+            {"g'": "2 g", "p": str(fire), "loss": 0},
         ),
+        assumption="the neighbours' gradients are not positive multiples of each other",
     )
 
 
 @register("claim_check", "ferret_section_11_5")
 @setting(ONE_RELEASE)
-@in_balls
 def infinite_cost(*, firing_probability: str = "1/100", groups: int = 200, steps: int = 1000) -> Finding:
     """Section 11.5: (epsilon, delta)-DP, like Rényi DP, assigns FERRET an infinite cost."""
     fire = Fraction(firing_probability)
@@ -317,26 +293,19 @@ def infinite_cost(*, firing_probability: str = "1/100", groups: int = 200, steps
     rate = Fraction(1, 200)
     best = ball("0.1") / (ball(groups * steps * rate) * ball(2).log())
     whole = 1 - (1 - ball(rate) * (1 - (1 - best) ** groups)) ** steps
-    evidence = (
+    return settle(
         f"opposite gradients, p = {fire}: hockey-stick divergence {delta} at every epsilon >= 0; for other "
         "gradients it is smaller",
         "so one release is (0, p)-DP, and not (epsilon, delta)-DP for any epsilon where delta < p",
         f"a run at 0.1 nats (G = {groups}, T = {steps}, s = 1/200) is (0, {show(whole)})-DP",
-    )
-    return settle(
         proof="No epsilon suffices at any smaller delta" if delta > 0 else None,
+        counterexample=counterexample_if(
+            delta < 1,
+            f"One release with p = {fire} is (0, {delta})-DP: in (epsilon, delta)-DP the cost is finite, and "
+            "lies in delta.",
+            {"p": str(fire), "epsilon": 0, "delta": str(delta)},
+        ),
         assumption="delta lies below the probability that a release tells the neighbours apart",
-        counterexample=Counterexample(
-            sentence=(
-                f"One release with p = {fire} is (0, {delta})-DP: in (epsilon, delta)-DP the cost is "
-                "finite, and lies "
-                "in delta."
-            ),
-            values={"p": str(fire), "epsilon": 0, "delta": str(delta)},
-        )
-        if delta < 1
-        else None,
-        evidence=evidence,
     )
 
 
@@ -345,55 +314,39 @@ def infinite_cost(*, firing_probability: str = "1/100", groups: int = 200, steps
 def active_branch(*, scale: float = 1.0) -> Finding:
     """Section 11.6, step 3: E_Q1[(P/Q)^a] is at most exp((a-1) R) = E_Q1[(P1/Q1)^a].
 
-    Args:
-        scale: Multiplies the claimed bound.
+    `scale`: multiplies the claimed bound.
     """
-    from workbench.attacks.accountant_checks.proof import Statement, prove, real
-
     # u' (u - u') = cos - 1 for unit vectors, cos their inner product.
     cosine = real("cos", low=-1, high=1)
-    turned = prove(Statement(name="u' (u - u') = cos - 1 <= 0", conclusion=cosine - 1 <= 0))
+    turned = prove_that("u' (u - u') = cos - 1 <= 0", cosine - 1 <= 0)
     lines, wrong = [], None
     for order, fire, shift in ((2, Fraction(1, 2), Fraction(1, 2)), (4, Fraction(1, 10), Fraction(1, 4))):
         lower = _active_moment(order, fire, shift)
         claimed = (2 * order * (order - 1) * ball(shift) ** 2).exp() * ball(scale)
         at = f"order {order}, p = {fire}, sigma = {1 / shift} C, u' = -u"
         lines.append(f"{at}: at least {show(lower)}, claimed {show(claimed)}")
-        if lower > claimed and wrong is None:
-            wrong = Counterexample(
-                sentence=f"At {at} the moment is at least {show(lower)}, more than {show(claimed)}.",
-                values={"order": order, "p": str(fire), "sigma/C": str(1 / shift), "moment": show(lower)},
-            )
-    proven = turned.verdict == VerdictKind.PROVEN and Fraction(scale) >= 1 and wrong is None
+        wrong = wrong or counterexample_if(
+            lower > claimed,
+            f"At {at} the moment is at least {show(lower)}, more than {show(claimed)}.",
+            {"order": order, "p": str(fire), "sigma/C": str(1 / shift), "moment": show(lower)},
+        )
+    proven = is_proven(turned) and Fraction(scale) >= 1 and wrong is None
     return settle(
-        proof="The moment of the mixtures under the fired branch is at most that of the fired branches"
-        if proven
-        else None,
+        "P/Q = w + (1-w) P1/Q1 with w = (1-p) P0/Q, so (P/Q)^a <= w + (1-w) (P1/Q1)^a (convexity)",
+        "E_Q1[w (P1/Q1)^a] = exp((a-1)R) E'[w], E' after Q1 has moved by a C (u - u'), which lowers x u'; w "
+        "falls in x u', so E'[w] >= E_Q1[w], and the rest is (1 - exp((a-1)R)) E_Q1[w] <= 0",
+        *turned.evidence,
+        *lines,
+        proof="The moment of the mixtures under the fired branch is at most that of the fired branches",
+        proven=proven,
         counterexample=wrong,
-        evidence=(
-            "P/Q = w + (1-w) P1/Q1 with w = (1-p) P0/Q, so (P/Q)^a <= w + (1-w) (P1/Q1)^a (convexity)",
-            "E_Q1[w (P1/Q1)^a] = exp((a-1)R) E'[w], E' after Q1 has moved by a C (u - u'), which lowers "
-            "x u'; w falls in x u', so E'[w] >= E_Q1[w], and the rest is (1 - exp((a-1)R)) E_Q1[w] <= 0",
-            *turned.evidence,
-            *lines,
-        ),
     )
 
 
 def _active_moment(order: int, fire: Fraction, shift: Fraction) -> Any:
     """A lower bound on E_Q1[(P/Q)^order] of the dithered pair: the integral over [-REACH, REACH]."""
-    from flint import acb
-
-    p, c = ball(fire), ball(shift)
-    half = c * c / 2
-
-    def integrand(x: Any, _: Any) -> Any:
-        up = (1 - p) + p * (c * x - half).exp()
-        down = (1 - p) + p * (-c * x - half).exp()
-        return (-((x + c) ** 2) / 2).exp() * (up / down) ** order
-
-    total = acb.integral(integrand, -REACH, REACH).real
-    return (total / (2 * ball(1).pi()).sqrt()).lower()
+    moment = _integral(fire, shift, lambda x, c, up, down: (-((x + c) ** 2) / 2).exp() * (up / down) ** order)
+    return moment.lower()
 
 
 @register("claim_check", "ferret_section_11_6_discussion")
@@ -401,32 +354,19 @@ def _active_moment(order: int, fire: Fraction, shift: Fraction) -> Any:
 def additive_term(*, dominant: str = "second") -> Finding:
     """Section 11.6, discussion: where p is small, Eq. 12's second term dominates the first.
 
-    Args:
-        dominant: `"second"` as printed, or `"first"`.
+    `dominant`: `"second"` as printed, or `"first"`.
     """
-    from workbench.attacks.accountant_checks.proof import Statement, exp, prove, real
-
     exponent = real("exponent", low=0)
-    larger = prove(
-        Statement(
-            name="e^x > 1 for x = 2 a (a-1) C^2 / sigma^2 > 0",
-            assumptions=(exponent > 0,),
-            conclusion=exp(exponent) > 1,
-        )
-    )
-    first = larger.verdict == VerdictKind.PROVEN
+    larger = prove_that("e^x > 1 for x = 2 a (a-1) C^2 / sigma^2 > 0", exp(exponent) > 1, exponent > 0)
+    first = is_proven(larger)
     return settle(
-        proof="The first term is the second times e^x, x = 2 a (a-1) C^2 / sigma^2 > 0, hence larger"
-        if first and dominant == "first"
-        else None,
-        counterexample=Counterexample(
-            sentence=(
-                "The first term is the second times e^(2 a (a-1) C^2 / sigma^2), above 1 at every p, order "
-                "and dither; at order 2 and sigma = 0.001 C it is e^4000000 times the second."
-            ),
-            values={"order": 2, "sigma/C": "0.001", "log_ratio": 4_000_000},
-        )
-        if first and dominant == "second"
-        else None,
-        evidence=larger.evidence,
+        *larger.evidence,
+        proof="The first term is the second times e^x, x = 2 a (a-1) C^2 / sigma^2 > 0, hence larger",
+        proven=first and dominant == "first",
+        counterexample=counterexample_if(
+            first and dominant == "second",
+            "The first term is the second times e^(2 a (a-1) C^2 / sigma^2), above 1 at every p, order and "
+            "dither; at order 2 and sigma = 0.001 C it is e^4000000 times the second.",
+            {"order": 2, "sigma/C": "0.001", "log_ratio": 4_000_000},
+        ),
     )

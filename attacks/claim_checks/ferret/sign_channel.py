@@ -34,16 +34,26 @@ Sources: Arimoto 1972 and Blahut 1972 (iteration and bounds); Zagardo 2025, sect
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from workbench.attacks.claim_checks.shared.claims import BITS, ball, binary_entropy
-from workbench.attacks.claim_checks.shared.information import FiniteLaw
-from workbench.core.errors import InconclusiveError, InputError
+from workbench.attacks.claim_checks.shared.claims import (
+    BITS,
+    Counterexample,
+    ball,
+    binary_entropy,
+    setting,
+    settle,
+    show,
+)
+from workbench.attacks.claim_checks.shared.information import FiniteLaw, certify, information, quantity
+from workbench.core.errors import InconclusiveError, InputError, unknown_name
+from workbench.core.registry import register
+from workbench.interfaces.findings import Finding
 
 ROUNDS = 200_000
 """Most rounds of the iteration."""
@@ -95,7 +105,7 @@ class Channel:
             sum((weight * row[y] for weight, row in zip(prior, self.law, strict=True)), Fraction(0))
             for y in range(len(self.law[0]))
         ]
-        found = []
+        result = []
         with ctx.workprec(BITS):
             for row in self.law:
                 if any(chance and not outputs[y] for y, chance in enumerate(row)):
@@ -103,8 +113,8 @@ class Channel:
                 terms = [
                     ball(chance) * ball(chance / outputs[y]).log() for y, chance in enumerate(row) if chance
                 ]
-                found.append(sum(terms, ball(0)))
-        return found
+                result.append(sum(terms, ball(0)))
+        return result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +136,6 @@ def capacity(channel: Channel, *, gap: float = 1e-9) -> Capacity:
     """The capacity, enclosed.
 
     Args:
-        channel: Any.
         gap: Most nats between the ends.
 
     Raises:
@@ -144,14 +153,12 @@ def capacity(channel: Channel, *, gap: float = 1e-9) -> Capacity:
         prior = prior * np.exp(divergence - divergence.max())
         prior /= prior.sum()
     exact = _rational(prior)
-    found = Capacity(
-        lower=channel.information(exact),
-        upper=_largest(channel.divergences(exact)),
-        prior=exact,
+    enclosed = Capacity(
+        lower=channel.information(exact), upper=_largest(channel.divergences(exact)), prior=exact
     )
-    if not found.upper - found.lower < ball(gap):
+    if not enclosed.upper - enclosed.lower < ball(gap):
         raise InconclusiveError(f"the capacity's ends are still more than {gap:g} nats apart")
-    return found
+    return enclosed
 
 
 def _rational(prior: np.ndarray) -> tuple[Fraction, ...]:
@@ -164,8 +171,8 @@ def _rational(prior: np.ndarray) -> tuple[Fraction, ...]:
 def _largest(balls: list[Any]) -> Any:
     """A ball that no ball's value exceeds, and that holds the largest one."""
     best = balls[0]
-    for one in balls[1:]:
-        best = best.max(one)
+    for other in balls[1:]:
+        best = best.max(other)
     return best
 
 
@@ -195,10 +202,10 @@ def record_channel(sampling_probability: Fraction, patterns: int) -> Channel:
     if patterns < 2:
         raise InputError(f"patterns must be >= 2, got {patterns}")
     rows = []
-    for own in range(patterns):
+    for pattern in range(patterns):
         row = [Fraction(0)] * patterns
         row[0] += 1 - s
-        row[own] += s
+        row[pattern] += s
         rows.append(tuple(row))
     return Channel(tuple(rows))
 
@@ -267,12 +274,12 @@ class OpposedTranscript:
         """
         if not 0.0 <= fpr <= 1.0:
             raise InputError(f"fpr must be in [0, 1], got {fpr!r}")
-        left, found = fpr, float(self.tpr_without_alarms())
+        left, rate = fpr, float(self.tpr_without_alarms())
         for fired, mass in enumerate(self._fired_steps()):
             taken = min(left, mass)
-            found += taken * (1.0 - float(self.sampling_probability)) ** fired
+            rate += taken * (1.0 - float(self.sampling_probability)) ** fired
             left -= taken
-        return min(1.0, found)
+        return min(1.0, rate)
 
     def information(self, prior: float = 0.5) -> Any:
         """Mutual information of membership and transcript at a prior of "in", nats: a ball.
@@ -284,13 +291,13 @@ class OpposedTranscript:
 
         def mean(p: Any, s: Any) -> Any:
             silent = (1 - p) ** self.groups
-            fires, own, total, ways = 1 - silent, ball(prior), ball(0), 1
+            fires, inside, total, ways = 1 - silent, ball(prior), ball(0), 1
             for k in range(1, self.steps + 1):
                 ways = ways * (self.steps - k + 1) // k
                 mass = ball(ways) * fires**k * silent ** (self.steps - k)
-                shown = 1 - (1 - s) ** k
-                inner = own * binary_entropy(shown) if shown != 1 else ball(0)
-                total += mass * (binary_entropy(own * shown) - inner)
+                turned = 1 - (1 - s) ** k
+                inner = inside * binary_entropy(turned) if turned != 1 else ball(0)
+                total += mass * (binary_entropy(inside * turned) - inner)
             return total
 
         return self._precisely(mean)
@@ -310,3 +317,90 @@ class OpposedTranscript:
 
         masses: list[float] = binom.pmf(np.arange(self.steps + 1), self.steps, float(self.fires())).tolist()
         return masses
+
+
+ZERO_GRADIENT = ("silent", "coin")
+"""What a group whose gradient is 0 releases when it fires: nothing, or a fair sign."""
+
+ONE_STEP = (
+    "one step in which k groups fire; the secret is one record, of whatever law tells most; the adversary "
+    "knows all other records, which of them take part, and the directions, and sees the signs; s = 1/200 "
+    "unless said otherwise; nats; each capacity between two ends in ball arithmetic, no sampling error"
+)
+
+
+@register("claim_check", "ferret_step_capacity")
+@setting(ONE_STEP)
+def step_capacity(
+    *,
+    scale: float = 1.0,
+    sampling_probability: str = "1/200",
+    firings: Sequence[int] = (1, 2, 3),
+    zero_gradient: str = "silent",
+) -> Finding:
+    """Eq. 8 of one step: k firings tell at most s k ln 2 nats about a record.
+
+    `scale`: multiplies the claimed nats. `sampling_probability`: s, in (0, 1], as a fraction. `firings`: the
+    k whose channels are computed. `zero_gradient`: `"silent"`, as after Lemma 1: a step has 3^k outcomes;
+    `"coin"`: 2^k. Raises `InputError`: an unknown rule, or s out of range. `InconclusiveError`: a capacity's
+    ends did not meet.
+    """
+    if zero_gradient not in ZERO_GRADIENT:
+        raise unknown_name("zero_gradient", zero_gradient, ZERO_GRADIENT)
+    s, bound = Fraction(sampling_probability), quantity("s k ln 2")
+    proven = certify(
+        bound * Fraction(scale) - information("WP", "X", "R"),
+        facts={"s H(W|P,S=1) <= s k ln 2": bound - information("W", "X", "RPS"), ">= 0": bound},
+        equations={"masks, directions and sampling are fresh": information("SP", "XR")},
+    )
+    membership = capacity(membership_channel(s))
+    lines, wrong, excess = [], None, None
+    for k in firings:
+        claimed = ball(scale) * claimed_nats(s, k)
+        signs, silent = capacity(record_channel(s, 2**k)), capacity(record_channel(s, 3**k))
+        lines.append(
+            f"k = {k}: claimed {show(claimed)}; membership {_against(membership, claimed)}; which record, "
+            f"2^k patterns of signs {_against(signs, claimed)}; 3^k with silence {_against(silent, claimed)}"
+        )
+        wrong = wrong or _beyond(signs, claimed, k, f"2^{k} patterns of signs")
+        excess = excess or _beyond(silent, claimed, k, f"3^{k} patterns of signs and silence")
+    # Three symbols tell at most ln 3 a firing, so that a claim as large as that needs no rule for zeros.
+    open_to_silence = zero_gradient == "silent" and not ball(scale) * ball(2).log() >= ball(3).log()
+    amount = "s k ln 2" if scale == 1.0 else f"{scale:g} s k ln 2"
+    return settle(
+        "one coin decides for all k groups whether the record takes part; where not, the signs are those of "
+        "the others: I(W;X) <= I(W;X|S) = s I(W;X|S=1), and k signs have at most k ln 2 nats",
+        f"certificate: {proven.describe() if proven else 'none'}",
+        "membership: the record turns the signs or is out; every further sign is turned with the first, so k "
+        "changes nothing. Which record: each pattern has a record of its own, one the others' own. A fair "
+        "sign at gradient 0 is a mixture of patterns and adds nothing",
+        *lines,
+        proof=f"k firings tell at most {amount} nats about a record, for every k" if proven else None,
+        counterexample=wrong or (excess if open_to_silence else None),
+        assumption="a zero gradient is answered by a sign as well, so that no silence depends on the data",
+        assumed=proven and open_to_silence,
+    )
+
+
+def _against(nats: Capacity, claimed: Any) -> str:
+    """A capacity with its share of what is claimed, and on which side it certainly lies."""
+    side = "above" if nats.lower > claimed else "within" if nats.upper <= claimed else "too close to tell"
+    return f"{show(nats.lower)} ({show(nats.lower / claimed, 4)} of it, {side})"
+
+
+def _beyond(nats: Capacity, claimed: Any, k: int, alphabet: str) -> Counterexample | None:
+    """The capacity as a counterexample, where its lower end is above what is claimed."""
+    if not nats.lower > claimed:
+        return None
+    return Counterexample(
+        sentence=(
+            f"A step with {k} firing{'s' if k > 1 else ''} and {alphabet} tells up to {show(nats.lower)} "
+            f"nats about a record, more than {show(claimed)}."
+        ),
+        values={
+            "firings": k,
+            "prior": [show(ball(share), 4) for share in nats.prior],
+            "leak_nats": show(nats.lower),
+            "claimed_nats": show(claimed),
+        },
+    )

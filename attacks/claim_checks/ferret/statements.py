@@ -1,4 +1,4 @@
-"""FERRET, section 5: the lemmas, the total of Eq. 8, and Theorem 1.
+"""FERRET, sections 5 and 6: the lemmas, the total of Eq. 8, Theorem 1, tightness, and the printed settings.
 
 Letters in the information forms: X the record, R the other records, S whether X is sampled in the step, P the
 step's public masks and directions, V all earlier outputs, W the step's signs, Y an output. `scale` multiplies
@@ -7,11 +7,24 @@ the claimed bound; the tests turn it to see the verdict change.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from workbench.attacks.claim_checks.shared.claims import Counterexample, ball, in_balls, setting, settle, show
+from workbench.attacks.accountant_checks.proof import And, Implies, real
+from workbench.attacks.claim_checks.shared.claims import (
+    ball,
+    counterexample_if,
+    from_statement,
+    in_balls,
+    is_proven,
+    prove_that,
+    rounds_to,
+    setting,
+    settle,
+    show,
+)
 from workbench.attacks.claim_checks.shared.information import (
     ABOUT_A_RECORD,
     FiniteLaw,
@@ -21,7 +34,6 @@ from workbench.attacks.claim_checks.shared.information import (
     quantity,
 )
 from workbench.core.registry import register
-from workbench.interfaces import VerdictKind
 from workbench.interfaces.findings import Finding
 
 HALF = Fraction(1, 2)
@@ -32,54 +44,30 @@ def _ln2() -> Any:
     return ball(2).log()
 
 
-def _erasure(probability: Fraction) -> FiniteLaw:
-    """A fair bit X that is released as Y with this probability (S = 1), else nothing."""
-    return FiniteLaw(
-        "XSY",
-        {
-            (x, s, x if s else "silent"): HALF * (probability if s else 1 - probability)
-            for x, s in product((0, 1), (0, 1))
-        },
-    )
-
-
 @register("claim_check", "ferret_lemma_1")
 @in_balls
 def lemma_1(*, scale: float = 1.0) -> Finding:
     """Lemma 1: the sign of a fixed non-zero gradient along a uniform direction has entropy ln 2."""
-    from workbench.attacks.accountant_checks.proof import Statement, prove, real
-
     plus, minus = real("plus", low=0, high=1), real("minus", low=0, high=1)
-    halves = prove(
-        Statement(
-            name="the two signs are equally likely",
-            assumptions=((plus + minus).equals(1), plus.equals(minus)),
-            conclusion=plus.equals(HALF),
-        )
+    halves = prove_that(
+        "the two signs are equally likely", plus.equals(HALF), (plus + minus).equals(1), plus.equals(minus)
     )
     coin = FiniteLaw("Z", {(1,): HALF, (-1,): HALF}).entropy("Z")
     claimed = _ln2() * ball(scale)
     atoms = [_cap_probability(dimension, ball(Fraction(1, 10**30))) for dimension in (2, 3, 100, 10_000)]
-    evidence = (
+    same = Fraction(scale) == 1
+    return settle(
         "u -> -u keeps the uniform law and flips the sign; <g,u> = 0 has probability 0, for <g,u>/|g| is one "
         "coordinate of u, which has a density from dimension 2 on and is +1 or -1 in dimension 1",
         f"Pr[|<g,u>| < 1e-30 |g|] in dimensions 2, 3, 100, 10000: {', '.join(show(a, 3) for a in atoms)}",
         f"{halves.verdict}: {halves.evidence[0]}",
         f"entropy of that coin {show(coin, 12)} nats, claimed {show(claimed, 12)}",
-    )
-    same = Fraction(scale) == 1
-    off = None if coin.overlaps(claimed) else coin
-    return settle(
-        proof="The sign's entropy is exactly ln 2 nats"
-        if same and halves.verdict == VerdictKind.PROVEN
-        else None,
-        counterexample=None
-        if off is None
-        else Counterexample(
-            sentence=f"Any non-zero gradient's sign has entropy {show(coin)} nats, not {show(claimed)}.",
-            values={"gradient": [1], "entropy_nats": show(coin), "claimed_nats": show(claimed)},
+        proof="The sign's entropy is exactly ln 2 nats" if same and is_proven(halves) else None,
+        counterexample=counterexample_if(
+            not coin.overlaps(claimed),
+            f"Any non-zero gradient's sign has entropy {show(coin)} nats, not {show(claimed)}.",
+            {"gradient": [1], "entropy_nats": show(coin), "claimed_nats": show(claimed)},
         ),
-        evidence=evidence,
     )
 
 
@@ -103,34 +91,26 @@ def zero_gradient(*, scale: float = 1.0) -> Finding:
         equations={"I(P;X) = 0": information("P", "X")},
     )
     silent_is_fine = bool(claimed >= ball(3).log()) and answered is not None
-    evidence = (
+    return settle(
         "a record whose gradient is -1, 0 or +1 with equal probability, alone in the batch, public u = 1, "
         f"the group fires: outputs minus, silence, plus; I = {show(leak, 10)} nats against "
         f"{show(claimed, 10)}",
         BINARY,
         f"certificate where a zero is answered too: {answered.describe() if answered else 'none'}",
-    )
-    return settle(
         proof="A fired group leaks at most the claimed nats" if answered else None,
-        assumption=None
-        if silent_is_fine
-        else "a zero gradient is answered by a sign as well, so that no silence depends on the data",
-        counterexample=Counterexample(
-            sentence=(
-                f"A group that stays silent exactly at gradient 0 has three answers and leaks {show(leak)} "
-                f"nats, more than {show(claimed)}."
-            ),
-            values={"gradients": [-1, 0, 1], "leak_nats": show(leak), "claimed_nats": show(claimed)},
-        )
-        if leak > claimed
-        else None,
-        evidence=evidence,
+        counterexample=counterexample_if(
+            leak > claimed,
+            f"A group that stays silent exactly at gradient 0 has three answers and leaks {show(leak)} nats, "
+            f"more than {show(claimed)}.",
+            {"gradients": [-1, 0, 1], "leak_nats": show(leak), "claimed_nats": show(claimed)},
+        ),
+        assumption="a zero gradient is answered by a sign as well, so that no silence depends on the data",
+        assumed=not silent_is_fine,
     )
 
 
 @register("claim_check", "ferret_lemma_2")
 @setting(ABOUT_A_RECORD)
-@in_balls
 def lemma_2(*, scale: float = 1.0) -> Finding:
     """Lemma 2: sampling with probability s takes eps0 to s eps0 (Eqs. 9 and 10)."""
     bound = quantity("s eps0")
@@ -140,36 +120,30 @@ def lemma_2(*, scale: float = 1.0) -> Finding:
         equations={"S independent of the data": information("S", "XR")},
     )
     s = HALF
-    law = _erasure(s)
+    bits = product((0, 1), (0, 1))
+    law = FiniteLaw("XSY", {(x, sampled, x if sampled else "silent"): Fraction(1, 4) for x, sampled in bits})
     leak = law.information("Y", "X")
     # As printed, Eq. 9 bounds the leakage of M(D_S) itself: eps0 = s ln 2, the erasure channel's capacity.
     as_printed = ball(scale) * ball(s) * (ball(s) * _ln2())
     as_meant = ball(scale) * ball(s) * _ln2()
     under = leak > as_meant
     worst = as_meant if under else as_printed
-    evidence = (
+    return settle(
         "I(Y;X|R,S) = s I(Y;X|R,S=1), for an unsampled record leaves the output independent of it",
         f"certificate: {proven.describe() if proven else 'none'}",
-        f"one record, a fair bit, released when sampled, s = 1/2: I = {show(leak, 10)} nats; "
-        f"s times Eq. 9's bound as printed {show(as_printed, 10)}, as meant {show(as_meant, 10)}",
-    )
-    return settle(
+        f"one record, a fair bit, released when sampled, s = 1/2: I = {show(leak, 10)} nats; s times Eq. 9's "
+        f"bound as printed {show(as_printed, 10)}, as meant {show(as_meant, 10)}",
         proof="The sampled mechanism leaks at most s eps0" if proven else None,
-        assumption=None
-        if proven and not leak > as_printed
-        else "eps0 bounds the leakage given that the record is in the sample (Eq. 9 prints that of the "
+        counterexample=counterexample_if(
+            leak > worst,
+            f"One bit released with probability s = 1/2 leaks {show(leak)} nats where the lemma allows "
+            f"{show(worst)}.",
+            {"s": "1/2", "leak_nats": show(leak), "allowed_nats": show(worst)},
+        ),
+        assumption="eps0 bounds the leakage given that the record is in the sample (Eq. 9 prints that of the "
         "mechanism that is already sampled), and the conclusion, like Eq. 9, counts it given the other "
         "records",
-        counterexample=Counterexample(
-            sentence=(
-                f"One bit released with probability s = 1/2 leaks {show(leak)} nats where the lemma allows "
-                f"{show(worst)}."
-            ),
-            values={"s": "1/2", "leak_nats": show(leak), "allowed_nats": show(worst)},
-        )
-        if leak > worst
-        else None,
-        evidence=evidence,
+        assumed=not (proven and not leak > as_printed),
     )
 
 
@@ -186,40 +160,30 @@ def eq_11(*, relation: str = "=") -> Finding:
     )
     evidence = (
         "a fair bit X, sampled with probability 1/2, output Y = X if sampled and 0 else",
-        f"I(Y;X) = {show(first, 8)}, I(Y;X,S) = {show(second, 8)}, "
-        f"Pr[S=1] I(Y;X|S=1) = {show(third, 8)} nats",
+        f"I(Y;X) = {show(first, 8)}, I(Y;X,S) = {show(second, 8)}, Pr[S=1] I(Y;X|S=1) = {show(third, 8)} "
+        "nats",
         f"certificate of first <= last: {ends.describe() if ends else 'none'}",
     )
     if relation == "<=":
-        return settle(
-            proof="The first term of Eq. 11 is at most the last" if ends else None,
-            counterexample=None,
-            evidence=evidence,
-        )
+        return settle(*evidence, proof="The first term of Eq. 11 is at most the last" if ends else None)
     differ = not first.overlaps(second) and not second.overlaps(third)
     return settle(
-        proof=None,
-        counterexample=Counterexample(
-            sentence=(
-                f"The three terms of Eq. 11 are {show(first, 4)}, {show(second, 4)} and {show(third, 4)} "
-                "nats: neither equality holds. (The first is at most the last, which is what Lemma 2 needs.)"
-            ),
-            values={"first": show(first), "second": show(second), "third": show(third)},
-        )
-        if differ
-        else None,
-        evidence=evidence,
+        *evidence,
+        counterexample=counterexample_if(
+            differ,
+            f"The three terms of Eq. 11 are {show(first, 4)}, {show(second, 4)} and {show(third, 4)} nats: "
+            "neither equality holds. (The first is at most the last, which is what Lemma 2 needs.)",
+            {"first": show(first), "second": show(second), "third": show(third)},
+        ),
     )
 
 
 @register("claim_check", "ferret_composition")
 @setting(ABOUT_A_RECORD)
-@in_balls
 def composition(*, scale: float = 1.0) -> Finding:
     """Sections 2.1 and 5.2: the nats I(M(D); X_i) of several releases add up."""
     law = FiniteLaw(
-        "XABYZ",
-        {(x, a, b, x ^ a ^ b, a ^ b): Fraction(1, 8) for x, a, b in product((0, 1), repeat=3)},
+        "XABYZ", {(x, a, b, x ^ a ^ b, a ^ b): Fraction(1, 8) for x, a, b in product((0, 1), repeat=3)}
     )
     singles = [law.information(y, x) for y in "YZ" for x in "XAB"]
     joint = law.information("YZ", "X")
@@ -245,33 +209,29 @@ def composition(*, scale: float = 1.0) -> Finding:
         },
     )
     proofs = {"with the other records given": proven, "where e1 and e2 hold for every law": every_law}
-    evidence = (
+    return settle(
         "three independent fair bits X, A, B; the first release is X+A+B mod 2, the second A+B mod 2",
         f"largest single leakage about any record {show(max(singles, key=lambda v: v.abs_upper()), 3)} nats "
         f"(exactly 0), together {show(joint, 8)} nats about X",
-        *(f"certificate {how}: {found.describe() if found else 'none'}" for how, found in proofs.items()),
+        *(
+            f"certificate {how}: {certificate.describe() if certificate else 'none'}"
+            for how, certificate in proofs.items()
+        ),
         "the parities' leakages are 0 for this law only: with A and B known the first release is X",
-    )
-    return settle(
         proof="The nats of adaptive releases add up" if proven and every_law else None,
+        counterexample=counterexample_if(
+            zero and joint > 0,
+            "Two parities of independent fair bits leak 0 nats each about every record by section 2.1's "
+            f"definition, and {show(joint)} nats together.",
+            {"releases": ["X+A+B", "A+B"], "single_nats": "0", "joint_nats": show(joint)},
+        ),
         assumption="leakage is counted given all other records, or bounded for every law of the data, as "
         "Lemma 2 does both and section 2.1's definition neither",
-        counterexample=Counterexample(
-            sentence=(
-                "Two parities of independent fair bits leak 0 nats each about every record by section 2.1's "
-                f"definition, and {show(joint)} nats together."
-            ),
-            values={"releases": ["X+A+B", "A+B"], "single_nats": "0", "joint_nats": show(joint)},
-        )
-        if zero and joint > 0
-        else None,
-        evidence=evidence,
     )
 
 
 @register("claim_check", "ferret_eq_8")
 @setting(ABOUT_A_RECORD)
-@in_balls
 def eq_8(*, scale: float = 1.0, sampling_probability: str = "1/200") -> Finding:
     """Eqs. 8 and 9: a run leaks at most G T s p ln 2 nats about a record."""
     step, past = quantity("s G p ln 2"), quantity("earlier steps")
@@ -308,29 +268,23 @@ def eq_8(*, scale: float = 1.0, sampling_probability: str = "1/200") -> Finding:
     if not proven:
         s, claimed = Fraction(1), ball(scale) * alone
     copies = s.denominator
-    evidence = (
+    return settle(
         BINARY + "; a mask that is silent with probability 1 - p makes it p ln 2 given the mask",
         *(f"{name}: {proof.describe() if proof else 'no certificate'}" for name, proof in proofs.items()),
         f"{copies} equal records, one drawn into the batch, p = 1/2, one group, one step: every batch gives "
         f"the same sign, I(Y;X_1) = {show(leak, 8)} nats, claimed {show(claimed, 8)}",
         "given all others, whose gradients are 0, and silent at 0: a record with gradient 0, +1 or -1 "
-        f"(probabilities 1/4, 3/8, 3/8), sampled with probability {s}, leaks {show(silent, 8)} nats, "
-        f"claimed {show(ball(scale) * ball(s * p) * _ln2(), 8)}",
-    )
-    return settle(
+        f"(probabilities 1/4, 3/8, 3/8), sampled with probability {s}, leaks {show(silent, 8)} nats, claimed "
+        f"{show(ball(scale) * ball(s * p) * _ln2(), 8)}",
         proof="A run leaks at most G T s p ln 2 nats about a record" if proven else None,
+        counterexample=counterexample_if(
+            leak > claimed,
+            f"With {copies} equal records, one of them in the batch, a step leaks {show(leak)} nats about "
+            f"each where Eq. 8 says {show(claimed)}.",
+            {"records": copies, "p": str(p), "leak_nats": show(leak), "claimed_nats": show(claimed)},
+        ),
         assumption="leakage is counted given all other records (or records are independent), and a fired "
         "group answers +1 or -1 even at gradient 0",
-        counterexample=Counterexample(
-            sentence=(
-                f"With {copies} equal records, one of them in the batch, a step leaks {show(leak)} nats "
-                f"about each where Eq. 8 says {show(claimed)}."
-            ),
-            values={"records": copies, "p": str(p), "leak_nats": show(leak), "claimed_nats": show(claimed)},
-        )
-        if leak > claimed
-        else None,
-        evidence=evidence,
     )
 
 
@@ -341,11 +295,11 @@ def _duplicates(fire: Fraction) -> FiniteLaw:
     )
 
 
-def _silent_at_zero(shown: Fraction) -> FiniteLaw:
+def _silent_at_zero(release: Fraction) -> FiniteLaw:
     """A record with gradient -1, 0 or +1 whose sign is released with probability `shown`, unless it is 0."""
     law = {(0, 0): Fraction(1, 4)}
     for x in (-1, 1):
-        law |= {(x, x): Fraction(3, 8) * shown, (x, 0): Fraction(3, 8) * (1 - shown)}
+        law |= {(x, x): Fraction(3, 8) * release, (x, 0): Fraction(3, 8) * (1 - release)}
     return FiniteLaw("XY", law)
 
 
@@ -353,32 +307,26 @@ def _silent_at_zero(shown: Fraction) -> FiniteLaw:
 @in_balls
 def theorem_1(*, scale: float = 1.0) -> Finding:
     """Theorem 1: exactly one p in (0, 1) meets a budget in (0, G T s ln 2), p* = eps / (G T s ln 2)."""
-    from workbench.attacks.accountant_checks.proof import And, Implies, Statement, prove, real
-
     budget, ceiling = real("budget", low=0), real("ceiling", low=0)
     other, larger = real("other", low=0, high=1), real("larger", low=0, high=1)
     best = budget / ceiling * Fraction(scale)
-    found = prove(
-        Statement(
-            name="Theorem 1, for every ceiling G T s ln 2 > 0 and every budget below it",
-            assumptions=(budget > 0, ceiling > 0, budget < ceiling),
-            conclusion=And(
-                best > 0,
-                best < 1,
-                (ceiling * best).equals(budget),
-                Implies((ceiling * other).equals(budget), other.equals(best)),
-                Implies(other < larger, ceiling * other < ceiling * larger),
-            ),
-        )
+    finding = prove_that(
+        "Theorem 1, for every ceiling G T s ln 2 > 0 and every budget below it",
+        And(
+            best > 0,
+            best < 1,
+            (ceiling * best).equals(budget),
+            Implies((ceiling * other).equals(budget), other.equals(best)),
+            Implies(other < larger, ceiling * other < ceiling * larger),
+        ),
+        budget > 0,
+        ceiling > 0,
+        budget < ceiling,
     )
-    return settle(
-        proof="Exactly one p in (0, 1) meets a budget in (0, G T s ln 2), and it is eps / (G T s ln 2)"
-        if found.verdict == VerdictKind.PROVEN
-        else None,
-        counterexample=Counterexample(sentence=found.summary, values=found.counterexample)
-        if found.verdict == VerdictKind.REFUTED
-        else None,
-        evidence=(*found.evidence, "a budget of 0 would need p = 0, outside (0, 1): budgets are positive"),
+    return from_statement(
+        finding,
+        "a budget of 0 would need p = 0, outside (0, 1): budgets are positive",
+        proof="Exactly one p in (0, 1) meets a budget in (0, G T s ln 2), and it is eps / (G T s ln 2)",
     )
 
 
@@ -395,17 +343,14 @@ def lemma_3(*, scale: float = 1.0) -> Finding:
     leak = FiniteLaw("XW", {(x, x): HALF for x in (-1, 1)}).information("W", "X")
     claimed = ball(scale) * _ln2()
     return settle(
+        BINARY + "; the group's size does not enter",
+        f"certificate: {proven.describe() if proven else 'none'}",
+        f"attained: a record that decides the sign leaks {show(leak, 10)} nats",
         proof="A fired group leaks at most ln 2 nats, whatever its size" if proven else None,
-        counterexample=Counterexample(
-            sentence=f"A record that decides the sign leaks {show(leak)} nats, more than {show(claimed)}.",
-            values={"gradient": "-1 or +1", "leak_nats": show(leak), "claimed_nats": show(claimed)},
-        )
-        if leak > claimed
-        else None,
-        evidence=(
-            BINARY + "; the group's size does not enter",
-            f"certificate: {proven.describe() if proven else 'none'}",
-            f"attained: a record that decides the sign leaks {show(leak, 10)} nats",
+        counterexample=counterexample_if(
+            leak > claimed,
+            f"A record that decides the sign leaks {show(leak)} nats, more than {show(claimed)}.",
+            {"gradient": "-1 or +1", "leak_nats": show(leak), "claimed_nats": show(claimed)},
         ),
     )
 
@@ -425,23 +370,226 @@ def lemma_3_steps(*, conditioned: bool = True) -> Finding:
     if not conditioned:
         lemma = lemma_1()
         return settle(
-            proof=lemma.summary if lemma.verdict == VerdictKind.PROVEN and given_u.overlaps(_ln2()) else None,
-            counterexample=None,
-            evidence=evidence,
+            *evidence, proof=lemma.summary if is_proven(lemma) and given_u.overlaps(_ln2()) else None
         )
     failing = given_u < _ln2() and given_x > 0
     return settle(
-        proof=None,
-        counterexample=Counterexample(
-            sentence=(
-                f"Given the public direction a fixed gradient's sign has entropy {show(given_u, 3)}, not "
-                f"ln 2 (Lemma 1 averages over u), and given X_i it still has {show(given_x)} where another "
-                "record "
-                "decides. Lemma 3 needs neither step."
+        *evidence,
+        counterexample=counterexample_if(
+            failing,
+            f"Given the public direction a fixed gradient's sign has entropy {show(given_u, 3)}, not ln 2 "
+            f"(Lemma 1 averages over u), and given X_i it still has {show(given_x)} where another record "
+            "decides. Lemma 3 needs neither step.",
+            {"H(sigma|u)": show(given_u), "H(sigma|X_i,u)": show(given_x)},
+        ),
+    )
+
+
+TABLE_3 = (
+    ("FERRET-MAX", 200, "693", "7.2e-4"),
+    ("FERRET-HALF", 100, "347", "1.4e-3"),
+    ("FERRET-QUARTER", 50, "173", "2.9e-3"),
+    ("FERRET-2", 2, "6.93", "0.072"),
+)
+"""Section 6.4, Table 3: variant, G, ceiling in nats, p* at 0.5 nats; T = 1000, s = 0.005."""
+
+RECORDS, BATCH = 10_000, 50
+"""Section 6.2: 10,000 records, batch size 5 with 10 accumulation steps."""
+
+BUDGETS = ("0.1", "0.5", "1", "2")
+"""Section 6.2: the private budgets."""
+
+
+@register("claim_check", "ferret_tightness")
+@setting(ABOUT_A_RECORD)
+def tightness(*, sampling_probability: str = "0.005", scale: float = 1.0) -> Finding:
+    """Section 5.4: the bound s p ln 2 of one fired group is tight."""
+    s = Fraction(sampling_probability)
+    claimed, exact = ball(scale) * ball(s) * _ln2(), _supremum(s)
+    unsampled = FiniteLaw("XW", {(x, x): Fraction(1, 2) for x in (-1, 1)}).information("W", "X")
+    attained = Fraction(scale) == 1 and unsampled.overlaps(_ln2())
+    slack = exact < claimed
+    excess = "The error is on the safe side." if slack else "The bound is exceeded."
+    return settle(
+        "given the others and u, with answers +1 and -1, the unsampled sign is +1 with some probability a, "
+        "and sampling moves the sign's probability within [(1-s)a, (1-s)a + s]; information is convex in the "
+        "channel, so its supremum over a and over the record's law lies at a = 0 or 1: a Z-channel, capacity "
+        "ln(1 + s (1-s)^((1-s)/s))",
+        f"s = {sampling_probability}, p = 1: supremum {show(exact, 10)} nats, claimed {show(claimed, 10)} "
+        "nats",
+        f"s = 1: a record that decides the sign leaks {show(unsampled, 10)} p nats; it may do so for every "
+        "public direction, so the direction's randomness hides nothing in the worst case",
+        proof="The bound is attained by a record that decides the sign" if attained else None,
+        counterexample=counterexample_if(
+            slack or exact > claimed,
+            f"At s = {sampling_probability} the most that can leak is {show(exact)} p nats a fired group, "
+            f"where the bound says {show(claimed)} p, {show(claimed / exact, 4)} times as much. {excess}",
+            {"s": sampling_probability, "supremum_nats": show(exact), "claimed_nats": show(claimed)},
+        ),
+        assumption=None if s == 1 else "every record is in every batch (s = 1)",
+    )
+
+
+def _supremum(s: Fraction) -> Any:
+    """Largest leak, nats, of a fired group that holds the record with probability s."""
+    if s == 1:
+        return _ln2()
+    q = ball(s)
+    return (1 + q * ((1 - q).log() * (1 - q) / q).exp()).log()
+
+
+@register("claim_check", "ferret_infinite_information")
+@setting(ABOUT_A_RECORD)
+def infinite_information(*, values: int = 2, claimed_nats: float | None = None) -> Finding:
+    """Section 5: releasing raw gradients gives I(g; X_i) = infinity; with `claimed_nats`, at most so many.
+
+    `values`: number of values that the record takes, equally likely. `claimed_nats`: an altered claim, I(g;
+    X_i) <= this; None for the printed one.
+    """
+    certificate = certify(entropy("X") - information("Y", "X"))
+    leak = FiniteLaw("XY", {(x, x): Fraction(1, values) for x in range(values)}).information("Y", "X")
+    evidence = (
+        f"I(Y;X) <= H(X): {certificate.describe() if certificate else 'no certificate'}",
+        f"a record with {values} equally likely values, all of it released: {show(leak, 10)} nats",
+        "with n equally likely gradients it is ln n nats, above every bound as n grows",
+    )
+    if claimed_nats is not None:
+        within = certificate is not None and ball(values).log() <= ball(claimed_nats)
+        return settle(
+            *evidence,
+            proof=f"A record of {values} values leaks at most {claimed_nats:g} nats" if within else None,
+            counterexample=counterexample_if(
+                leak > ball(claimed_nats),
+                f"All of the record released leaks {show(leak)} nats, more than {claimed_nats:g}.",
+                {"values": values, "leak_nats": show(leak)},
             ),
-            values={"H(sigma|u)": show(given_u), "H(sigma|X_i,u)": show(given_x)},
         )
-        if failing
-        else None,
-        evidence=evidence,
+    return settle(
+        *evidence,
+        proof="Releasing a record's gradient leaks more nats than any bound" if certificate else None,
+        counterexample=counterexample_if(
+            leak.is_finite(),
+            f"A leak is never above the record's entropy: membership, a fair bit, leaks {show(leak)} nats "
+            "even when every raw gradient is released.",
+            {"values": values, "leak_nats": show(leak)},
+        ),
+        assumption="a record's gradient has infinite entropy, as continuous ones have and those of texts "
+        "have not",
+    )
+
+
+@register("claim_check", "ferret_table_3")
+@in_balls
+def table_3(*, scale: float = 1.0) -> Finding:
+    """Eq. 13 and Table 3: the ceilings G T s ln 2 and the p* at 0.5 nats, to the printed digits."""
+    lines, wrong = [], None
+    for name, groups, ceiling_printed, best_printed in TABLE_3:
+        ceiling = ball(Fraction(groups * 1000 * 5, 1000)) * _ln2() * ball(scale)
+        best = ball("0.5") / ceiling
+        lines.append(f"{name}: ceiling {show(ceiling)} ({ceiling_printed}), p* {show(best)} ({best_printed})")
+        for value, printed in ((ceiling, ceiling_printed), (best, best_printed)):
+            wrong = wrong or counterexample_if(
+                not rounds_to(value, printed),
+                f"{name}: {show(value)} does not round to the printed {printed}.",
+                {"variant": name, "found": show(value), "printed": printed},
+            )
+    return settle(
+        *lines,
+        "the table names HALF and QUARTER where the text has EIGHTH",
+        proof="Every ceiling and every p* of Table 3 rounds to the printed digits" if wrong is None else None,
+        counterexample=wrong,
+    )
+
+
+def expected_signs(free: str) -> Finding:
+    """That the expected number of fired signs depends on neither G nor T; `free` names those in the text."""
+    groups, steps = real("groups", low=1), real("steps", low=1)
+    rate, budget, ln2 = real("rate", low=0, high=1), real("budget", low=0), real("ln2", low=0, high=1)
+    return prove_that(
+        f"the expected number of fired signs G T p* is eps / (s ln 2), whatever {free}",
+        (groups * steps * (budget / (groups * steps * rate * ln2))).equals(budget / (rate * ln2)),
+        rate > 0,
+        ln2 > 0,
+    )
+
+
+@register("claim_check", "ferret_fired_signs")
+@in_balls
+def fired_signs(*, factor: float = 10.0) -> Finding:
+    """Section 6.4: at one budget FERRET-2 fires orders of magnitude more sign bits than FERRET-MAX.
+
+    `factor`: how many times more count as orders of magnitude.
+    """
+    same = expected_signs("G and T")
+    run = ball("0.5") / (ball("0.005") * _ln2())
+    few, many = run / TABLE_3[0][1], run / TABLE_3[-1][1]
+    return settle(
+        f"{same.verdict}: {same.summary}",
+        f"0.5 nats, T = 1000, s = 0.005: {show(run)} signs in a run of either variant; a group fires "
+        f"{show(few)} of FERRET-MAX's and {show(many)} of FERRET-2's",
+        proof=f"A group of FERRET-2 fires {show(many / few, 4)} times as often",
+        proven=many > ball(factor) * few,
+        counterexample=counterexample_if(
+            is_proven(same),
+            f"A run of either variant releases {show(run)} signs at 0.5 nats (section 6.7 says so too).",
+            {"FERRET-MAX": show(run), "FERRET-2": show(run)},
+        ),
+        assumption="the signs of one group are counted, not those of the run",
+    )
+
+
+@register("claim_check", "ferret_budgets")
+@in_balls
+def budgets(*, epochs: Sequence[int] = (1, 3, 5), scale: float = 1.0) -> Finding:
+    """Section 6.2: p* of Theorem 1 exists for every variant (G >= 2), budget and number of epochs.
+
+    `epochs`: lengths of the runs. `scale`: multiplies the ceilings.
+    """
+    lines, wrong = [], None
+    for count in epochs:
+        steps = count * RECORDS // BATCH
+        ceiling = ball(Fraction(2 * steps * BATCH, RECORDS)) * _ln2() * ball(scale)
+        for budget in BUDGETS:
+            best = ball(budget) / ceiling
+            lines.append(f"FERRET-2, {count} epochs ({steps} steps), {budget} nats: p* = {show(best)}")
+            wrong = wrong or counterexample_if(
+                best >= 1,
+                f"FERRET-2 for {count} epoch(s) ({steps} steps of {BATCH} among {RECORDS} records) has a "
+                f"ceiling of {show(ceiling)} nats, below its budget of {budget}: p* would be {show(best)}.",
+                {"groups": 2, "steps": steps, "budget_nats": budget, "p": show(best)},
+            )
+    fixed = ball(10) * _ln2() * ball(scale)
+    good = all(ball(budget) < fixed for budget in BUDGETS)
+    return settle(
+        *lines,
+        "a p* above 1, clipped to 1, leaks less than the budget: an error on the safe side",
+        proof="p* lies in (0, 1) at every budget for two groups, and a fortiori for more" if good else None,
+        counterexample=wrong,
+        assumption="T = 1000 is taken for every run, as section 6.4 does, although it is five epochs' length",
+        assumed=wrong,
+    )
+
+
+@register("claim_check", "ferret_identical_guarantees")
+@in_balls
+def identical_guarantees(*, scale: float = 1.0) -> Finding:
+    """Sections 6.4 and 7.4: variants with different numbers of groups meet identical budgets in nats.
+
+    `scale`: multiplies the p* of the variant with more groups.
+    """
+    lines, wrong = [], None
+    for name, groups, _, _ in TABLE_3:
+        ceiling = ball(Fraction(groups * 5)) * _ln2()
+        best = ball("0.5") / ceiling * (ball(scale) if groups == TABLE_3[0][1] else 1)
+        total = ceiling * best
+        lines.append(f"{name}: {show(total, 12)} nats")
+        wrong = wrong or counterexample_if(
+            not abs(total - ball("0.5")) < ball("1e-30"),
+            f"{name} spends {show(total)} nats by Eq. 8, not 0.5.",
+            {"variant": name, "nats": show(total)},
+        )
+    return settle(
+        *lines,
+        proof="Eq. 8 gives every variant the same 0.5 nats at its p*" if wrong is None else None,
+        counterexample=wrong,
     )

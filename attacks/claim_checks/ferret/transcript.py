@@ -1,8 +1,9 @@
-"""FERRET's transcript in the game of in or out: exact nats, success, and trade-off of the worst record.
+"""FERRET's run against its worst record, exactly: nats, success and trade-off, beside differential privacy.
 
-The worst record opposes all others, which are copies of one, and outweighs any batch of them: its presence in
-a batch turns the signs of all groups that fire, so a turned sign is impossible without it
-(`_sign_channel.OpposedTranscript`).
+The worst record opposes all others, which are copies of one, and outweighs any batch of them (linear losses
+do this): its presence in a batch turns the signs of all groups that fire, so a turned sign is impossible
+without it (`OpposedTranscript`). The game: it was trained on or it was not, with probability 1/2 each, all
+else known.
 """
 
 from __future__ import annotations
@@ -12,18 +13,32 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+from workbench.attacks.accountant_checks.proof import real
 from workbench.attacks.claim_checks.ferret.sign_channel import OpposedTranscript
-from workbench.attacks.claim_checks.paczero.numerics import nats_at
-from workbench.attacks.claim_checks.shared.claims import Counterexample, ball, in_balls, setting, settle, show
+from workbench.attacks.claim_checks.ferret.statements import expected_signs
+from workbench.attacks.claim_checks.shared.claims import (
+    ball,
+    counterexample_if,
+    in_balls,
+    is_proven,
+    nats_at,
+    prove_that,
+    setting,
+    settle,
+    show,
+    success_under_dp,
+)
+from workbench.attacks.claim_checks.shared.distinguishers import tail
 from workbench.attacks.claim_checks.shared.information import certify, information, quantity
 from workbench.core.registry import register
-from workbench.interfaces import VerdictKind
 from workbench.interfaces.findings import Finding
 
 VARIANTS = (("MAX", 200), ("HALF", 100), ("QUARTER", 50), ("EIGHTH", 25), ("2", 2))
 """Section 6.4's 200 tensors: one, two, four and eight a group, and two halves."""
-STEPS, RATE, BATCH = 1000, "0.005", 50
-"""Sections 6.2 and 6.4: T, s and B of all runs."""
+STEPS, RATE, EPOCH, BATCH = 1000, "0.005", 200, 50
+"""Sections 6.2 and 6.4: T, s, 1 / s and B of all runs."""
+GROUPS = VARIANTS[0][1]
+"""G of FERRET-MAX."""
 BUDGETS = ("0.1", "0.5", "1", "2")
 """Section 6.2."""
 
@@ -39,8 +54,6 @@ def worst_record(nats: Any, groups: int, *, steps: int = STEPS, rate: str = RATE
 
     Args:
         nats: The budget, a ball.
-        groups: G.
-        steps: T.
         rate: s, in (0, 1], as a decimal.
     """
     sampled = ball(rate)
@@ -55,13 +68,10 @@ def worst_record(nats: Any, groups: int, *, steps: int = STEPS, rate: str = RATE
 
 @register("claim_check", "ferret_membership_nats")
 @setting(IN_OUT)
-@in_balls
 def membership_nats(*, scale: float = 1.0, budgets: Sequence[str] = BUDGETS) -> Finding:
     """Eq. 8 in the game of in or out: so many nats, and the success that they allow.
 
-    Args:
-        scale: Multiplies the claimed nats.
-        budgets: The claimed nats.
+    `scale`: multiplies the claimed nats. `budgets`: the claimed nats.
     """
     step, past = quantity("s Pr[a group fires] ln 2"), quantity("earlier steps")
     proofs = {
@@ -82,36 +92,31 @@ def membership_nats(*, scale: float = 1.0, budgets: Sequence[str] = BUDGETS) -> 
     for budget in budgets:
         claimed = ball(scale) * ball(budget)
         for name, groups in VARIANTS:
-            found = worst_record(ball(budget), groups)
-            leak, success = found.information(), found.success()
+            run = worst_record(ball(budget), groups)
+            leak, success = run.information(), run.success()
             lines.append(
-                f"{budget} nats, {name} (G = {groups}, p* = {show(found.firing_probability, 3)}): the worst "
+                f"{budget} nats, {name} (G = {groups}, p* = {show(run.firing_probability, 3)}): the worst "
                 f"record's membership leaks {show(leak, 5)} nats, guessed with probability "
                 f"{show(success, 5)}; the claim allows {_success_text(claimed)}"
             )
             # By Fano's form of the bound, success above it would be too many nats as well.
-            if (leak > claimed or nats_at(success) > claimed) and wrong is None:
-                wrong = Counterexample(
-                    sentence=(
-                        f"A run of FERRET-{name} with a budget of {budget} nats leaks {show(leak)} "
-                        f"nats about the worst record's membership, where {show(claimed)} are claimed."
-                    ),
-                    values={"budget_nats": budget, "groups": groups, "leak_nats": show(leak)}
-                    | {"success": show(success), "claimed_nats": show(claimed)},
-                )
+            wrong = wrong or counterexample_if(
+                (leak > claimed or nats_at(success) > claimed),
+                f"A run of FERRET-{name} with a budget of {budget} nats leaks {show(leak)} nats about the "
+                f"worst record's membership, where {show(claimed)} are claimed.",
+                {"budget_nats": budget, "groups": groups, "leak_nats": show(leak)}
+                | {"success": show(success), "claimed_nats": show(claimed)},
+            )
     return settle(
-        proof="A run leaks at most G T s p ln 2 nats about membership, so no guess beats their success"
-        if all(proofs.values())
-        else None,
+        "membership is one bit: a step tells at most ln 2 nats of it, and only where the record was sampled "
+        "and a group fired, which has probability s (1 - (1-p)^G) <= s G p; a zero gradient that stays "
+        "silent changes nothing here",
+        *(f"{name}: {run.describe() if run else 'no certificate'}" for name, run in proofs.items()),
+        "success P follows from KL(P || 1/2) <= nats (data processing)",
+        *lines,
+        proof="A run leaks at most G T s p ln 2 nats about membership, so no guess beats their success",
+        proven=all(proofs.values()),
         counterexample=wrong,
-        evidence=(
-            "membership is one bit: a step tells at most ln 2 nats of it, and only where the record was "
-            "sampled and a group fired, which has probability s (1 - (1-p)^G) <= s G p; a zero gradient that "
-            "stays silent changes nothing here",
-            *(f"{name}: {found.describe() if found else 'no certificate'}" for name, found in proofs.items()),
-            "success P follows from KL(P || 1/2) <= nats (data processing)",
-            *lines,
-        ),
     )
 
 
@@ -130,21 +135,13 @@ def _success_text(nats: Any) -> str:
 @setting(
     IN_OUT + "; DP: add or remove that record, every update released; delta as given (the paper has none)"
 )
-@in_balls
 def transcript_region(
-    *,
-    nats_per_epsilon: str = "1",
-    delta: str = "1e-5",
-    budgets: Sequence[str] = BUDGETS,
-    steps: int = STEPS,
+    *, nats_per_epsilon: str = "1", delta: str = "1e-5", budgets: Sequence[str] = BUDGETS, steps: int = STEPS
 ) -> Finding:
     """Sections 6.1, 6.9 and 8: FERRET protects as (epsilon, delta)-DP of the same number would, or better.
 
-    Args:
-        nats_per_epsilon: Nats that a FERRET run spends for each unit of DP-SGD's epsilon.
-        delta: DP-SGD's.
-        budgets: Epsilons.
-        steps: T.
+    `nats_per_epsilon`: nats that a FERRET run spends for each unit of DP-SGD's epsilon. `delta`: DP-SGD's.
+    `budgets`: Epsilons. `steps`: T.
     """
     allowed = ball(delta)
     lines, wrong, enough = [], None, True
@@ -152,35 +149,31 @@ def transcript_region(
         nats = ball(nats_per_epsilon) * ball(budget)
         enough = enough and bool((2 * nats).sqrt() <= allowed)
         for name, groups in VARIANTS:
-            found = worst_record(nats, groups, steps=steps)
-            told, firing = found.tpr_without_alarms(), found.firing_probability
+            run = worst_record(nats, groups, steps=steps)
+            tpr, firing = run.tpr_without_alarms(), run.firing_probability
             average = 1 - (1 - ball(RATE) * (1 - (1 - firing * _overturned()) ** groups)) ** steps
             lines.append(
-                f"epsilon = {budget}, {name}: TPR at FPR 0 is {show(told, 5)} where ({budget}, "
-                f"{delta})-DP allows {delta}; an average record (a model, see above): {show(average, 3)}"
+                f"epsilon = {budget}, {name}: TPR at FPR 0 is {show(tpr, 5)} where ({budget}, {delta})-DP "
+                f"allows {delta}; an average record (a model, see above): {show(average, 3)}"
             )
-            if told > allowed and wrong is None:
-                wrong = Counterexample(
-                    sentence=(
-                        f"At epsilon = {budget} FERRET-{name}'s transcript proves the worst record's "
-                        f"presence with probability {show(told, 4)}; ({budget}, {delta})-DP allows "
-                        f"{delta}. No finite epsilon would do at a delta below that probability."
-                    ),
-                    values={"epsilon": budget, "delta": delta, "groups": groups, "steps": steps}
-                    | {"sampling_probability": RATE, "firing_probability": show(firing)}
-                    | {"tpr_at_fpr_0": show(told)},
-                )
+            wrong = wrong or counterexample_if(
+                tpr > allowed,
+                f"At epsilon = {budget} FERRET-{name}'s transcript proves the worst record's presence with "
+                f"probability {show(tpr, 4)}; ({budget}, {delta})-DP allows {delta}. No finite epsilon would "
+                "do at a delta below that probability.",
+                {"epsilon": budget, "delta": delta, "groups": groups, "steps": steps}
+                | {"sampling_probability": RATE, "firing_probability": show(firing)}
+                | {"tpr_at_fpr_0": show(tpr)},
+            )
     return settle(
+        "(epsilon, delta)-DP: TPR <= e^epsilon FPR + delta, so TPR <= delta at FPR 0",
+        "the worst record: all others have one gradient, and its own outweighs any batch of them",
+        f"the average record's model: its gradient and those of {BATCH} others in its batch are independent "
+        "and isotropic, each group for itself, so it turns a fired sign with probability "
+        f"arccos(sqrt(B/(B+1)))/pi = {show(_overturned(), 4)}; here the adversary knows the batches too",
+        *lines,
         proof="So few nats allow no test that (0, delta)-DP does not allow" if enough else None,
         counterexample=wrong,
-        evidence=(
-            "(epsilon, delta)-DP: TPR <= e^epsilon FPR + delta, so TPR <= delta at FPR 0",
-            "the worst record: all others have one gradient, and its own outweighs any batch of them",
-            f"the average record's model: its gradient and those of {BATCH} others in its batch are "
-            "independent and isotropic, each group for itself, so it turns a fired sign with probability "
-            f"arccos(sqrt(B/(B+1)))/pi = {show(_overturned(), 4)}; here the adversary knows the batches too",
-            *lines,
-        ),
     )
 
 
@@ -191,13 +184,10 @@ def _overturned() -> Any:
 
 @register("claim_check", "ferret_head_room")
 @setting(IN_OUT)
-@in_balls
 def head_room(*, reverse: bool = False, budgets: Sequence[str] = BUDGETS) -> Finding:
     """Sections 5.3 and 6.4: with fewer groups, at the same budget, leakage comes closer to the bound.
 
-    Args:
-        reverse: Whether the opposite is claimed.
-        budgets: The budgets in nats.
+    `reverse`: whether the opposite is claimed. `budgets`: the budgets in nats.
     """
     lines, wrong, certain = [], None, True
     for budget in budgets:
@@ -207,26 +197,19 @@ def head_room(*, reverse: bool = False, budgets: Sequence[str] = BUDGETS) -> Fin
         for (finer, less), (coarser, more) in pairwise(leaks):
             rises, falls = bool(more > less), bool(more < less)
             certain = certain and (falls if reverse else rises)
-            if (rises if reverse else falls) and wrong is None:
-                wrong = Counterexample(
-                    sentence=(
-                        f"At {budget} nats FERRET-{coarser} leaks {show(more)} nats about the worst record's "
-                        f"membership, FERRET-{finer} {show(less)}."
-                    ),
-                    values={"budget_nats": budget, coarser: show(more), finer: show(less)},
-                )
+            wrong = wrong or counterexample_if(
+                rises if reverse else falls,
+                f"At {budget} nats FERRET-{coarser} leaks {show(more)} nats about the worst record's "
+                f"membership, FERRET-{finer} {show(less)}.",
+                {"budget_nats": budget, coarser: show(more), finer: show(less)},
+            )
     return settle(
-        proof=(
-            f"From {VARIANTS[0][0]} to {VARIANTS[-1][0]} the worst record's leak "
-            f"{'falls' if reverse else 'rises'} at every budget"
-            if certain
-            else None
-        ),
+        *lines,
+        "several signs of one step tell no more than one, and fewer groups have fewer of them",
+        proof=f"From {VARIANTS[0][0]} to {VARIANTS[-1][0]} the worst record's leak "
+        f"{'falls' if reverse else 'rises'} at every budget",
+        proven=certain,
         counterexample=wrong,
-        evidence=(
-            *lines,
-            "several signs of one step tell no more than one, and fewer groups have fewer of them",
-        ),
     )
 
 
@@ -235,50 +218,177 @@ def head_room(*, reverse: bool = False, budgets: Sequence[str] = BUDGETS) -> Fin
 def updates_of_any_length(*, epochs: Sequence[int] = (1, 5), budgets: Sequence[str] = BUDGETS) -> Finding:
     """Section 6.7: a variant makes the same number of updates however many steps it takes.
 
-    Args:
-        epochs: Lengths of the runs, 1/s steps each.
-        budgets: The budgets in nats.
+    `epochs`: lengths of the runs, 1/s steps each. `budgets`: the budgets in nats.
     """
-    from workbench.attacks.accountant_checks.proof import Statement, prove, real
-
-    groups, steps, rate = real("groups", low=1), real("steps", low=1), real("rate", low=0, high=1)
-    budget_of_all, ln2 = real("budget", low=0), real("ln2", low=0, high=1)
-    same = prove(
-        Statement(
-            name="the expected number of fired signs G T p* is eps / (s ln 2), whatever T",
-            assumptions=(rate > 0, ln2 > 0),
-            conclusion=(groups * steps * (budget_of_all / (groups * steps * rate * ln2))).equals(
-                budget_of_all / (rate * ln2)
-            ),
-        )
-    )
+    same = expected_signs("T")
     lines, wrong = [], None
     for budget in budgets:
         meant = ball(budget) / (ball(RATE) * ball(2).log())
         for count in epochs:
-            length = count * RATE_STEPS
+            length = count * EPOCH
             most = ball(VARIANTS[-1][1] * length)
             lines.append(
                 f"{budget} nats, {count} epoch(s): {show(meant)} signs; FERRET-2 has {length * 2} at most"
             )
-            if meant > most and wrong is None:
-                wrong = Counterexample(
-                    sentence=(
-                        f"FERRET-2 at {budget} nats should fire {show(meant)} signs, and a run of {count} "
-                        f"epoch(s), {length} steps, has room for {length * 2}."
-                    ),
-                    values={"budget_nats": budget, "epochs": count, "signs": show(meant), "room": length * 2},
-                )
+            wrong = wrong or counterexample_if(
+                meant > most,
+                f"FERRET-2 at {budget} nats should fire {show(meant)} signs, and a run of {count} epoch(s), "
+                f"{length} steps, has room for {length * 2}.",
+                {"budget_nats": budget, "epochs": count, "signs": show(meant), "room": length * 2},
+            )
     proof = "The expected number of fired signs is eps / (s ln 2), whatever G and T"
     return settle(
-        proof=proof if same.verdict == VerdictKind.PROVEN else None,
-        assumption="the expected number is meant, and the budget lies below the ceiling of the shortest run"
-        if wrong
-        else None,
+        f"{same.verdict}: {same.summary}",
+        *lines,
+        proof=proof if is_proven(same) else None,
         counterexample=wrong,
-        evidence=(f"{same.verdict}: {same.summary}", *lines),
+        assumption="the expected number is meant, and the budget lies below the ceiling of the shortest run",
+        assumed=wrong,
     )
 
 
-RATE_STEPS = 200
-"""1 / s: steps of one epoch, 10,000 records in batches of 50."""
+@register("claim_check", "ferret_same_epsilon")
+@in_balls
+def same_epsilon(
+    *, nats_per_epsilon: str = "1", budgets: Sequence[str] = BUDGETS, delta: str = "1e-5"
+) -> Finding:
+    """FERRET, H1 and H3: at the same epsilon (nats against DPSGD's at this delta) privacy is equivalent."""
+    lines, wrong, bounded = [], None, True
+    for budget in budgets:
+        nats, allowed = ball(nats_per_epsilon) * ball(budget), success_under_dp(budget, delta)
+        bounded = bounded and bool(nats <= nats_at(allowed))
+        runs = [worst_record(nats, groups) for groups in (GROUPS, VARIANTS[-1][1])]
+        success = [run.success() for run in runs]
+        lines.append(
+            f"epsilon = {budget}: ({budget}, {delta})-DP allows success {show(allowed)}, as "
+            f"{show(nats_at(allowed))} nats would; FERRET runs of {show(nats)} nats: "
+            + ", ".join(
+                f"{show(right)} (G = {run.groups}, p* = {show(run.firing_probability, 4)})"
+                for right, run in zip(success, runs, strict=True)
+            )
+        )
+        wrong = wrong or counterexample_if(
+            all(right > allowed for right in success),
+            f"At epsilon = {budget} membership in a FERRET-MAX run is guessed with probability "
+            f"{show(success[0], 4)}; DP-SGD at ({budget}, {delta}) allows {show(allowed, 4)} at most, which "
+            f"is {show(nats_at(allowed), 3)} nats.",
+            {"epsilon": budget, "groups": GROUPS, "steps": STEPS, "sampling_probability": RATE},
+            {"firing_probability": show(runs[0].firing_probability), "success": show(success[0])},
+            {"dp_success": show(allowed), "delta": delta},
+        )
+    return settle(
+        f"the runs: T = {STEPS}, s = {RATE}, p* of Theorem 1; a record that turns every sign; it is present "
+        "or absent with probability 1/2 each, all else known; guess 'present' where a turned sign is seen: "
+        "success (1 + Pr[one is seen]) / 2, Pr = 1 - (1 - s (1 - (1-p)^G))^T",
+        *lines,
+        proof="At these budgets so many nats allow no more membership success than DP at its epsilon",
+        proven=bounded and wrong is None,
+        counterexample=wrong,
+    )
+
+
+@register("claim_check", "ferret_informative_budgets")
+@in_balls
+def informative_budgets(*, budgets: Sequence[str] = BUDGETS) -> Finding:
+    """FERRET, abstract: every budget in [0.1, 2] nats is a guarantee against certain membership inference."""
+    ceiling = ball(2).log()
+    below = any(ball(budget) < ceiling for budget in budgets)
+    lines, wrong = [], None
+    for budget in budgets:
+        full = ball(budget) >= ceiling
+        lines.append(
+            f"{budget} nats: {'above' if full else 'below'} ln 2; at p* (T = {STEPS}, s = {RATE}, G = "
+            f"{GROUPS}) a guess against the attacked run is right with probability "
+            f"{show(worst_record(ball(budget), GROUPS).success())}"
+        )
+        wrong = wrong or counterexample_if(
+            full,
+            f"A budget of {budget} nats is above ln 2 = {show(ceiling)}, all that a fair membership bit "
+            "holds: one step of one group with p = 1 on all records keeps it, and every guess is right.",
+            {"budget_nats": budget, "groups": 1, "steps": 1, "p": 1, "s": 1, "success": 1},
+        )
+    return settle(
+        "what the number of nats alone excludes; a run at p* < 1 may stay silent, so that its own success is "
+        "below 1 at every budget",
+        *lines,
+        proof="The budget keeps membership success below 1 (Eq. 2 of PACZero, at prior 1/2)",
+        proven=below,
+        counterexample=wrong,
+        assumption=None if wrong is None else f"the budget is below ln 2 = {show(ceiling)} nats",
+    )
+
+
+@register("claim_check", "ferret_ordering")
+@in_balls
+def ordering(*, budget: str = "0.5", delta: str = "1e-5") -> Finding:
+    """FERRET, section 8: epsilon-DP implies epsilon-MI-DP, and that implies (epsilon, delta)-DP."""
+    q = real("q", low=0, high=1)
+    curved = prove_that("q (1-q) <= 1/4, so h'' <= -4", q * (1 - q) <= Fraction(1, 4))
+    here, other, weight = real("P(y|x)", low=0), real("P(y|x')", low=0), real("weight", low=0, high=1)
+    bound = real("e^epsilon", low=1)
+    mixed = weight * here + (1 - weight) * other
+    first = prove_that(
+        "P(y|x) <= e^eps P(y|x') implies P(y|x) <= e^eps (w P(y|x) + (1-w) P(y|x'))",
+        here <= bound * mixed,
+        here <= bound * other,
+    )
+    proven = is_proven(first, curved)
+    enough = (2 * ball(budget)).sqrt()
+    tpr = worst_record(ball(budget), GROUPS).tpr_without_alarms()
+    implied = bool(ball(delta) >= enough)
+    return settle(
+        "epsilon-DP: P(y|x) / P(y) <= e^epsilon, so the expected logarithm is at most epsilon",
+        "a fair coin between two neighbours leaks h((a+b)/2) - (h(a) + h(b))/2 >= (a-b)^2 / 2 by any test "
+        "with powers a and b (data processing; h'' <= -4), so |a-b| <= sqrt(2 nats)",
+        *first.evidence,
+        *curved.evidence,
+        f"the run: G = {GROUPS}, T = {STEPS}, s = {RATE}, p* of Theorem 1, a record that turns every sign; "
+        "add or remove it",
+        proof="epsilon-DP implies at most epsilon nats, and these imply (0, sqrt(2 epsilon))-DP",
+        proven=proven,
+        counterexample=counterexample_if(
+            tpr > ball(delta),
+            f"A FERRET-MAX run of {budget} nats is not (epsilon, {delta})-DP for any epsilon: with "
+            f"probability {show(tpr, 4)} it releases a sign that is impossible without the record.",
+            {"nats": budget, "delta": delta, "impossible_without": show(tpr)},
+        ),
+        assumption=f"delta is at least sqrt(2 epsilon) ({show(enough, 4)} at {budget} nats), and leakage is "
+        "counted given the other records for every law of the data",
+        assumed=not implied,
+    )
+
+
+@register("claim_check", "ferret_dither_certificate")
+@in_balls
+def dither_certificate(
+    *, dither: str = "0.001", nats: str = "0.5", groups: int = GROUPS, useful_epsilon: str = "10"
+) -> Finding:
+    """FERRET, section 11.3: a dither of at most 1e-3 of the clip norm makes DP accountants usable.
+
+    `dither`: sigma / C. `nats`: budget of the run, from which p* follows. `groups`: G. `useful_epsilon`: an
+    epsilon above this, at delta = 1e-5, does not count as a certificate; ours.
+    """
+    shift, delta = 1 / ball(dither), ball("1e-5")
+    run = worst_record(ball(nats), groups)
+    fire, tpr = run.firing_probability, run.tpr_without_alarms()
+    error = tail(shift / 2)
+    caught, mistaken = tpr * (1 - error), groups * STEPS * error
+    least = ((caught - delta) / mistaken).log()
+    useful = not least > ball(useful_epsilon)
+    return settle(
+        "Gaussian mixtures of one width: every moment of their ratio is finite",
+        f"G = {groups}, T = {STEPS}, s = {RATE}; test whether any release lies beyond C / 2 on the record's "
+        f"side of its direction: probability at least {show(caught)} with the record, at most "
+        f"{show(mistaken, 3)} without (all {groups * STEPS} releases)",
+        f"epsilon >= ln((TPR - delta) / FPR) = {show(least)} at delta = 1e-5",
+        proof="The divergence is finite at every order, so accountants give a number",
+        counterexample=counterexample_if(
+            not useful,
+            f"With sigma = {dither} C a run of {nats} nats (p* = {show(fire, 3)}) has epsilon >= "
+            f"{show(least)} at delta = 1e-5.",
+            {"sigma/C": dither, "p": show(fire), "epsilon_lower": show(least), "delta": "1e-5"},
+        ),
+        assumption=f"an epsilon of at least {show(least)} at delta = 1e-5, for a run, counts as a certificate"
+        if not useful
+        else f"this attack's lower bound of {show(least)} on epsilon leaves room for a useful certificate",
+    )

@@ -21,22 +21,22 @@ import numpy as np
 
 from workbench.accounting import MutualInformation
 from workbench.attacks.claim_checks.paczero.settings import universe
-from workbench.attacks.claim_checks.shared.claims import Counterexample, setting, settle
+from workbench.attacks.claim_checks.shared.claims import (
+    CONFIDENCE,
+    Counterexample,
+    counterexample_if,
+    from_attack,
+    setting,
+    settle,
+)
 from workbench.attacks.subset_posterior import SubsetPosterior
 from workbench.core import registry
 from workbench.core.errors import InconclusiveError
 from workbench.core.registry import register
 from workbench.estimation.bounded_mean import mean_lower
 from workbench.estimation.subset_trials import FLOOR, log_score
-from workbench.interfaces import (
-    Plan,
-    Secret,
-    SubsetMechanism,
-    SubsetObservations,
-    SubsetReading,
-    SubsetRelease,
-    VerdictKind,
-)
+from workbench.games.subset import SubsetMechanism, SubsetObservations, SubsetReading, SubsetRelease
+from workbench.interfaces import Plan, Secret
 from workbench.interfaces.findings import Finding
 
 IN_RUNS = (
@@ -46,7 +46,6 @@ IN_RUNS = (
 )
 """What the checks that compare single runs are about."""
 
-CONFIDENCE = 0.999
 ROUNDING = 1e-9
 """Relative error that a sum of charges in floating point may have."""
 
@@ -70,7 +69,6 @@ class Run:
 
     Attributes:
         parts: Bytes of the released bits, of what led to them, of the final weights and of the traces.
-        releases: As they were watched.
     """
 
     parts: Mapping[str, bytes]
@@ -87,10 +85,10 @@ def run(mechanism: SubsetMechanism, plan: Plan, secret: int) -> Run:
     traces = subject.transcript.traces
     return Run(
         parts={
-            "bits": np.array([one.bit for one in seen], dtype=np.int64).tobytes(),
-            "noise": np.array([one.noise for one in seen], dtype=np.float64).tobytes(),
-            "candidates' signs": b"".join(np.asarray(one.signs).tobytes() for one in seen),
-            "scalars": b"".join(np.asarray(one.differences).tobytes() for one in seen),
+            "bits": np.array([release.bit for release in seen], dtype=np.int64).tobytes(),
+            "noise": np.array([release.noise for release in seen], dtype=np.float64).tobytes(),
+            "candidates' signs": b"".join(np.asarray(release.signs).tobytes() for release in seen),
+            "scalars": b"".join(np.asarray(release.differences).tobytes() for release in seen),
             "weights": weights,
             "posterior": np.asarray(traces["posterior_entropy"]).tobytes(),
         },
@@ -113,15 +111,10 @@ def secret_flow(
     With every other source of randomness fixed, each of the M candidates is the secret once: bits, weights
     and posterior must be the same to the last bit, and the posterior must stand where it began.
 
-    Args:
-        mechanism: Registry name.
-        variant, nats: Of PACZero; an altered claim asks the same of PACZero-MI.
-        worlds: How many draws of subsets, directions, initial weights and coins; both constructions of
-            subsets take turns.
-        candidates: M.
-
-    Raises:
-        InconclusiveError: runs differ, and repeated with the secrets that they had they differ too.
+    `mechanism`: registry name. `variant`, `nats`: of PACZero; an altered claim asks the same of PACZero-MI.
+    `worlds`: how many draws of subsets, directions, initial weights and coins; both constructions of subsets
+    take turns. `candidates`: M. Raises `InconclusiveError`: runs differ, and repeated with the secrets that
+    they had they differ too.
     """
     wrong: Counterexample | None = None
     free = split = 0
@@ -130,29 +123,27 @@ def secret_flow(
         made = paczero(mechanism, variant=variant, subset_count=candidates, subsets=subsets)
         plan = world(seed, nats=nats)
         runs = [run(made, plan, secret) for secret in range(candidates)]
-        noises = [one.noise for one in runs[0].releases]
+        noises = [release.noise for release in runs[0].releases]
         free, split = free + sum(x == 0 for x in noises), split + sum(x != 0 for x in noises)
         if wrong is None and (wrong := _difference(runs, seed)) is not None:
             _repeat(made, plan, runs)
     said = f"All {candidates} secrets give the same bits, weights and posterior, to the last bit"
     return settle(
+        f"{worlds} worlds of 40 records and 12 steps, M = {candidates}, each candidate the secret once: "
+        f"{free} releases without noise, {split} on disagreement",
+        "compared: released bits, noise, the candidates' signs, all records' scalars, the final weights, and "
+        "the entropy of the posterior after each step",
         proof=said if wrong is None and free and split else None,
-        assumption=f"the seeds are those of the {worlds} worlds in which every secret was tried",
         counterexample=wrong,
-        evidence=(
-            f"{worlds} worlds of 40 records and 12 steps, M = {candidates}, each candidate the secret once: "
-            f"{free} releases without noise, {split} on disagreement",
-            "compared: released bits, noise, the candidates' signs, all records' scalars, the final weights, "
-            "and the entropy of the posterior after each step",
-        ),
+        assumption=f"the seeds are those of the {worlds} worlds in which every secret was tried",
     )
 
 
 def _repeat(mechanism: SubsetMechanism, plan: Plan, runs: Sequence[Run]) -> None:
     """Refuse differences that may not be the secret's: runs must be the same again with the same secret."""
-    for secret, one in enumerate(runs):
+    for secret, first in enumerate(runs):
         again = run(mechanism, plan, secret)
-        other = [part for part, held in again.parts.items() if held != one.parts[part]]
+        other = [part for part, held in again.parts.items() if held != first.parts[part]]
         if other:
             raise InconclusiveError(
                 f"runs must be the same when repeated, got other {', '.join(other)} with secret {secret} "
@@ -162,14 +153,14 @@ def _repeat(mechanism: SubsetMechanism, plan: Plan, runs: Sequence[Run]) -> None
 
 def _difference(runs: Sequence[Run], seed: int) -> Counterexample | None:
     """A part in which two secrets differ, or a posterior that moved."""
-    for secret, one in enumerate(runs):
-        for part, held in one.parts.items():
+    for secret, compared in enumerate(runs):
+        for part, held in compared.parts.items():
             if held != runs[0].parts[part]:
                 return Counterexample(
                     sentence=f"With secret {secret} in the place of 0 and all else equal, {part} differ.",
                     values={"seed": seed, "secrets": [0, secret], "part": part},
                 )
-        entropies = np.frombuffer(one.parts["posterior"], dtype=np.float64)
+        entropies = np.frombuffer(compared.parts["posterior"], dtype=np.float64)
         if np.any(entropies != entropies[0]):
             return Counterexample(
                 sentence="The posterior over the secret moves in the course of the run.",
@@ -192,10 +183,8 @@ SETTINGS: tuple[Mapping[str, Any], ...] = (
 def spending(*, mechanism: str = "paczero", scale: float = 1.0, seeds: int = 2) -> Finding:
     """Section 3.1 and Eq. 11: in runs of the mechanism the nats that are charged never exceed the total.
 
-    Args:
-        mechanism: Registry name.
-        scale: The total that is claimed, over the budget that the mechanism is given.
-        seeds: Runs of each setting and budget.
+    `mechanism`: registry name. `scale`: the total that is claimed, over the budget that the mechanism is
+    given. `seeds`: runs of each setting and budget.
     """
     lines: list[str] = []
     wrong: Counterexample | None = None
@@ -206,26 +195,26 @@ def spending(*, mechanism: str = "paczero", scale: float = 1.0, seeds: int = 2) 
             charged, kept = _charges(made, world(seed, nats=nats))
             shares.append(charged / nats)
             most = max(charged, kept)
-            told = {"seed": seed, "budget_nats": nats, "charged_nats": most, **parameters}
-            if wrong is None and not math.isclose(charged, kept, rel_tol=ROUNDING):
-                wrong = Counterexample(
-                    sentence=f"A run's charges add up to {charged:.6g} nats; its ledger says {kept:.6g}.",
-                    values=told,
-                )
-            if wrong is None and most > scale * nats * (1 + ROUNDING):
-                wrong = Counterexample(
-                    sentence=f"A run is charged {most:.6g} nats, where {scale * nats:.6g} is claimed.",
-                    values=told,
-                )
+            values = {"seed": seed, "budget_nats": nats, "charged_nats": most, **parameters}
+            wrong = wrong or counterexample_if(
+                not math.isclose(charged, kept, rel_tol=ROUNDING),
+                f"A run's charges add up to {charged:.6g} nats; its ledger says {kept:.6g}.",
+                values,
+            )
+            wrong = wrong or counterexample_if(
+                most > scale * nats * (1 + ROUNDING),
+                f"A run is charged {most:.6g} nats, where {scale * nats:.6g} is claimed.",
+                values,
+            )
         lines.append(
             f"{', '.join(f'{key} {value}' for key, value in parameters.items())}: {len(shares)} runs charge "
             f"{min(shares):.4f} to {max(shares):.4f} of the total"
         )
     return settle(
+        *lines,
         proof="The charges of every run stay at or below its total" if wrong is None else None,
-        assumption="the runs are those that were tried" if wrong is None else None,
         counterexample=wrong,
-        evidence=tuple(lines),
+        assumption="the runs are those that were tried" if wrong is None else None,
     )
 
 
@@ -260,14 +249,9 @@ def estimated_information(
     most the information less the mean charge, whatever the mechanism does, for q is mixed with laws that leak
     more than is stated: so a mean above 0 refutes.
 
-    Args:
-        mechanism: Registry name.
-        variant: Of PACZero.
-        nats: Budget; 0 for PACZero-ZPL.
-        scale: What is claimed, over what the ledger charges: 1/4 is about the claim of half the noise.
-        runs: Independent runs.
-        steps: T.
-        seed: Of everything random.
+    `mechanism`: registry name. `variant`: of PACZero. `nats`: budget; 0 for PACZero-ZPL. `scale`: what is
+    claimed, over what the ledger charges: 1/4 is about the claim of half the noise. `runs`: independent runs.
+    `steps`: T. `seed`: of everything random.
     """
     candidates, generator = 8, np.random.default_rng(seed)
     made, adversary = paczero(mechanism, variant=variant, subset_count=candidates), SubsetPosterior()
@@ -279,46 +263,35 @@ def estimated_information(
         (belief,) = adversary.beliefs(SubsetObservations(trials=(reading(seen),)))
         scores[number] = log_score(belief.guess, secret)
         gained[number] = math.log(candidates) - float(belief.entropies[-1])
-        charges[number] = sum(one.budget_nats for one in seen)
+        charges[number] = sum(release.budget_nats for release in seen)
     low, high = math.log(FLOOR) - max(scale, 1.0) * max(nats, 1e-9) * (1 + ROUNDING), math.log(candidates)
     excess = scores - scale * charges
     lower = mean_lower(excess, confidence=CONFIDENCE, low=low, high=high)
     error = excess.std(ddof=1) / math.sqrt(runs)
-    evidence = (
+    return from_attack(
+        lower > 0.0,
         f"{runs} runs of {steps} steps at {nats:g} nats: mean charge {charges.mean():.4f} nats (claimed: "
         f"times {scale:g}), mean ln M less the exact posterior's entropy {gained.mean():.4f}, mean log score "
         f"{scores.mean():.4f}",
         f"log score less claim: mean {excess.mean():.4f} +- {error:.4f} (one standard error), at least "
         f"{lower:.4f} with {CONFIDENCE:.1%} confidence (betting, values in [{low:.3g}, {high:.3g}])",
-    )
-    if lower > 0.0:
-        return Finding(
-            verdict=VerdictKind.REFUTED,
-            summary=f"real runs give at least {lower:.4g} nats more about the secret than is claimed",
-            evidence=evidence,
-            counterexample={
-                "excess_nats_lower": lower,
-                "mean_claimed_nats": scale * float(charges.mean()),
-                "budget_nats": nats,
-            },
-            confidence=CONFIDENCE,
-        )
-    return Finding(
-        verdict=VerdictKind.UNDECIDED,
-        summary=(
-            f"{runs} runs do not refute it: {scores.mean():.3g} nats by the log score where "
-            f"{scale * charges.mean():.3g} are claimed, which is no proof"
-        ),
-        evidence=evidence,
+        refutes=f"real runs give at least {lower:.4g} nats more about the secret than is claimed",
+        spares=f"{runs} runs do not refute it: {scores.mean():.3g} nats by the log score where "
+        f"{scale * charges.mean():.3g} are claimed, which is no proof",
+        counterexample={
+            "excess_nats_lower": lower,
+            "mean_claimed_nats": scale * float(charges.mean()),
+            "budget_nats": nats,
+        },
     )
 
 
 def reading(releases: Sequence[SubsetRelease]) -> SubsetReading:
     """What the adversary reads of one run; the target record is not asked for."""
     return SubsetReading(
-        signs=np.stack([one.signs for one in releases]).astype(np.int8),
-        noise=np.array([one.noise for one in releases], dtype=np.float64),
-        bits=np.array([one.bit for one in releases], dtype=np.int64),
-        values=np.array([one.value for one in releases], dtype=np.float64),
+        signs=np.stack([release.signs for release in releases]).astype(np.int8),
+        noise=np.array([release.noise for release in releases], dtype=np.float64),
+        bits=np.array([release.bit for release in releases], dtype=np.int64),
+        values=np.array([release.value for release in releases], dtype=np.float64),
         holds_target=np.zeros(len(releases[0].signs), dtype=np.bool_),
     )

@@ -11,11 +11,24 @@ from functools import lru_cache
 
 import numpy as np
 
-from workbench.attacks.claim_checks.shared.claims import Counterexample, ball, in_balls, setting, settle, show
+from workbench.attacks.accountant_checks.proof import maximum, real
+from workbench.attacks.claim_checks.shared.claims import (
+    Counterexample,
+    ball,
+    counterexample_if,
+    half_unit,
+    in_balls,
+    is_proven,
+    prove_that,
+    setting,
+    settle,
+    show,
+)
 from workbench.attacks.claim_checks.shared.information import ABOUT_A_SUBSET
 from workbench.core import registry
 from workbench.core.registry import register
-from workbench.interfaces import BoolArray, Plan, Record, SubsetMechanism, VerdictKind
+from workbench.games.subset import SubsetMechanism
+from workbench.interfaces import BoolArray, Plan, Record, VerdictKind
 from workbench.interfaces.findings import Finding
 
 CONSTRUCTIONS = {"pairs": "complementary halves", "halves": "independent random halves"}
@@ -48,21 +61,19 @@ def balance(
 ) -> Finding:
     """Section 2: each record is in exactly M/2 of the M random subsets, so that its prior is 1/2.
 
-    Args:
-        constructions: How the mechanism draws its subsets, each of which the claim is about.
-        candidates: M.
-        records: N.
+    `constructions`: how the mechanism draws its subsets, each of which the claim is about. `candidates`: M.
+    `records`: N.
     """
-    lines, even, worst = [], [], None
+    lines, even, worst = [], [], (0.0, 0)  # The largest distance from M/2, and the count that has it.
     for name in constructions:
         mechanism = registry.create("mechanism", "paczero", subsets=name, subset_count=candidates)
         assert isinstance(mechanism, SubsetMechanism)
         drawn = [mechanism.candidate_subsets(universe(records, seed)) for seed in range(3)]
-        held = np.stack([one.sum(axis=0) for one in drawn])
+        held = np.stack([subsets.sum(axis=0) for subsets in drawn])
         off = np.abs(held - candidates / 2)
-        if off.max() == 0 and all(_in_pairs(one) for one in drawn):
+        if off.max() == 0 and all(_in_pairs(subsets) for subsets in drawn):
             even.append(name)
-        elif worst is None or off.max() > worst[0]:
+        elif off.max() > worst[0]:
             record = int(off.max(axis=0).argmax())
             count = int(held[int(off[:, record].argmax()), record])
             worst = (float(off.max()), count)
@@ -72,22 +83,18 @@ def balance(
             f"right {np.mean(0.5 + off / candidates):.4f} of the time on the average"
         )
     return settle(
-        proof="Of complementary halves each record is in one of every two, for any draw"
-        if "pairs" in even
-        else None,
-        assumption=None
-        if set(even) == set(constructions)
-        else 'the candidates are complementary halves, which the paper does not say (section 1: "random")',
-        counterexample=None
-        if worst is None
-        else Counterexample(
-            sentence=(
-                f"Of {candidates} independent random halves one record is in {worst[1]}: who guesses "
-                f"blindly is right with probability {max(worst[1], candidates - worst[1]) / candidates:.4f}."
-            ),
-            values={"candidates": candidates, "holding_a_record": worst[1]},
+        *lines,
+        proof="Of complementary halves each record is in one of every two, for any draw",
+        proven="pairs" in even,
+        counterexample=counterexample_if(
+            worst[0] > 0,
+            f"Of {candidates} independent random halves one record is in {worst[1]}: who guesses blindly is "
+            f"right with probability {max(worst[1], candidates - worst[1]) / candidates:.4f}.",
+            {"candidates": candidates, "holding_a_record": worst[1]},
         ),
-        evidence=tuple(lines),
+        assumption="the candidates are complementary halves, which the paper does not say (section 1: "
+        '"random")',
+        assumed=set(even) != set(constructions),
     )
 
 
@@ -104,58 +111,49 @@ def whole_budget(
 ) -> Finding:
     """Appendices H and J: a run under Eq. 6 consumes its nominal budget to numerical precision.
 
-    Args:
-        used, nominal: What appendix H prints of one run, nats.
-        last: What the last step may be.
+    `used`, `nominal`: what appendix H prints of one run, nats. `last`: what the last step may be.
     """
-    from workbench.attacks.accountant_checks.proof import Statement, maximum, prove, real
-
     total, before, share = real("total", low=0), real("used", low=0), real("share of the rest", low=0, high=1)
     kinds = {"disagreement": share.equals(1), "unanimity": share.equals(0)}
-    found = {
-        kind: prove(
-            Statement(
-                name=f"after a last step of {kind} the budget is used up",
-                assumptions=(before <= total, kinds[kind]),
-                conclusion=(before + share * maximum(0, total - before)).equals(total),
-            )
+    findings = {
+        kind: prove_that(
+            f"after a last step of {kind} the budget is used up",
+            (before + share * maximum(0, total - before)).equals(total),
+            before <= total,
+            kinds[kind],
         )
         for kind in last
     }
     gap = ball(nominal) - ball(used)
-    rounding = ball(Fraction(1, 2 * 10 ** len(used.partition(".")[2])))
-    open_end = next((one for one in found.values() if one.verdict is VerdictKind.REFUTED), None)
-    full = found.get("disagreement")
-    whole = full is not None and full.verdict is VerdictKind.PROVEN
+    rounding = ball(half_unit(used))
+    open_end = next(
+        (finding for finding in findings.values() if finding.verdict is VerdictKind.REFUTED), None
+    )
+    whole = "disagreement" in findings and is_proven(findings["disagreement"])
+    wrong = None
+    if open_end is not None:
+        short = (
+            f"appendix H itself prints {used} of {nominal} nats, {show(gap, 3)} short where rounding allows "
+        )
+        wrong = Counterexample(
+            "A last step that is unanimous spends nothing: "
+            + (f"{short}{show(rounding, 2)}." if gap > rounding else open_end.summary),
+            {"printed_used": used, "printed_nominal": nominal, **open_end.counterexample},
+        )
     return settle(
-        proof="In its last step Eq. 6 offers all that is left, and a disagreement there spends it"
-        if whole
-        else None,
-        assumption=None
-        if open_end is None
-        else "the last step is a disagreement whose cap 0.999 h(q+) lies above what is left",
-        counterexample=None
-        if open_end is None
-        else Counterexample(
-            sentence=(
-                f"A last step that is unanimous spends nothing: appendix H itself prints {used} of {nominal} "
-                f"nats, {show(gap, 3)} short where rounding allows {show(rounding, 2)}."
-                if gap > rounding
-                else f"A last step that is unanimous spends nothing: {open_end.summary}"
-            ),
-            values={"printed_used": used, "printed_nominal": nominal, **open_end.counterexample},
-        ),
-        evidence=(
-            "t = T: the share (total - used) / (T - t + 1) is all that is left",
-            *(line for one in found.values() for line in one.evidence),
-            f"printed: {used} of {nominal} nats used (appendix H, clip 25, seed 0)",
-        ),
+        "t = T: the share (total - used) / (T - t + 1) is all that is left",
+        *(line for finding in findings.values() for line in finding.evidence),
+        f"printed: {used} of {nominal} nats used (appendix H, clip 25, seed 0)",
+        proof="In its last step Eq. 6 offers all that is left, and a disagreement there spends it",
+        proven=whole,
+        counterexample=wrong,
+        assumption="the last step is a disagreement whose cap 0.999 h(q+) lies above what is left",
+        assumed=open_end is not None,
     )
 
 
 @register("claim_check", "paczero_signal")
 @setting(ABOUT_A_SUBSET)
-@in_balls
 def signal(
     *,
     budget: str = "0.68",
@@ -169,92 +167,73 @@ def signal(
     A step's signal is the mean of the released bit times the secret subset's sign: 1 on unanimity, and
     2 Phi(1 / sigma) - 1 on disagreement, which is the total variation distance of the two signs' laws.
 
-    Args:
-        budget: The largest, nats (Table 2).
-        unanimous: Smallest share of unanimity steps (Table 2).
-        steps: T.
-        agreement: Smallest q+ and 1 - q+ that a disagreement has: one candidate of 128 against the rest.
-        share: Of all signal that is to come from unanimity steps; "the bulk" is one half at least, a reading
-            of ours.
+    `budget`: the largest, nats (Table 2). `unanimous`: smallest share of unanimity steps (Table 2). `steps`:
+    T. `agreement`: smallest q+ and 1 - q+ that a disagreement has: one candidate of 128 against the rest.
+    `share`: of all signal that is to come from unanimity steps; "the bulk" is one half at least, a reading of
+    ours.
     """
-    from workbench.attacks.accountant_checks.proof import Statement, prove, real
-
     q, d = real("q", low=0, high=1), real("distance", low=0, high=1)
-    pinsker = prove(
-        Statement(
-            name="q 2 ((1-q) d)^2 + (1-q) 2 (q d)^2 = 2 q (1-q) d^2",
-            conclusion=(q * 2 * ((1 - q) * d) * ((1 - q) * d) + (1 - q) * 2 * (q * d) * (q * d)).equals(
-                2 * q * (1 - q) * d * d
-            ),
-        )
+    pinsker = prove_that(
+        "q 2 ((1-q) d)^2 + (1-q) 2 (q d)^2 = 2 q (1-q) d^2",
+        (q * 2 * ((1 - q) * d) * ((1 - q) * d) + (1 - q) * 2 * (q * d) * (q * d)).equals(
+            2 * q * (1 - q) * d * d
+        ),
     )
     rate, least, total = Fraction(unanimous), Fraction(agreement), ball(Fraction(budget))
     free = ball(rate * steps)
     noisy = (ball((1 - rate) * steps) * total / (2 * ball(least * (1 - least)))).sqrt()
-    found = free / (free + noisy)
-    proven = pinsker.verdict is VerdictKind.PROVEN and bool(found >= ball(Fraction(share)))
+    proportion = free / (free + noisy)
+    proven = is_proven(pinsker) and bool(proportion >= ball(Fraction(share)))
     even = (ball((1 - rate) * steps) * total * 2).sqrt()
     return settle(
-        proof=f"Unanimity steps give at least {show(100 * found, 3)} % of the signal" if proven else None,
+        "a step's nats are q KL(P || mean) + (1-q) KL(Q || mean) >= 2 q (1-q) d^2 (Pinsker), so d <= "
+        "sqrt(nats / (2 q (1-q))); by Cauchy and Schwarz n steps of B nats in all give at most sqrt(n B / (2 "
+        "q (1-q)))",
+        *pinsker.evidence,
+        f"{float(rate) * 100:g} % of {steps} steps unanimous, {budget} nats: {show(free, 4)} against at most "
+        f"{show(noisy, 4)} at q = {agreement}, {show(even, 4)} at q = 1/2",
+        proof=f"Unanimity steps give at least {show(100 * proportion, 3)} % of the signal"
+        if proven
+        else None,
         assumption=f"every disagreement has at least {agreement} of the posterior on either side, as while "
         "that is near its uniform start",
-        counterexample=None,
-        evidence=(
-            "a step's nats are q KL(P || mean) + (1-q) KL(Q || mean) >= 2 q (1-q) d^2 (Pinsker), so "
-            "d <= sqrt(nats / (2 q (1-q))); by Cauchy and Schwarz n steps of B nats in all give at most "
-            "sqrt(n B / (2 q (1-q)))",
-            *pinsker.evidence,
-            f"{float(rate) * 100:g} % of {steps} steps unanimous, {budget} nats: {show(free, 4)} against at "
-            f"most {show(noisy, 4)} at q = {agreement}, {show(even, 4)} at q = 1/2",
-        ),
     )
 
 
 @register("claim_check", "paczero_concentration")
 @setting(ABOUT_A_SUBSET)
-@in_balls
 def concentration(*, tolerance: str = "1e-12", budget: float = 0.68, steps: int = 60) -> Finding:
     """Appendix J and section 6: a posterior that has concentrated makes more steps unanimous.
 
-    Args:
-        tolerance: Distance of q+ from 0 or 1 that counts as unanimity: 0 in Algorithm 1's box.
-        budget, steps: Nats and T of the ledger's run that is shown beside it.
+    `tolerance`: distance of q+ from 0 or 1 that counts as unanimity: 0 in Algorithm 1's box. `budget`,
+    `steps`: nats and T of the ledger's run that is shown beside it.
     """
-    from workbench.attacks.accountant_checks.proof import Statement, prove, real
-
     weight, likelihood, rest = real("weight"), real("likelihood"), real("rest", low=0)
-    stays = prove(
-        Statement(
-            name="a positive weight stays positive under a positive likelihood",
-            assumptions=(weight > 0, likelihood > 0),
-            conclusion=weight * likelihood / (weight * likelihood + rest) > 0,
-        )
+    stays = prove_that(
+        "a positive weight stays positive under a positive likelihood",
+        weight * likelihood / (weight * likelihood + rest) > 0,
+        weight > 0,
+        likelihood > 0,
     )
     left = 1 / (1 + ball(80).exp())
     reached = bool(left <= ball(Fraction(tolerance)))
-    never = stays.verdict is VerdictKind.PROVEN and not reached
+    never = is_proven(stays) and not reached
     smallest, free, agreed = _ledger_run(budget, steps)
     return settle(
-        proof=f"A weight within {tolerance} of 0 counts as none, and a Gaussian value may leave one"
-        if reached
-        else None,
+        *stays.evidence,
+        f"the printed ledger, M = 128 complementary halves of 1,000 normal scalars, {steps} steps and "
+        f"{budget:g} nats, tolerance 1e-12: the smallest weight that any candidate comes to is "
+        f"{smallest:.3g}; {free} steps are unanimous, in {agreed} of which all agree (one seed)",
+        proof=f"A weight within {tolerance} of 0 counts as none, and a Gaussian value may leave one",
+        proven=reached,
+        counterexample=counterexample_if(
+            never,
+            "A density is positive, so no value excludes a candidate: q+ is 0 or 1 if and only if all M "
+            f"signs agree. Two candidates, sigma = 1, value 40: the weight of -1 is {show(left, 3)} > 0.",
+            {"sigma": "1", "value": "40", "weight_left": show(left, 6), "tolerance": tolerance},
+        ),
         assumption=f"the posterior comes within {tolerance} of excluding every candidate that dissents; "
         "without the tolerance it excludes none, ever",
-        counterexample=Counterexample(
-            sentence=(
-                "A density is positive, so no value excludes a candidate: q+ is 0 or 1 if and only if all M "
-                f"signs agree. Two candidates, sigma = 1, value 40: the weight of -1 is {show(left, 3)} > 0."
-            ),
-            values={"sigma": "1", "value": "40", "weight_left": show(left, 6), "tolerance": tolerance},
-        )
-        if never
-        else None,
-        evidence=(
-            *stays.evidence,
-            f"the printed ledger, M = 128 complementary halves of 1,000 normal scalars, {steps} steps and "
-            f"{budget:g} nats, tolerance 1e-12: the smallest weight that any candidate comes to is "
-            f"{smallest:.3g}; {free} steps are unanimous, in {agreed} of which all agree (one seed)",
-        ),
     )
 
 

@@ -1,1 +1,1 @@
-"""shared."""
+"""What the papers' checks share: verdicts, balls, distinguishing events, information inequalities, lemmas."""

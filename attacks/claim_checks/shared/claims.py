@@ -1,4 +1,8 @@
-"""How a check of a published statement reaches its verdict: from a proof and a counterexample."""
+"""How a check of a published statement reaches its verdict, from proofs and counterexamples.
+
+A check computes in ball arithmetic (`in_balls`, `ball`, `show`), looks for a counterexample and a proof, and
+lets `settle` add them up.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,12 @@ from fractions import Fraction
 from functools import wraps
 from typing import Any, ParamSpec
 
+from workbench.accounting.bounds import Bounds
+from workbench.attacks.accountant_checks.proof import Formula, Statement, prove
+from workbench.core import registry
 from workbench.core.errors import InconclusiveError
 from workbench.core.keys import JSON
-from workbench.interfaces import VerdictKind
+from workbench.interfaces import Plan, Verdict, VerdictKind
 from workbench.interfaces.findings import Finding
 
 P = ParamSpec("P")
@@ -18,113 +25,176 @@ P = ParamSpec("P")
 BITS = 192
 """Working precision of the checks' ball arithmetic."""
 
+CONFIDENCE = 0.999
+"""Of checks that draw samples or attack."""
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class Counterexample:
     """A point at which a statement fails.
 
     Attributes:
         sentence: What fails there, with its numbers.
-        values: The point, and what was found.
+        values: The point, and what was computed there.
     """
 
     sentence: str
     values: Mapping[str, JSON] = field(default_factory=dict)
 
 
+def counterexample_if(fails: Any, sentence: str, *values: Mapping[str, JSON]) -> Counterexample | None:
+    """The counterexample where the statement fails, else None; its values are those of all mappings."""
+    point = {name: value for mapping in values for name, value in mapping.items()}
+    return Counterexample(sentence, point) if fails else None
+
+
 def settle(
-    *,
-    proof: str | None,
-    counterexample: Counterexample | None,
-    evidence: tuple[str, ...],
+    *evidence: str,
+    proof: str | None = None,
+    proven: Any = True,
+    counterexample: Counterexample | None = None,
     assumption: str | None = None,
+    assumed: Any = True,
 ) -> Finding:
     """The verdict that a proof and a counterexample add up to.
 
     Args:
-        proof: What was proven, in a sentence; None where the proof was tried and failed. Under `assumption`,
-            where that is given.
+        evidence: What was computed, a line each.
+        proof: What is proven, in a sentence (under `assumption`, where that is given); None without a proof.
+        proven: Whether the proof succeeded.
         counterexample: To the statement as printed; None where none was found.
-        evidence: What was computed.
         assumption: What the proof needs besides the statement's own words.
+        assumed: Whether it needs that.
 
     Raises:
         InconclusiveError: a proof without an assumption meets a counterexample; one of them is wrong.
     """
+    proof, assumption = proof if proven else None, assumption if assumed else None
     if proof and counterexample and not assumption:
         raise InconclusiveError(f"proven ({proof}) and refuted ({counterexample.sentence}) at once")
-    if proof and not counterexample and not assumption:
-        return Finding(verdict=VerdictKind.PROVEN, summary=proof, evidence=evidence)
+    values = dict(counterexample.values) if counterexample else {}
     if proof and assumption:
         failing = f" Without that: {counterexample.sentence}" if counterexample else ""
         return Finding(
             verdict=VerdictKind.HOLDS_UNDER,
             summary=f"{proof}, if {assumption}.{failing}",
             evidence=evidence,
-            counterexample=dict(counterexample.values) if counterexample else {},
+            counterexample=values,
             assumptions=(assumption,),
         )
-    if counterexample:
-        return Finding(
-            verdict=VerdictKind.REFUTED,
-            summary=counterexample.sentence,
-            evidence=evidence,
-            counterexample=dict(counterexample.values),
-        )
+    if proof:
+        return Finding(verdict=VerdictKind.PROVEN, summary=proof, evidence=evidence)
     return Finding(
-        verdict=VerdictKind.UNDECIDED,
-        summary="neither a proof nor a counterexample was found",
+        verdict=VerdictKind.REFUTED if counterexample else VerdictKind.UNDECIDED,
+        summary=counterexample.sentence
+        if counterexample
+        else "neither a proof nor a counterexample was found",
         evidence=evidence,
+        counterexample=values,
     )
 
 
-def from_statement(found: Finding, *, proof: str, note: str = "") -> Finding:
-    """A statement's finding in a check's words: same verdict, same evidence and counterexample.
+def prove_that(name: str, conclusion: Formula, *assumptions: Formula) -> Finding:
+    """Prove that the assumptions imply the conclusion; see `workbench.attacks.accountant_checks.proof`."""
+    return prove(Statement(name=name, assumptions=assumptions, conclusion=conclusion))
 
-    Args:
-        found: Of `workbench.attacks.accountant_checks.proof.prove`.
-        proof: The summary where it is proven.
-        note: A line put before the evidence.
+
+def is_proven(*findings: Finding) -> bool:
+    """Whether every finding is PROVEN."""
+    return all(finding.verdict is VerdictKind.PROVEN for finding in findings)
+
+
+def is_above(bounds: Bounds, limit: float) -> bool:
+    """Whether rigorous bounds lie above the limit."""
+    return bounds.rigorous and bounds.lower > limit
+
+
+def is_within(bounds: Bounds, limit: float) -> bool:
+    """Whether rigorous bounds lie at or below the limit."""
+    return bounds.rigorous and bounds.upper <= limit
+
+
+def from_statement(finding: Finding, *evidence: str, proof: str, note: str = "") -> Finding:
+    """A statement's finding in a check's words: the same verdict, with `proof` for its summary.
+
+    `note` is a line before its evidence; `evidence` are lines after it.
     """
-    refuted = found.verdict is VerdictKind.REFUTED
+    refuted = finding.verdict is VerdictKind.REFUTED
     return settle(
-        proof=proof if found.verdict is VerdictKind.PROVEN else None,
-        counterexample=Counterexample(sentence=found.summary, values=found.counterexample)
-        if refuted
-        else None,
-        evidence=(note, *found.evidence) if note else found.evidence,
+        *((note,) if note else ()),
+        *finding.evidence,
+        *evidence,
+        proof=proof,
+        proven=is_proven(finding),
+        counterexample=counterexample_if(refuted, finding.summary, finding.counterexample),
     )
 
 
-def setting(text: str) -> Callable[[Callable[P, Finding]], Callable[P, Finding]]:
-    """Put what a reader needs to understand a check's numbers first in its evidence.
+def with_evidence(finding: Finding, *lines: str) -> Finding:
+    """The finding with further lines of evidence."""
+    return replace(finding, evidence=(*finding.evidence, *lines))
+
+
+def shown_lower(verdict: Verdict) -> float:
+    """The epsilon that a verdict shows, at least 0."""
+    return max(0.0, verdict.bound.lower) if verdict.bound is not None else 0.0
+
+
+def from_attack(
+    refuted: bool, *evidence: str, refutes: str, spares: str, counterexample: Mapping[str, JSON]
+) -> Finding:
+    """What an attack says of a statement: it may refute, and never proves.
 
     Args:
-        text: Neighbours or secret, the adversary's game, delta, and how certain the numbers are.
+        refutes, spares: The summary where it does, and where it does not.
     """
+    if not refuted:
+        return Finding(verdict=VerdictKind.UNDECIDED, summary=spares, evidence=evidence)
+    return Finding(
+        verdict=VerdictKind.REFUTED,
+        summary=refutes,
+        evidence=evidence,
+        counterexample=counterexample,
+        confidence=CONFIDENCE,
+    )
 
-    def said(check: Callable[P, Finding]) -> Callable[P, Finding]:
-        @wraps(check)
-        def saying(*args: P.args, **kwargs: P.kwargs) -> Finding:
-            found = check(*args, **kwargs)
-            return replace(found, evidence=(f"setting: {text}", *found.evidence))
 
-        return saying
-
-    return said
+def digits_plan(records: int, **settings: Any) -> Plan:
+    """A plan over so many handwritten digits, by default for a small network; nothing is held out."""
+    corpus = registry.create("corpus", "digits", size=records, seed=0)
+    return Plan(records=corpus.records, held_out=(), **{"model": "digits_mlp", **settings})
 
 
 def in_balls(check: Callable[P, Finding]) -> Callable[P, Finding]:
     """Run a check at the working precision, whatever precision its caller had set."""
 
     @wraps(check)
-    def precisely(*args: P.args, **kwargs: P.kwargs) -> Finding:
+    def run(*args: P.args, **kwargs: P.kwargs) -> Finding:
         from flint import ctx
 
         with ctx.workprec(BITS):
             return check(*args, **kwargs)
 
-    return precisely
+    return run
+
+
+def setting(text: str) -> Callable[[Callable[P, Finding]], Callable[P, Finding]]:
+    """`in_balls`, and what a reader needs to understand a check's numbers comes first in its evidence.
+
+    That is: neighbours or secret, the adversary's game, delta, and how certain the numbers are.
+    """
+
+    def decorate(check: Callable[P, Finding]) -> Callable[P, Finding]:
+        precise = in_balls(check)
+
+        @wraps(check)
+        def run(*args: P.args, **kwargs: P.kwargs) -> Finding:
+            finding = precise(*args, **kwargs)
+            return replace(finding, evidence=(f"setting: {text}", *finding.evidence))
+
+        return run
+
+    return decorate
 
 
 def ball(value: int | float | Fraction | str) -> Any:
@@ -133,6 +203,17 @@ def ball(value: int | float | Fraction | str) -> Any:
 
     exact = Fraction(value)
     return arb(exact.numerator) / exact.denominator
+
+
+def rounds_to(value: Any, printed: str) -> bool:
+    """Whether a ball lies within half a unit of the last printed digit."""
+    return bool(abs(value - ball(printed)) <= ball(half_unit(printed)))
+
+
+def half_unit(printed: str) -> Fraction:
+    """Half a unit of the last digit of a printed decimal: how far rounding may have moved it."""
+    mantissa, _, exponent = printed.partition("e")
+    return Fraction(10) ** (int(exponent or 0) - len(mantissa.partition(".")[2])) / 2
 
 
 def show(value: Any, digits: int = 6) -> str:
@@ -148,3 +229,14 @@ def binary_entropy(probability: Any) -> Any:
 def binary_kl(p: Any, q: Any) -> Any:
     """KL(p || q) in nats, for balls inside (0, 1)."""
     return p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
+
+
+def nats_at(success: Any) -> Any:
+    """The nats that a guess of a fair bit shows which is right with this probability: KL(success || 1/2)."""
+    return binary_kl(success, ball(Fraction(1, 2)))
+
+
+def success_under_dp(epsilon: str | float, delta: str | float) -> Any:
+    """Largest probability of guessing a fair membership bit under (epsilon, delta)-DP: a ball."""
+    grown = ball(epsilon).exp()
+    return (grown + ball(delta)) / (1 + grown)

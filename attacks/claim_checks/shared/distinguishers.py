@@ -28,7 +28,6 @@ class Distinguisher:
     """An event with its probabilities under two neighbours.
 
     Attributes:
-        event: In words.
         true_positive: Ball; the event is at least this likely under the one neighbour.
         false_positive: Ball; it is at most this likely under the other.
     """
@@ -70,6 +69,14 @@ def subsampled_threshold(sigma: Ball, q: Ball, threshold: Ball) -> Distinguisher
     )
 
 
+def randomised_response() -> Distinguisher:
+    """One answer of randomised response at epsilon 1: the truth with probability e / (1 + e)."""
+    truth = ball(1).exp() / (1 + ball(1).exp())
+    return Distinguisher(
+        event="the answer is the first category", true_positive=truth, false_positive=1 - truth
+    )
+
+
 def some_step(single: Distinguisher, steps: int) -> Distinguisher:
     """The single-step event happens in one of several independent steps."""
     return Distinguisher(
@@ -101,20 +108,19 @@ def against_claim(
     test: Distinguisher, *, epsilon: Ball, delta: Ball, where: Mapping[str, JSON], claim: str
 ) -> Counterexample | None:
     """The counterexample to a claimed (epsilon, delta) that the test makes; None where it makes none."""
-    found = test.delta(epsilon)
-    if not found > delta:
+    delta_lower = test.delta(epsilon)
+    if not delta_lower > delta:
         return None
     return Counterexample(
         sentence=(
-            f"{claim} gives epsilon {show(epsilon)} at delta {show(delta)}, but delta at that epsilon "
-            "is at "
-            f"least {show(found)}"
+            f"{claim} gives epsilon {show(epsilon)} at delta {show(delta)}, but delta at that epsilon is at "
+            f"least {show(delta_lower)}"
         ),
         values={
             **where,
             "claimed_epsilon": show(epsilon),
             "claimed_delta": show(delta),
-            "delta_at_least": show(found),
+            "delta_at_least": show(delta_lower),
             "event": test.describe(),
         },
     )

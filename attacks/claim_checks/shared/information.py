@@ -138,8 +138,8 @@ def certify(
     model = solver.model()
     terms = []
     for name, weight in weights.items():
-        found = model.eval(weight, model_completion=True)
-        value = Fraction(found.numerator_as_long(), found.denominator_as_long())
+        solution = model.eval(weight, model_completion=True)
+        value = Fraction(solution.numerator_as_long(), solution.denominator_as_long())
         if value:
             terms.append((name, value))
     certificate = Certificate(terms=tuple(terms))
@@ -203,11 +203,11 @@ class FiniteLaw:
     def probabilities(self, variables: str) -> dict[tuple[Any, ...], Fraction]:
         """The joint law of some of the variables."""
         places = [self.names.index(name) for name in variables]
-        found: dict[tuple[Any, ...], Fraction] = {}
+        marginal: dict[tuple[Any, ...], Fraction] = {}
         for values, probability in self.law.items():
             key = tuple(values[place] for place in places)
-            found[key] = found.get(key, Fraction(0)) + probability
-        return found
+            marginal[key] = marginal.get(key, Fraction(0)) + probability
+        return marginal
 
     def entropy(self, variables: str, given: str = "") -> Any:
         """H(variables | given), a ball in nats."""

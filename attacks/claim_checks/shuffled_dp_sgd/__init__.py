@@ -1,1 +1,1 @@
-"""shuffled_dp_sgd."""
+"""Shuffled DPSGD: its lemmas, Theorem 6 in closed form, pair by pair and at the same noise, and an attack."""

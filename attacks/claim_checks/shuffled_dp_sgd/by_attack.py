@@ -17,24 +17,29 @@ from typing import Any
 import numpy as np
 
 from workbench.accounting import ApproximateDP
-from workbench.attacks.claim_checks.shared.claims import setting
+from workbench.attacks.claim_checks.shared.claims import (
+    CONFIDENCE,
+    digits_plan,
+    from_attack,
+    setting,
+    shown_lower,
+)
 from workbench.attacks.weight_tidying import WeightTidying
 from workbench.core import registry
 from workbench.core.errors import unknown_name
 from workbench.core.registry import register
 from workbench.estimation.judge import combine, judge
-from workbench.games.consecutive.releases import VIEWS
-from workbench.interfaces import Claim, Evidence, Game, Mechanism, Plan, Verdict, VerdictKind
+from workbench.games.consecutive import RUN, SINGLE, VIEWS, ConsecutiveGame
+from workbench.interfaces import Claim, Evidence, Mechanism, Verdict, VerdictKind
 from workbench.interfaces.findings import Finding
 
-CONFIDENCE = 0.999
 DELTA = 1e-5
 PUBLIC_SIZE = 500
 """Times the sampling probability, what sums are divided by."""
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Settings:
     """What decides the trials; the three adversaries share them."""
 
     mechanism: str
@@ -78,103 +83,86 @@ def attacked(
 ) -> Finding:
     """Algorithm 1 with Theorem 6's noise is (epsilon, delta)-DP, by an attack on the released weights.
 
-    Args:
-        view: The adversary, `"blind"`, `"invariant"` or `"tidying"`.
-        epsilon: The budget.
-        mechanism: Registry name; `"dp_sgd"` for the same games at honest noise.
-        steps, sampling_probability, learning_rate: Of the run.
-        releases, runs: Number of trials of the two games.
-        seed: Of everything random.
+    `view`: the adversary, `"blind"`, `"invariant"` or `"tidying"`. `epsilon`: the budget. `mechanism`:
+    registry name; `"dp_sgd"` for the same games at honest noise. `steps`, `sampling_probability`,
+    `learning_rate`: of the run. `releases`, `runs`: number of trials of the two games. `seed`: of everything
+    random.
     """
     if view not in VIEWS:
         raise unknown_name("view", view, VIEWS)
-    asked = _Asked(mechanism, epsilon, steps, sampling_probability, learning_rate, releases, runs, seed)
-    played = _played(asked)
+    settings = _Settings(mechanism, epsilon, steps, sampling_probability, learning_rate, releases, runs, seed)
+    played = _played(settings)
     share = 1.0 - (1.0 - CONFIDENCE) / len(played.evidence[view])
     verdicts = [
-        judge(played.claim, one, confidence=share, generator=np.random.default_rng([seed, index]))
-        for index, one in enumerate(played.evidence[view])
+        judge(played.claim, evidence, confidence=share, generator=np.random.default_rng([seed, index]))
+        for index, evidence in enumerate(played.evidence[view])
     ]
     return _finding(view, played, verdicts, epsilon)
 
 
 @lru_cache(maxsize=4)
-def _played(asked: _Asked) -> _Played:
+def _played(settings: _Settings) -> _Played:
     """Play both games; all three adversaries read them in one go."""
-    from workbench.games.consecutive.play import (
-        one_release_game,
-        play_releases,
-        play_runs,
-        whole_run_game,
-    )
+    from workbench.games.consecutive.play import play_releases, play_runs
     from workbench.training.fine_tuning import build_model
 
-    plan = Plan(
-        records=registry.create("corpus", "digits", size=20, seed=0).records,
-        held_out=(),
-        model="digits_mlp",
-        steps=asked.steps,
-        sampling_probability=asked.sampling_probability,
-        learning_rate=asked.learning_rate,
+    plan = digits_plan(
+        20,
+        steps=settings.steps,
+        sampling_probability=settings.sampling_probability,
+        learning_rate=settings.learning_rate,
         optimizer="sgd",
-        budget=ApproximateDP(epsilon=asked.epsilon, delta=DELTA),
+        budget=ApproximateDP(epsilon=settings.epsilon, delta=DELTA),
         public_size=PUBLIC_SIZE,
-        seed=asked.seed,
+        seed=settings.seed,
     )
-    subject: Mechanism = registry.create("mechanism", asked.mechanism)
-    attack = WeightTidying(releases=asked.releases, runs=asked.runs)
+    subject: Mechanism = registry.create("mechanism", settings.mechanism)
+    attack = WeightTidying(releases=settings.releases, runs=settings.runs)
     model = build_model(plan)
     model.module.eval()
-    coins = np.random.default_rng(asked.seed).permutation(np.arange(asked.releases) < asked.releases // 2)
-    trials = (
-        play_releases(subject, model, plan, attack, included=coins, seed=asked.seed),
-        play_runs(subject, plan, attack, trials=asked.runs, seed=asked.seed + 1),
+    coins = np.random.default_rng(settings.seed).permutation(
+        np.arange(settings.releases) < settings.releases // 2
     )
-    games: tuple[Game, ...] = (one_release_game(plan, attack.others), whole_run_game(plan, attack.others))
+    trials = (
+        play_releases(subject, model, plan, attack, included=coins, seed=settings.seed),
+        play_runs(subject, plan, attack, trials=settings.runs, seed=settings.seed + 1),
+    )
+    games = [ConsecutiveGame().terms(plan, where, attack.others) for where in (SINGLE, RUN)]
     evidence = {
         view: tuple(
             Evidence(
-                scores=found.scores[view],
-                members=found.included,
+                scores=game_trials.scores[view],
+                members=game_trials.included,
                 game=game,
                 attack=f"weight_tidying ({view}, {where})",
             )
-            for found, game, where in zip(trials, games, ("one release", "whole run"), strict=True)
+            for game_trials, game, where in zip(trials, games, (SINGLE, RUN), strict=True)
         )
         for view in VIEWS
     }
     settled: Any = subject
     noise = float(settled.for_plan(plan).noise_multiplier)
-    recovered = tuple(found.recovered["all"] for found in trials)
+    recovered = tuple(game_trials.recovered["all"] for game_trials in trials)
     return _Played(claim=subject.claim(plan), noise=noise, evidence=evidence, recovered=recovered)
 
 
 def _finding(view: str, played: _Played, verdicts: list[Verdict], epsilon: float) -> Finding:
     """The judge's verdict on both games, as an answer about the statement; it may refute, never prove."""
     whole = combine(verdicts, confidence=CONFIDENCE)
-    lower = max(0.0, whole.bound.lower) if whole.bound is not None else 0.0
-    evidence = (
+    lower = shown_lower(whole)
+    return from_attack(
+        whole.kind is VerdictKind.REFUTED,
         *(verdict.sentence for verdict in verdicts),
         f"noise over clip norm {played.noise:.4g}; the claim is that of {played.claim.source}",
-        "whole permutations found exactly: "
-        f"{100 * played.recovered[0]:.4g} % of single releases, {100 * played.recovered[1]:.4g} % over runs",
-    )
-    if whole.kind is not VerdictKind.REFUTED:
-        return Finding(
-            verdict=VerdictKind.UNDECIDED,
-            summary=f"the {view} adversary does not refute it: epsilon >= {lower:.4g} at epsilon {epsilon:g} "
-            f"({whole.kind}), which shows no privacy",
-            evidence=evidence,
-        )
-    return Finding(
-        verdict=VerdictKind.REFUTED,
-        summary=f"the {view} adversary shows epsilon >= {lower:.4g} of the run, where {epsilon:g} is claimed",
-        evidence=evidence,
+        f"whole permutations found exactly: {100 * played.recovered[0]:.4g} % of single releases, "
+        f"{100 * played.recovered[1]:.4g} % over runs",
+        refutes=f"the {view} adversary shows epsilon >= {lower:.4g} of the run, where {epsilon:g} is claimed",
+        spares=f"the {view} adversary does not refute it: epsilon >= {lower:.4g} at epsilon {epsilon:g} "
+        f"({whole.kind}), which shows no privacy",
         counterexample={
             "epsilon_lower": lower,
             "epsilon_claimed": epsilon,
             "noise_multiplier": played.noise,
             "recovered": played.recovered[0],
         },
-        confidence=CONFIDENCE,
     )

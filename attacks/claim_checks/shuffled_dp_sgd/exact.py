@@ -2,40 +2,48 @@
 
 At the noise that Theorem 6 gives a budget, delta(epsilon) of neighbouring queries is found exactly where
 their shuffled laws reduce to known ones, and otherwise by samples of all d! orders. Queries are within the
-theorem's conditions; what its proof leaves out besides is said of each pair.
+theorem's conditions; what its proof leaves out besides is said of each pair. `theorem_6_grid` is the whole
+table; the ledger's checks take a part of it.
 
 Eq. 26 prints a smaller zeta_2 than the derivation (Eq. 83), so by the main text more noise is needed than by
 the appendix. The true delta falls as noise grows (more can be added to an output): a pair that breaks the
 main text's claim breaks the appendix's.
 
-`theorem_6_grid` is the whole table; the ledger's checks take a part of it.
+A family of questions is asked together: every interval that is sampled gets an equal share of the allowed
+error (Bonferroni), and each share covers both orders of its pair. Exact answers cost none of it. So with
+probability `confidence` no claim that is true of its pair is called broken, anywhere in the family.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Literal
 
-from workbench.attacks.claim_checks.shared.claims import BITS, Counterexample, ball, setting, settle
+import numpy as np
+
+from workbench.accounting.certified import delta_bounds
+from workbench.accounting.events import Gaussian
+from workbench.attacks.accountant_checks.monte_carlo import estimate_both, judge_claim, permuted_gaussians
+from workbench.attacks.claim_checks.shared.claims import (
+    BITS,
+    CONFIDENCE,
+    Counterexample,
+    ball,
+    setting,
+    settle,
+)
 from workbench.attacks.claim_checks.shared.distinguishers import gaussian_delta
-from workbench.attacks.claim_checks.shuffled_dp_sgd.deltas import (
-    ReleaseClaim,
-    ShuffledDelta,
-    describe_rows,
-    shuffled_deltas,
-)
-from workbench.attacks.claim_checks.shuffled_dp_sgd.noise import (
-    LeastNoise,
-    least_noise,
-    unshuffled_at_same_noise,
-)
-from workbench.attacks.claim_checks.shuffled_dp_sgd.pairs import PAIRS, query_pair
-from workbench.attacks.claim_checks.shuffled_dp_sgd.statements import VIT_PARAMETERS, eq_25
+from workbench.attacks.claim_checks.shuffled_dp_sgd.noise import LeastNoise, least_noise
+from workbench.attacks.claim_checks.shuffled_dp_sgd.pairs import PAIRS, QueryPair, query_pair
+from workbench.attacks.claim_checks.shuffled_dp_sgd.statements import claimed_delta, eq_25
 from workbench.core.errors import InputError
+from workbench.core.keys import JSON
 from workbench.core.registry import register
 from workbench.interfaces.findings import Finding
 
-CONFIDENCE = 0.999
 _APPENDIX, _MAIN = "appendix", "main text"
 ZETA_2 = (_APPENDIX, _MAIN)
 UNSHUFFLED = "Theorem 5"
@@ -54,11 +62,7 @@ SAMPLED_PAIRS = (
 )
 """Pairs that the proof leaves out in no dimension."""
 
-EQUAL_PAIRS = (
-    "equal-entry difference",
-    "equal-entry difference from zero",
-    "equal-entry queries",
-)
+EQUAL_PAIRS = ("equal-entry difference", "equal-entry difference from zero", "equal-entry queries")
 """Pairs that shuffling does not hide at all."""
 
 
@@ -69,7 +73,6 @@ def theorem_noise(
 
     Args:
         epsilon, delta: The budget, as decimals.
-        dimension: d >= 2.
         batch_clip: c' / c.
         accounting: A form of zeta_2, or `UNSHUFFLED`.
 
@@ -132,7 +135,6 @@ def theorem_6_grid(
         accountings: Forms of zeta_2, or `UNSHUFFLED`: there, nothing may be found above the claim.
         pairs: Names in `PAIRS`; those that break the theorem's printed conditions at a c' are left out there.
         samples: In each order of each pair that has no exact answer.
-        seed: Of the random pairs and of the samples.
         scale: Multiplies the claimed delta, at the same noise.
 
     Raises:
@@ -153,19 +155,9 @@ def theorem_6_grid(
                         batch_clip=clip,
                         accounting=accounting,
                     )
-                    scaled = _scaled(claim, scale)
+                    scaled = replace(claim, delta=min(1.0, claim.delta * scale))
                     questions += [(pair, scaled) for pair in fitting]
     return shuffled_deltas(questions, samples=samples, seed=seed, confidence=CONFIDENCE)
-
-
-def _scaled(claim: ReleaseClaim, scale: float) -> ReleaseClaim:
-    return ReleaseClaim(
-        accounting=claim.accounting,
-        epsilon=claim.epsilon,
-        delta=min(1.0, claim.delta * scale),
-        noise_multiplier=claim.noise_multiplier,
-        batch_clip=claim.batch_clip,
-    )
 
 
 def _answer(rows: Sequence[ShuffledDelta], *notes: str) -> Finding:
@@ -176,24 +168,14 @@ def _answer(rows: Sequence[ShuffledDelta], *notes: str) -> Finding:
     """
     above = [row for row in rows if row.relation == "above"]
     most = max(above, key=lambda row: (_MAIN in row.claim.accounting, row.excess), default=None)
-    count = f"{len(above)} of {len(rows)} rows are above the claim, {_count(rows, 'within')} within it"
-    found = settle(
-        proof=None,
-        counterexample=most.counterexample() if most else None,
-        evidence=(*notes, count, *describe_rows(rows)),
+    within = sum(row.relation == "within" for row in rows)
+    count = f"{len(above)} of {len(rows)} rows are above the claim, {within} within it"
+    finding = settle(
+        *notes, count, *describe_rows(rows), counterexample=most.counterexample() if most else None
     )
     sampled = any(row.confidence is not None for row in rows)
-    return Finding(
-        verdict=found.verdict,
-        summary=found.summary if most else f"{count}; pairs prove no claim",
-        evidence=found.evidence,
-        counterexample=dict(found.counterexample),
-        confidence=CONFIDENCE if sampled else None,
-    )
-
-
-def _count(rows: Sequence[ShuffledDelta], relation: str) -> int:
-    return sum(row.relation == relation for row in rows)
+    summary = finding.summary if most else f"{count}; pairs prove no claim"
+    return replace(finding, summary=summary, confidence=CONFIDENCE if sampled else None)
 
 
 @register("claim_check", "shuffled_theorem_6_small_d")
@@ -212,12 +194,9 @@ def small_dimensions(
 ) -> Finding:
     """Theorem 6 at its own noise, for pairs that its proof does not leave out.
 
-    Args:
-        seed: Of the random pairs and of the samples.
-        samples: In each order of a pair, where no exact answer is known.
-        dimensions: d.
-        accounting: A form of zeta_2, `"both"`, or `"Theorem 5"` for the plain Gaussian's noise.
-        scale: Multiplies the claimed delta.
+    `seed`: of the random pairs and of the samples. `samples`: in each order of a pair, where no exact answer
+    is known. `dimensions`: d. `accounting`: a form of zeta_2, `"both"`, or `"Theorem 5"` for the plain
+    Gaussian's noise. `scale`: multiplies the claimed delta.
     """
     rows = theorem_6_grid(
         dimensions=dimensions,
@@ -229,9 +208,9 @@ def small_dimensions(
         seed=seed,
         scale=scale,
     )
-    asked = [row for row in rows if not row.caveats]
+    covered = [row for row in rows if not row.caveats]
     return _answer(
-        asked,
+        covered,
         "epsilon 1 and delta 1e-5 for one release, c' = c; sigma solves Eq. 25",
         "the allowed error is shared by all sampled intervals; fixed numbers of samples, tilted",
     )
@@ -251,11 +230,8 @@ def equal_entries(
 ) -> Finding:
     """Theorem 6 at its own noise where the difference has equal entries: shuffling hides nothing of it.
 
-    Args:
-        dimensions: d, of any size.
-        batch_clips: c' / c.
-        accounting: A form of zeta_2, `"both"`, or `"Theorem 5"` for the plain Gaussian's noise.
-        scale: Multiplies the claimed delta.
+    `dimensions`: d, of any size. `batch_clips`: c' / c. `accounting`: a form of zeta_2, `"both"`, or
+    `"Theorem 5"` for the plain Gaussian's noise. `scale`: multiplies the claimed delta.
     """
     rows = theorem_6_grid(
         dimensions=dimensions,
@@ -273,59 +249,214 @@ def equal_entries(
     )
 
 
-@register("claim_check", "shuffled_same_noise")
+@register("claim_check", "shuffled_theorem_6_sampled")
 @setting(
-    "one record, whose clipped gradient has equal entries in every step, added to or removed from "
-    "Poisson-sampled batches; the adversary sees every shuffled noisy gradient; delta 5e-6; certified "
-    "bounds, nothing is sampled"
+    "two adjacent queries of norms 2 and 1 along (1, -1), within c' = 2 and c = 1 apart; the adversary knows "
+    "both and sees one noisy vector in random order, in both of its dimensions; intervals at 99.9 %"
 )
-def same_noise(
+def shuffled_pair(*, seed: int = 2026, samples: int = 1_000_000, scale: float = 1.0) -> Finding:
+    """Theorem 6 for the pair that its proof calls the worst, by samples of the shuffled vectors themselves.
+
+    `seed`: of the samples. `samples`: in each direction of the pair. `scale`: multiplies the claimed delta.
+    """
+    long, short = 2 / math.sqrt(2), 1 / math.sqrt(2)
+    pair = permuted_gaussians((long, -long), (short, -short), standard_deviation=3.0)
+    claimed = scale * float(claimed_delta(ball("0.1"), ball(3), 2, ball(2)))
+    rng = np.random.default_rng(seed)
+    return judge_claim(pair, 0.1, min(claimed, 1.0), n=samples, rng=rng, confidence=CONFIDENCE)
+
+
+Relation = Literal["above", "within", "open"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseClaim:
+    """(epsilon, delta) claimed for one shuffled Gaussian release.
+
+    Attributes:
+        accounting: Who claims it, in words: `"Theorem 6 (appendix)"`.
+        noise_multiplier: sigma / c at which it is made.
+        batch_clip: c' / c.
+    """
+
+    accounting: str
+    epsilon: float
+    delta: float
+    noise_multiplier: float
+    batch_clip: float
+
+    def describe(self) -> str:
+        """`Theorem 6 (appendix): (1, 1e-05) at sigma 1.234, c' = 1`."""
+        return (
+            f"{self.accounting}: ({self.epsilon:g}, {self.delta:.4g}) at sigma {self.noise_multiplier:.6g}, "
+            f"c' = {self.batch_clip:g}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffledDelta:
+    """What is known of delta(epsilon) on one pair, beside the claim.
+
+    Attributes:
+        claim: What is claimed of every pair.
+        lower, upper: delta(epsilon) lies between them, the larger over both orders of the pair.
+        unshuffled: delta(epsilon) of the same pair without shuffling, which no shuffling exceeds (Theorem 5).
+        confidence: Of the interval; None for an exact answer.
+        samples: In each order; 0 for an exact answer.
+    """
+
+    pair: QueryPair
+    claim: ReleaseClaim
+    lower: float
+    upper: float
+    unshuffled: float
+    confidence: float | None
+    samples: int
+    method: str
+
+    @property
+    def relation(self) -> Relation:
+        """`above`: the claim fails on this pair; `within`: it holds on this pair; else `open`."""
+        if self.lower > self.claim.delta:
+            return "above"
+        return "within" if self.upper <= self.claim.delta else "open"
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What the pair may be blamed for under the claim's c'."""
+        return self.pair.caveats(self.claim.batch_clip)
+
+    @property
+    def excess(self) -> float:
+        """The lower end over the claimed delta."""
+        if self.claim.delta > 0:
+            return self.lower / self.claim.delta
+        return math.inf if self.lower > 0 else 0.0
+
+    def describe(self) -> str:
+        """`one-hot difference from zero [0.001, 0.0016] above`, with the caveats."""
+        out = "".join(f" ({caveat})" for caveat in self.caveats)
+        how = " exactly" if self.confidence is None else ""
+        return f"{self.pair.name} [{self.lower:.4g}, {self.upper:.4g}]{how} {self.relation}{out}"
+
+    def counterexample(self) -> Counterexample:
+        """The pair, in a ledger's words."""
+        certainty = "is at least" if self.confidence is None else "is at least (by samples)"
+        return Counterexample(
+            sentence=(
+                f"{self.claim.describe()}; but on {self.pair.describe()} delta({self.claim.epsilon:g}) "
+                f"{certainty} {self.lower:.4g}"
+            ),
+            values=self.to_json(),
+        )
+
+    def to_json(self) -> dict[str, JSON]:
+        """Plain form."""
+        return {
+            "pair": self.pair.name,
+            "dimension": self.pair.dimension,
+            "f": list(self.pair.first),
+            "f_prime": list(self.pair.second),
+            "caveats": list(self.caveats),
+            "accounting": self.claim.accounting,
+            "epsilon": self.claim.epsilon,
+            "claimed_delta": self.claim.delta,
+            "noise_multiplier": self.claim.noise_multiplier,
+            "batch_clip_over_clip": self.claim.batch_clip,
+            "delta_lower": self.lower,
+            "delta_upper": self.upper,
+            "unshuffled_delta": self.unshuffled,
+            "relation": self.relation,
+            "confidence": self.confidence,
+            "samples": self.samples,
+            "method": self.method,
+        }
+
+
+def describe_rows(rows: Sequence[ShuffledDelta]) -> tuple[str, ...]:
+    """One line a claim and dimension: what is claimed, and delta(epsilon) of each pair."""
+    groups: dict[tuple[int, ReleaseClaim], list[ShuffledDelta]] = {}
+    for row in rows:
+        groups.setdefault((row.pair.dimension, row.claim), []).append(row)
+    return tuple(
+        f"d = {dimension}, {claim.describe()}, unshuffled {max(row.unshuffled for row in group):.4g}: "
+        + "; ".join(row.describe() for row in group)
+        for (dimension, claim), group in groups.items()
+    )
+
+
+def shuffled_deltas(
+    questions: Sequence[tuple[QueryPair, ReleaseClaim]],
     *,
-    targets: Sequence[float] = (0.1, 0.5, 1.0),
-    dimension: int = VIT_PARAMETERS,
-    zeta_2: str = _APPENDIX,
-    scale: float = 1.0,
-) -> Finding:
-    """Section VI-F's training at Theorem 6's noise for c' = c: ViT, 10,000 steps at rate 1/50.
+    samples: int,
+    seed: int,
+    confidence: float = 0.999,
+    exact: bool = True,
+) -> tuple[ShuffledDelta, ...]:
+    """delta(epsilon) of every pair at its claim's noise, all intervals together at `confidence`.
 
     Args:
-        targets: Claimed epsilons.
-        dimension: d.
-        zeta_2: The form of Theorem 6.
-        scale: Multiplies the claimed epsilons, at the same noise.
+        questions: Pairs, each with a claim about it; a pair beyond the claim's conditions is measured too.
+        samples: In each order of each pair, >= 2, fixed in advance.
+        confidence: Of all the sampled intervals together, in (0, 1).
+        exact: False samples also where an exact answer is known, to hold the two against each other.
+
+    Raises:
+        InputError: an argument is out of range.
     """
-    found = [
-        unshuffled_at_same_noise(
-            target_epsilon=target,
-            delta=5e-6,
-            sampling_probability=1 / 50,
-            steps=10_000,
-            dimension=dimension,
-            zeta_2=zeta_2,
-        )
-        for target in targets
-    ]
-    broken = [
-        row for row in found if row.certified.rigorous and row.certified.lower > row.target_epsilon * scale
-    ]
-    wrong = None
-    if broken:
-        row = max(broken, key=lambda one: one.certified.lower / one.target_epsilon)
-        wrong = Counterexample(
-            sentence=(
-                f"sigma {row.noise_multiplier:.4g} is Theorem 6's for epsilon {row.target_epsilon:g} at c' = "
-                f"c; a record whose gradient has equal entries has epsilon at least "
-                f"{row.certified.lower:.5g} there, as in DP-SGD of the same noise"
-            ),
-            values=row.to_json(),
-        )
-    return settle(
-        proof=None,
-        counterexample=wrong,
-        evidence=(
-            "shuffling hides no part of an equal-entry difference, so this record's epsilon is that of "
-            "DP-SGD without shuffling; for other records DP-SGD's is an upper bound",
-            "c' is not given for the experiments; Lemma 2's proof passes over equal-entry differences",
-            *(row.describe() for row in found),
-        ),
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence must be in (0, 1), got {confidence!r}")
+    answers = [_exactly(pair, claim) if exact else None for pair, claim in questions]
+    sampled = sum(answer is None for answer in answers)
+    each = 1 - (1 - confidence) / max(1, sampled)
+    streams = np.random.default_rng(seed).spawn(len(questions))
+    return tuple(
+        answer if answer is not None else _by_samples(pair, claim, samples, rng, each)
+        for answer, (pair, claim), rng in zip(answers, questions, streams, strict=True)
+    )
+
+
+def _unshuffled(pair: QueryPair, claim: ReleaseClaim) -> float:
+    """The Gaussian mechanism's delta at this distance, rounded up."""
+    if pair.distance == 0:
+        return 0.0
+    return delta_bounds(
+        Gaussian(noise_multiplier=claim.noise_multiplier / pair.distance), claim.epsilon
+    ).upper
+
+
+def _exactly(pair: QueryPair, claim: ReleaseClaim) -> ShuffledDelta | None:
+    bounds = pair.exact_delta(claim.noise_multiplier, claim.epsilon)
+    if bounds is None or not bounds.rigorous:
+        return None
+    return ShuffledDelta(
+        pair=pair,
+        claim=claim,
+        lower=bounds.lower,
+        upper=bounds.upper,
+        unshuffled=_unshuffled(pair, claim),
+        confidence=None,
+        samples=0,
+        method=bounds.method,
+    )
+
+
+def _by_samples(
+    pair: QueryPair, claim: ReleaseClaim, samples: int, rng: np.random.Generator, confidence: float
+) -> ShuffledDelta:
+    """Both orders by exponentially tilted samples; the interval of the larger delta spans both."""
+    forward, backward = estimate_both(
+        pair.shuffled(claim.noise_multiplier), claim.epsilon, n=samples, rng=rng, confidence=confidence
+    )
+    both = [estimate for estimate in (forward, backward) if estimate is not None]
+    rigorous = [estimate for estimate in both if estimate.rigorous]
+    return ShuffledDelta(
+        pair=pair,
+        claim=claim,
+        lower=max((estimate.lower for estimate in rigorous), default=0.0),
+        upper=max(estimate.upper for estimate in both) if len(rigorous) == 2 else 1.0,
+        unshuffled=_unshuffled(pair, claim),
+        confidence=confidence,
+        samples=samples,
+        method=f"{forward.method}, {forward.proposal}",
     )

@@ -5,10 +5,23 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import permutations
 
-from workbench.attacks.accountant_checks.proof import Statement, maximum, prove, real
-from workbench.attacks.claim_checks.shared import dp_lemmas as lemmas
-from workbench.attacks.claim_checks.shared.claims import Counterexample, ball, in_balls, setting, settle, show
-from workbench.attacks.claim_checks.shared.distinguishers import Distinguisher, against_claim, many_steps
+from workbench.attacks.accountant_checks.proof import maximum, real
+from workbench.attacks.claim_checks.shared import lemmas
+from workbench.attacks.claim_checks.shared.claims import (
+    ball,
+    counterexample_if,
+    is_proven,
+    prove_that,
+    setting,
+    settle,
+    show,
+    with_evidence,
+)
+from workbench.attacks.claim_checks.shared.distinguishers import (
+    against_claim,
+    many_steps,
+    randomised_response,
+)
 from workbench.core.registry import register
 from workbench.interfaces import VerdictKind
 from workbench.interfaces.findings import Finding
@@ -26,23 +39,17 @@ ALGEBRA = "an inequality or an approximation, no mechanism; nothing is sampled"
 
 @register("claim_check", "shuffled_theorem_1")
 @setting(LEMMA)
-@in_balls
 def theorem_1(*, first_term: str = "1/2") -> Finding:
     """Theorem 1: advanced composition, 1/2 S + sqrt(2 log(1 / delta') S) with S = sum eps_j^2, or basic.
 
-    Args:
-        first_term: The factor of S alone.
+    `first_term`: the factor of S alone.
     """
     factor = Fraction(first_term)
     proof = _advanced_composition(factor)
     count, slack = 1000, ball("1e-8")
     claimed = ball(factor) * count + (-2 * count * slack.log()).sqrt()
     claimed = claimed if claimed < count else ball(count)
-    truth = ball(1).exp() / (1 + ball(1).exp())
-    single = Distinguisher(
-        event="the answer is the first category", true_positive=truth, false_positive=1 - truth
-    )
-    test = many_steps(single, count, 650)
+    test = many_steps(randomised_response(), count, 650)
     wrong = against_claim(
         test,
         epsilon=claimed,
@@ -50,37 +57,28 @@ def theorem_1(*, first_term: str = "1/2") -> Finding:
         where={"mechanism": "randomised response, epsilon 1", "releases": count},
         claim="the composition",
     )
-    return settle(
-        proof=proof.summary if proof.verdict is VerdictKind.PROVEN else None,
-        counterexample=wrong,
-        evidence=proof.evidence,
-    )
+    return settle(*proof.evidence, proof=proof.summary if is_proven(proof) else None, counterexample=wrong)
 
 
 def _advanced_composition(factor: Fraction) -> Finding:
     """With t = e^h, u = e^((2 alpha - 1) h), h = epsilon / 2, for the worst pair: randomised response."""
     t, u = real("t", low=1), real("u", low=0)
     r, root = real("sqrt_rho", low=0), real("sqrt_log", low=0)
-    moment = prove(
-        Statement(
-            name="randomised response has the moment cosh((2 alpha - 1) h) / cosh(h)",
-            assumptions=(u > 0,),
-            conclusion=((u * t + t / u) / (1 + t * t)).equals((u + 1 / u) / (t + 1 / t)),
-        )
+    moment = prove_that(
+        "randomised response has the moment cosh((2 alpha - 1) h) / cosh(h)",
+        ((u * t + t / u) / (1 + t * t)).equals((u + 1 / u) / (t + 1 / t)),
+        u > 0,
     )
     # rho = factor * S bounds D_alpha / alpha; the order 1 + sqrt(log / rho) gives rho + 2 sqrt(rho log).
-    price = prove(
-        Statement(
-            name="rho (1 + a) + L / a at a = sqrt(L / rho) is rho + 2 sqrt(rho L)",
-            assumptions=(r > 0, root > 0),
-            conclusion=(r * r * (1 + root / r) + root * root / (root / r)).equals(r * r + 2 * r * root),
-        )
+    price = prove_that(
+        "rho (1 + a) + L / a at a = sqrt(L / rho) is rho + 2 sqrt(rho L)",
+        (r * r * (1 + root / r) + root * root / (root / r)).equals(r * r + 2 * r * root),
+        r > 0,
+        root > 0,
     )
-    half = prove(
-        Statement(
-            name="rho = sum of eps_j^2 / 2 is the claimed first term",
-            conclusion=real("S", low=0) * Fraction(1, 2) <= factor * real("S", low=0),
-        )
+    half = prove_that(
+        "rho = sum of eps_j^2 / 2 is the claimed first term",
+        real("S", low=0) * Fraction(1, 2) <= factor * real("S", low=0),
     )
     return lemmas.together(
         "advanced composition",
@@ -106,9 +104,8 @@ def _advanced_composition(factor: Fraction) -> Finding:
 def theorem_2(*, scale: float = 1.0, entries: int = 5) -> Finding:
     """Theorem 2: a random subset U gives (log(1 + p (e^epsilon - 1)), p delta), p the largest Pr[i in U].
 
-    Args:
-        scale: Multiplies p.
-        entries: Length of the data set in the counterexample, where U is everything or nothing.
+    `scale`: multiplies p. `entries`: length of the data set in the counterexample, where U is everything or
+    nothing.
     """
     algebra = lemmas.subsampling(
         "amplification by a random subset",
@@ -121,86 +118,60 @@ def theorem_2(*, scale: float = 1.0, entries: int = 5) -> Finding:
     under_x = (1 - p) * blank / 2 + p * present * right
     under_other = (1 - p) * blank / 2 + p * present * (1 - right)
     claimed = 1 + Fraction(scale) * p * (factor - 1)
-    found = under_x / under_other
-    wrong = None
-    if found > claimed:
-        wrong = Counterexample(
-            sentence=(
-                f"with {entries} entries, U all or nothing, p = 1/2 and e^epsilon = 3, one answer's "
-                "probability "
-                f"changes by {float(found):.6g}, not by at most {claimed}"
-            ),
-            values={
-                "entries": entries,
-                "p": str(p),
-                "e_epsilon": str(factor),
-                "ratio": str(found),
-                "claimed_ratio": str(claimed),
-            },
-        )
+    ratio = under_x / under_other
+    wrong = counterexample_if(
+        ratio > claimed,
+        f"with {entries} entries, U all or nothing, p = 1/2 and e^epsilon = 3, one answer's probability "
+        f"changes by {float(ratio):.6g}, not by at most {claimed}",
+        {"entries": entries, "p": str(p), "e_epsilon": str(factor), "ratio": str(ratio)},
+        {"claimed_ratio": str(claimed)},
+    )
     holds = algebra.verdict is VerdictKind.HOLDS_UNDER
     return settle(
+        *algebra.evidence,
+        "the base mechanism answers each entry on its own by randomised response of e^epsilon = 3 (a blank "
+        "first entry by a fair coin), so it is (ln 3, 0)-DP for any change of one entry; exact rationals",
+        "where U draws entries independently, the batch without entry i has the same law whether i is drawn, "
+        "and blanking i is a change of one entry: that is the closeness which the proof assumes",
         proof="the amplification holds" if holds else None,
         counterexample=wrong,
-        evidence=(
-            *algebra.evidence,
-            "the base mechanism answers each entry on its own by randomised response of e^epsilon = 3 "
-            "(a blank "
-            "first entry by a fair coin), so it is (ln 3, 0)-DP for any change of one entry; exact "
-            "rationals",
-            "where U draws entries independently, the batch without entry i has the same law whether i "
-            "is drawn, "
-            "and blanking i is a change of one entry: that is the closeness which the proof assumes",
-        ),
         assumption="an entry's own draw is independent of the others' draws, as in Poisson sampling",
     )
 
 
 @register("claim_check", "shuffled_eq_35")
 @setting(ALGEBRA)
-@in_balls
 def dependent_terms(*, dependent: bool = True) -> Finding:
     """Eqs. 34 to 36: the lognormal fitted to the sum of e^(<Y, g^(j)> / sigma^2) has the sum's variance.
 
     In two dimensions, with Eq. 44's g and c = c' = sigma = 1, the two exponents are Z and -Z, Z ~ N(1, 1).
 
-    Args:
-        dependent: False takes the terms as independent, as Lemma 1 does.
+    `dependent`: false takes the terms as independent, as Lemma 1 does.
     """
     grown, ones, squares = real("e_s2", low=1), real("S", low=0), real("Q", low=0)
-    fit = prove(
-        Statement(
-            name="e^(s^2) S^2 (e^(s_Y^2) - 1) is the sum of the terms' own variances e^(s^2) (e^(s^2) - 1) Q",
-            assumptions=(ones > 0,),
-            conclusion=(grown * ones**2 * ((grown - 1) * squares / ones**2)).equals(
-                grown * (grown - 1) * squares
-            ),
-        )
+    fit = prove_that(
+        "e^(s^2) S^2 (e^(s_Y^2) - 1) is the sum of the terms' own variances e^(s^2) (e^(s^2) - 1) Q",
+        (grown * ones**2 * ((grown - 1) * squares / ones**2)).equals(grown * (grown - 1) * squares),
+        ones > 0,
     )
     mean, spread = ball(1), ball(1)
     claimed = spread.exp() * (spread.exp() - 1) * ((2 * mean).exp() + (-2 * mean).exp())
     truth = claimed + (2 * (1 - spread.exp()) if dependent else 0)
-    wrong = None
-    if truth < claimed or truth > claimed:
-        wrong = Counterexample(
-            sentence=f"the sum's variance is {show(truth)}, but Eq. 35 fits {show(claimed)}",
-            values={"dimension": 2, "variance": show(truth), "fitted_variance": show(claimed)},
-        )
+    wrong = counterexample_if(
+        (truth < claimed or truth > claimed),
+        f"the sum's variance is {show(truth)}, but Eq. 35 fits {show(claimed)}",
+        {"dimension": 2, "variance": show(truth), "fitted_variance": show(claimed)},
+    )
     return settle(
-        proof="Eqs. 35 and 36 have the sum's mean and variance"
-        if fit.verdict is VerdictKind.PROVEN
-        else None,
+        *fit.evidence,
+        "S and Q are the sums of e^mu_j and e^(2 mu_j), s^2 one term's variance; the mean S e^(s^2 / 2) is "
+        "Eq. 36's by construction",
+        "in Eq. 34 all exponents are functions of one Y; cov(e^Z, e^-Z) = 1 - e for Z ~ N(1, 1), closed form "
+        "in balls",
+        proof="Eqs. 35 and 36 have the sum's mean and variance" if is_proven(fit) else None,
         counterexample=wrong,
-        evidence=(
-            *fit.evidence,
-            "S and Q are the sums of e^mu_j and e^(2 mu_j), s^2 one term's variance; the mean S e^(s^2 / 2) "
-            "is Eq. 36's by construction",
-            "in Eq. 34 all exponents are functions of one Y; cov(e^Z, e^-Z) = 1 - e for Z ~ N(1, 1), closed "
-            "form in balls",
-        ),
-        assumption="the terms of the sum are independent, as Lemma 1 has them and Eq. 34 has not"
-        if dependent
-        else None,
+        assumption="the terms of the sum are independent, as Lemma 1 has them and Eq. 34 has not",
+        assumed=dependent,
     )
 
 
@@ -215,12 +186,10 @@ def theorem_5(*, scale: float = 1.0) -> Finding:
     return lemmas.together(
         "shuffling does not raise delta",
         [
-            prove(
-                Statement(
-                    name="the positive part of a mean is at most the mean of the positive parts",
-                    conclusion=maximum(0, mixed) <= Fraction(scale) * (apart[0] + apart[1] + apart[2]),
-                )
-            ),
+            prove_that(
+                "the positive part of a mean is at most the mean of the positive parts",
+                maximum(0, mixed) <= Fraction(scale) * (apart[0] + apart[1] + apart[2]),
+            )
         ],
         premises=(
             f"{lemmas.LINEAR}, which carries three permutations to any number",
@@ -239,17 +208,13 @@ def lemma_3(*, scale: float = 1.0) -> Finding:
     return lemmas.together(
         "the product of two sums of positive numbers is at least the sum of the products",
         [
-            prove(
-                Statement(
-                    name="one number each", assumptions=(a > 0, b > 0), conclusion=a * b >= factor * a * b
-                )
-            ),
-            prove(
-                Statement(
-                    name="one more number each",
-                    assumptions=(a > 0, b > 0, first * second >= products),
-                    conclusion=(first + a) * (second + b) >= products + factor * a * b,
-                )
+            prove_that("one number each", a * b >= factor * a * b, a > 0, b > 0),
+            prove_that(
+                "one more number each",
+                (first + a) * (second + b) >= products + factor * a * b,
+                a > 0,
+                b > 0,
+                first * second >= products,
             ),
         ],
         premises=("induction over the number of terms",),
@@ -265,26 +230,22 @@ def lower_bound() -> Finding:
     """
     first, second, products = (real(name, low=0) for name in ("A", "B", "S"))
     kappa, factor = real("kappa", low=0), real("e_eps", low=1)
-    inside = prove(
-        Statement(
-            name="an output that meets Eq. 30 lies in O*",
-            assumptions=(kappa > 0, products <= first * second, second * factor * kappa <= 1),
-            conclusion=first >= factor * kappa * products,
-        )
+    inside = prove_that(
+        "an output that meets Eq. 30 lies in O*",
+        first >= factor * kappa * products,
+        kappa > 0,
+        products <= first * second,
+        second * factor * kappa <= 1,
     )
-    found = lemmas.together(
+    finding = lemmas.together(
         "Eq. 33 is a lower bound on delta",
         [inside, lemma_3()],
         premises=("the integrand is not negative on O*, so a part of O* gives no more than O*",),
     )
-    return Finding(
-        verdict=found.verdict,
-        summary=found.summary,
-        evidence=(
-            *found.evidence,
-            "a lower bound on delta that stays below a target shows no privacy; Theorem 6 asks for no "
-            "more than that",
-        ),
+    return with_evidence(
+        finding,
+        "a lower bound on delta that stays below a target shows no privacy; Theorem 6 asks for no more than "
+        "that",
     )
 
 
@@ -293,17 +254,14 @@ def lower_bound() -> Finding:
 def fewest_permutations(*, permuted: str = "hidden units") -> Finding:
     """Section IV-C: with unequal entries there are at least k = d arrangements of a vector of d entries.
 
-    Args:
-        permuted: `"hidden units"`, Theorem 3's permutations (whole rows of a layer's weights), or
-            `"entries"`, any.
+    `permuted`: `"hidden units"`, Theorem 3's permutations (whole rows of a layer's weights), or `"entries"`,
+    any.
     """
     drawn, length = real("m", low=1), real("d", low=2)
-    binomial = prove(
-        Statement(
-            name="C(d, m) / C(d, m - 1) = (d - m + 1) / m >= 1 for m <= d / 2",
-            assumptions=(2 * drawn <= length,),
-            conclusion=(length - drawn + 1) / drawn >= 1,
-        )
+    binomial = prove_that(
+        "C(d, m) / C(d, m - 1) = (d - m + 1) / m >= 1 for m <= d / 2",
+        (length - drawn + 1) / drawn >= 1,
+        2 * drawn <= length,
     )
     proof = lemmas.together(
         "at least d arrangements of d entries",
@@ -316,23 +274,18 @@ def fewest_permutations(*, permuted: str = "hidden units") -> Finding:
     weights = ((1, 2, 3), (4, 5, 6))
     arrangements = {tuple(weights[row] for row in order) for order in permutations(range(2))}
     entries = sum(len(row) for row in weights)
-    wrong = None
-    if permuted != "entries" and len(arrangements) < entries:
-        wrong = Counterexample(
-            sentence=(
-                f"a layer of 2 hidden units and 3 inputs has {entries} weights, all different, but only "
-                f"{len(arrangements)} arrangements that leave the network's function as it is (Theorem 3)"
-            ),
-            values={"weights": entries, "arrangements": len(arrangements)},
-        )
+    wrong = counterexample_if(
+        permuted != "entries" and len(arrangements) < entries,
+        f"a layer of 2 hidden units and 3 inputs has {entries} weights, all different, but only "
+        f"{len(arrangements)} arrangements that leave the network's function as it is (Theorem 3)",
+        {"weights": entries, "arrangements": len(arrangements)},
+    )
     return settle(
-        proof=proof.summary if proof.verdict is VerdictKind.PROVEN else None,
+        *proof.evidence,
+        "Eq. 13 permutes the rows of W_t, whole, with the columns of W_t+1; enumerated",
+        "so d in Theorem 6 is not the number of weights, as the experiments take it",
+        proof=proof.summary if is_proven(proof) else None,
         counterexample=wrong,
-        evidence=(
-            *proof.evidence,
-            "Eq. 13 permutes the rows of W_t, whole, with the columns of W_t+1; enumerated",
-            "so d in Theorem 6 is not the number of weights, as the experiments take it",
-        ),
         assumption="every permutation of the d entries may be drawn" if wrong else None,
     )
 
@@ -342,19 +295,16 @@ def fewest_permutations(*, permuted: str = "hidden units") -> Finding:
 def noise_first(*, other_deviation: str = "1") -> Finding:
     """Sections IV-A and V-A: P(y + z) has the law of P(y) + z, for a permutation drawn apart from z.
 
-    Args:
-        other_deviation: Of one coordinate's noise, the others having 1.
+    `other_deviation`: of one coordinate's noise, the others having 1.
     """
-    one, two = real("z1"), real("z2")
+    first, second = real("z1"), real("z2")
     factor = Fraction(other_deviation) ** 2
     return lemmas.together(
         "noise before or after shuffling",
         [
-            prove(
-                Statement(
-                    name="swapping two coordinates leaves the noise's exponent as it is",
-                    conclusion=(one**2 + two**2 / factor).equals(two**2 + one**2 / factor),
-                )
+            prove_that(
+                "swapping two coordinates leaves the noise's exponent as it is",
+                (first**2 + second**2 / factor).equals(second**2 + first**2 / factor),
             )
         ],
         premises=("P(y + z) = P(y) + P(z)", "swaps generate all permutations"),
@@ -369,40 +319,31 @@ def noise_first(*, other_deviation: str = "1") -> Finding:
 def audited_epsilon(*, with_delta: bool = True) -> Finding:
     """Eq. 45: ln((1 - alpha - delta) / beta) and its mirror are at most epsilon, for true error rates.
 
-    Args:
-        with_delta: False leaves delta out of the numerators.
+    `with_delta`: false leaves delta out of the numerators.
     """
     alpha, beta = real("alpha", low=0, high=1), real("beta", low=0, high=1)
     delta, factor = real("delta", low=0, high=1), real("e_eps", low=1)
     kept = delta if with_delta else delta * 0
     private = (1 - beta <= factor * alpha + delta, 1 - alpha <= factor * beta + delta)
-    found = lemmas.together(
+    finding = lemmas.together(
         "the audited epsilon is at most the true one",
         [
-            prove(
-                Statement(
-                    name="(1 - alpha - delta) / beta <= e^epsilon",
-                    assumptions=(beta > 0, *private),
-                    conclusion=(1 - alpha - kept) / beta <= factor,
-                )
+            prove_that(
+                "(1 - alpha - delta) / beta <= e^epsilon",
+                (1 - alpha - kept) / beta <= factor,
+                beta > 0,
+                *private,
             ),
-            prove(
-                Statement(
-                    name="(1 - beta - delta) / alpha <= e^epsilon",
-                    assumptions=(alpha > 0, *private),
-                    conclusion=(1 - beta - kept) / alpha <= factor,
-                )
+            prove_that(
+                "(1 - beta - delta) / alpha <= e^epsilon",
+                (1 - beta - kept) / alpha <= factor,
+                alpha > 0,
+                *private,
             ),
         ],
         premises=("any test of two neighbours obeys (epsilon, delta)-DP in both directions",),
         necessary=True,
     )
-    return Finding(
-        verdict=found.verdict,
-        summary=found.summary,
-        evidence=(
-            *found.evidence,
-            "Table VI puts measured rates of 10,000 steps in their place, without a confidence bound",
-        ),
-        counterexample=dict(found.counterexample),
+    return with_evidence(
+        finding, "Table VI puts measured rates of 10,000 steps in their place, without a confidence bound"
     )

@@ -10,7 +10,16 @@ have exact answers, which `QueryPair.exact_delta` gives:
 - f(x') is a reordering of f(x) moved along (1, ..., 1), as where all entries of the difference are equal: the
   components across have one law, and what remains is the Gaussian mechanism;
 - d = 2: the component across is a number, and its two laws are mixtures of two Gaussians each
-  (`_shuffled_plane`).
+  (`plane_delta`).
+
+**Two dimensions.** Along (1, 1) the outputs are N(0, 1) against N(s, 1); across it, equal mixtures of N(-a,
+1), N(a, 1) against N(-b, 1), N(b, 1), independent of the first (lengths in units of the noise). Given the
+second number v, whose loss is r(v), the first is the Gaussian mechanism at epsilon - r(v). So
+
+    delta(epsilon) = mean over v of G(epsilon - r(v)),   G the Gaussian mechanism's delta, at any real number,
+
+and r rises with |v| where a > b and falls where a < b, so that G(epsilon - r(v)) does. The mean of a monotone
+function lies between its sums with the right and the left ends of any partition.
 """
 
 from __future__ import annotations
@@ -22,12 +31,12 @@ from itertools import permutations
 from types import MappingProxyType
 
 import numpy as np
+from scipy.special import log_ndtr, ndtr
 
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.certified import delta_bounds
 from workbench.accounting.events import Gaussian, GaussianMixturePair
-from workbench.attacks.accountant_checks.monte_carlo.vector_mixtures import VectorMixturePair
-from workbench.attacks.claim_checks.shuffled_dp_sgd.plane import plane_delta
+from workbench.attacks.accountant_checks.monte_carlo.mixtures import VectorMixturePair
 from workbench.core.errors import InputError, unknown_name
 from workbench.interfaces import FloatArray
 
@@ -122,9 +131,6 @@ class QueryPair:
     def shuffled(self, noise_multiplier: float) -> VectorMixturePair:
         """Both output laws, every order enumerated; orders that move neither query count once.
 
-        Args:
-            noise_multiplier: sigma / c.
-
         Raises:
             InputError: the dimension is above `LARGEST_DIMENSION`.
         """
@@ -151,26 +157,24 @@ class QueryPair:
             noise_multiplier: sigma / c, > 0.
             epsilon: >= 0.
         """
-        across = [np.sort(np.array(query) - math.fsum(query) / len(query)) for query in self._sides]
+        across = [
+            np.sort(np.array(query) - math.fsum(query) / len(query)) for query in (self.first, self.second)
+        ]
         gap = float(np.linalg.norm(across[1] - across[0]))
         means = [float(side[1] - side[0]) / math.sqrt(2) for side in across]
         shift = self.shift_of_sums if self.shift_of_sums > _ROUNDING else 0.0
         moved = _ROUNDING if shift else _ROUNDING + self.shift_of_sums
         if gap <= _SAME:
-            found = _gaussian(shift, noise_multiplier, epsilon)
+            bounds = _gaussian(shift, noise_multiplier, epsilon)
             moved += gap
         elif self.dimension > 2:
             return None
         elif shift:
             a, b = (mean / noise_multiplier for mean in means)
-            found = plane_delta(a, b, shift / noise_multiplier, epsilon)
+            bounds = plane_delta(a, b, shift / noise_multiplier, epsilon)
         else:
-            found = delta_bounds(_mixtures(means[0], means[1], noise_multiplier), epsilon)
-        return _with_slack(found, (1 + math.exp(epsilon)) * moved / noise_multiplier)
-
-    @property
-    def _sides(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        return self.first, self.second
+            bounds = delta_bounds(_mixtures(means[0], means[1], noise_multiplier), epsilon)
+        return _with_slack(bounds, (1 + math.exp(epsilon)) * moved / noise_multiplier)
 
 
 def _gaussian(shift: float, noise_multiplier: float, epsilon: float) -> Bounds:
@@ -192,14 +196,14 @@ def _mixtures(p_mean: float, q_mean: float, deviation: float) -> GaussianMixture
     )
 
 
-def _with_slack(found: Bounds, slack: float) -> Bounds:
+def _with_slack(bounds: Bounds, slack: float) -> Bounds:
     """Bounds for means that rounding moved: m standard deviations change a probability by less than m."""
     return Bounds(
-        lower=max(0.0, found.lower - slack),
-        upper=min(1.0, found.upper + slack),
-        rigorous=found.rigorous,
-        method=found.method,
-        assumptions=found.assumptions,
+        lower=max(0.0, bounds.lower - slack),
+        upper=min(1.0, bounds.upper + slack),
+        rigorous=bounds.rigorous,
+        method=bounds.method,
+        assumptions=bounds.assumptions,
     )
 
 
@@ -227,34 +231,14 @@ Queries = tuple[FloatArray, FloatArray]
 Builder = Callable[[int, float, np.random.Generator], Queries]
 
 
-def _proof(d: int, batch_clip: float, rng: np.random.Generator) -> Queries:
-    """Eqs. 43 and 44 with both norms within c': the longer query has norm c', the shorter c' - c."""
-    u = _worst_direction(d)
-    return (batch_clip - 1) * u, batch_clip * u
+def _opposite(difference: FloatArray) -> Queries:
+    """The difference, halved to both sides of zero."""
+    return _around(np.zeros(len(difference)), difference)
 
 
-def _proof_as_printed(d: int, batch_clip: float, rng: np.random.Generator) -> Queries:
-    """Eqs. 43 and 44 to the letter: |f(x)| = c' and |f(x')| = c' + c."""
-    u = _worst_direction(d)
-    return batch_clip * u, (batch_clip + 1) * u
-
-
-def _proof_opposite(d: int, batch_clip: float, rng: np.random.Generator) -> Queries:
-    return _around(np.zeros(d), _worst_direction(d))
-
-
-def _one_hot(d: int, batch_clip: float, rng: np.random.Generator) -> Queries:
-    return np.zeros(d), np.eye(d)[0]
-
-
-def _one_hot_opposite(d: int, batch_clip: float, rng: np.random.Generator) -> Queries:
-    return _around(np.zeros(d), np.eye(d)[0])
-
-
-def _one_hot_equal(d: int, batch_clip: float, rng: np.random.Generator) -> Queries:
-    """f(x) has equal entries, not zero; its length keeps f(x') within c."""
-    level = np.full(d, -1 / d)
-    return level, level + np.eye(d)[0]
+def _level(d: int) -> FloatArray:
+    """The unit vector of equal entries."""
+    return np.full(d, 1 / math.sqrt(d))
 
 
 def _random(d: int, batch_clip: float, rng: np.random.Generator) -> Queries:
@@ -271,12 +255,6 @@ def _random_from_zero(d: int, batch_clip: float, rng: np.random.Generator) -> Qu
     return np.zeros(d), second - first
 
 
-def _sixty_degrees(d: int, batch_clip: float, rng: np.random.Generator) -> Queries:
-    """A difference at 60 degrees from (1, ..., 1), otherwise along Eq. 44, halved to both sides."""
-    g = np.full(d, 0.5 / math.sqrt(d)) + math.sqrt(0.75) * _worst_direction(d)
-    return _around(np.zeros(d), g)
-
-
 def _reordered(d: int, batch_clip: float, rng: np.random.Generator) -> Queries:
     """f(x') is f(x) with two entries exchanged: shuffling hides all of it."""
     first = np.zeros(d)
@@ -286,35 +264,35 @@ def _reordered(d: int, batch_clip: float, rng: np.random.Generator) -> Queries:
     return first, second
 
 
-def _equal_difference(d: int, batch_clip: float, rng: np.random.Generator) -> Queries:
-    """All entries of the difference are equal, those of the queries are not (where c' > c / 2)."""
-    g = np.full(d, 1 / math.sqrt(d))
-    return _around(_random_middle(g, batch_clip, rng), g)
-
-
-def _equal_queries(d: int, batch_clip: float, rng: np.random.Generator) -> Queries:
-    return _around(np.zeros(d), np.full(d, 1 / math.sqrt(d)))
-
-
-def _equal_from_zero(d: int, batch_clip: float, rng: np.random.Generator) -> Queries:
-    return np.zeros(d), np.full(d, 1 / math.sqrt(d))
-
-
 PAIRS: Mapping[str, Builder] = MappingProxyType(
     {
-        "the proof's pair": _proof,
-        "the proof's pair as printed": _proof_as_printed,
-        "the proof's direction, opposite queries": _proof_opposite,
-        "one-hot difference from zero": _one_hot,
-        "one-hot difference, opposite queries": _one_hot_opposite,
-        "one-hot difference from equal entries": _one_hot_equal,
+        # Eqs. 43 and 44 with both norms within c', and to the letter: |f(x')| = c' + c.
+        "the proof's pair": lambda d, clip, _: ((clip - 1) * _worst_direction(d), clip * _worst_direction(d)),
+        "the proof's pair as printed": lambda d, clip, _: (
+            clip * _worst_direction(d),
+            (clip + 1) * _worst_direction(d),
+        ),
+        "the proof's direction, opposite queries": lambda d, *_: _opposite(_worst_direction(d)),
+        "one-hot difference from zero": lambda d, *_: (np.zeros(d), np.eye(d)[0]),
+        "one-hot difference, opposite queries": lambda d, *_: _opposite(np.eye(d)[0]),
+        # f(x) has equal entries, not zero; its length keeps f(x') within c.
+        "one-hot difference from equal entries": lambda d, *_: (
+            np.full(d, -1 / d),
+            np.full(d, -1 / d) + np.eye(d)[0],
+        ),
         "random queries": _random,
         "random difference from zero": _random_from_zero,
-        "60 degrees from (1, ..., 1)": _sixty_degrees,
+        # Otherwise along Eq. 44.
+        "60 degrees from (1, ..., 1)": lambda d, *_: _opposite(
+            np.full(d, 0.5 / math.sqrt(d)) + math.sqrt(0.75) * _worst_direction(d)
+        ),
         "two entries exchanged": _reordered,
-        "equal-entry difference": _equal_difference,
-        "equal-entry queries": _equal_queries,
-        "equal-entry difference from zero": _equal_from_zero,
+        # The entries of the queries differ (where c' > c / 2).
+        "equal-entry difference": lambda d, clip, rng: _around(
+            _random_middle(_level(d), clip, rng), _level(d)
+        ),
+        "equal-entry queries": lambda d, *_: _opposite(_level(d)),
+        "equal-entry difference from zero": lambda d, *_: (np.zeros(d), _level(d)),
     }
 )
 """Neighbouring queries by name, c apart; `two entries exchanged` is a negative control: its delta is 0."""
@@ -324,7 +302,6 @@ def query_pair(name: str, dimension: int, batch_clip: float, *, seed: int = 2026
     """A pair of `PAIRS`; `QueryPair.meets` says whether Theorem 6 speaks of it at this c'.
 
     Args:
-        name: Of the pair.
         dimension: d >= 2.
         batch_clip: c' / c, > 0.
         seed: Of the random ones; each name and dimension has a stream of its own.
@@ -346,3 +323,73 @@ def query_pair(name: str, dimension: int, batch_clip: float, *, seed: int = 2026
 def _entries(query: FloatArray) -> tuple[float, ...]:
     # Adding 0 makes -0 into 0, so that equal rows are found equal.
     return tuple(float(value) * _KEPT + 0.0 for value in query)
+
+
+_CELLS = 1 << 16
+_REACH = 14.0
+"""Standard deviations beyond the means that are summed; less than 1e-43 is left out, and counted above."""
+_RELATIVE, _ABSOLUTE = 1e-9, 1e-13
+"""Allowances for rounding: of G, relative; of losses, which moves epsilon, absolute and by their size."""
+
+METHOD = "monotone sums over the component across (1, 1)"
+ASSUMPTIONS = ("float64 arithmetic is IEEE 754, and log_ndtr is good to 1e-11, relative",)
+
+
+def plane_delta(p_mean: float, q_mean: float, shift: float, epsilon: float) -> Bounds:
+    """The larger delta(epsilon) over both orders of the pair.
+
+    Args:
+        p_mean, q_mean: a and b, >= 0, different, in units of the noise.
+        shift: s > 0, in units of the noise.
+        epsilon: Finite, >= 0.
+
+    Raises:
+        InputError: an argument is out of range.
+    """
+    if not 0 < shift < math.inf:
+        raise InputError(f"shift must be finite and > 0, got {shift!r}")
+    if p_mean == q_mean or not 0 <= min(p_mean, q_mean) <= max(p_mean, q_mean) < math.inf:
+        raise InputError(f"p_mean and q_mean must be >= 0 and different, got {p_mean!r} and {q_mean!r}")
+    if not 0 <= epsilon < math.inf:
+        raise InputError(f"epsilon must be finite and >= 0, got {epsilon!r}")
+    both = [_one_order(a, b, shift, epsilon) for a, b in ((p_mean, q_mean), (q_mean, p_mean))]
+    lower, upper = (max(order[end] for order in both) for end in (0, 1))
+    absolute = _ABSOLUTE * (1 + max(p_mean, q_mean) ** 2 + math.exp(epsilon))
+    return Bounds(
+        lower=max(0.0, lower * (1 - _RELATIVE) - absolute),
+        upper=min(1.0, upper * (1 + _RELATIVE) + absolute),
+        rigorous=True,
+        method=METHOD,
+        assumptions=ASSUMPTIONS,
+    )
+
+
+def _one_order(a: float, b: float, shift: float, epsilon: float) -> tuple[float, float]:
+    """Lower and upper sum of G(epsilon - r(|v|)) under the mixture of N(-a, 1) and N(a, 1)."""
+    v = np.linspace(0.0, max(a, b) + _REACH, _CELLS + 1)
+    losses = _log_cosh(a * v) - _log_cosh(b * v) - (a * a - b * b) / 2
+    given = gaussian_delta_anywhere(epsilon - losses, shift)
+    beyond = ndtr(a - v) + ndtr(-a - v)
+    if a > b:  # rises: G at 0, and what it gains, weighted with the mass that is beyond
+        gained = np.maximum(np.diff(given), 0.0)
+        start = float(given[0])
+        lower, upper = start + float(gained @ beyond[1:]), start + float(gained @ beyond[:-1])
+        return lower, upper + float(beyond[-1])
+    lost = np.maximum(-np.diff(given), 0.0)
+    within = np.maximum(1 - beyond, 0.0)
+    lower, upper = float(lost @ within[:-1]), float(lost @ within[1:])
+    return lower + float(given[-1] * within[-1]), upper + float(given[-1])
+
+
+def gaussian_delta_anywhere(epsilon: FloatArray, shift: float) -> FloatArray:
+    """delta at any real epsilon, shape `(n,)`, between N(0, 1) and N(shift, 1): falls from 1 to 0."""
+    above = log_ndtr(shift / 2 - epsilon / shift)
+    below = epsilon + log_ndtr(-shift / 2 - epsilon / shift)
+    values: FloatArray = np.exp(above) * -np.expm1(np.minimum(below - above, 0.0))
+    return values
+
+
+def _log_cosh(x: FloatArray) -> FloatArray:
+    """For x >= 0."""
+    values: FloatArray = x + np.log1p(np.exp(-2 * x)) - math.log(2)
+    return values

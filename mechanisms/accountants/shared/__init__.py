@@ -1,1 +1,1 @@
-"""shared."""
+"""What two or more accountants need."""

@@ -1,8 +1,9 @@
-"""What the adapters share: checks of the arguments, and events as runs of Gaussian steps."""
+"""Checks of what accountants are asked, and events as runs of Gaussian steps."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from workbench.accounting.events import Event, Gaussian, SubsampledGaussian
@@ -18,12 +19,15 @@ class GaussianRun(NamedTuple):
     steps: int
 
 
-def gaussian_runs(name: str, event: Event) -> list[GaussianRun]:
+def gaussian_runs(
+    name: str, event: Event, *, kind: str = "Poisson-subsampled Gaussians only"
+) -> list[GaussianRun]:
     """The event's parts, in order.
 
     Args:
         name: Of the accountant, for the message.
         event: A Gaussian, a Poisson-subsampled Gaussian, or a composition of these.
+        kind: What it answers for, for the message.
 
     Raises:
         UnsupportedError: a part is of another kind.
@@ -35,10 +39,28 @@ def gaussian_runs(name: str, event: Event) -> list[GaussianRun]:
         elif isinstance(part, SubsampledGaussian):
             runs.append(GaussianRun(part.noise_multiplier, part.sampling_probability, count))
         else:
-            raise UnsupportedError(
-                f"{name} answers for Poisson-subsampled Gaussians only, not {part.describe()}"
-            )
+            raise UnsupportedError(f"{name} answers for {kind}, not {part.describe()}")
     return runs
+
+
+def require(name: str, value: float, good: bool, wanted: str) -> None:
+    """Refuse an argument that is not `good`, in the words `NAME must be WANTED, got VALUE`.
+
+    Raises:
+        InputError: as said.
+    """
+    if not good:
+        raise InputError(f"{name} must be {wanted}, got {value!r}")
+
+
+def require_option(name: str, value: str, known: Iterable[str]) -> None:
+    """Refuse a value that is none of the known ones.
+
+    Raises:
+        InputError: as said.
+    """
+    if value not in known:
+        raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
 
 def require_adjacency(name: str, adjacency: Adjacency, *honoured: Adjacency, of: str = "") -> None:
@@ -59,55 +81,42 @@ def require_adjacency(name: str, adjacency: Adjacency, *honoured: Adjacency, of:
         raise UnsupportedError(f"{name} answers for {known} adjacency{subject} only, not {adjacency}")
 
 
-def require_delta(delta: float) -> None:
-    """Refuse a delta outside (0, 1).
+def require_positive(name: str, value: float) -> None:
+    """Refuse a number that is not finite and > 0."""
+    require(name, value, 0 < value < math.inf, "finite and > 0")
 
-    Raises:
-        InputError: as said.
-    """
-    if not 0 < delta < 1:
-        raise InputError(f"delta must be in (0, 1), got {delta!r}")
+
+def require_delta(delta: float) -> None:
+    """Refuse a delta outside (0, 1)."""
+    require("delta", delta, 0 < delta < 1, "in (0, 1)")
 
 
 def require_epsilon(epsilon: float) -> None:
-    """Refuse an epsilon that is negative or not finite.
-
-    Raises:
-        InputError: as said.
-    """
-    if not 0 <= epsilon < math.inf:
-        raise InputError(f"epsilon must be finite and >= 0, got {epsilon!r}")
+    """Refuse an epsilon that is negative or not finite."""
+    require("epsilon", epsilon, 0 <= epsilon < math.inf, "finite and >= 0")
 
 
 def require_fpr(fpr: float) -> None:
-    """Refuse a false-positive rate outside [0, 1].
-
-    Raises:
-        InputError: as said.
-    """
-    if not 0 <= fpr <= 1:
-        raise InputError(f"fpr must be in [0, 1], got {fpr!r}")
+    """Refuse a false-positive rate outside [0, 1]."""
+    require("fpr", fpr, 0 <= fpr <= 1, "in [0, 1]")
 
 
 def require_run(*, sampling_probability: float, steps: int) -> None:
-    """Refuse a run that cannot be.
-
-    Raises:
-        InputError: the sampling probability is outside (0, 1], or there is no step.
-    """
-    if not 0 < sampling_probability <= 1:
-        raise InputError(f"sampling_probability must be in (0, 1], got {sampling_probability!r}")
-    if not steps >= 1:
-        raise InputError(f"steps must be >= 1, got {steps!r}")
+    """Refuse a sampling probability outside (0, 1], or a run without a step."""
+    require("sampling_probability", sampling_probability, 0 < sampling_probability <= 1, "in (0, 1]")
+    require("steps", steps, steps >= 1, ">= 1")
 
 
-def require_target(*, target_epsilon: float, delta: float, sampling_probability: float, steps: int) -> None:
-    """Refuse a budget or run that cannot be.
+class Target(NamedTuple):
+    """A budget, and the DP-SGD run that is to meet it."""
 
-    Raises:
-        InputError: an argument is out of range.
-    """
-    if not 0 < target_epsilon < math.inf:
-        raise InputError(f"target_epsilon must be finite and > 0, got {target_epsilon!r}")
-    require_delta(delta)
-    require_run(sampling_probability=sampling_probability, steps=steps)
+    epsilon: float
+    delta: float
+    sampling_probability: float
+    steps: int
+
+    def require_possible(self) -> None:
+        """Refuse numbers that are out of range."""
+        require_positive("target_epsilon", self.epsilon)
+        require_delta(self.delta)
+        require_run(sampling_probability=self.sampling_probability, steps=self.steps)

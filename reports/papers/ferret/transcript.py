@@ -18,13 +18,14 @@ from workbench.accounting.guarantees import guarantee_from_json
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
 from workbench.estimation.judge import judge
 from workbench.estimation.low_fpr import LEVELS, RateAtFpr, rate_at_fpr
+from workbench.games.transcript import beyond_transcript
 from workbench.interfaces import (
     Adjacency,
     BoolArray,
     Claim,
     Evidence,
     FloatArray,
-    Game,
+    GameTerms,
     Guarantee,
     Released,
     Secret,
@@ -34,7 +35,6 @@ from workbench.interfaces import (
 from workbench.reports.papers.ferret.layout import CANARIES, GRANULARITIES
 from workbench.reports.shared.beside import has_curve
 from workbench.studies.experiments import Experiment, Outcome, Status
-from workbench.training.secrets import beyond_transcript
 
 DELTA = 1e-5
 """At which the claimed number is read as (epsilon, delta)-DP where no experiment of the study has a delta."""
@@ -180,7 +180,7 @@ def _cell(one: Outcome, delta: float, confidence: float) -> TranscriptCell:
     parameters = _parameters(experiment)
     epsilon = float(experiment.epsilon or 0.0)
     claimed = _claimed(one, epsilon)
-    game = Game(
+    game = GameTerms(
         description=(
             "half of the independent trainings hold the canary record, in random order; the adversary sees "
             f"mask, directions and signs of all {experiment.steps} steps"

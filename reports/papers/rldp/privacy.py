@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from workbench.accounting.dp_sgd import same_sigma_epsilon
+from workbench.accounting.subsampled_gaussian import same_sigma_epsilon
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Sampling
 from workbench.reports.papers.rldp.cells import Context, places, scale_notes

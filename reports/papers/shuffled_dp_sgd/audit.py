@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.checks.published import PublishedCell
 from workbench.estimation import auc_below_half
-from workbench.games.consecutive.releases import RUN, SINGLE, VIEWS
+from workbench.games.consecutive import RUN, SINGLE, VIEWS
 from workbench.reports.papers.shuffled_dp_sgd.cells import Context, listed
 from workbench.reports.papers.shuffled_dp_sgd.layout import SHUFFLED, own_model_of, part_of, variant_of
 from workbench.reports.shared.beside import NOT_IN_PAPER

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from workbench.accounting.bounds import Bounds
-from workbench.accounting.dp_sgd import same_sigma_epsilon
+from workbench.accounting.subsampled_gaussian import same_sigma_epsilon
 from workbench.checks.published import PublishedCell
 from workbench.core.errors import UnsupportedError
 from workbench.reports.papers.shuffled_dp_sgd.layout import (

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from workbench.accounting.crossings import crossing
-from workbench.accounting.events import dp_sgd
+from workbench.accounting.events import gaussian_run
 from workbench.checks.accountants import Accountant
 from workbench.checks.published import PublishedPaper
 from workbench.core.registry import create
@@ -95,7 +95,7 @@ def noise(run: Run, epsilon: float, dimension: int) -> float:
     """A sigma / c at which the paper's accountant comes to meet a budget, by one bisection.
 
     Its formula is not known to fall with sigma, so there may be others; the mechanism's calibration
-    (`workbench.mechanisms.accountants.shuffled_dp_sgd.calibration`) looks for all of them.
+    (`workbench.mechanisms.accountants.shuffled_dp_sgd.noise_multiplier_for`) looks for all of them.
 
     Args:
         run: q, T and delta; its own dimension is not used.
@@ -105,7 +105,7 @@ def noise(run: Run, epsilon: float, dimension: int) -> float:
     accountant: Accountant = create("accountant", "shuffled_dp_sgd", dimension=dimension)
 
     def meets(sigma: float) -> bool:
-        event = dp_sgd(noise_multiplier=sigma, sampling_probability=run.rate, steps=run.steps)
+        event = gaussian_run(noise_multiplier=sigma, sampling_probability=run.rate, steps=run.steps)
         return accountant.epsilon(event, delta=run.delta, adjacency=Adjacency.ADD_REMOVE) <= epsilon
 
     low, high = _LEAST, 1.0

@@ -167,11 +167,11 @@ def not_printed_remark(paper: PublishedPaper) -> str:
 
 
 def _training_epsilon(name: str, sigma: float, *, rate: float, steps: int, delta: float) -> float:
-    from workbench.accounting.events import dp_sgd
+    from workbench.accounting.events import gaussian_run
     from workbench.core.registry import create
     from workbench.interfaces import Adjacency
 
-    run = dp_sgd(noise_multiplier=sigma, sampling_probability=rate, steps=steps)
+    run = gaussian_run(noise_multiplier=sigma, sampling_probability=rate, steps=steps)
     return float(create("accountant", name).epsilon(run, delta=delta, adjacency=Adjacency.ADD_REMOVE))
 
 

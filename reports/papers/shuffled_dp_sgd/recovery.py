@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
-from workbench.games.consecutive.releases import RUN, SINGLE
+from workbench.games.consecutive import RUN, SINGLE
 from workbench.reports.papers.shuffled_dp_sgd.audit import WHERES, is_claimed
 from workbench.reports.papers.shuffled_dp_sgd.cells import Context, listed
 from workbench.reports.papers.shuffled_dp_sgd.layout import NOISES, RATES, own_model_of, part_of, used_noise

@@ -111,6 +111,16 @@ def clip_probability(ball: arb) -> arb:
     return low.max(arb(0)).min(arb(1)).union(high.max(arb(0)).min(arb(1)))
 
 
+class ByMidpoint:
+    """Sorts exact balls, such as midpoints."""
+
+    def __init__(self, value: arb) -> None:
+        self.value = value
+
+    def __lt__(self, other: ByMidpoint) -> bool:
+        return bool(self.value < other.value)
+
+
 class Enclosure(ABC):
     """Encloses delta(epsilon), epsilon(delta) and the trade-off curve of one event under one adjacency."""
 

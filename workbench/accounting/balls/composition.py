@@ -1,25 +1,23 @@
-"""Rigorous composition without Fourier transforms: polynomial powers whose coefficients are balls.
+"""Lower bounds of compositions in ball arithmetic: polynomial powers whose coefficients are balls.
 
-One step's privacy loss is laid on a grid g_i = i h twice. The *dominating* law is at least as bad as the
-step: the masses (p, q) of a cell (g_i, g_{i + 1}] go to the two ends of the cell so that both p and q are
-kept, losses above the grid go to infinity, losses below it to its lowest point. The *dominated* law is at
-most as bad: around each g_i, what lies half a cell above it is merged with as much of what lies half a
-cell below as keeps the likelihood ratio of the merged output at e^{g_i} or more, and what remains is
-rounded down. Merging is post-processing and rounding down lowers the loss of an output: both can only
-hide.
+One step's privacy loss is laid on a grid g_i = i h so that it tells at most as much as the step (the
+*dominated* law): around each g_i, what lies half a cell above it is merged with as much of what lies half a
+cell below as keeps the likelihood ratio of the merged output at e^{g_i} or more, and what remains is rounded
+down. Merging is post-processing and rounding down lowers the loss of an output: both can only hide.
 
-The T-fold law is the T-th power of the polynomial whose coefficients are the P-masses (repeated
-squaring). Losses that leave the window are moved towards the side that keeps the bound, so truncation is
-part of the bound, and
+The T-fold law is the T-th power of the polynomial whose coefficients are the P-masses (repeated squaring).
+Losses that leave the window are moved so that the bound stays one, and
 
-    delta(epsilon) = sum over g > epsilon of P(g) (1 - e^(epsilon - g)) + P(infinity)
+    delta(epsilon) = sum over g > epsilon of P(g) (1 - e^(epsilon - g)) + P(infinity).
 
-of the two laws encloses the truth. The fast engine shares nothing with this module but the definitions.
+The grids of `workbench.accounting.grid` share nothing with this module but the definitions. The upper bounds
+of the same kind, which the tests hold those grids to, are in `tests/oracles/ball_steps.py`.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,13 +26,27 @@ import numpy as np
 from flint import arb, arb_poly, ctx
 
 from workbench.accounting.balls.ball import Curve
-from workbench.accounting.balls.steps import LaplaceStep, StepLaw, Steps
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import FloatArray
 
-_OFFSET_ROUNDS = 5
-_OFFSET_SHARE = 1.0
-"""Share of the window that offsets may add up to; beyond it they cost more cells than they save."""
+
+class StepLaw(ABC):
+    """The privacy loss of one step, for one order (P, Q) of the neighbours."""
+
+    @abstractmethod
+    def above(self, g: arb) -> tuple[arb, arb]:
+        """P- and Q-mass of the outputs with a loss above g, the infinite ones among them."""
+
+    @abstractmethod
+    def nodes(self, count: int = 4001) -> tuple[FloatArray, FloatArray]:
+        """A quadrature in floats of about so many nodes: losses and P-weights. Decides no rigorous bound."""
+
+    def infinite(self) -> arb:
+        """P-mass of the outputs that Q never gives."""
+        return arb(0)
+
+
+Steps = list[tuple[StepLaw, int]]
 
 MovedSteps = Sequence[tuple[StepLaw, float, int]]
 """Each step's law, the offset of its grid, and how often it is run."""
@@ -51,25 +63,29 @@ class GridLaw:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Grid indices to which compositions are cut, and which way to round."""
+    """Grid indices to which compositions are cut; losses outside are moved so that they hide more."""
 
     low: int
     high: int
-    dominating: bool
+
+    def lay(self, step: StepLaw, cells: Cells) -> GridLaw:
+        """The step on the grid."""
+        return dominated_law(step, cells)
 
     def cut(self, law: GridLaw) -> GridLaw:
         """The law with all finite losses inside the window."""
         start, end = max(self.low - law.first, 0), self.high - law.first + 1
         below, kept, over = law.masses[:start], law.masses[start:end], law.masses[max(end, 0) :]
-        first, infinite = law.first + start, law.infinite
+        first = law.first + start
         if not kept:
             kept, first = [arb(0)], min(max(first, self.low), self.high)
-        if self.dominating:
-            infinite = infinite + sum(over, arb(0))
-            kept[0] += sum(below, arb(0))
-        elif over:
-            kept[-1] += sum(over, arb(0))
-        return GridLaw(first=first, masses=kept, infinite=infinite)
+        return self.moved(GridLaw(first=first, masses=kept, infinite=law.infinite), below, over)
+
+    def moved(self, law: GridLaw, below: list[arb], over: list[arb]) -> GridLaw:
+        """The law with the masses below the window dropped, and those above it at its top."""
+        if over:
+            law.masses[-1] += sum(over, arb(0))
+        return law
 
     def product(self, a: GridLaw, b: GridLaw) -> GridLaw:
         """The law of the sum of two independent losses."""
@@ -104,23 +120,6 @@ class Cells:
         return self.offset + self.width * j
 
 
-def dominating_law(step: StepLaw, cells: Cells) -> GridLaw:
-    """The step on the grid, at least as bad as it is."""
-    low, high, h = cells.low, cells.high, cells.width
-    tails = [step.above(cells.loss(i)) for i in range(low, high + 1)]
-    shrink = -(-h).expm1()
-    masses = [arb(0)] * (high - low + 1)
-    masses[0] = 1 - tails[0][0]
-    growth, ratio = cells.loss(low).exp(), h.exp()
-    for j in range(high - low):
-        p, q = tails[j][0] - tails[j + 1][0], tails[j][1] - tails[j + 1][1]
-        to_upper = ((p - growth * q) / shrink).max(arb(0)).min(p.max(arb(0)))
-        masses[j] += (p - to_upper).max(arb(0))
-        masses[j + 1] += to_upper
-        growth *= ratio
-    return GridLaw(first=low, masses=masses, infinite=tails[-1][0])
-
-
 def dominated_law(step: StepLaw, cells: Cells) -> GridLaw:
     """The step on the grid, at most as bad as it is.
 
@@ -128,8 +127,8 @@ def dominated_law(step: StepLaw, cells: Cells) -> GridLaw:
     below it, down to g_{i - 1}, as the likelihood ratio of the merged output allows.
     """
     infinite = step.infinite()
-    tails = _half_tails(step, cells)
-    sweep = _Sweep(tails, cells, above=((tails[-1][0] - infinite).max(arb(0)), tails[-1][1]))
+    tails = half_tails(step, cells)
+    sweep = Sweep(tails, cells, above=((tails[-1][0] - infinite).max(arb(0)), tails[-1][1]))
     masses = [arb(0)] * (cells.high - cells.low + 1)
     for j in range(cells.high - cells.low, 0, -1):
         masses[j] = sweep.take(j)
@@ -137,32 +136,30 @@ def dominated_law(step: StepLaw, cells: Cells) -> GridLaw:
     return GridLaw(first=cells.low, masses=masses, infinite=infinite)
 
 
-def _half_tails(step: StepLaw, cells: Cells) -> list[tuple[arb, arb]]:
+def half_tails(step: StepLaw, cells: Cells) -> list[tuple[arb, arb]]:
     """Masses above the grid points and the middles between them, from the lowest up."""
     return [step.above(cells.loss(j / 2)) for j in range(2 * cells.low, 2 * cells.high + 1)]
 
 
-class _Sweep:
+class Sweep:
     """The dominated law's pass over the cells from the top down.
 
     Args:
-        tails: P- and Q-masses above each half-cell's lower end.
+        tails: P- and Q-masses above each half-cell's lower end, see `half_tails`.
         cells: The grid.
         above: Masses above the grid.
     """
 
-    def __init__(
-        self, tails: list[tuple[arb, arb]], cells: Cells, above: tuple[arb, arb] | None = None
-    ) -> None:
-        self._halves = [((a[0] - b[0]).max(arb(0)), (a[1] - b[1]).max(arb(0))) for a, b in pairwise(tails)]
+    def __init__(self, tails: list[tuple[arb, arb]], cells: Cells, above: tuple[arb, arb]) -> None:
+        self.halves = [((a[0] - b[0]).max(arb(0)), (a[1] - b[1]).max(arb(0))) for a, b in pairwise(tails)]
         self._growth, self._ratio = cells.loss(cells.high).exp(), (-cells.width).exp()
-        self.free = above or (arb(0), arb(0))
+        self.free = above
         """Masses above the next grid point that no group has yet, all with that point's ratio at least."""
 
     def take(self, j: int) -> arb:
         """P-mass of the group of the j-th grid point, counted from the lowest; to be called downwards."""
         (free_p, free_q), left = self.free, (arb(0), arb(0))
-        for p, q in (self._halves[2 * j - 1], self._halves[2 * j - 2]):
+        for p, q in (self.halves[2 * j - 1], self.halves[2 * j - 2]):
             full = left[0].is_zero() and left[1].is_zero()
             share = _share(free_p - self._growth * free_q, self._growth * q - p) if full else arb(0)
             free_p, free_q = free_p + share * p, free_q + share * q
@@ -170,11 +167,6 @@ class _Sweep:
         self.free = left
         self._growth *= self._ratio
         return free_p
-
-    def rest(self, j: int) -> tuple[arb, arb]:
-        """What is free at the j-th grid point, and all in the cell below it."""
-        lower = self._halves[2 * j - 2 : 2 * j]
-        return self.free[0] + sum(p for p, _ in lower), self.free[1] + sum(q for _, q in lower)
 
 
 def _share(spare: arb, lack: arb) -> arb:
@@ -186,13 +178,7 @@ def _share(spare: arb, lack: arb) -> arb:
 
 
 class GridCurve(Curve):
-    """delta(epsilon) of a law on a grid.
-
-    Args:
-        law: The law.
-        h: Distance of the grid's points.
-        offset: Sum of the steps' offsets.
-    """
+    """delta(epsilon) of a law on a grid whose points are h apart; `offset` sums the steps' offsets."""
 
     method = "polynomial powers in ball arithmetic"
 
@@ -230,11 +216,7 @@ class GridCurve(Curve):
         return self._law.infinite
 
     def tpr_ends(self, fpr: float) -> tuple[float, float]:
-        """Not computed.
-
-        Raises:
-            UnsupportedError: always.
-        """
+        """Refused: not computed."""
         raise UnsupportedError(
             "polynomial powers answer for epsilon and delta only, not for a trade-off curve"
         )
@@ -255,42 +237,30 @@ class GridChoice:
     bits: int = 128
 
 
-def composed_curves(steps: Steps, choice: GridChoice) -> tuple[GridCurve, GridCurve]:
-    """Curves below and above the composition's, for one order of the neighbours."""
+def composed_below(steps: Steps, choice: GridChoice) -> GridCurve:
+    """A curve below the composition's, for one order of the neighbours."""
     with ctx.workprec(choice.bits):
-        low, high = _relevant([(step, 0.0, count) for step, count in steps], choice.tail)
-        width = _aligned((high - low) / choice.cells, steps)
-        moved: MovedSteps = [(step, 0.0, count) for step, count in steps]
-        if sum(abs(step.offset(width)) * count for step, count in steps) < _OFFSET_SHARE * (high - low):
-            total = sum(count for _, count in steps)
-            moved = [(step, _offset(step, width, choice.tail / total), count) for step, count in steps]
-        low, high = _relevant(moved, choice.tail)
-        windows = [
-            Window(low=math.floor(low / width), high=math.ceil(high / width), dominating=dominating)
-            for dominating in (False, True)
-        ]
-        offset = sum((arb(loss) * count for _, loss, count in moved), arb(0))
-        below, above = (
-            GridCurve(_composed(moved, window, width, choice.tail), arb(width), offset) for window in windows
-        )
-    return below, above
+        moved = [(step, 0.0, count) for step, count in steps]
+        low, high = relevant(moved, choice.tail)
+        width = (high - low) / choice.cells
+        window = Window(low=math.floor(low / width), high=math.ceil(high / width))
+        return grid_curve(moved, window, width, choice.tail)
 
 
-def _composed(steps: MovedSteps, window: Window, width: float, tail: float) -> GridLaw:
-    """The composition's law, rounded the window's way."""
+def grid_curve(steps: MovedSteps, window: Window, width: float, tail: float) -> GridCurve:
+    """The curve of the composition's law on a grid of this width, rounded the window's way."""
     total = sum(count for _, _, count in steps)
-    lay = dominating_law if window.dominating else dominated_law
     composed: GridLaw | None = None
     for step, offset, count in steps:
-        law = lay(step, _cells(step, offset, width, tail / total, window.low))
+        law = window.lay(step, step_cells(step, offset, width, tail / total, window.low))
         power = window.power(window.cut(law), count)
         composed = power if composed is None else window.product(composed, power)
     if composed is None:
         raise InputError("steps must hold at least one step, got []")
-    return composed
+    return GridCurve(composed, arb(width), sum((arb(loss) * count for _, loss, count in steps), arb(0)))
 
 
-def _cells(step: StepLaw, offset: float, width: float, tail: float, low: int) -> Cells:
+def step_cells(step: StepLaw, offset: float, width: float, tail: float, low: int) -> Cells:
     """The grid of one step, from `low` at the lowest; the highest point does not depend on the offset."""
     bottom, top = reach([(step, 0.0, 1)], tail)
     return Cells(
@@ -301,42 +271,7 @@ def _cells(step: StepLaw, offset: float, width: float, tail: float, low: int) ->
     )
 
 
-def _offset(step: StepLaw, width: float, tail: float) -> float:
-    """The step's offset, moved until its lowest group of outputs has a ratio that is a grid point's.
-
-    Else what the groups above take from it leaves it below the grid point, to be rounded a whole cell down.
-    It ends a little low rather than high: too low costs the difference, too high many times as much.
-    """
-    offset = step.offset(width)
-    change = 0.0
-    for _ in range(_OFFSET_ROUNDS if offset < 0 else 0):
-        cells = _cells(step, offset, width, tail, -1)
-        tails = _half_tails(step, cells)
-        sweep = _Sweep(tails, cells, above=tails[-1])
-        for j in range(cells.high + 1, 1, -1):
-            sweep.take(j)
-        p, q = sweep.rest(1)
-        moved = float((p / q).log()) if p > 0 and q > 0 else math.nan
-        if not math.isfinite(moved):
-            return offset
-        offset, change = moved, abs(moved - offset)
-    return offset - change
-
-
-def _aligned(width: float, steps: Steps) -> float:
-    """A grid width, at most the wanted one, that puts a Laplace step's atoms a hair outside grid points.
-
-    There the dominated law rounds the upper atom by next to nothing, and merges the lower one with what lies
-    above it.
-    """
-    for law, _ in steps:
-        if isinstance(law, LaplaceStep):
-            shift = float(law.shift)
-            return shift / math.ceil(shift / width) * (1 - 1e-14)
-    return width
-
-
-def _relevant(steps: MovedSteps, tail: float) -> tuple[float, float]:
+def relevant(steps: MovedSteps, tail: float) -> tuple[float, float]:
     """The composition's reach, drawn in from below.
 
     Only sums of losses above 0 count: from further below than the upper end is above, hardly one comes back.

@@ -22,7 +22,7 @@ from operator import mul
 
 from flint import arb, arb_poly, ctx
 
-from workbench.accounting.balls.ball import Curve, clip_probability, ends, settle, to_arb
+from workbench.accounting.balls.ball import ByMidpoint, Curve, clip_probability, ends, settle, to_arb
 from workbench.accounting.events import FinitePair
 from workbench.core.errors import InconclusiveError, UnsupportedError
 
@@ -94,10 +94,7 @@ class _Table:
 
 
 class FiniteOrder:
-    """One order of the neighbours: P against Q.
-
-    Args:
-        parts: The steps' (pair, count).
+    """One order of the neighbours, P against Q; `parts` holds the steps' (pair, count).
 
     Raises:
         UnsupportedError: there are too many classes of equal likelihood ratio.
@@ -179,15 +176,10 @@ class FiniteOrder:
         return 1 - survives if any(sum(s.classes.values()) != 1 for s in self._steps) else arb(0)
 
     def table(self) -> _Table:
-        """The composition at the current precision, kept for the next question.
-
-        Raises:
-            InconclusiveError: two losses differ by less than any precision shows.
-        """
-        found = self._tables.get(ctx.prec)
-        if found is None:
-            found = self._tables[ctx.prec] = self._make_table()
-        return found
+        """The composition at the current precision, kept for the next question."""
+        if ctx.prec not in self._tables:
+            self._tables[ctx.prec] = self._make_table()
+        return self._tables[ctx.prec]
 
     def _make_table(self) -> _Table:
         line = self._generator
@@ -238,7 +230,7 @@ class FiniteOrder:
                         following[key] = mass * weight if known is None else known + mass * weight
                 states = following
         losses = [(self._loss(_digits(key, radix, len(powers))), mass) for key, mass in states.items()]
-        return sorted(losses, key=lambda entry: _Midpoint(entry[0].mid()), reverse=True)
+        return sorted(losses, key=lambda entry: ByMidpoint(entry[0].mid()), reverse=True)
 
     def delta(self, epsilon: arb) -> arb:
         """Sum over the outputs with a loss above epsilon of P - exp(epsilon) Q."""
@@ -279,14 +271,7 @@ class FiniteOrder:
 
 
 class FiniteCurve(Curve):
-    """The composition of finite pairs, the larger of both orders.
-
-    Args:
-        parts: The steps' (pair, count).
-
-    Raises:
-        UnsupportedError: there are too many classes of equal likelihood ratio.
-    """
+    """The composition of finite pairs, the larger of both orders; see `FiniteOrder`."""
 
     method = "exact counting of likelihood ratios in ball arithmetic"
 
@@ -359,16 +344,6 @@ def _digits(number: int, radix: int, count: int) -> Vector:
         digits.append(digit)
         number = (number - digit) // radix
     return tuple(digits)
-
-
-class _Midpoint:
-    """Sorts exact balls."""
-
-    def __init__(self, value: arb) -> None:
-        self.value = value
-
-    def __lt__(self, other: _Midpoint) -> bool:
-        return bool(self.value < other.value)
 
 
 def _multiple(vector: Vector, primitive: Vector) -> int | None:

@@ -1,4 +1,4 @@
-"""What shuffled batches certainly leak, and certainly do not.
+"""Bounds on the privacy of shuffled batches, each end by an argument of its own.
 
 **Lower end** (Chua, Ghazi, Kamath, Kumar, Manurangsi, Sinha and Zhang 2024, "How Private are DP-SGD
 Implementations?"). Let the record contribute 1 under one neighbour, 0 under the other (zero-out) or -1
@@ -41,9 +41,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
 from workbench.accounting.balls.ball import Enclosure, ends, normal_tail, settle, to_arb, tpr_by_threshold
-from workbench.accounting.balls.composition import GridChoice, GridCurve, composed_curves
+from workbench.accounting.balls.composition import GridChoice, GridCurve, StepLaw, composed_below
 from workbench.accounting.balls.gaussian import GaussianCurve
-from workbench.accounting.balls.steps import StepLaw
 from workbench.accounting.events import ShuffledBatches
 from workbench.interfaces import FloatArray
 
@@ -73,8 +72,8 @@ class MaximumPair:
     def probability(self, shift: int, c: arb) -> arb:
         """Of the event, under one of the shifts."""
         sigma = to_arb(self.sigma)
-        own, other = normal_tail((c - shift) / sigma), normal_tail(c / sigma)
-        log_below = (-own).log1p() + (self.batches - 1) * (-other).log1p()
+        records, others = normal_tail((c - shift) / sigma), normal_tail(c / sigma)
+        log_below = (-records).log1p() + (self.batches - 1) * (-others).log1p()
         return -log_below.expm1() if self.a > self.b else log_below.exp()
 
     def probabilities(self, c: arb) -> tuple[arb, arb]:
@@ -99,11 +98,7 @@ class MaximumPair:
 
 
 class BinnedMaximum(StepLaw):
-    """The privacy loss of one epoch that is reduced to the interval in which its largest batch falls.
-
-    Args:
-        pair: The two laws of the largest batch.
-    """
+    """The privacy loss of one epoch that is reduced to the interval in which its largest batch falls."""
 
     def __init__(self, pair: MaximumPair) -> None:
         high_side = replace(pair, a=max(pair.a, pair.b), b=min(pair.a, pair.b))
@@ -144,12 +139,7 @@ class BinnedMaximum(StepLaw):
 
 
 class ShuffledEnclosure(Enclosure):
-    """Shuffled batches under zero-out or replace-one.
-
-    Args:
-        event: The event.
-        replace_one: The adjacency.
-    """
+    """Shuffled batches under zero-out or replace-one."""
 
     method = (
         "lower end: largest batch of each shuffled epoch (Chua et al. 2024); upper end: the Gaussian event "
@@ -218,7 +208,7 @@ class ShuffledEnclosure(Enclosure):
         if self._reduced is None:
             choice = GridChoice(cells=_CELLS, tail=_TAIL)
             self._reduced = [
-                composed_curves([(BinnedMaximum(pair), self._epochs)], choice)[0]
+                composed_below([(BinnedMaximum(pair), self._epochs)], choice)
                 for pair in (self._pairs if self._epochs > 1 else [])
             ]
         return self._reduced
@@ -237,5 +227,5 @@ class ShuffledEnclosure(Enclosure):
                 value = float(gain(*pair.floats(np.array([c])))[0])
                 return -value if value > -math.inf else 1e9
 
-            found = minimize_scalar(loss, bounds=(low, high), method="bounded")
-            yield pair, float(found.x if found.fun <= -gains[index] else grid[index])
+            best = minimize_scalar(loss, bounds=(low, high), method="bounded")
+            yield pair, float(best.x if best.fun <= -gains[index] else grid[index])

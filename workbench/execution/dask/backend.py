@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import InconclusiveError
+from workbench.execution.backend import Attempt, Backend
 from workbench.execution.dask.client import (
     CONNECT_SECONDS,
     Quiet,
@@ -39,7 +40,6 @@ from workbench.execution.dask.worker import (
     run_on_worker,
     write_folder,
 )
-from workbench.execution.queue import Attempt, QueueBackend
 from workbench.execution.tasks import Event, Listener, Notice, Outcome, Task, failure_of, pack
 
 REFRESH_SECONDS = 1.0
@@ -69,7 +69,7 @@ class _Ended:
     value: Any
 
 
-class DaskBackend(QueueBackend):
+class DaskBackend(Backend):
     """A `Backend` on the workers of a Dask scheduler.
 
     Each worker process does one task at a time, so `dask worker --nworkers 4 --nthreads 1` is the way to use

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,7 +28,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from workbench.core.errors import UnsupportedError
 from workbench.execution.tasks import StepProgress, silent
-from workbench.games.consecutive.releases import Projection
+from workbench.games.consecutive import Projection
 from workbench.interfaces import Model, Record
 from workbench.training.flat import FlatLayout
 
@@ -63,7 +62,7 @@ def probes_within(model: Model, records: Sequence[Record]) -> int:
     if able < min(LEAST_PROBES, len(records)):
         raise UnsupportedError(
             f"model {model.name!r} is too large to look for a canary in its outputs ({weights:,} weights, "
-            f"{size} numbers an input): give weight_tidying.invariant=sorted and weight_tidying.probes=0"
+            f"{size} numbers an input): give the attack invariant=sorted and probes=0"
         )
     return min(able, len(records))
 
@@ -119,9 +118,7 @@ class OutputProbe:
             found = _directions(plain, self._layout.parameters, towards, self._parts(noise), turns)
         plain = plain.detach()
         if rehearsals:
-            drawn = self._rehearsed(
-                (expected, inside), noise, rehearsals, partial(progress, part="rehearsals")
-            )
+            drawn = self._rehearsed((expected, inside), noise, rehearsals, progress)
             without, there = drawn - plain
             return _best(self, plain, [direction for direction, _ in found], without, there)
         direction, spread = found[-1]
@@ -130,7 +127,7 @@ class OutputProbe:
         )
 
     def _rehearsed(
-        self, worlds: Sequence[Tensor], noise: Tensor, count: int, progress: Callable[[int, int], None]
+        self, worlds: Sequence[Tensor], noise: Tensor, count: int, progress: StepProgress
     ) -> Tensor:
         """Outputs of `count` releases that the adversary draws of each world, shape `(worlds, count, m)`."""
         seen: list[Tensor] = []
@@ -138,7 +135,7 @@ class OutputProbe:
             for _ in range(count):
                 drawn = torch.randn(weights.shape, generator=self._generator, dtype=weights.dtype)
                 seen.append(self.outputs(weights + noise * drawn))
-                progress(len(seen), count * len(worlds))
+                progress(len(seen), count * len(worlds), "rehearsals")
         return torch.stack(seen).reshape(len(worlds), count, -1)
 
     def outputs(self, weights: Tensor) -> Tensor:

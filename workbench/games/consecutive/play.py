@@ -31,24 +31,11 @@ from torch import Tensor
 
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.execution.tasks import StepProgress, silent
+from workbench.games.base import half_included
+from workbench.games.consecutive import SINGLE, ConsecutiveAttack, ReadRelease, Scene
 from workbench.games.consecutive.descent import descent_of, put_back
-from workbench.games.consecutive.releases import SINGLE, ReadRelease, ReleaseReader, Scene
 from workbench.games.consecutive.scene import Table
-from workbench.interfaces import (
-    Adjacency,
-    BoolArray,
-    Family,
-    FloatArray,
-    Game,
-    IntArray,
-    Mechanism,
-    Model,
-    Plan,
-    Record,
-    Released,
-    Signals,
-    Trials,
-)
+from workbench.interfaces import BoolArray, FloatArray, IntArray, Mechanism, Model, Plan, Record, Signals
 from workbench.training.canary import FixedSignals, SignalsWithCanaryRecord
 from workbench.training.fine_tuning import Seeds, averaging_size, build_model, learning_rate, trainable
 from workbench.training.samples import step_samples
@@ -91,7 +78,7 @@ def play_releases(
     mechanism: Mechanism,
     model: Model,
     plan: Plan,
-    reader: ReleaseReader,
+    reader: ConsecutiveAttack,
     *,
     included: BoolArray,
     seed: int,
@@ -140,7 +127,7 @@ def play_releases(
 def play_runs(
     mechanism: Mechanism,
     plan: Plan,
-    reader: ReleaseReader,
+    reader: ConsecutiveAttack,
     *,
     trials: int,
     seed: int,
@@ -176,7 +163,7 @@ def play_runs(
         )
         for inside in (True, False)
     }
-    included = table.draws.permutation(np.arange(trials) < trials // 2)
+    included = half_included(trials, table.draws)
     tally = _Tally(table.scene)
     runs: list[list[Mapping[str, float]]] = [[] for _ in range(plan.steps)]
     for done, inside in enumerate(included.tolist(), start=1):
@@ -190,7 +177,7 @@ def play_runs(
 
 
 def _run(
-    table: Table, plan: Plan, reader: ReleaseReader
+    table: Table, plan: Plan, reader: ConsecutiveAttack
 ) -> Iterator[tuple[ReadRelease, FloatArray, FloatArray]]:
     """One training: of each release what was read, the weights before they were permuted, and after."""
     model = build_model(plan)
@@ -218,47 +205,6 @@ def _run(
         descent.learn(put_back(after, units, read.indices), units, read.indices)
         yield read, plain.double().numpy(), release.released
     steps.close()
-
-
-def one_release_game(plan: Plan, others: str) -> Game:
-    """What was played at one state, for the judge."""
-    return Game(
-        description=(
-            f"each trial releases {_FIRST[plan.optimizer]} from the same weights, with its own noise and "
-            "permutation, and a "
-            f"fair coin puts the gradient canary into it{_BESIDE[others]}; the adversary sees the weights "
-            "before and after, and lacks the coin, the noise and the permutation"
-        ),
-        trials=Trials.INDEPENDENT,
-        released=Released.EVERY_UPDATE,
-        adjacency=Adjacency.ADD_REMOVE,
-        family=Family.ANY,
-        steps=plan.steps,
-        sampling_probability=plan.sampling_probability,
-    )
-
-
-def whole_run_game(plan: Plan, others: str) -> Game:
-    """What was played in whole trainings, for the judge."""
-    return Game(
-        description=(
-            "half of the independent trainings, in random order, have the gradient canary among their records"
-            f"{_BESIDE[others]}; the adversary sees the weights after each of {plan.steps} steps, and lacks "
-            "the membership, the canary's own coins, the noise and the permutations"
-        ),
-        trials=Trials.INDEPENDENT,
-        released=Released.EVERY_UPDATE,
-        adjacency=Adjacency.ADD_REMOVE,
-        family=Family.ANY,
-    )
-
-
-_FIRST = {"sgd": "one step", "adamw": "the first step of AdamW"}
-
-_BESIDE = {
-    "none": ", beside no other record",
-    "sample": ", beside the other records of the step, which the adversary knows",
-}
 
 
 @dataclass
@@ -371,7 +317,7 @@ def recovery(
     mechanism: Mechanism,
     model: Model,
     plan: Plan,
-    reader: ReleaseReader,
+    reader: ConsecutiveAttack,
     *,
     learning_rates: Sequence[float],
     noise_multipliers: Sequence[float],
@@ -411,12 +357,3 @@ def recovery(
                 )
             )
     return tuple(points)
-
-
-def check_shuffled(mechanism: Mechanism, model: Model, plan: Plan, reader: ReleaseReader) -> None:
-    """Refuse a mechanism, a plan or a model that the game cannot be played with, before anything is trained.
-
-    Raises:
-        InputError, UnsupportedError: as `play_releases`.
-    """
-    Table.laid(mechanism, model, plan, reader, 0)

@@ -7,8 +7,7 @@ same coins of the records, of the records and the canary, and of nobody: the dif
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,15 +15,16 @@ from torch import Tensor
 
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.execution.tasks import StepProgress, silent
+from workbench.games.consecutive import ConsecutiveAttack, PermutingMechanism, Scene, WeightRelease
 from workbench.games.consecutive.descent import Linearised
 from workbench.games.consecutive.outputs import OutputProbe, probes_within
-from workbench.games.consecutive.releases import ReleaseReader, Scene, WeightRelease
 from workbench.interfaces import (
     GradientCanary,
     IntArray,
     Mechanism,
     Model,
     Plan,
+    Release,
     Released,
     Sampling,
     Signals,
@@ -170,7 +170,9 @@ class Table:
         return 0 if self.probe is None else self.probe.count
 
     @classmethod
-    def laid(cls, mechanism: Mechanism, model: Model, plan: Plan, reader: ReleaseReader, seed: int) -> Table:
+    def laid(
+        cls, mechanism: Mechanism, model: Model, plan: Plan, reader: ConsecutiveAttack, seed: int
+    ) -> Table:
         settled = playable(mechanism, plan)
         draws, permutations, coins, own = (
             np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(4)
@@ -202,12 +204,10 @@ class Table:
 
     def released(self, plain: Tensor) -> Tensor:
         """What the mechanism releases of the weights after a step."""
-        shuffled: Any = getattr(self.mechanism, "released_weights", None)
-        if shuffled is None or not getattr(self.mechanism, "is_shuffling", True):
+        if not isinstance(self.mechanism, PermutingMechanism) or not self.mechanism.is_shuffling:
             return plain
-        still = torch.zeros_like(plain)
-        found: Tensor = shuffled(plain, still, self.group, self.permutations, layout=self.layout.places)
-        return found
+        still, places = torch.zeros_like(plain), self.layout.places
+        return self.mechanism.released_weights(plain, still, self.group, self.permutations, layout=places)
 
     def knowledge(self, known: Signals, rate: float, turns: int = 0) -> Knowledge:
         """What the adversary works out of a step's gradient, which is `rate` times the released sum."""
@@ -257,7 +257,7 @@ class Table:
         return self._noise
 
 
-def probe_of(model: Model, plan: Plan, reader: ReleaseReader, seed: int) -> OutputProbe | None:
+def probe_of(model: Model, plan: Plan, reader: ConsecutiveAttack, seed: int) -> OutputProbe | None:
     """Who asks the model for outputs, on public records where the plan has some.
 
     Raises:
@@ -273,8 +273,8 @@ def probe_of(model: Model, plan: Plan, reader: ReleaseReader, seed: int) -> Outp
 
 def group_of(mechanism: Mechanism, model: Model) -> PermutationGroup:
     """The permutations that a mechanism draws from; for one that does not shuffle, those that it could."""
-    reach: Any = getattr(mechanism, "reach", None)
-    return PermutationGroup.of(model.module, None if reach is None else reach())
+    reach = mechanism.reach() if isinstance(mechanism, PermutingMechanism) else None
+    return PermutationGroup.of(model.module, reach)
 
 
 def playable(mechanism: Mechanism, plan: Plan) -> GradientMechanism:
@@ -283,19 +283,21 @@ def playable(mechanism: Mechanism, plan: Plan) -> GradientMechanism:
     Raises:
         InputError, UnsupportedError: it, or the plan, is not one that this game can be played with.
     """
-    if not isinstance(mechanism, GradientMechanism) or not (
-        mechanism.releases_sums or hasattr(mechanism, "released_weights")
-    ):
-        raise UnsupportedError("the game of shuffled weights needs a mechanism of noised sums of gradients")
-    if mechanism.released is not Released.EVERY_UPDATE:
+    can = mechanism.capabilities
+    has_sums = bool(can.releases & {Release.SUMS, Release.PERMUTED_WEIGHTS}) and not can.is_zeroth_order
+    if not isinstance(mechanism, GradientMechanism) or not has_sums:
         raise UnsupportedError(
-            f"the mechanism releases its {mechanism.released}; consecutive weights need every update"
+            "it reads weights after steps of noised sums of gradients, and the mechanism makes no such steps"
+        )
+    if can.released is not Released.EVERY_UPDATE:
+        raise UnsupportedError(
+            f"it reads the weights after every step, and the mechanism releases its {can.released} alone"
         )
     if plan.sampling is not Sampling.POISSON:
-        raise UnsupportedError("the game of shuffled weights needs Poisson samples, not shuffled ones")
+        raise UnsupportedError("it needs Poisson samples, not shuffled ones")
     if not plan.records:
         raise InputError("records must hold the canary's place, got none")
-    return replace(mechanism, measures_quality=False).for_plan(plan)
+    return mechanism.without_quality().for_plan(plan)
 
 
 def _coordinate(units: Sequence[IntArray], dimension: int, place: str, generator: np.random.Generator) -> int:

@@ -1,1 +1,494 @@
-"""subset."""
+"""The candidate-subset game: on which of M public subsets was each training?
+
+Every training takes one of its candidate subsets as its secret; the adversary knows all but which, and
+guesses whether the secret subset holds a record that half of the candidates hold.
+`workbench.games.subset.play` trains.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.accounting import ApproximateDP, MutualInformation
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.keys import JSON, plain
+from workbench.core.registry import register
+from workbench.core.streams import stream_seed
+from workbench.estimation.information import plug_in_information
+from workbench.estimation.subset_trials import SubsetBelief, SubsetEvidence
+from workbench.execution.engine import Job
+from workbench.games.base import (
+    Game,
+    Match,
+    Part,
+    Played,
+    Round,
+    Scale,
+    flat_record,
+    pooled,
+    pooled_cost,
+)
+from workbench.games.words import Judged
+from workbench.interfaces import (
+    Adjacency,
+    Attack,
+    BoolArray,
+    Claim,
+    Evidence,
+    FloatArray,
+    GameTerms,
+    IntArray,
+    Mechanism,
+    Plan,
+    Release,
+    Released,
+    Secret,
+    Subject,
+    Trials,
+)
+from workbench.interfaces.evidence import terms_from
+from workbench.training.setup import TrainingSetup, content_digest, create_attack
+
+WORLD_SUBSETS, WORLD_STEPS = 4, 6
+"""Candidates and releases of the world in which bits are counted: 256 cells."""
+
+MOST_COUNTED = 250
+"""Trainings of one job of it."""
+
+CURVES = ("entropy", "budget", "unanimity")
+"""Means over trials after each release that an audit's page draws."""
+
+LARGEST_READING = 20.0
+"""An epsilon that allows all but one in a billion guesses to be right; it stands for none."""
+
+WORLD = "world"
+"""Kind of the parts that are counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetRelease:
+    """One released bit of a mechanism whose secret is a candidate subset, and all that led to it.
+
+    All but `value` and `bit` is a function of what was released before and of public data.
+
+    Attributes:
+        step: Index from 0.
+        direction: Which of the step's K directions, from 0.
+        differences: Per-record scalars of the universe, as clipped, shape `(N,)`.
+        signs: Sign of each candidate subset's mean, -1 or 1, shape `(M,)`, int8.
+        noise: Standard deviation of what was added to the secret's sign; 0 for nothing (unanimity), infinite
+            for a fair coin in the sign's place.
+        budget_nats: What the ledger charged.
+        value: The secret's sign with its noise; the bit itself where nothing was added, NaN for a coin.
+        bit: What was released, -1 or 1.
+    """
+
+    step: int
+    direction: int
+    differences: FloatArray
+    signs: npt.NDArray[np.int8]
+    noise: float
+    budget_nats: float
+    value: float
+    bit: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetReading:
+    """What an adversary sees of one training on a secret candidate subset, over its D = T K releases.
+
+    Attributes:
+        signs: Of each candidate in each release, shape `(D, M)`, int8.
+        noise: Noise of each release, shape `(D,)`; 0 unanimous, infinite a coin.
+        bits: What was released, -1 or 1, shape `(D,)`.
+        values: The secret's sign with its noise, shape `(D,)`; NaN for a coin. More than was released.
+        holds_target: Which candidates hold the target record, shape `(M,)`.
+    """
+
+    signs: npt.NDArray[np.int8]
+    noise: FloatArray
+    bits: IntArray
+    values: FloatArray
+    holds_target: BoolArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetObservations:
+    """What the adversary of a candidate-subset game sees, without the secrets: one reading a training."""
+
+    trials: tuple[SubsetReading, ...]
+
+
+class SubsetMechanism(Mechanism):
+    """A mechanism that trains on one of M public candidate subsets, and keeps secret on which.
+
+    The plan's records are the universe.
+
+    Attributes:
+        public_seed: Seed of subsets and directions; None to draw one for each training.
+        conditions_on_bits: Its ledger conditions on the released bits alone, and promises nothing about the
+            values behind them.
+        agreed: What it says that it releases without noise: the `"secret"`'s sign, or the `"majority"`'s.
+        reads_dev: It chooses among its checkpoints by the plan's dev records.
+    """
+
+    public_seed: int | None
+
+    def with_public_seed(self, seed: int) -> Self:
+        """The mechanism with all that is public held fast."""
+        return replace(self, public_seed=seed)  # type: ignore[type-var]
+
+    @property
+    @abstractmethod
+    def conditions_on_bits(self) -> bool:
+        """See the class."""
+
+    @property
+    @abstractmethod
+    def agreed(self) -> str:
+        """See the class."""
+
+    @property
+    @abstractmethod
+    def reads_dev(self) -> bool:
+        """See the class."""
+
+    @abstractmethod
+    def candidate_subsets(self, plan: Plan) -> BoolArray:
+        """Which records each candidate holds, shape `(M, N)`; public, and the same for every secret."""
+
+    @abstractmethod
+    def train_on(
+        self,
+        plan: Plan,
+        *,
+        secret: int | None = None,
+        watch: Callable[[SubsetRelease], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Subject:
+        """As `train`, with this index as the secret, in [0, M); None to draw it as `train` does.
+
+        `watch` is told of each release; watching changes no number.
+        """
+
+
+class SubsetAttack(Attack[SubsetObservations]):
+    """An attack that scores each training by what it makes of the candidate subsets.
+
+    Attributes:
+        view: `"values"`: the adversary sees the values whose signs are released; `"bits"`: the bits.
+        trials: Number of independent trainings.
+        counted: Trainings in a world so small that secrets and released bits can be counted; 0 for none.
+    """
+
+    game = "subset"
+    view: str
+    trials: int
+    counted: int = 0
+
+    @abstractmethod
+    def beliefs(self, observations: SubsetObservations) -> tuple[SubsetBelief, ...]:
+        """What the adversary makes of each training."""
+
+
+@register("game", "subset")
+class SubsetGame(Game[SubsetAttack]):
+    """Many trainings, each on a secret one of M public subsets; the adversary asks which."""
+
+    name = "subset"
+    title = "candidate-subset"
+    attack_type = SubsetAttack
+    adjacencies = frozenset()
+    released = Released.EVERY_UPDATE
+    secrets = frozenset({Secret.SUBSET})
+    most_trials = 20
+    stage = "playing candidate subsets"
+
+    def check(self, match: Match[SubsetAttack]) -> None:
+        """Refuse a mechanism without candidate subsets or with a fixed public seed, and a tiny universe."""
+        if Release.BITS not in match.mechanism.capabilities.releases:
+            raise UnsupportedError(
+                f"attack {match.part.attack!r} asks which candidate subset was the secret, and "
+                f"{match.part.setup.mechanism} has none"
+            )
+        secretive(match.mechanism)
+        if len(match.plan.records) < 2:
+            raise InputError(f"records must be two or more, got {len(match.plan.records)}")
+
+    def name_of(self, name: str, attack: SubsetAttack) -> str:
+        """With the view."""
+        return f"{name} ({attack.view})"
+
+    def jobs(
+        self, setup: TrainingSetup, included: Sequence[bool], name: str, given: Mapping[str, Any]
+    ) -> list[Job]:
+        """Parts of at most `most_trials` trainings, and those of a world that is counted."""
+        attack = self.adopt(name, create_attack(setup, name, given))
+        return [
+            *self.cut(setup, included, name, given, trials=attack.trials),
+            *world_jobs(setup, included, name, given, attack.counted),
+        ]
+
+    def cost(self, attack: SubsetAttack) -> tuple[Scale, ...]:
+        """Time grows with the number of trainings."""
+        return (Scale(parameter="trials", count=attack.trials, few=0, more=20),)
+
+    def play(self, match: Match[SubsetAttack]) -> Played:
+        """Train on secret subsets, and score what the adversary believes of each training."""
+        from workbench.games.subset.play import play_subsets, play_world
+        from workbench.games.subset.series import game_details, step_curves, trial_series
+
+        attack, part = match.attack, match.part
+        if part.kind == WORLD:
+            world = play_world(
+                match.mechanism,
+                match.plan,
+                trials=part.trials,
+                world=stream_seed(part.setup.seed, "attack", *b"world"),
+                seed=stream_seed(part.setup.seed, "attack", *b"world", int(part.index or 0) + 1),
+            )
+            releases = part.setup.steps * int(part.setup.mechanism_parameters.get("directions", 1))
+            counts = {"secrets": world.secrets, "codes": world.codes, "charged": world.charged}
+            return Played(rounds=(), extra={**counts, "releases": releases})
+        played = play_subsets(
+            match.mechanism,
+            match.plan,
+            trials=part.trials or attack.trials,
+            seed=match.seed(part.attack),
+            progress=match.steps("trials"),
+        )
+        found = attack.score(played.observations, match.generator(part.attack))
+        beliefs = attack.beliefs(played.observations)
+        extra: dict[str, Any] = {}
+        details: Mapping[str, float] = {**found.details, **game_details(played, beliefs)}
+        if part.index is not None:
+            details = {"information_bits": found.details["information_bits"]}
+            extra = {
+                "series": trial_series(played, beliefs),
+                "curves": step_curves(played, beliefs),
+                "candidates": played.shape[0],
+            }
+        scored = Round(
+            name=part.attack,
+            scores=found.values,
+            members=played.included,
+            terms=self.terms(view=attack.view, beyond=beyond_subset(match.mechanism, attack.view)),
+            details=details,
+        )
+        return Played(rounds=(scored,), subject=played.subject, extra=extra)
+
+    def terms(self, *, view: str, beyond: str = "") -> GameTerms:
+        """What is played, for the judge.
+
+        Args:
+            view: Of the attack.
+            beyond: What the adversary knows that the claim does not grant; see `beyond_subset`.
+        """
+        return GameTerms(
+            description=self.words().text("terms", view=view),
+            trials=Trials.INDEPENDENT,
+            prior=0.5,
+            released=self.released,
+            beyond=beyond,
+        )
+
+    def record(self, match: Match[SubsetAttack], played: Played) -> dict[str, Any]:
+        """The trials of a part, or the counts of a world."""
+        return flat_record(played) if played.rounds else dict(played.extra)
+
+    def evidence(
+        self, name: str, records: Sequence[Mapping[str, JSON]], *, seed: int, confidence: float
+    ) -> tuple[Evidence, ...]:
+        """All parts as one piece of evidence."""
+        from workbench.games.subset.series import series_details
+
+        parts = [record for record in records if "scores" in record]
+        series = {key: joined([part["series"][key] for part in parts]) for key in parts[0]["series"]}
+        count = int(parts[0]["candidates"])
+        sizes = np.array([len(part["scores"]) for part in parts], dtype=np.float64)
+        bits = [float(part["details"]["information_bits"]) for part in parts]
+        details = series_details(series, candidates=count, confidence=confidence)
+        scores, members = pooled(parts)
+        found = SubsetEvidence(
+            scores=scores,
+            members=members,
+            game=terms_from(parts[0]["game"]),
+            attack=name,
+            seeds={"audit": seed},
+            cost=pooled_cost(parts),
+            details={**details, "information_bits": float(np.average(bits, weights=sizes))},
+            candidates=count,
+            record_success=series["record_success"],
+            log_scores=series["log_score"],
+        )
+        return (found,)
+
+    def beside(self, claim: Claim, delta: float) -> tuple[str, Claim]:
+        """Records of the universe, against the epsilon that is said to be comparable.
+
+        From ln 2 nats on no epsilon is; then the largest one that is ever held against scores stands for
+        none.
+        """
+        if not isinstance(claim.guarantee, MutualInformation):
+            return super().beside(claim, delta)
+        epsilon = min(comparable_epsilon(claim.guarantee.nats), LARGEST_READING)
+        return "outside", Claim(
+            guarantee=ApproximateDP(epsilon=epsilon, delta=delta),
+            about=Adjacency.ADD_REMOVE,
+            released=claim.released,
+            source="the comparable epsilon (Ertan et al. 2026, section 2): a reference point, nobody's claim",
+        )
+
+    def views(self, judged: Judged) -> dict[str, JSON]:
+        """Inside the claim, and outside it."""
+        from workbench.games.subset.views import subset_views
+
+        return subset_views(self.words(), judged)
+
+    def facts(self, records: Sequence[Mapping[str, JSON]], *, confidence: float) -> dict[str, JSON]:
+        """Curves over the releases, and what counting secrets and bits says."""
+        worlds = [record for record in records if "codes" in record]
+        return {
+            "curves": pooled_curves([record for record in records if "scores" in record]),
+            "counted": counted(worlds, confidence=confidence),
+        }
+
+
+def secretive(mechanism: Mechanism) -> SubsetMechanism:
+    """The mechanism as one that trains on a secret candidate subset.
+
+    Raises:
+        InputError: its public seed is fixed.
+        UnsupportedError: it has no candidate subsets.
+    """
+    if not isinstance(mechanism, SubsetMechanism):
+        raise UnsupportedError(
+            f"mechanism {type(mechanism).__name__} trains on no secret candidate subset, so there is none to "
+            "ask for"
+        )
+    if mechanism.public_seed is not None:
+        raise InputError(
+            "public_seed must be None in a candidate-subset game, whose trials draw their own subsets and "
+            f"directions, got {mechanism.public_seed}"
+        )
+    return mechanism
+
+
+def beyond_subset(mechanism: Mechanism, view: str) -> str:
+    """What an adversary of this view knows that the claim does not grant; empty for nothing.
+
+    A ledger that charges for the values behind the bits has to stand when they are seen; one that conditions
+    on the released bits alone promises nothing about the values.
+    """
+    if view == "values" and isinstance(mechanism, SubsetMechanism) and mechanism.conditions_on_bits:
+        return "the values behind the released bits, for which the ledger does not charge"
+    return ""
+
+
+def world_jobs(
+    setup: TrainingSetup, included: Sequence[bool], name: str, given: Mapping[str, Any], trials: int
+) -> list[Job]:
+    """The parts of a counted world; none for 0 trials."""
+    small, parts = small_world(setup), -(-trials // MOST_COUNTED)
+    content = content_digest(small)
+    jobs = []
+    for index in range(parts):
+        part = Part(
+            setup=small,
+            attack=name,
+            parameters=dict(given),
+            included=tuple(map(bool, included)),
+            trials=trials * (index + 1) // parts - trials * index // parts,
+            index=index,
+            kind=WORLD,
+        )
+        job = {"setup": plain(small), "included": list(part.included), "trials": part.trials, "part": index}
+        identity = {"kind": "subset world", "job": job, "content": content}
+        jobs.append(Job(identity=identity, payload=part, label=f"{name}, counted", content=content))
+    return jobs
+
+
+def small_world(setup: TrainingSetup) -> TrainingSetup:
+    """The setup with few candidates and few steps, all else the same."""
+    given = {**setup.mechanism_parameters, "subset_count": WORLD_SUBSETS}
+    steps = max(1, WORLD_STEPS // int(given.get("directions", 1)))
+    if "mi_steps" in given:
+        given["mi_steps"] = min(int(given["mi_steps"]), steps)
+    return replace(setup, mechanism_parameters=given, steps=steps)
+
+
+def pooled_curves(parts: Sequence[Mapping[str, JSON]]) -> dict[str, list[float]]:
+    """Means over all trials after each release, for the page.
+
+    Args:
+        parts: As in `pooled_subsets`.
+    """
+    sizes = np.array([len(part["scores"]) for part in parts], dtype=np.float64)
+    return {
+        name: np.average(np.stack([joined([part["curves"][name]]) for part in parts]), axis=0, weights=sizes)
+        .round(6)
+        .tolist()
+        for name in CURVES
+    }
+
+
+def counted(parts: Sequence[Mapping[str, JSON]], *, confidence: float) -> dict[str, float]:
+    """What the joint counts of secret and bits say; empty for no parts.
+
+    Args:
+        parts: What `play_counted` returned, read back from the store.
+        confidence: Of the interval.
+
+    Returns:
+        `plug_in`, `corrected`, `lower`, `upper` in nats, `n`, `candidates`, `releases`, `charged`, with
+        `excess_lower` and `excess_upper` the interval of the information less the expected charge, and
+        `sparse`, by which both intervals are to be judged (`workbench.estimation.information.PlugIn`).
+    """
+    if not parts:
+        return {}
+    secrets, codes, charged = (
+        joined([part[name] for part in parts]) for name in ("secrets", "codes", "charged")
+    )
+    pairs = secrets.astype(np.int64), codes.astype(np.int64)
+    found = plug_in_information(*pairs, confidence=confidence)
+    excess = plug_in_information(*pairs, confidence=confidence, charged=charged)
+    return {
+        "plug_in": found.plug_in,
+        "corrected": found.corrected,
+        "lower": found.lower,
+        "upper": found.upper,
+        "n": float(found.n),
+        "candidates": float(WORLD_SUBSETS),
+        "releases": float(parts[0]["releases"]),
+        "charged": float(charged.mean()),
+        "excess_lower": excess.lower,
+        "excess_upper": excess.upper,
+        "sparse": found.sparse,
+    }
+
+
+def joined(parts: Sequence[Sequence[JSON]]) -> FloatArray:
+    """Numbers of all parts, in their order."""
+    found: FloatArray = np.concatenate(
+        [np.array([float(x) for x in part], dtype=np.float64) for part in parts]
+    )
+    return found
+
+
+def comparable_epsilon(nats: float) -> float:
+    """The pure-DP epsilon that allows as many right guesses as these nats at prior 1/2.
+
+    A reference point for readers, no conversion; infinite from ln 2 (Ertan et al. 2026, section 2).
+
+    Args:
+        nats: >= 0.
+    """
+    success = MutualInformation(nats=nats, secret=Secret.SUBSET).max_success()
+    return math.inf if success >= 1.0 else math.log(success / (1.0 - success))

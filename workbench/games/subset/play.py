@@ -25,22 +25,14 @@ import numpy.typing as npt
 
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation.subset_trials import balanced
-from workbench.interfaces import (
-    BoolArray,
-    FloatArray,
-    Game,
-    Insertions,
-    IntArray,
-    Mechanism,
-    Plan,
-    Released,
-    Subject,
+from workbench.games.subset import (
     SubsetMechanism,
     SubsetObservations,
     SubsetReading,
     SubsetRelease,
-    Trials,
+    secretive,
 )
+from workbench.interfaces import BoolArray, FloatArray, Insertions, IntArray, Mechanism, Plan, Subject
 from workbench.training.loop import GradientMechanism
 
 AT_ONCE = 1024
@@ -107,11 +99,11 @@ def play_subsets(
     """
     if trials < 1:
         raise InputError(f"trials must be at least 1, got {trials}")
-    secretive = checked_mechanism(mechanism, is_small=plan.records[0].image is not None)
-    dev = plan.dev if getattr(mechanism, "dev_every", 0) else ()
+    settled = _settled(mechanism, is_small=plan.records[0].image is not None)
+    dev = plan.dev if settled.reads_dev else ()
     base = replace(plan, held_out=(), dev=dev, insertions=Insertions())
     draws, seeds, own = (np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(3))
-    subject = secretive.train(replace(base, seed=_seed(own)))
+    subject = settled.train(replace(base, seed=_seed(own)))
     readings: list[SubsetReading] = []
     packed: list[npt.NDArray[np.uint8]] = []
     secrets = np.zeros(trials, dtype=np.int64)
@@ -119,12 +111,12 @@ def play_subsets(
     budgets: list[list[float]] = []
     shape = (0, 0)
     for index in range(trials):
-        world, held = _world(secretive, base, seeds)
+        world, held = _world(settled, base, seeds)
         shape = (int(held.shape[0]), int(held.shape[1]))
         secrets[index] = draws.integers(shape[0])
         target = int(draws.choice(np.flatnonzero(balanced(held))))
         reader = _Reader(count=shape[0])
-        secretive.train_on(world, secret=int(secrets[index]), watch=reader)
+        settled.train_on(world, secret=int(secrets[index]), watch=reader)
         readings.append(reader.reading(held[:, target]))
         included[index] = held[secrets[index], target]
         budgets.append(reader.budgets)
@@ -176,19 +168,17 @@ def play_world(mechanism: Mechanism, plan: Plan, *, trials: int, world: int, see
     """
     if trials < 2:
         raise InputError(f"trials must be at least 2, got {trials}")
-    secretive = checked_mechanism(mechanism, is_small=plan.records[0].image is not None)
-    if not hasattr(secretive, "public_seed"):
-        raise UnsupportedError(f"mechanism {type(mechanism).__name__} has no public_seed to hold fast")
-    secretive = replace(secretive, public_seed=world)  # type: ignore[type-var]
+    settled = _settled(mechanism, is_small=plan.records[0].image is not None)
+    settled = settled.with_public_seed(world)
     draws, seeds = (np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(2))
     base = replace(plan, held_out=(), insertions=Insertions(), initial_seed=world)
-    count = int(secretive.candidate_subsets(base).shape[0])
+    count = int(settled.candidate_subsets(base).shape[0])
     secrets, codes, charged = np.zeros(trials, np.int64), np.zeros(trials, np.int64), np.zeros(trials)
     for index in range(trials):
         secrets[index] = draws.integers(count)
         reader = _Reader(count=count)
         own = replace(base, seed=_seed(seeds))
-        secretive.train_on(own, secret=int(secrets[index]), watch=reader)
+        settled.train_on(own, secret=int(secrets[index]), watch=reader)
         bits = reader.reading(np.zeros(count, dtype=np.bool_)).bits
         if bits.size > MOST_COUNTED:
             raise InputError(f"releases must be at most {MOST_COUNTED} to be counted, got {bits.size}")
@@ -197,71 +187,12 @@ def play_world(mechanism: Mechanism, plan: Plan, *, trials: int, world: int, see
     return CountedWorld(secrets=secrets, codes=codes, charged=charged)
 
 
-def subset_game(*, view: str, beyond: str = "") -> Game:
-    """What was played, for the judge.
-
-    Args:
-        view: `"values"`: the adversary sees the values whose signs are released; `"bits"`: the bits.
-        beyond: What it knows that the claim does not grant; see `beyond_subset`.
-    """
-    seen = {"values": "every value whose sign was released", "bits": "every released bit"}[view]
-    return Game(
-        description=(
-            "each of the independent trainings (own public subsets and directions) takes one of the "
-            "candidate subsets as its secret, drawn uniformly; the adversary knows every record, every "
-            "candidate and the sign that each would have had at every release, sees "
-            f"{seen} and the noise behind it, and guesses whether the secret subset holds a record that half "
-            "of the candidates hold"
-        ),
-        trials=Trials.INDEPENDENT,
-        prior=0.5,
-        released=Released.EVERY_UPDATE,
-        beyond=beyond,
-    )
-
-
-def beyond_subset(mechanism: Mechanism, view: str) -> str:
-    """What an adversary of this view knows that the claim does not grant; empty for nothing.
-
-    The printed ledger charges for the values behind the bits, and what it conditions on stands between them.
-    One that conditions on the released bits alone promises nothing about the values.
-
-    Args:
-        mechanism: The subject.
-        view: Of the attack.
-    """
-    if view == "values" and getattr(mechanism, "posterior", "values") == "bits":
-        return "the values behind the released bits, for which the ledger does not charge"
-    return ""
-
-
-def checked_mechanism(mechanism: Mechanism, *, is_small: bool) -> SubsetMechanism:
-    """The mechanism, without what costs time and releases nothing.
-
-    Args:
-        mechanism: Any.
-        is_small: Whether the whole universe fits into one forward pass.
-
-    Raises:
-        InputError: its public seed is fixed.
-        UnsupportedError: it has no candidate subsets.
-    """
-    if not isinstance(mechanism, SubsetMechanism):
-        raise UnsupportedError(
-            f"mechanism {type(mechanism).__name__} trains on no secret candidate subset, so there is none to "
-            "ask for"
-        )
-    seed = getattr(mechanism, "public_seed", None)
-    if seed is not None:
-        raise InputError(
-            "public_seed must be None in a candidate-subset game, whose trials draw their own subsets and "
-            f"directions, got {seed}"
-        )
-    if isinstance(mechanism, GradientMechanism):
-        mechanism = replace(mechanism, measures_quality=False)
-        if is_small:
-            mechanism = replace(mechanism, micro_batch_size=max(AT_ONCE, mechanism.micro_batch_size))
-    return mechanism
+def _settled(mechanism: Mechanism, *, is_small: bool) -> SubsetMechanism:
+    """The mechanism, without what costs time and releases nothing."""
+    settled = secretive(mechanism).without_quality()
+    if is_small and isinstance(settled, GradientMechanism):
+        settled = replace(settled, micro_batch_size=max(AT_ONCE, settled.micro_batch_size))
+    return settled
 
 
 def _world(mechanism: SubsetMechanism, plan: Plan, seeds: np.random.Generator) -> tuple[Plan, BoolArray]:

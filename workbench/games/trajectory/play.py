@@ -24,22 +24,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.games.base import half_included
+from workbench.games.trajectory import TrajectoryObservations
 from workbench.interfaces import (
     Adjacency,
     BoolArray,
-    Family,
     FloatArray,
-    Game,
     GradientCanary,
-    Insertions,
     Mechanism,
     Model,
     Plan,
-    Released,
-    TrajectoryObservations,
-    Trials,
+    Release,
 )
 from workbench.training.canary import SignalsWithCanaryRecord
 from workbench.training.fine_tuning import Seeds, build_model, learning_rate
@@ -98,9 +94,7 @@ def play_trajectories(
         InputError: a number or name is out of range.
         UnsupportedError: another adjacency, or a mechanism without a gradient's clipping.
     """
-    _check(mechanism, plan, canary, trials, adjacency)
-    assert isinstance(mechanism, GradientMechanism)  # `_check` refuses others.
-    settled = replace(mechanism, measures_quality=False).for_plan(plan)
+    settled = check_playable(mechanism, plan, canary, trials, adjacency).without_quality().for_plan(plan)
     order, seeds, initial = (np.random.default_rng(own) for own in np.random.SeedSequence(seed).spawn(3))
     start = int(initial.integers(2**62)) if plan.initial_seed is None else plan.initial_seed
     size = len(plan.records) if plan.public_size is None else plan.public_size
@@ -110,7 +104,7 @@ def play_trajectories(
     others = plan.records[:-1] if adjacency is Adjacency.ADD_REMOVE else plan.records
     plain = replace(plan.insertions, gradient_canary=None)
     outside = replace(with_record, records=others, insertions=plain)
-    included = order.permutation(np.arange(trials) < trials // 2)
+    included = half_included(trials, order)
     rows, constant = list[FloatArray](), False
     for index, has_canary in enumerate(included.tolist()):
         own = replace(inside if has_canary else outside, seed=int(seeds.integers(2**62)))
@@ -131,40 +125,14 @@ def play_trajectories(
     )
 
 
-def on_digits(plan: Plan) -> Plan:
-    """The plan with as many handwritten digits and a small network in the place of its records and model."""
-    corpus = registry.create("corpus", "digits", size=len(plan.records), seed=0)
-    return replace(
-        plan,
-        records=corpus.records,
-        held_out=(),
-        dev=(),
-        model="digits_mlp",
-        model_parameters={},
-        adapter="full",
-        insertions=Insertions(),
-    )
+def check_playable(
+    mechanism: Mechanism, plan: Plan, canary: str, trials: int, adjacency: Adjacency
+) -> GradientMechanism:
+    """The mechanism, if the game can be played with it and this plan.
 
-
-def trajectory_game(plan: Plan, *, canary: str, steps: int, adjacency: Adjacency) -> Game:
-    """What was played, for the judge."""
-    watched = f"the first {steps} of {plan.steps} steps" if 0 < steps < plan.steps else "every step"
-    other = "an ordinary record in its place" if adjacency is Adjacency.REPLACE_ONE else "one record less"
-    return Game(
-        description=(
-            f"half of the independent trainings of {plan.model} hold a canary record ({canary} norm), the "
-            f"others {other}, in random order; batches and noise are secret; the adversary sees the clip "
-            f"radii and noise multipliers of {watched} and nothing else, and knows all other records, the "
-            "initial weights, the plan and the mechanism"
-        ),
-        trials=Trials.INDEPENDENT,
-        released=Released.EVERY_UPDATE,
-        adjacency=adjacency,
-        family=Family.ANY,
-    )
-
-
-def _check(mechanism: Mechanism, plan: Plan, canary: str, trials: int, adjacency: Adjacency) -> None:
+    Raises:
+        InputError, UnsupportedError: as `play_trajectories`.
+    """
     if canary not in CANARIES:
         raise unknown_name("canary", canary, CANARIES)
     if trials < 4:
@@ -173,10 +141,11 @@ def _check(mechanism: Mechanism, plan: Plan, canary: str, trials: int, adjacency
         raise InputError(f"records must be at least 3, got {len(plan.records)}")
     if adjacency not in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE):
         raise UnsupportedError(f"a trajectory game is add-remove or replace-one, not {adjacency}")
-    if not isinstance(mechanism, GradientMechanism) or not mechanism.releases_sums:
+    if not isinstance(mechanism, GradientMechanism) or Release.SUMS not in mechanism.capabilities.releases:
         raise UnsupportedError(
             f"{type(mechanism).__name__} clips no gradients: it has no trajectory of radii"
         )
+    return mechanism
 
 
 def _insert(mechanism: GradientMechanism, plan: Plan, kind: str) -> tuple[GradientCanary, FloatArray]:

@@ -34,29 +34,21 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.games.base import half_included
+from workbench.games.transcript import FiredStep, SignObservations, SignReading, WatchedMechanism, watchable
 from workbench.interfaces import (
-    Adjacency,
     BoolArray,
-    Family,
-    FiredStep,
     FloatArray,
-    Game,
     GradientCanary,
     Insertions,
     IntArray,
     Mechanism,
     Plan,
     Record,
-    Released,
     Sampling,
-    SignObservations,
-    SignReading,
     Subject,
-    Trials,
-    WatchedMechanism,
 )
 from workbench.training.loop import GradientMechanism
-from workbench.training.secrets import beyond_transcript
 
 CANARIES = ("opposed", "outlier", "average")
 OTHERS = ("corpus", "copies")
@@ -73,9 +65,6 @@ SCALE = 1000.0
 
 AT_ONCE = 1024
 """Images in one forward pass: the game asks for sums over all of them."""
-
-NOBODY = 1e-8
-"""Chance of a training with an empty batch below which no number of trials meets one."""
 
 RARE_WORD = "zyzzyva "
 
@@ -126,13 +115,13 @@ def play_transcripts(
             would share one mask, and the claim is about the average over masks.
         UnsupportedError: the mechanism cannot be watched, dithers its signs, or the plan shuffles.
     """
-    _check_names(canary, others, knowledge)
+    check_names(canary, others, knowledge)
     if trials < 4 or trials % 2:
         raise InputError(f"trials must be an even number >= 4, got {trials}")
     check_records(plan, knowledge)
-    watched = _checked(mechanism, is_small=plan.records[0].image is not None)
+    watched = _settled(mechanism, is_small=plan.records[0].image is not None)
     order, cast, seeds, own = np.random.SeedSequence(seed).spawn(4)
-    included = np.random.default_rng(order).permutation(np.arange(trials) < trials // 2)
+    included = half_included(trials, np.random.default_rng(order))
     draw, trial_seeds = np.random.default_rng(cast), np.random.default_rng(seeds)
     subject = watched.train(
         replace(_world(plan, canary, others, draw).plan(inside=True), seed=_seed(np.random.default_rng(own)))
@@ -152,7 +141,7 @@ def play_transcripts(
         observations=SignObservations(
             trials=tuple(readings),
             sampling_probability=plan.sampling_probability,
-            zero_gradient=str(getattr(mechanism, "zero_gradient", "silent")),
+            zero_gradient=watched.zero_gradient,
         ),
         included=included,
         subject=subject,
@@ -160,53 +149,12 @@ def play_transcripts(
     )
 
 
-def transcript_game(
-    plan: Plan, *, canary: str, others: str, knowledge: str, zero_gradient: str = "silent"
-) -> Game:
-    """What was played, for the judge.
-
-    Args:
-        plan: The plan of the game.
-        canary, others, knowledge: As `play_transcripts`.
-        zero_gradient: The mechanism's rule; see `SignObservations`.
-
-    Raises:
-        InputError: an unknown name.
-    """
-    _check_names(canary, others, knowledge)
-    who = {
-        "opposed": "a canary record whose gradient opposes the sum of all others'",
-        "outlier": "a canary record with a huge input and a wrong label",
-        "average": "an ordinary record, drawn afresh for each trial",
-    }[canary]
-    rest = {"corpus": "every other record", "copies": "every other record (copies of one)"}[others]
-    batches = " and in which steps those took part (which no transcript shows)"
-    batches = batches if knowledge == "batches" else ""
-    beyond = beyond_transcript(canary, others, knowledge)
-    if knowledge == "batches" and zero_gradient == "coin" and _chance_of_nobody(plan) > NOBODY:
-        # A coin may turn a sign as the canary does, but in a batch without anybody: to know those is worth
-        # something, even among copies. Where a zero is silent the ratio is the same with and without it.
-        beyond = beyond or "in which steps no other record took part"
-    return Game(
-        description=(
-            f"half of the independent trainings (own mask, own secret Poisson batches) hold {who}, in random "
-            "order, and each is scored by itself; the adversary sees mask, directions and signs of every "
-            f"step, knows {rest}{batches}, the plan of {plan.steps} steps and the mechanism"
-        ),
-        trials=Trials.INDEPENDENT,
-        released=Released.EVERY_UPDATE,
-        adjacency=Adjacency.ADD_REMOVE,
-        family=Family.ANY,
-        beyond=beyond,
-    )
-
-
-def _chance_of_nobody(plan: Plan) -> float:
+def chance_of_nobody(plan: Plan) -> float:
     """Most that the chance can be of a training with a step in which no record but the canary takes part."""
     return plan.steps * (1.0 - plan.sampling_probability) ** (len(plan.records) - 1)
 
 
-def _check_names(canary: str, others: str, knowledge: str) -> None:
+def check_names(canary: str, others: str, knowledge: str) -> None:
     for name, value, known in (
         ("canary", canary, CANARIES),
         ("others", others, OTHERS),
@@ -241,28 +189,12 @@ def check_records(plan: Plan, knowledge: str) -> None:
         )
 
 
-def _checked(mechanism: Mechanism, *, is_small: bool) -> WatchedMechanism:
+def _settled(mechanism: Mechanism, *, is_small: bool) -> WatchedMechanism:
     """The mechanism, without what costs time and releases nothing."""
-    if not isinstance(mechanism, WatchedMechanism):
-        raise UnsupportedError(
-            f"mechanism {type(mechanism).__name__} releases no masked signs, so it has no transcript to read"
-        )
-    if getattr(mechanism, "public_seed", None) is not None:
-        raise InputError(
-            "public_seed must be None in a transcript game, whose trials draw their own masks, got "
-            f"{mechanism.public_seed}"  # type: ignore[attr-defined]
-        )
-    dither = getattr(mechanism, "dither_standard_deviation", 0.0)
-    if dither > 0.0:
-        raise UnsupportedError(
-            "a transcript game reads signs of sums, not of dithered ones "
-            f"(dither_standard_deviation {dither:g})"
-        )
-    if isinstance(mechanism, GradientMechanism):
-        mechanism = replace(mechanism, measures_quality=False)
-        if is_small:
-            mechanism = replace(mechanism, micro_batch_size=max(AT_ONCE, mechanism.micro_batch_size))
-    return mechanism
+    watched = watchable(mechanism).without_quality()
+    if is_small and isinstance(watched, GradientMechanism):
+        watched = replace(watched, micro_batch_size=max(AT_ONCE, watched.micro_batch_size))
+    return watched
 
 
 def _seed(generator: np.random.Generator) -> int:

@@ -15,25 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workbench.core.errors import InputError
-from workbench.interfaces import (
-    Adjacency,
-    BoolArray,
-    Family,
-    FloatArray,
-    Game,
-    Mechanism,
-    Model,
-    Observations,
-    Plan,
-    PostHocMechanism,
-    References,
-    Released,
-    Sampling,
-    Subject,
-    Trials,
-)
+from workbench.games.base import half_included
+from workbench.games.weights import WeightsSeen
+from workbench.interfaces import BoolArray, FloatArray, Mechanism, Model, Plan, PostHocMechanism, Subject
 from workbench.training.fine_tuning import build_model, trainable
-from workbench.training.loop import GradientMechanism
 from workbench.training.subject import TrainedSubject
 
 LARGEST = 200_000_000
@@ -45,15 +30,13 @@ class WeightTrials:
     """What was played.
 
     Attributes:
-        observations: Released weights less initial ones, a row a trial.
+        observations: What the adversary sees, a row of weights a trial.
         included: Which trials held the canary, half of them; the attack never sees it.
-        references: The adversary's own trainings, with their labels.
         subject: The release of one more training of the adversary's, with the canary.
     """
 
-    observations: Observations
+    observations: WeightsSeen
     included: BoolArray
-    references: References
     subject: Subject
 
 
@@ -85,8 +68,7 @@ def play_weights(
     """
     if trials < 4 or references < 2:
         raise InputError(f"a weights game needs 4 trials and 2 references, got {trials} and {references}")
-    if isinstance(mechanism, GradientMechanism):
-        mechanism = replace(mechanism, measures_quality=False)
+    mechanism = mechanism.without_quality()
     if [record.id for record in plan.records].count(canary) != 1 or len(plan.records) < 2:
         raise InputError(f"records must hold {canary!r} once, beside others")
     size = len(plan.records) if plan.public_size is None else plan.public_size
@@ -97,7 +79,7 @@ def play_weights(
     with_canary = replace(plan, held_out=(), public_size=size, initial_seed=start)
     rest = tuple(record for record in plan.records if record.id != canary)
     worlds = {True: with_canary, False: replace(with_canary, records=rest)}
-    included = order.permutation(np.arange(trials) < trials // 2)
+    included = half_included(trials, order)
     known = np.arange(2 * references) < references
     rows: list[FloatArray] = []
     subject: Subject | None = None
@@ -119,11 +101,13 @@ def play_weights(
     if isinstance(mechanism, PostHocMechanism):
         noise = subject.transcript.metrics.get("noise_scale", 0.0)
     return WeightTrials(
-        observations=Observations(values=changes[2 * references :], where="final weights"),
-        included=included,
-        references=References(
-            weights=changes[: 2 * references], included=known[:, None], noise_scale=float(noise)
+        observations=WeightsSeen(
+            values=changes[2 * references :],
+            references=changes[: 2 * references],
+            included=known,
+            noise_scale=float(noise),
         ),
+        included=included,
         subject=subject,
     )
 
@@ -142,23 +126,6 @@ def paired_changes(
     trained = mechanism.train_unreleased(plan)
     scale = mechanism.release(trained, plan).transcript.metrics["noise_scale"]
     return _change(trained, plan, 2), _change(mechanism.train_unreleased(absent), absent, 2), float(scale)
-
-
-def weight_game(plan: Plan, *, canary: str, references: int) -> Game:
-    """What was played, for the judge."""
-    batches = "shuffled epochs" if plan.sampling is Sampling.SHUFFLED else "Poisson samples"
-    return Game(
-        description=(
-            f"half of the independent trainings (secret {batches}, own noise) hold record {canary!r}, in "
-            "random order, and each is scored by itself; the adversary sees the released weights and the "
-            "public initial ones, knows every other record, the plan and the mechanism, and trained "
-            f"{references} references of either kind itself"
-        ),
-        trials=Trials.INDEPENDENT,
-        released=Released.FINAL_WEIGHTS,
-        adjacency=Adjacency.ADD_REMOVE,
-        family=Family.ANY,
-    )
 
 
 def _trained(mechanism: Mechanism, plan: Plan, *, released: bool) -> Subject:

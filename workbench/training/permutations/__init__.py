@@ -1,4 +1,4 @@
-"""Permutations of a module's weights that leave its function as it is (Shuffled DPSGD, Theorems 3 and 4).
+"""Permutations of a module's weights that leave its function as it is (Yang, Ji and Xiang, Theorems 3 and 4).
 
 Hidden units of a two-layer perceptron may be permuted if the rows of its first layer, their biases and the
 columns of its second layer move together (Eq. 13). In an attention head the outputs of queries and keys may
@@ -25,6 +25,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, pairwise
 from types import MappingProxyType
 
 import numpy as np
@@ -33,9 +34,7 @@ from torch import Tensor, nn
 
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.interfaces import IntArray
-from workbench.training.permutations.program import Program, frozen
-from workbench.training.permutations.search import Reach, is_normalisation, search
-from workbench.training.permutations.units import Slot, Unit
+from workbench.training.permutations.search import Reach, Slot, Unit, is_normalisation, search
 
 __all__ = ["Permutation", "PermutationGroup", "Reach", "Slot", "Unit", "permute_state_"]
 
@@ -67,20 +66,17 @@ class PermutationGroup:
 
     @classmethod
     def of(cls, module: nn.Module, reach: Reach | None = None) -> PermutationGroup:
-        """The permutations that the theorems allow.
+        """The permutations that the theorems allow; the module's weights are not touched.
 
-        A unit is in the group only if all that it moves is trainable and has one name.
-
-        Args:
-            module: Its weights are not touched.
-            reach: How far to go beyond the theorems as printed; by default not at all.
+        A unit is in the group only if all that it moves is trainable and has one name. `reach` says how far
+        to go beyond the theorems as printed; by default not at all.
         """
-        found = search(module, reach or Reach())
+        searched = search(module, reach or Reach())
         trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        reasons = dict(found.reasons)
+        reasons = dict(searched.reasons)
         tied = _tied(module)
         units = []
-        for unit in found.units:
+        for unit in searched.units:
             reason = _refusal(unit, trainable, tied)
             if reason:
                 for slot in unit.slots:
@@ -88,7 +84,7 @@ class PermutationGroup:
             else:
                 units.append(unit)
         moved = {slot.parameter for unit in units for slot in unit.slots}
-        known = bool(found.units or found.reasons)
+        known = bool(searched.units or searched.reasons)
         left = {
             name: TIED if name in tied else reasons.get(name) or _reason(module, name, known=known)
             for name in trainable
@@ -150,10 +146,7 @@ class PermutationGroup:
                 yield Permutation(group=self, order=order, _kept={here: program.split(row)})
 
     def permutation(self, indices: Mapping[str, IntArray]) -> Permutation:
-        """The permutation of given indices.
-
-        Args:
-            indices: By unit; `new[i] = old[indices[i]]`. Units that are missing stay as they are.
+        """The permutation of given indices, `new[i] = old[indices[i]]` by unit; others stay as they are.
 
         Raises:
             InputError: unknown unit, or indices that are no permutation of its own.
@@ -214,19 +207,15 @@ class Permutation:
         if not isinstance(other, Permutation):
             return NotImplemented
         return self.indices.keys() == other.indices.keys() and all(
-            np.array_equal(own, other.indices[name]) for name, own in self.indices.items()
+            np.array_equal(indices, other.indices[name]) for name, indices in self.indices.items()
         )
 
     def __hash__(self) -> int:
         """Of the indices."""
-        return hash(tuple((name, own.tobytes()) for name, own in sorted(self.indices.items())))
+        return hash(tuple((name, indices.tobytes()) for name, indices in sorted(self.indices.items())))
 
     def then(self, other: Permutation) -> Permutation:
-        """This one, and `other` after it.
-
-        Raises:
-            InputError: `other` is of a group with other units.
-        """
+        """This one, and `other`, of a group with the same units, after it."""
         if self.group is not other.group and self.group.units != other.group.units:
             raise InputError("other must be a permutation of the same units")
         order = self.order.copy()
@@ -240,22 +229,12 @@ class Permutation:
         order[self.order[:-1] + program.begins] = program.still[:-1]
         return Permutation(group=self.group, order=frozen(order))
 
-    def fixed_share(self) -> dict[str, float]:
-        """Share of each unit's indices that stay where they are.
-
-        Of `truth.then(guess.inverse())` it is the share that the guess has right.
-        """
-        return {name: float(np.mean(own == np.arange(len(own)))) for name, own in self.indices.items()}
-
     def apply_(self, tensors: Mapping[str, Tensor]) -> None:
         """Move weights, gradients or an optimiser's state, in place, by index operations.
 
         Args:
             tensors: By parameter name, each of its parameter's shape, trial axes in front of it allowed.
                 Missing names are skipped, others than the group's ignored.
-
-        Raises:
-            InputError: a tensor has another shape than its parameter.
         """
         with torch.no_grad():
             for name, shape, axes in self.group._program.moves:
@@ -269,18 +248,7 @@ class Permutation:
                 tensor.copy_(self._moved(tensor, axes))
 
     def applied(self, vector: Tensor, layout: Mapping[str, tuple[slice, torch.Size]]) -> Tensor:
-        """A flat vector, permuted.
-
-        Args:
-            vector: Shape `(..., d)`; left as it is.
-            layout: Place and shape of each parameter in it, as of `Signals.layout`.
-
-        Returns:
-            Shape `(..., d)`.
-
-        Raises:
-            InputError: a parameter of the layout has another shape than the group's.
-        """
+        """A flat vector of shape `(..., d)`, permuted; `layout` is as of `Signals.layout`."""
         moved = vector.clone(memory_format=torch.contiguous_format)
         parts = ((name, moved[..., place], shape) for name, (place, shape) in layout.items())
         self.apply_({name: part.view(*part.shape[:-1], *shape) for name, part, shape in parts})
@@ -303,18 +271,14 @@ def permute_state_(
 ) -> None:
     """Move an optimiser's state with the weights: momenta, squares and the like.
 
-    Tensors of the state are replaced by permuted ones, not written over.
-
-    Args:
-        permutation: What the weights are moved by.
-        optimizer: State of a parameter's shape is moved, single numbers (of steps) stay.
-        parameters: By name, as in `named_parameters`.
+    Tensors of a parameter's shape are replaced by permuted ones, not written over; single numbers (of steps)
+    stay.
 
     Raises:
         UnsupportedError: some state of a permuted parameter is of another shape, so that it is not known how
             it would move; nothing was moved.
     """
-    found: list[tuple[dict[str, Tensor], str, Tensor, tuple[tuple[int, int], ...]]] = []
+    moves: list[tuple[dict[str, Tensor], str, Tensor, tuple[tuple[int, int], ...]]] = []
     for name, _, axes in permutation.group._program.moves:
         parameter = parameters.get(name)
         state = None if parameter is None else optimizer.state.get(parameter)
@@ -328,9 +292,9 @@ def permute_state_(
                     f"{type(optimizer).__name__} keeps {kind!r} of {name!r} in shape {tuple(value.shape)}: "
                     "it cannot be permuted with the weights"
                 )
-            found.append((state, kind, value, axes))
+            moves.append((state, kind, value, axes))
     with torch.no_grad():
-        for state, kind, value, axes in found:
+        for state, kind, value, axes in moves:
             state[kind] = permutation._moved(value, axes)
 
 
@@ -365,3 +329,85 @@ def _reason(module: nn.Module, name: str, *, known: bool) -> str:
     if isinstance(owner, nn.Embedding):
         return EMBEDDING
     return UNCOVERED if known else UNKNOWN
+
+
+@dataclass(frozen=True)
+class Program:
+    """What every permutation of a group does, worked out once: it is done in every step of a training.
+
+    The indices of all units lie one after the other in one vector, a 0 behind them. Many axes are permuted
+    alike (those of a weight and its bias), so an axis refers to a pattern: the indices of a whole axis. All
+    patterns lie one after the other in one vector, too.
+
+    Attributes:
+        bounds: Where each unit begins and ends in the units' vector.
+        still: The units' vector of the permutation that moves nothing.
+        begins: Where the unit of each index begins, shape `(indices,)`.
+        moves: Parameter, its shape, and each permuted axis (counted from the end) with its pattern.
+        lengths: Of each pattern.
+        sources: Where in the units' vector each entry of the patterns comes from: the 0 for what stays.
+        starts: What is added to it.
+    """
+
+    bounds: tuple[tuple[int, int], ...]
+    still: IntArray
+    begins: IntArray
+    moves: tuple[tuple[str, torch.Size, tuple[tuple[int, int], ...]], ...]
+    lengths: tuple[int, ...]
+    sources: Tensor
+    starts: Tensor
+
+    @classmethod
+    def of(cls, units: Sequence[Unit], shapes: Mapping[str, torch.Size]) -> Program:
+        """The program of a group."""
+        parts: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for number, unit in enumerate(units):
+            for slot in unit.slots:
+                parts.setdefault((slot.parameter, slot.axis), []).append((number, slot.start))
+        patterns: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
+        moves: dict[str, list[tuple[int, int]]] = {}
+        for (name, axis), slots in parts.items():
+            pattern = patterns.setdefault((shapes[name][axis], tuple(slots)), len(patterns))
+            moves.setdefault(name, []).append((axis - len(shapes[name]), pattern))
+        ends = [0, *accumulate(unit.size for unit in units)]
+        sources, starts = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        for length, slots_of_pattern in patterns:
+            source, start_of = np.full(length, ends[-1]), np.arange(length)
+            for number, start in slots_of_pattern:
+                place = slice(start, start + units[number].size)
+                source[place] = np.arange(ends[number], ends[number + 1])
+                start_of[place] = start
+            sources.append(source)
+            starts.append(start_of)
+        sizes = [unit.size for unit in units]
+        return cls(
+            bounds=tuple(pairwise(ends)),
+            still=frozen(np.concatenate([*(np.arange(size) for size in sizes), np.zeros(1, np.int64)])),
+            begins=np.repeat(np.array(ends[:-1], dtype=np.int64), sizes),
+            moves=tuple((name, shapes[name], tuple(axes)) for name, axes in moves.items()),
+            lengths=tuple(length for length, _ in patterns),
+            sources=torch.from_numpy(np.concatenate(sources)),
+            starts=torch.from_numpy(np.concatenate(starts)),
+        )
+
+    def drawn(self, rng: np.random.Generator, count: int) -> IntArray:
+        """Units' vectors of so many uniform permutations, one a row; the same rows, however many at once."""
+        orders = np.repeat(self.still[None], count, axis=0)
+        for order in orders:
+            for start, end in self.bounds:
+                rng.shuffle(order[start:end])
+        return frozen(orders)
+
+    def patterns(self, orders: IntArray) -> Tensor:
+        """All patterns, one row for each of the units' vectors that are given as rows."""
+        return torch.tensor(orders).index_select(1, self.sources).add_(self.starts)
+
+    def split(self, patterns: Tensor) -> tuple[Tensor, ...]:
+        """One row of `patterns`, pattern by pattern."""
+        return torch.split(patterns, list(self.lengths))
+
+
+def frozen(order: IntArray) -> IntArray:
+    """The array itself, read-only from now on."""
+    order.flags.writeable = False
+    return order

@@ -1,0 +1,240 @@
+"""Asking an accountant under test: every answer is a number, a clear refusal, or a fault on record.
+
+Answers are kept, so that checks which need the same one ask once. Time is measured, and rationed by check.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from workbench.accounting.events import Event
+from workbench.checks.accountants import (
+    Accountant,
+    DeltaAccountant,
+    NoiseCalibrator,
+    TradeoffAccountant,
+    accountant_of,
+    is_interruption,
+    is_refusal,
+    load_accountant,
+)
+from workbench.core.errors import InputError
+from workbench.core.one_line import error_line, object_line
+from workbench.interfaces import Adjacency
+
+
+class AnswerKind(StrEnum):
+    """What came back."""
+
+    NUMBER = "number"
+    """A number >= 0, or infinity."""
+    REFUSED = "refused"
+    """A clear error: one of ours, `NotImplementedError`, or a `ValueError` with a message."""
+    FAULT = "fault"
+    """NaN, a negative number, no number, or any other exception."""
+    OUT_OF_TIME = "out of time"
+    """Not asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One answer.
+
+    Attributes:
+        value: The number; NaN where there is none. A negative number is kept here, as a FAULT.
+    """
+
+    kind: AnswerKind
+    value: float = math.nan
+    message: str = ""
+
+    @property
+    def is_number(self) -> bool:
+        """True for a usable number."""
+        return self.kind is AnswerKind.NUMBER
+
+
+OUT_OF_TIME = Answer(kind=AnswerKind.OUT_OF_TIME)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One question to an accountant.
+
+    Attributes:
+        quantity: `"epsilon"`, `"delta"` or `"tpr"`: what is asked for.
+        argument: The delta (for epsilon), the epsilon (for delta) or the FPR (for a TPR).
+    """
+
+    quantity: str
+    event: Event
+    argument: float
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    @property
+    def argument_name(self) -> str:
+        """`delta`, `epsilon` or `fpr`."""
+        return {"epsilon": "delta", "delta": "epsilon", "tpr": "fpr"}[self.quantity]
+
+    def describe(self) -> str:
+        """In words, with its numbers."""
+        return f"{self.event.describe()} at {self.argument_name} = {self.argument:g}, {self.adjacency}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationQuestion:
+    """What a noise calibrator is asked."""
+
+    target_epsilon: float
+    delta: float
+    sampling_probability: float
+    steps: int
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    def describe(self) -> str:
+        """In words, with its numbers."""
+        return (
+            f"noise for epsilon {self.target_epsilon:g} at delta {self.delta:g}, sampling probability "
+            f"{self.sampling_probability:g}, {self.steps} steps, {self.adjacency}"
+        )
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """Calls of the accountant, and their time."""
+
+    calls: int = 0
+    seconds: float = 0.0
+
+    @property
+    def milliseconds_per_call(self) -> float | None:
+        """Mean; None without a call."""
+        return 1000 * self.seconds / self.calls if self.calls else None
+
+
+@dataclass(kw_only=True)
+class Asker:
+    """One accountant, with its answers so far and the time that is left.
+
+    Attributes:
+        deadline: `time.perf_counter()` after which nothing new is asked.
+        here: Calls since the current check began.
+        extra_seconds: Time that counts for no check: of searches and second computations.
+    """
+
+    accountant: Accountant
+    deadline: float = math.inf
+    total: Tally = field(default_factory=Tally)
+    here: Tally = field(default_factory=Tally)
+    extra_seconds: float = 0.0
+    _answers: dict[Question | CalibrationQuestion, Answer] = field(default_factory=dict)
+
+    @property
+    def out_of_time(self) -> bool:
+        """True where the deadline is over."""
+        return time.perf_counter() > self.deadline
+
+    @contextlib.contextmanager
+    def more_time(self, seconds: float) -> Iterator[None]:
+        """So much time besides the check's own, for what is done within; kept apart in `extra_seconds`."""
+        before, start = self.deadline, time.perf_counter()
+        self.deadline = start + seconds
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            self.extra_seconds += spent
+            self.deadline = before + spent
+
+    def answers_for(self, quantity: str) -> bool:
+        """Whether the accountant has the method for this quantity at all."""
+        protocols: dict[str, Any] = {
+            "epsilon": Accountant,
+            "delta": DeltaAccountant,
+            "tpr": TradeoffAccountant,
+            "noise_multiplier": NoiseCalibrator,
+        }
+        return isinstance(self.accountant, protocols[quantity])
+
+    def ask(self, question: Question) -> Answer:
+        """The accountant's answer, from memory where it was asked before."""
+        method = getattr(self.accountant, question.quantity)
+        keywords = {question.argument_name: question.argument, "adjacency": question.adjacency}
+        return self._remembered(question, lambda: method(question.event, **keywords))
+
+    def faults(self) -> list[tuple[Question, Answer]]:
+        """Every question so far whose answer was no usable number and no clear error."""
+        return [
+            (question, answer)
+            for question, answer in self._answers.items()
+            if isinstance(question, Question) and answer.kind is AnswerKind.FAULT
+        ]
+
+    def calibrate(self, question: CalibrationQuestion) -> Answer:
+        """The noise multiplier that a calibrator returns."""
+        method = getattr(self.accountant, "noise_multiplier")  # noqa: B009 - not part of every accountant
+        return self._remembered(question, lambda: method(**vars(question)))
+
+    def _remembered(self, question: Question | CalibrationQuestion, call: Callable[[], Any]) -> Answer:
+        if question not in self._answers:
+            if self.out_of_time:
+                return OUT_OF_TIME
+            start = time.perf_counter()
+            self._answers[question] = _answer_of(call)
+            spent = time.perf_counter() - start
+            for tally in (self.total, self.here):
+                tally.calls += 1
+                tally.seconds += spent
+        return self._answers[question]
+
+
+def _answer_of(call: Callable[[], Any]) -> Answer:
+    """Call, and sort what comes back; warnings and prints of the accountant are its own affair."""
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            answer = call()
+    except BaseException as error:
+        if is_interruption(error):
+            raise
+        kind = AnswerKind.REFUSED if is_refusal(error) else AnswerKind.FAULT
+        return Answer(kind=kind, message=error_line(error, 240))
+    try:
+        value = math.nan if isinstance(answer, str | bytes) else float(answer)
+    except Exception:  # the number's own code: a tensor of two elements has its own error
+        value = math.nan
+    if math.isnan(value):
+        return Answer(kind=AnswerKind.FAULT, message=f"answered {object_line(answer)}, which is no number")
+    if value < 0:
+        return Answer(kind=AnswerKind.FAULT, value=value, message=f"answered the negative number {value:g}")
+    return Answer(kind=AnswerKind.NUMBER, value=value)
+
+
+def as_accountant(given: Any) -> Accountant:
+    """An accountant out of an object, a function, or the text that `load_accountant` takes.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    if isinstance(given, str):
+        return load_accountant(given)
+    if isinstance(given, type) or not isinstance(given, Accountant):
+        if not callable(given):
+            raise InputError(f"accountant must be an object, a function or a name, got {given!r}")
+        return accountant_of(given, _target_of_callable(given))
+    return given
+
+
+def _target_of_callable(function: Any) -> str:
+    """`module:function` of a function."""
+    return (
+        f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', type(function).__name__)}"
+    )

@@ -1,0 +1,376 @@
+"""Verdicts about a claimed (epsilon, delta) on one pair: at a fixed number of samples, or sequentially."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypedDict, Unpack
+
+import numpy as np
+
+from workbench.attacks.accountant_checks.monte_carlo.estimates import (
+    DeltaEstimate,
+    Integrand,
+    IntervalMethod,
+    estimate_delta,
+    integrand,
+    relative_slack,
+)
+from workbench.attacks.accountant_checks.monte_carlo.events import Direction
+from workbench.attacks.accountant_checks.monte_carlo.pairs import PairOfNeighbours, Swappable, member_of
+from workbench.core.errors import InputError
+from workbench.interfaces import FloatArray, VerdictKind
+from workbench.interfaces.findings import Finding
+
+_SMALLEST_BLOCK, _LARGEST_BLOCK = 256, 1 << 18
+_BET_CAP = 0.5
+
+
+def require_claim(epsilon: float, delta: float) -> None:
+    """Refuse a claim that is none.
+
+    Raises:
+        InputError: epsilon is negative or not finite, or delta is no probability.
+    """
+    if not 0 <= epsilon < math.inf:
+        raise InputError(f"epsilon must be finite and >= 0, got {epsilon!r}")
+    if not 0 <= delta <= 1:
+        raise InputError(f"delta must be in [0, 1], got {delta!r}")
+
+
+def describe_pair(pair: PairOfNeighbours) -> str:
+    """The pair in words: its own, or its type."""
+    describe = getattr(pair, "describe", None)
+    return str(describe()) if callable(describe) else type(pair).__name__
+
+
+def refute_sequentially(
+    pair: PairOfNeighbours,
+    epsilon: float,
+    delta: float,
+    *,
+    max_n: int,
+    rng: np.random.Generator,
+    confidence: float = 0.95,
+) -> Finding:
+    """Try to refute a claim, and stop as soon as it is refuted: valid at every stopping time.
+
+    In each direction a gambler stakes on delta(epsilon) > delta. Under the claim the capital is a
+    non-negative supermartingale that starts at 1, so it ever reaches 2 / (1 - confidence) with probability at
+    most half of 1 - confidence (Ville 1939). The stakes of a block of samples are set by the blocks before it
+    (growth-optimal for their mean and variance; Waudby-Smith and Ramdas 2024, section 5). They are at most
+    half of what the claim's mean allows, and weighted integrands are never negative: so the capital stays
+    positive without any bound on the weights, and a pair's own proposal may refute where none is known.
+
+    Args:
+        max_n: Number of samples in each direction after which it gives up.
+        confidence: One minus the probability of a false REFUTED.
+
+    Returns:
+        REFUTED or UNDECIDED.
+
+    Raises:
+        InputError: an argument is out of range.
+    """
+    require_claim(epsilon, delta)
+    if max_n < 1:
+        raise InputError(f"max_n must be at least 1, got {max_n!r}")
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence must be in (0, 1), got {confidence!r}")
+    directions = [(Direction.FORWARD, pair)]
+    if isinstance(pair, Swappable):
+        directions.append((Direction.BACKWARD, pair.swapped()))
+    needed = math.log(2 / (1 - confidence))
+    evidence = []
+    for (direction, ordered), child in zip(directions, rng.spawn(len(directions)), strict=True):
+        plan = integrand(ordered, epsilon)
+        slack = relative_slack(plan.pair)
+        log_capital, n = _best_capital(plan, delta * (1 + slack), max_n=max_n, rng=child, needed=needed)
+        evidence.append(
+            f"{direction}: capital exp({log_capital:.4g}) after {n} samples; exp({needed:.4g}) refutes"
+        )
+        if log_capital >= needed:
+            where = {"pair": describe_pair(pair), "direction": str(direction), "epsilon": epsilon}
+            return Finding(
+                verdict=VerdictKind.REFUTED,
+                summary=f"({epsilon:g}, {delta:g})-DP fails on {describe_pair(pair)}, {direction}: "
+                f"delta({epsilon:g}) > {delta:g} ({confidence:g} confidence, {n} samples)",
+                evidence=tuple(evidence),
+                counterexample={**where, "delta_claimed": delta, "samples": n},
+                confidence=confidence,
+            )
+    return Finding(
+        verdict=VerdictKind.UNDECIDED,
+        summary=f"({epsilon:g}, {delta:g})-DP is not refuted on {describe_pair(pair)} by {max_n} samples",
+        evidence=tuple(evidence),
+        confidence=confidence,
+    )
+
+
+def _best_capital(
+    plan: Integrand, delta: float, *, max_n: int, rng: np.random.Generator, needed: float
+) -> tuple[float, int]:
+    """Logarithm of the capital when it first suffices, or after `max_n` samples, and how many were drawn."""
+    if plan.surely > delta:
+        return math.inf, 0
+    log_left = math.log(delta - plan.surely) if delta > plan.surely else -math.inf
+    unit = 0.0 if math.isnan(plan.log_bound) else plan.log_bound
+    if (
+        not math.isnan(plan.log_bound) and unit <= log_left
+    ):  # delta is at most the bound, and that is within the claim
+        return 0.0, 0
+    claimed = math.exp(log_left - unit)  # in units of the bound
+    log_capital, drawn, seen = 0.0, 0, _Seen()
+    for size in _block_sizes(max_n):
+        for values in plan.values(size, rng):
+            stake = seen.stake(claimed)
+            log_capital += float(np.log1p(stake * (values - claimed)).sum())
+            seen.add(values)
+            drawn += len(values)
+            if log_capital >= needed:
+                return log_capital, drawn
+    return log_capital, drawn
+
+
+def _block_sizes(total: int) -> Iterator[int]:
+    """Growing blocks that add up to `total`."""
+    size = _SMALLEST_BLOCK
+    while total > 0:
+        yield min(size, total)
+        total -= size
+        size = min(2 * size, _LARGEST_BLOCK)
+
+
+@dataclass
+class _Seen:
+    """Running moments of the values of all blocks so far."""
+
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, values: FloatArray) -> None:
+        """One more block."""
+        self.count += len(values)
+        self.total += float(values.sum())
+        self.squares += float((values**2).sum())
+
+    def stake(self, claimed: float) -> float:
+        """The stake whose expected logarithmic growth is about largest; 0 before there is anything to see."""
+        if self.count == 0:
+            return 0.0
+        gain = self.total / self.count - claimed
+        spread = self.squares / self.count - 2 * claimed * self.total / self.count + claimed**2
+        if gain <= 0 or spread <= 0:
+            return 0.0
+        cap = _BET_CAP / claimed if claimed > 0 else math.inf
+        return min(gain / spread, cap)
+
+
+class Scope(StrEnum):
+    """What the claim is about."""
+
+    EVERY_PAIR = "every pair"
+    """All neighbours: one pair can refute it, and never confirm it."""
+    THIS_PAIR = "this pair"
+    """This pair alone, which is then assumed to be the worst one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimTest:
+    """What sampling says about one claim on one pair.
+
+    Attributes:
+        kind: REFUTED where a lower end lies above the claimed delta; UNDERPOWERED where it does not, the
+            claim lies inside an interval, and the interval is wider than the claim, so that a truth of twice
+            the claim would have looked the same; else NOT_REFUTED.
+        forward: delta(epsilon) in the pair's own direction.
+        backward: In the other one; None for a pair that knows only one.
+        confidence: With which both intervals hold together.
+    """
+
+    kind: VerdictKind
+    pair: str
+    epsilon: float
+    delta: float
+    forward: DeltaEstimate
+    backward: DeltaEstimate | None
+    confidence: float
+
+    @property
+    def estimates(self) -> tuple[tuple[Direction, DeltaEstimate], ...]:
+        """The directions that were measured."""
+        both = ((Direction.FORWARD, self.forward), (Direction.BACKWARD, self.backward))
+        return tuple((direction, estimate) for direction, estimate in both if estimate is not None)
+
+    @property
+    def is_within(self) -> bool:
+        """True where both directions were measured rigorously and their upper ends are at most delta."""
+        ends = [estimate.rigorous and estimate.upper <= self.delta for _, estimate in self.estimates]
+        return len(ends) == 2 and all(ends)
+
+    def finding(self, scope: Scope | str = Scope.EVERY_PAIR) -> Finding:
+        """The answer about a statement.
+
+        Raises:
+            InputError: there is no such scope.
+        """
+        about = member_of(Scope, scope, "scope")
+        evidence = tuple(f"{direction}: {estimate.describe()}" for direction, estimate in self.estimates)
+        claim = f"({self.epsilon:g}, {self.delta:g})-DP"
+        certainty = f"{self.confidence:g} confidence"
+        if self.kind is VerdictKind.REFUTED:
+            return self._refuted(evidence, claim, certainty)
+        if about is Scope.THIS_PAIR and self.is_within:
+            top = max(estimate.upper for _, estimate in self.estimates)
+            return Finding(
+                verdict=VerdictKind.HOLDS_UNDER,
+                summary=f"delta({self.epsilon:g}) <= {top:.6g} <= {self.delta:g} on {self.pair}, {certainty}",
+                evidence=evidence,
+                assumptions=(
+                    "this pair of neighbours is the worst one",
+                    f"the confidence intervals cover, which {certainty} means",
+                ),
+                confidence=self.confidence,
+            )
+        why = {
+            VerdictKind.UNDERPOWERED: "too few samples: the interval is wider than the claimed delta",
+            VerdictKind.NOT_REFUTED: "one pair cannot prove a claim about every pair"
+            if self.is_within
+            else "the interval does not decide",
+        }[self.kind]
+        return Finding(
+            verdict=VerdictKind.UNDECIDED,
+            summary=f"{claim} is not refuted on {self.pair} ({certainty}): {why}",
+            evidence=evidence,
+            confidence=self.confidence,
+        )
+
+    def _refuted(self, evidence: tuple[str, ...], claim: str, certainty: str) -> Finding:
+        direction, worst = max(
+            (entry for entry in self.estimates if entry[1].rigorous), key=lambda entry: entry[1].lower
+        )
+        return Finding(
+            verdict=VerdictKind.REFUTED,
+            summary=f"{claim} fails on {self.pair}, {direction}: "
+            f"delta({self.epsilon:g}) >= {worst.lower:.6g} ({certainty})",
+            evidence=evidence,
+            counterexample={
+                "pair": self.pair,
+                "direction": str(direction),
+                "epsilon": self.epsilon,
+                "delta_claimed": self.delta,
+                "delta_lower": worst.lower,
+                "delta_estimate": worst.estimate,
+                "delta_upper": worst.upper,
+                "samples": worst.n,
+            },
+            confidence=self.confidence,
+        )
+
+
+class Sampling(TypedDict, total=False):
+    """How `estimate_delta` samples: the interval's method, and the proposal, `"auto"` or `"plain"`."""
+
+    method: IntervalMethod | str
+    proposal: str
+
+
+def estimate_both(
+    pair: PairOfNeighbours,
+    epsilon: float,
+    *,
+    n: int,
+    rng: np.random.Generator,
+    confidence: float = 0.95,
+    **settings: Unpack[Sampling],
+) -> tuple[DeltaEstimate, DeltaEstimate | None]:
+    """delta(epsilon) in both directions, jointly at `confidence`: each interval gets half of the error.
+
+    Args:
+        rng: Source; each direction draws from a child of its own.
+        confidence: Of both intervals together.
+        settings: See `Sampling`.
+
+    Returns:
+        Forward and backward; None in the place of backward for a pair without `swapped`.
+
+    Raises:
+        InputError: an argument is out of range.
+    """
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence must be in (0, 1), got {confidence!r}")
+    first, second = rng.spawn(2)
+    each = 1 - (1 - confidence) / 2
+    forward = estimate_delta(pair, epsilon, n=n, rng=first, confidence=each, **settings)
+    if not isinstance(pair, Swappable):
+        return forward, None
+    return forward, estimate_delta(pair.swapped(), epsilon, n=n, rng=second, confidence=each, **settings)
+
+
+def measure_claim(
+    pair: PairOfNeighbours,
+    epsilon: float,
+    delta: float,
+    *,
+    n: int,
+    rng: np.random.Generator,
+    confidence: float = 0.95,
+    **settings: Unpack[Sampling],
+) -> ClaimTest:
+    """Sample both directions of a pair against a claim; see `ClaimTest.kind`.
+
+    Args:
+        pair, n, rng, confidence, settings: As of `estimate_both`; n is fixed in advance, and the method
+            `asymptotic` never refutes.
+
+    Raises:
+        InputError: an argument is out of range.
+    """
+    require_claim(epsilon, delta)
+    forward, backward = estimate_both(pair, epsilon, n=n, rng=rng, confidence=confidence, **settings)
+    measured = [estimate for estimate in (forward, backward) if estimate is not None]
+    kind = VerdictKind.NOT_REFUTED
+    if any(estimate.rigorous and estimate.lower > delta for estimate in measured):
+        kind = VerdictKind.REFUTED
+    elif any(estimate.upper > delta and estimate.upper - estimate.lower > delta for estimate in measured):
+        kind = VerdictKind.UNDERPOWERED
+    return ClaimTest(
+        kind=kind,
+        pair=describe_pair(pair),
+        epsilon=epsilon,
+        delta=delta,
+        forward=forward,
+        backward=backward,
+        confidence=confidence,
+    )
+
+
+def judge_claim(
+    pair: PairOfNeighbours,
+    epsilon: float,
+    delta: float,
+    *,
+    scope: Scope | str = Scope.EVERY_PAIR,
+    n: int,
+    rng: np.random.Generator,
+    confidence: float = 0.95,
+    method: IntervalMethod | str = IntervalMethod.BETTING,
+) -> Finding:
+    """Judge a claimed (epsilon, delta) on one pair, in both directions.
+
+    Args:
+        pair, epsilon, delta, n, rng, confidence, method: As of `measure_claim`.
+        scope: What the claim is about.
+
+    Returns:
+        REFUTED with the counterexample; HOLDS_UNDER, for scope `THIS_PAIR` alone, where both upper ends are
+        at most delta; else UNDECIDED.
+
+    Raises:
+        InputError: an argument is out of range.
+    """
+    test = measure_claim(pair, epsilon, delta, n=n, rng=rng, confidence=confidence, method=method)
+    return test.finding(scope)

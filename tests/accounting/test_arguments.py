@@ -1,0 +1,351 @@
+"""Every public entrance of the accounting takes numbers and names as what they mean, or refuses them.
+
+The entrances are found, not listed: each public function, constructor and method of the modules that stand
+directly in `workbench.accounting`. One without a valid call below fails the test, and each of its parameters
+is tried by its annotation.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import math
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from workbench import accounting
+from workbench.accounting import exact, subsampled_gaussian
+from workbench.accounting.certified import calibrate_noise_multiplier, delta_bounds, epsilon_bounds
+from workbench.accounting.events import Composed, Gaussian, SubsampledGaussian, gaussian_run
+from workbench.accounting.guarantees import ApproximateDP
+from workbench.core import arguments
+from workbench.core.errors import InputError
+from workbench.interfaces import Adjacency, Secret
+
+RUN = {"noise_multiplier": 1.5, "sampling_probability": 0.25, "steps": 2}
+NOISY = Gaussian(noise_multiplier=1.5)
+PAIR = {"p": (Fraction(3, 4), Fraction(1, 4)), "q": (Fraction(1, 4), Fraction(3, 4))}
+MIXTURES = {"p_means": (1.0,), "p_weights": (1.0,), "q_means": (0.0,), "q_weights": (1.0,)}
+APPROXIMATE = {"epsilon": 1.0, "delta": 0.125}
+
+VALID: dict[str, dict[str, Any]] = {
+    "bounds.Bounds": {"lower": 0.5, "upper": 1.0, "rigorous": True, "method": "", "assumptions": ()},
+    "certified.calibrate_noise_multiplier": {
+        "target_epsilon": 1.0,
+        "target_delta": 0.125,
+        "sampling_probability": 0.25,
+        "steps": 2,
+        "adjacency": Adjacency.REPLACE_ONE,
+    },
+    "certified.delta_bounds": {"event": NOISY, "epsilon": 0.5, "adjacency": Adjacency.REPLACE_ONE},
+    "certified.epsilon_bounds": {"event": NOISY, "delta": 0.125, "adjacency": Adjacency.REPLACE_ONE},
+    "certified.tpr_bounds": {"event": NOISY, "fpr": 0.125, "adjacency": Adjacency.REPLACE_ONE},
+    "crossings.crossing": {"holds": lambda x: x > 0.5, "low": 0.0, "high": 1.0, "precision": 0.125},
+    "crossings.turns": {"met": (True, False)},
+    "subsampled_gaussian.calibrate_noise_multiplier": {
+        "target_epsilon": 1.0,
+        "target_delta": 0.125,
+        "sampling_probability": 0.25,
+        "steps": 2,
+    },
+    "subsampled_gaussian.epsilon": RUN | {"delta": 0.125},
+    "subsampled_gaussian.mu_to_run_epsilon": {
+        "mu_lower": 0.5,
+        "sampling_probability": 0.25,
+        "steps": 2,
+        "delta": 0.125,
+    },
+    "subsampled_gaussian.same_sigma_epsilon": RUN | {"delta": 0.125},
+    "events.Composed": {"events": ((NOISY, 2),)},
+    "events.FinitePair": PAIR,
+    "events.Gaussian": {"noise_multiplier": 1.5},
+    "events.GaussianMixturePair": MIXTURES | {"standard_deviation": 1.5},
+    "events.Laplace": {"scale": 1.5},
+    "events.RandomisedResponse": {"noise_parameter": 0.5, "categories": 3},
+    "events.ShuffledBatches": {"noise_multiplier": 1.5, "batches": 3, "epochs": 2},
+    "events.SubsampledGaussian": {"noise_multiplier": 1.5, "sampling_probability": 0.25},
+    "events.gaussian_run": RUN,
+    "events.require_event": {"event": NOISY},
+    "exact.delta_bounds": {"event": NOISY, "epsilon": 0.5, "adjacency": Adjacency.REPLACE_ONE},
+    "exact.epsilon_bounds": {"event": NOISY, "delta": 0.125, "adjacency": Adjacency.REPLACE_ONE},
+    "exact.supports": {"event": NOISY, "adjacency": Adjacency.REPLACE_ONE},
+    "exact.tpr_bounds": {"event": NOISY, "fpr": 0.125, "adjacency": Adjacency.REPLACE_ONE},
+    "gaussian.delta_of_epsilon": {"mu": 0.5, "epsilon": 0.5},
+    "gaussian.epsilon_of_delta": {"mu": 0.5, "delta": 0.125},
+    "gaussian.mu_of_epsilon": {"epsilon": 0.5, "delta": 0.125},
+    "guarantees.ApproximateDP": APPROXIMATE,
+    "guarantees.GaussianDP": {"mu": 0.5},
+    "guarantees.MutualInformation": {"nats": 0.25, "secret": Secret.RECORD},
+    "guarantees.NoGuarantee": {},
+    "guarantees.RenyiDP": {"alpha": 8.0, "epsilon": 0.5},
+    "guarantees.binary_kl_nats": {"p": 0.25, "q": 0.5},
+    "guarantees.guarantee_from_json": {"form": ApproximateDP(**APPROXIMATE).to_json()},
+    "guarantees.nats_of_epsilon": {"epsilon": 0.5, "prior": 0.25},
+    "guarantees.require_approximate_dp": {"guarantee": ApproximateDP(**APPROXIMATE), "asker": "the test"},
+}
+"""A valid call of each entrance; the numbers are such that every kind of scalar holds them exactly."""
+
+METHODS = {
+    "max_success": {"prior": 0.25},
+    "max_tpr": {"fpr": np.array([0.25, 0.5])},
+    "__contains__": {"value": 0.75},
+}
+"""Arguments of the methods that take any."""
+
+NAN_MEANS_SOMETHING = {
+    ("subsampled_gaussian.mu_to_run_epsilon", "mu_lower"),
+    ("bounds.Bounds.__contains__", "value"),
+}
+"""NaN is an answer there, as their docstrings say (NaN, and False)."""
+
+Call = Callable[..., Any]
+
+
+def entrances() -> Iterator[tuple[str, Call, dict[str, Any] | None]]:
+    """Name, callable and valid arguments (None where none are given above) of each public entrance."""
+    # The packages in there are engines, which only the modules beside them call.
+    names = [found.name for found in pkgutil.iter_modules(accounting.__path__) if not found.ispkg]
+    for module in (importlib.import_module(f"workbench.accounting.{name}") for name in names):
+        for value in vars(module).values():
+            name = getattr(value, "__name__", "_")
+            is_own = getattr(value, "__module__", "") == module.__name__
+            if is_own and callable(value) and not inspect.isabstract(value) and not name.startswith("_"):
+                title = f"{module.__name__.rpartition('.')[2]}.{name}"
+                yield title, value, VALID.get(title)
+                yield from methods(title, value)
+
+
+def methods(title: str, kind: Any) -> Iterator[tuple[str, Call, dict[str, Any] | None]]:
+    """The same of a class's methods that take arguments, bound to an instance."""
+    instance = kind(**VALID[title]) if inspect.isclass(kind) and title in VALID else None
+    for name in vars(kind) if instance is not None else ():
+        bound = getattr(instance, name)
+        is_public = not name.startswith("_") or name == "__contains__"
+        if is_public and inspect.ismethod(bound) and inspect.signature(bound).parameters:
+            yield f"{title}.{name}", bound, METHODS.get(name)
+
+
+ENTRANCES = {title: (call, valid) for title, call, valid in entrances()}
+
+
+def parameters(call: Call) -> list[tuple[str, str]]:
+    """Name and annotation of each parameter."""
+    function = call.__init__ if inspect.isclass(call) else call
+    return [
+        (name, str(parameter.annotation))
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name != "self"
+    ]
+
+
+def of_annotation(*annotations: str) -> list[tuple[str, str]]:
+    """(entrance, parameter) of all parameters with one of these annotations."""
+    return [
+        (title, name)
+        for title, (call, _) in ENTRANCES.items()
+        for name, annotation in parameters(call)
+        if annotation in annotations
+    ]
+
+
+def answer(title: str, **changed: Any) -> Any:
+    """What the entrance answers to its valid call with some arguments changed; arrays as lists."""
+    call, valid = ENTRANCES[title]
+    assert valid is not None
+    found = call(**valid | changed)
+    return found.tolist() if isinstance(found, np.ndarray) else found
+
+
+def given(title: str, name: str) -> Any:
+    """The valid argument."""
+    valid = ENTRANCES[title][1]
+    assert valid is not None
+    return valid[name]
+
+
+def refused(title: str, name: str, value: Any) -> None:
+    """The entrance refuses the value, in one line that names the parameter."""
+    with pytest.raises(InputError) as caught:
+        answer(title, **{name: value})
+    assert "\n" not in str(caught.value)
+    assert name.removesuffix("s") in str(caught.value) or name == "events"
+
+
+ANNOTATIONS = {
+    *("float", "int", "Event", "Adjacency", "Secret", "Guarantee", "FloatArray", "bool", "str"),
+    *("tuple[float, ...]", "tuple[Fraction, ...]", "tuple[tuple[Event, int], ...]", "tuple[str, ...]"),
+    *("Sequence[bool]", "Callable[[float], bool]", "Callable[[float, float], float]", "Mapping[str, JSON]"),
+}
+
+
+@pytest.mark.parametrize("title", sorted(ENTRANCES))
+def test_every_entrance_has_a_valid_call_and_known_parameters(title: str) -> None:
+    call, valid = ENTRANCES[title]
+    assert valid is not None, f"give {title} a valid call in VALID"
+    answer(title)
+    for name, annotation in parameters(call):
+        assert annotation in ANNOTATIONS, f"say how {title}'s {name}: {annotation} is tried"
+
+
+def test_no_entrance_is_listed_that_is_gone() -> None:
+    assert set(VALID) <= set(ENTRANCES)
+
+
+def test_the_doctest_of_the_checks_holds() -> None:
+    assert doctest.testmod(arguments).failed == 0
+
+
+NUMBERS = of_annotation("float", "int")
+SCALARS: Sequence[Callable[[float], Any]] = (
+    np.float32,
+    np.float64,
+    np.array,
+    torch.tensor,
+    lambda value: torch.tensor(value, dtype=torch.float64),
+)
+
+
+@pytest.mark.parametrize(("title", "name"), NUMBERS)
+def test_scalars_of_other_libraries_give_the_answer_of_their_value(title: str, name: str) -> None:
+    value, expected = given(title, name), answer(title)
+    for scalar in SCALARS:
+        found = answer(title, **{name: scalar(value)})
+        assert found == expected
+        assert repr(found) == repr(expected) or isinstance(found, Callable)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("title", "name"), of_annotation("int"))
+def test_whole_numbers_of_other_kinds_are_whole_numbers(title: str, name: str) -> None:
+    value, expected = given(title, name), answer(title)
+    for same in (float(value), np.int32(value), np.int64(value), torch.tensor(value), Fraction(value)):
+        assert repr(answer(title, **{name: same})) == repr(expected)
+    for wrong in (value + 0.5, np.float32(value + 0.5), torch.tensor(value + 0.5), 0, -1, math.inf):
+        refused(title, name, wrong)
+
+
+WRONG = (
+    True,
+    False,
+    np.True_,
+    torch.tensor(True),
+    "1",
+    "0.5",
+    b"1",
+    None,
+    1j,
+    [0.5],
+    np.array([0.5]),
+    Fraction(1, 3),
+)
+
+
+@pytest.mark.parametrize(("title", "name"), NUMBERS)
+def test_what_is_no_number_is_refused(title: str, name: str) -> None:
+    for wrong in WRONG:
+        refused(title, name, wrong)
+    if (title, name) not in NAN_MEANS_SOMETHING:
+        for nan in (math.nan, np.float32(math.nan), torch.tensor(math.nan)):
+            refused(title, name, nan)
+
+
+@pytest.mark.parametrize(("title", "name"), of_annotation("Adjacency", "Secret"))
+def test_names_are_exact_or_refused(title: str, name: str) -> None:
+    member = given(title, name)
+    assert repr(answer(title, **{name: str(member)})) == repr(answer(title))
+    for wrong in ("bogus", member.name, str(member).upper(), "", None, 1, True, [str(member)]):
+        with pytest.raises(InputError, match=f"{name} must be one of {', '.join(type(member))}, got "):
+            answer(title, **{name: wrong})
+
+
+@pytest.mark.parametrize(("title", "name"), of_annotation("Event", "Guarantee"))
+def test_what_is_no_event_or_guarantee_is_refused(title: str, name: str) -> None:
+    for wrong in (None, "Gaussian", 1.5, (NOISY, 2)):
+        refused(title, name, wrong)
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    of_annotation("tuple[float, ...]", "tuple[Fraction, ...]", "tuple[tuple[Event, int], ...]"),
+)
+def test_rows_are_tried_entry_by_entry(title: str, name: str) -> None:
+    row, expected = given(title, name), answer(title)
+    assert answer(title, **{name: list(row)}) == expected
+    refused(title, name, 1.0)
+    if name == "events":
+        for count in (2.0, np.int32(2), torch.tensor(2)):
+            assert repr(answer(title, events=((NOISY, count),))) == repr(expected)
+        for wrong in (2.5, True, "2", 0, math.nan, None):
+            refused(title, name, ((NOISY, wrong),))
+        refused(title, name, (("Gaussian", 2),))
+        refused(title, name, (NOISY, 2))
+        refused(title, name, ())
+        return
+    for scalar in SCALARS:
+        assert repr(answer(title, **{name: tuple(scalar(float(value)) for value in row)})) == repr(expected)
+    for wrong in (True, "0.5", None, math.nan, math.inf):
+        refused(title, name, (wrong, *row[1:]))
+
+
+@pytest.mark.parametrize(("title", "name"), of_annotation("FloatArray"))
+def test_arrays_hold_rates(title: str, name: str) -> None:
+    rates = given(title, name)
+    for same in (rates.astype(np.float32), torch.tensor(rates), rates.tolist()):
+        assert answer(title, **{name: same}) == answer(title)
+    for wrong in (["0.5"], [True], [math.nan], [1.5], [-0.5], None, "0.5"):
+        refused(title, name, wrong)
+
+
+# The fault that this file began with: a name as a string answered another question, and stayed in the cache.
+
+
+def test_a_string_gives_the_answer_of_its_adjacency_and_does_not_poison_the_cache() -> None:
+    run = gaussian_run(noise_multiplier=2.0, sampling_probability=0.01, steps=170)
+    by_text = epsilon_bounds(run, 1e-5, adjacency="replace-one")  # type: ignore[arg-type]
+    assert by_text == epsilon_bounds(run, 1e-5, adjacency=Adjacency.REPLACE_ONE)
+    assert by_text.lower > epsilon_bounds(run, 1e-5).upper
+    with pytest.raises(
+        InputError, match="adjacency must be one of add-remove, replace-one, zero-out, got 'bogus'"
+    ):
+        delta_bounds(run, 1.0, adjacency="bogus")  # type: ignore[arg-type]
+
+
+def test_a_calibration_for_a_string_meets_its_target() -> None:
+    schedule: dict[str, Any] = {"sampling_probability": 0.1, "steps": 10}
+    target: dict[str, Any] = {"target_epsilon": 1.0, "target_delta": 1e-5}
+    noise = calibrate_noise_multiplier(**target, **schedule, adjacency="replace-one")
+    run = gaussian_run(noise_multiplier=noise, **schedule)
+    assert epsilon_bounds(run, 1e-5, adjacency=Adjacency.REPLACE_ONE).upper <= 1.0
+    assert noise == calibrate_noise_multiplier(**target, **schedule, adjacency=Adjacency.REPLACE_ONE)
+
+
+def test_scalars_hit_the_cache_entry_of_their_float() -> None:
+    event = SubsampledGaussian(noise_multiplier=np.float32(1.1), sampling_probability=torch.tensor(0.3))
+    same = SubsampledGaussian(
+        noise_multiplier=float(np.float32(1.1)), sampling_probability=float(np.float32(0.3))
+    )
+    assert event == same
+    assert type(event.noise_multiplier) is float
+    certified = importlib.import_module("workbench.accounting.certified")
+    twice = Composed(events=((event, 2),))
+    first = epsilon_bounds(twice, np.float32(1e-4))
+    before = certified._epsilon_on_grid.cache_info()
+    assert epsilon_bounds(Composed(events=((same, 2),)), float(np.float32(1e-4))) == first
+    after = certified._epsilon_on_grid.cache_info()
+    assert (after.hits, after.misses) == (before.hits + 1, before.misses)
+
+
+def test_booleans_do_not_get_the_cached_answer_of_the_number() -> None:
+    once: dict[str, Any] = {"noise_multiplier": 1.5, "sampling_probability": 1.0, "delta": 0.125}
+    subsampled_gaussian.epsilon(**once, steps=1)
+    with pytest.raises(InputError, match="steps must be a whole number >= 1, got True"):
+        subsampled_gaussian.epsilon(**once, steps=True)
+    exact.supports(NOISY, Adjacency.ADD_REMOVE)
+    with pytest.raises(InputError, match="adjacency must be one of"):
+        exact.supports(NOISY, "bogus")  # type: ignore[arg-type]

@@ -1,0 +1,13 @@
+"""What `workbench audit` plays where the user says nothing, as the data room writes it."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from typing import Any
+
+EMBEDDED: dict[str, Any] = tomllib.loads(
+    (files("workbench.data") / "embedded_audit.toml").read_text(encoding="utf-8")
+)
+"""Fields of `workbench.audit.settings.AuditSettings`; `elsewhere` has parameters of the same attacks on other
+corpora."""

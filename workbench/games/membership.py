@@ -1,0 +1,107 @@
+"""The membership game: which candidates was the subject trained on?
+
+Each candidate is a member by a fair coin, or, under replace-one, one of each pair of candidates is; the
+adversary asks the one trained subject for its likelihoods and scores every candidate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from workbench.core.registry import register
+from workbench.games.base import Game, Match, Played, Round
+from workbench.interfaces import (
+    Adjacency,
+    Attack,
+    BoolArray,
+    GameTerms,
+    Record,
+    Released,
+    Subject,
+    Trials,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class References:
+    """Models that the adversary trained by the same mechanism, with their own members.
+
+    Attributes:
+        subjects: The shadow models.
+        included: Which candidate each was trained on, shape `(n_references, n_candidates)`.
+    """
+
+    subjects: tuple[Subject, ...] = ()
+    included: BoolArray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MembershipSeen:
+    """What the adversary sees.
+
+    Attributes:
+        subject: The target, to be asked for likelihoods.
+        records: The candidates, members and non-members alike.
+        references: The adversary's shadow models.
+    """
+
+    subject: Subject
+    records: tuple[Record, ...]
+    references: References = References()
+
+
+class MembershipAttack(Attack[MembershipSeen]):
+    """An attack that scores candidates; its scores have one value a record."""
+
+    game = "membership"
+
+
+@register("game", "membership")
+class MembershipGame(Game[MembershipAttack]):
+    """Candidates of one training are scored by their likelihoods under the trained subject."""
+
+    name = "membership"
+    title = "membership"
+    attack_type = MembershipAttack
+    adjacencies = frozenset({Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE})
+    released = Released.SCORES
+    uses_target = True
+    trains_once = True
+
+    def check(self, match: Match[MembershipAttack]) -> None:
+        """Nothing is refused: every subject answers likelihoods."""
+
+    def play(self, match: Match[MembershipAttack]) -> Played:
+        """Score every candidate once; the labels are the coins that built the training set.
+
+        Under replace-one each coin of an audit chose between two candidates, half the pool apart
+        (`workbench.audit.subjects.coins_of`): the score is the difference of theirs.
+        """
+        target, part, records = match.required_target(), match.part, match.candidates()
+        references = References(subjects=match.references, included=np.array(part.shadows, dtype=bool))
+        seen = MembershipSeen(subject=target, records=records, references=references)
+        found = match.attack.score(seen, match.generator())
+        values, labels = found.values, np.array(part.included, dtype=bool)
+        adjacency = match.mechanism.capabilities.adjacency
+        is_paired = adjacency is Adjacency.REPLACE_ONE and part.by_coin
+        if is_paired:
+            half = len(records) // 2
+            values, labels = values[:half] - values[half : 2 * half], labels[:half]
+        terms = GameTerms(
+            description=self.words().text("terms", is_paired=is_paired, shadows=len(match.references)),
+            trials=Trials.ONE_RUN,
+            released=self.released,
+            adjacency=adjacency,
+        )
+        texts = tuple(record.text for record in records[: len(labels)]) if records[0].text else ()
+        scored = Round(
+            name=part.attack,
+            scores=values,
+            members=labels,
+            terms=terms,
+            details=found.details,
+            texts=texts,
+        )
+        return Played(rounds=(scored,), subject=target)

@@ -1,0 +1,86 @@
+"""An attack: it prepares canaries, and scores what its game lets it see."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+
+from workbench.core.keys import JSON
+from workbench.interfaces.arrays import FloatArray
+from workbench.interfaces.data import Corpus
+from workbench.interfaces.mechanisms import Mechanism
+from workbench.interfaces.training import Insertions
+
+Seen = TypeVar("Seen")
+"""What the adversary of a game sees, without the labels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """An attack's scores, one a candidate or trial; higher means member.
+
+    Attributes:
+        values: Shape `(n,)`, finite.
+        details: Named scalars for the report (for instance the number of shadow models).
+    """
+
+    values: FloatArray
+    details: Mapping[str, float] = field(default_factory=dict)
+
+
+class Attack(ABC, Generic[Seen]):
+    """An attack, blind to the labels. It names its game, and scores what that game shows (`Seen`).
+
+    Attributes:
+        game: Registry name of the game.
+        references_needed: Number of shadow models that the scores want; 0 for none.
+        title, label: What a report calls the attack's adversary, and what that adversary does.
+        later_parameters: See `Mechanism.later_parameters`.
+    """
+
+    game: ClassVar[str]
+    references_needed: int = 0
+    title: ClassVar[str] = ""
+    label: ClassVar[str] = ""
+    later_parameters: ClassVar[Mapping[str, object]] = {}
+
+    @property
+    def plants(self) -> int:
+        """Number of records that `prepare` plants: trained on in every run, and never candidates."""
+        return 0
+
+    def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
+        """Canaries to insert before training; none, unless overridden."""
+        return Insertions()
+
+    def informed(self, mechanism: Callable[[], Mechanism], given: Mapping[str, Any]) -> Self:
+        """The attack with what its adversary may know of the mechanism, where its parameters do not say it.
+
+        Args:
+            mechanism: Makes the mechanism that is attacked.
+            given: The parameters that the attack was made with.
+        """
+        return self
+
+    @classmethod
+    def aside(cls, name: str, role: str, details: Mapping[str, JSON]) -> dict[str, JSON] | None:
+        """What a report says of the attack's details next to the verdict on the claim; None for nothing.
+
+        Args:
+            name, role: Of the subject.
+            details: Of one of the attack's games.
+        """
+        return None
+
+    @abstractmethod
+    def score(self, seen: Seen, generator: np.random.Generator) -> Scores:
+        """Scores of the candidate records or of the trials that are seen, in their order.
+
+        Args:
+            seen: What the game shows.
+            generator: For random choices, such as telling equal scores apart.
+        """

@@ -1,0 +1,69 @@
+"""Records, corpora, and what the data room registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One person's datum. Text corpora fill `text`, image corpora `image` (a flat float32 vector).
+
+    A question about a text has its `answers`, spans of the text, and what is to be told its references: the
+    first is trained on, each is right.
+    """
+
+    id: str
+    text: str = ""
+    image: tuple[float, ...] | None = None
+    label: int | None = None
+    answers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """Records drawn from one distribution, so that members and non-members are exchangeable.
+
+    Attributes:
+        name: Registry name.
+        records: The candidate pool; the runner draws members from it by coin, or by exchangeable split.
+        held_out: Further records of the same distribution, never candidates (for test perplexity).
+        public: Records of a public distribution that anyone may train on.
+        kind: `"text"` or `"image"`.
+        classes: Number of labels; 0 where records have none.
+        origin: Where the data come from, in a sentence, with source and hash.
+    """
+
+    name: str
+    records: tuple[Record, ...]
+    held_out: tuple[Record, ...]
+    public: tuple[Record, ...]
+    kind: str
+    origin: str
+    classes: int = 0
+
+
+class CorpusSource(Protocol):
+    """What a file of the data room registers under a corpus name."""
+
+    def __call__(self, *, size: int, seed: int, **parameters: Any) -> Corpus:
+        """Load `size` candidate records, deterministically in `seed`.
+
+        Raises:
+            InputError: an unknown parameter or unusable value.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusFacets:
+    """What a corpus's source declares beside loading it, as the `facets` of `register`.
+
+    Attributes:
+        fetch: Gets what is not shipped, unless it is there, and returns its place; called with what is told
+            before a download, or None. None for a corpus that is shipped whole.
+    """
+
+    fetch: Callable[[Callable[[str], None] | None], Path] | None = None

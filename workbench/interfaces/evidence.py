@@ -1,0 +1,206 @@
+"""What a game leaves: scores with labels and the terms of the game, bounds from them, and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from workbench.core.keys import JSON
+from workbench.interfaces.arrays import BoolArray, FloatArray
+from workbench.interfaces.claims import Adjacency, Released
+
+
+class Family(StrEnum):
+    """The family of mechanisms that a bound assumes; outside it the bound proves nothing."""
+
+    ANY = "any (epsilon, delta)"
+    GAUSSIAN = "Gaussian"
+    SUBSAMPLED_GAUSSIAN = "Poisson-subsampled Gaussian"
+    RANDOMISED_RESPONSE = "randomised response"
+
+
+class Trials(StrEnum):
+    """How the scores of one game depend on each other."""
+
+    INDEPENDENT = "independent"
+    """Every score comes from its own release: given the labels, scores are independent."""
+    ONE_RUN = "one-run"
+    """All scores come from one release; the labels are independent coins of probability `prior`."""
+
+
+class VerdictKind(StrEnum):
+    """What the judge may say. "Not refuted" never means "private"."""
+
+    REFUTED = "REFUTED"
+    NOT_REFUTED = "NOT_REFUTED"
+    UNDERPOWERED = "UNDERPOWERED"
+    INVALID = "INVALID"
+    PROVEN = "PROVEN"
+    HOLDS_UNDER = "HOLDS_UNDER"
+    UNDECIDED = "UNDECIDED"
+
+
+COMBINED = (
+    VerdictKind.REFUTED,
+    VerdictKind.INVALID,
+    VerdictKind.NOT_REFUTED,
+    VerdictKind.UNDERPOWERED,
+    VerdictKind.UNDECIDED,
+)
+"""Of several verdicts on one claim, the first of these kinds that is among them is the whole's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameTerms:
+    """The terms on which evidence was measured: who chose the labels, and what the adversary saw.
+
+    Attributes:
+        description: Who chose the labels, what the adversary saw and knew, in one or two sentences.
+        trials: How scores depend on each other.
+        prior: Probability of label "member" in the coin that chose it.
+        prior_range: Where the coin's probability is not known: an interval that holds it with 99.8 %
+            confidence (`workbench.estimation.deciding.unknown_prior_range`), for which one-run bounds then
+            pay.
+        released: What the adversary saw; a claim that covers less is not tested by this game.
+        adjacency: Which pair of data sets the coin decides between; None where the claim's is meant.
+        family: What is known of how scores are distributed; `Family.ANY` where nothing is.
+        beyond: What the adversary knows that a claim about the release does not grant, such as coins of the
+            mechanism's own that it keeps secret; empty for nothing. Such a game shows what that knowledge is
+            worth, and refutes no claim.
+        steps: Number T of releases of the run that the claim covers, where a trial is one release.
+        sampling_probability: Probability q with which a record takes part in each of them.
+    """
+
+    description: str
+    trials: Trials
+    prior: float = 0.5
+    prior_range: tuple[float, float] | None = None
+    adjacency: Adjacency | None = None
+    released: Released = Released.FINAL_WEIGHTS
+    family: Family = Family.ANY
+    beyond: str = ""
+    steps: int = 1
+    sampling_probability: float = 1.0
+
+    @property
+    def is_single_release(self) -> bool:
+        """True where a trial is one release of a longer run, to be composed before it is judged."""
+        return self.steps > 1 or self.sampling_probability < 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Scores joined with their labels, and all that a reader needs to weigh them.
+
+    Attributes:
+        scores: Shape `(n,)`, higher = member.
+        members: True where the candidate was a member, shape `(n,)`.
+        game: The terms of the game.
+        attack: Name of the attack.
+        blind_texts: Text of each candidate for the blind classifier, or empty where there is none.
+        seeds: Named seeds.
+        cost: `seconds`, `peak_memory_mb`.
+        details: Further named scalars.
+    """
+
+    scores: FloatArray
+    members: BoolArray
+    game: GameTerms
+    attack: str
+    blind_texts: tuple[str, ...] = ()
+    seeds: Mapping[str, int] = field(default_factory=dict)
+    cost: Mapping[str, float] = field(default_factory=dict)
+    details: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A one-sided confidence bound from data.
+
+    Attributes:
+        name: Which estimator, by registry-like name: `"one_run"`, `"clopper_pearson_all"`, ...
+        quantity: `"epsilon"`, `"mu"`, `"success"`, ...; the bound says `quantity >= lower`.
+        lower: The bound; `math.inf` where the data admit no finite value under the assumption.
+        estimate: Point estimate of the same quantity; may be NaN.
+        confidence: One-sided, for instance 0.95.
+        delta: The delta at which an epsilon is stated; None for other currencies.
+        family: The assumed family.
+        trials: The dependence that the bound tolerates: `ONE_RUN` bounds also hold for independent
+            trials, `INDEPENDENT` ones need independence.
+        assumption: One sentence a reader can check.
+        n: Number of scores used.
+    """
+
+    name: str
+    quantity: str
+    lower: float
+    estimate: float
+    confidence: float
+    family: Family
+    trials: Trials
+    assumption: str
+    n: int
+    delta: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A two-sided confidence interval of a metric: `lower <= metric <= upper` at `confidence`."""
+
+    name: str
+    estimate: float
+    lower: float
+    upper: float
+    confidence: float
+    assumption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The judge's answer about one claim.
+
+    Attributes:
+        kind: See `VerdictKind`.
+        sentence: What a reader can quote, with claim, bound, confidence, delta, adjacency and game.
+        bound: The bound that decided; None where none did.
+        significance: The error probability that the deciding test was allowed.
+        bounds: Every bound that was computed, the deciding ones first.
+        intervals: Metrics with their confidence intervals.
+        trials_needed: For UNDERPOWERED: how many trials a perfect attack would have needed.
+        reasons: For INVALID: what broke. Else further remarks.
+    """
+
+    kind: VerdictKind
+    sentence: str
+    significance: float
+    bound: Bound | None = None
+    bounds: tuple[Bound, ...] = ()
+    intervals: tuple[Interval, ...] = ()
+    trials_needed: int | None = None
+    reasons: tuple[str, ...] = ()
+
+
+def terms_from(form: Mapping[str, JSON]) -> GameTerms:
+    """Read back a game's plain form."""
+    read = dict(form)
+    read.update(
+        trials=Trials(form["trials"]), released=Released(form["released"]), family=Family(form["family"])
+    )
+    return GameTerms(**read)
+
+
+def evidence_from(game: Mapping[str, JSON]) -> Evidence:
+    """Read back what a game's part put in a record."""
+    return Evidence(
+        scores=np.array([float(value) for value in game["scores"]], dtype=np.float64),
+        members=np.array(game["members"], dtype=bool),
+        game=terms_from(game["game"]),
+        attack=game["attack"],
+        blind_texts=tuple(game["blind_texts"]),
+        seeds=game["seeds"],
+        cost=game["cost"],
+        details=game["details"],
+    )

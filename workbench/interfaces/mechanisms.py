@@ -1,0 +1,139 @@
+"""A mechanism: the recipe of a subject, what it can do, and how it is audited by default."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+from workbench.interfaces.claims import Adjacency, Claim, Currency, Released
+from workbench.interfaces.evidence import Family
+from workbench.interfaces.training import Plan, Sampling, Subject
+
+
+class Release(StrEnum):
+    """What a mechanism's transcript holds for an adversary to read."""
+
+    SUMS = "noised sums"
+    """A privatised sum of gradients a step, into which a gradient canary can be put."""
+    SIGNS = "signs"
+    BITS = "bits about a candidate subset"
+    PERMUTED_WEIGHTS = "permuted weights"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a mechanism, with its parameters, gives away and needs.
+
+    Attributes:
+        currency: What the number counts that studies and commands call the budget's epsilon.
+        released: What the mechanism gives away, and its claim covers.
+        releases: What its transcript holds.
+        family: The family of one release's noise, for bounds that assume one.
+        adjacency: Which neighbours its claim, and so its games, are about.
+        adjacencies: What its parameter `adjacency` may be; empty for a mechanism without that parameter.
+        sampling: How it may choose the records of a step.
+        optimizer: The optimizer that it asks for.
+        needs_task: The score that a model with a task has to give; empty for any model.
+        is_private: Something protects the records; False for ordinary training.
+        is_steered: Clip radii and noise change in a run, by what the mechanism sees of the records.
+        is_zeroth_order: It sees differences of losses along directions, and no gradients.
+        claims_nothing_spent: The claim is of no nats at all, whatever the budget.
+    """
+
+    currency: Currency = Currency.DP
+    released: Released = Released.EVERY_UPDATE
+    releases: frozenset[Release] = frozenset({Release.SUMS})
+    family: Family = Family.ANY
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    adjacencies: tuple[Adjacency, ...] = ()
+    sampling: frozenset[Sampling] = frozenset(Sampling)
+    optimizer: str = "adamw"
+    needs_task: str = ""
+    is_private: bool = True
+    is_steered: bool = False
+    is_zeroth_order: bool = False
+    claims_nothing_spent: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditDefaults:
+    """How the default audit of a mechanism differs from the embedded one.
+
+    Attributes:
+        number: The claimed epsilon, or nats; None for the embedded epsilon.
+        settings: Fields of `workbench.audit.settings.AuditSettings` by name.
+        attack_parameters: Parameters of attacks, besides those of the embedded attacks.
+        members_as_embedded: Fields which attacks on ordinary members have as the embedded audit has them.
+    """
+
+    number: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    attack_parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    members_as_embedded: tuple[str, ...] = ()
+
+
+class Mechanism(ABC):
+    """A subject's recipe; created with its parameters."""
+
+    later_parameters: ClassVar[Mapping[str, object]] = {}
+    """Parameters that joined the mechanism later, with the value at which it does what it did before: there
+    they stay out of store keys (`workbench.training.content.settled`). A subclass adds to its bases'."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the mechanism gives away and needs, with these parameters."""
+        return Capabilities()
+
+    def audit_defaults(self) -> AuditDefaults:
+        """How an audit plays by default; as the embedded one, unless overridden."""
+        return AuditDefaults()
+
+    def check(self, plan: Plan) -> None:  # noqa: B027 - most have nothing to refuse
+        """Refuse, before any work, a plan that the mechanism cannot follow.
+
+        Raises:
+            InputError: a field is out of range, or does not go with the mechanism.
+        """
+
+    def without_quality(self) -> Self:
+        """The mechanism without measurements of its own that cost time and change nothing that is trained."""
+        return self
+
+    def steps_at_first_noise(self, plan: Plan) -> int:
+        """For how many steps of the run the noise is that of the first step."""
+        return plan.steps
+
+    @abstractmethod
+    def claim(self, plan: Plan) -> Claim:
+        """What its authors claim of a run with this plan."""
+
+    @abstractmethod
+    def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> Subject:
+        """Train; deterministic in the plan. `progress(done, total)` is called after each step."""
+
+
+class PostHocMechanism(Mechanism):
+    """A mechanism that trains first and privatises the finished model: one training, many releases.
+
+    `train` is `release(train_unreleased(plan), plan)`, and `claim` speaks of the release.
+    """
+
+    release_parameters: ClassVar[frozenset[str]]
+    """Names of the mechanism's parameters that only `release` reads; a training's key leaves them out."""
+
+    @abstractmethod
+    def train_unreleased(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> Subject:
+        """The training alone: reads neither `plan.budget` nor a release parameter. Never given away."""
+
+    @abstractmethod
+    def release(self, trained: Subject, plan: Plan) -> Subject:
+        """The subject that is given away, with fresh noise; deterministic in the plan, budget included.
+
+        Two budgets draw independent noise. `trained` is left as it was.
+
+        Raises:
+            InputError: the plan has no usable budget.
+        """

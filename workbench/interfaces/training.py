@@ -1,0 +1,393 @@
+"""How a subject is trained: the plan, models, per-record signals, the transcript, and the trained subject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from workbench.core.keys import LATER
+from workbench.interfaces.arrays import BoolArray, FloatArray, IntArray
+from workbench.interfaces.claims import Claim, Guarantee
+from workbench.interfaces.data import Record
+from workbench.interfaces.evidence import Family
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Sampling(StrEnum):
+    """How the records of each step are chosen."""
+
+    POISSON = "poisson"
+    """Each record takes part in each step independently, with probability q."""
+    SHUFFLED = "shuffled"
+    """Each epoch goes through all records once, in a fresh secret order, in batches of q N."""
+
+
+class Schedule(StrEnum):
+    """How the learning rate goes over the steps of a run, after its warm-up."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    """Falls linearly to zero at the last step."""
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A module with what the bench needs to know of it: how records become tensors and losses.
+
+    `Batch` is a dict of tensors that share their first dimension, one row a record.
+    """
+
+    module: torch.nn.Module
+    kind: str
+    """`"language"` or `"classification"`."""
+    name: str
+
+    def encode(self, records: Sequence[Record]) -> dict[str, torch.Tensor]:
+        """Tensors of the records, padded; first dimension `len(records)`."""
+
+    def losses(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Per-record losses, shape `(n,)`, nats; differentiable in the module's parameters.
+
+        For a language model the mean over the record's predicted tokens, for a classifier the cross
+        entropy. Row i depends on record i alone (no batch statistics, no cross-record attention).
+        """
+
+    def token_log_likelihoods(self, batch: Mapping[str, torch.Tensor]) -> list[FloatArray]:
+        """For each record the log-likelihoods, nats, of its predicted tokens (or of its label)."""
+
+
+@runtime_checkable
+class TaskModel(Model, Protocol):
+    """A model of a task that is scored by more than its loss: sentiment, questions, data to text."""
+
+    def task_metrics(self, records: Sequence[Record]) -> dict[str, float]:
+        """What the task is scored by, each in [0, 1]: `accuracy`, `f1` and `exact_match`, or `meteor`.
+
+        But for `bleu`, which is in [0, 100].
+        Called in evaluation mode without gradients. The first is the one that a checkpoint is chosen by.
+        """
+
+
+class ModelSource(Protocol):
+    """What a file of the data room registers under a model name."""
+
+    def __call__(self, *, seed: int, **parameters: Any) -> Model:
+        """Build or load the model, deterministically in `seed`; parameters in float32 on the CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacets:
+    """What a model's source declares beside building it: `@register("model", name, facets=ModelFacets(...))`.
+
+    Attributes:
+        fingerprint: Hash of the model's files, called with the source's parameters; None for no files.
+        stands_on: The two parameters that name another model, around which this one puts a task, and a folder
+            in that model's place; None for a model that stands by itself.
+        check_records: Refuses (`InputError`) records that the model's task cannot be done on; called with the
+            records and the source's parameters. None for a model without a task.
+        check_folder: Refuses (`InputError`) a folder that cannot take the model's place; None where the
+            source cannot tell.
+    """
+
+    fingerprint: Callable[..., str] | None = None
+    stands_on: tuple[str, str] | None = None
+    check_records: Callable[..., None] | None = None
+    check_folder: Callable[[Path], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientCanary:
+    """A record whose gradient is the same in every step, zero but in a few coordinates or one.
+
+    One coordinate is the "Dirac" canary of Nasr et al. 2023.
+
+    Attributes:
+        coordinate: Index into the flat vector of trainable parameters, or of each group's where the canary
+            is everywhere.
+        magnitude: Norm of its raw gradient, before any clipping; finite, > 0.
+        record: Id of the record of the plan whose gradient it is: it takes part where that record does, and
+            nowhere in a plan without it. None: a record beside them, which takes part by a coin each step.
+        spread: Number of coordinates, from `coordinate` on (modulo d), that share the gradient evenly; 0 for
+            all of them. Only with a `record`.
+        opposed: The gradient is instead, in every step, minus `magnitude` times the sum of the gradients of
+            all other records of the plan at the current state (of all, not of the step's sample: a record
+            cannot know who else takes part). Only with a `record`; `coordinate` and `spread` are not read.
+        everywhere: One coordinate in each of the mechanism's clipping groups
+            (`workbench.training.loop.GradientMechanism.clipping_groups`), `magnitude` in each: where groups
+            are clipped by themselves, a record may fill the bound of every one of them. Only without a
+            `record`.
+    """
+
+    coordinate: int
+    magnitude: float
+    record: str | None = None
+    spread: int = 1
+    opposed: bool = False
+    everywhere: bool = field(default=False, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Insertions:
+    """What an attack puts into the candidate pool before training.
+
+    Attributes:
+        replaced: Records that take the place of the candidates with the same ids (a canary appended to
+            a narrative keeps its record's id).
+        gradient_canary: A gradient canary that takes part in training steps by the auditor's coins.
+        planted: Records that are trained on in every run beside the members, and never are candidates; each
+            takes part in the steps like a member, and counts as one.
+    """
+
+    replaced: tuple[Record, ...] = ()
+    gradient_canary: GradientCanary | None = None
+    # Left out of the representation, from which keys and seeds of before are made.
+    planted: tuple[Record, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSpec:
+    """How a model is trained, whatever it is trained on: the fields that plans, audits and studies share.
+
+    A plan, the settings of an audit and an experiment of a study are such a spec with more fields, so that an
+    audit can train whatever a study can, and their plain forms stay flat.
+
+    Attributes:
+        model, model_parameters: Registry name of the model, and keyword arguments of its source.
+        adapter: `"full"` fine-tuning, or `"lora"`.
+        lora_rank: Rank r of the LoRA matrices; read where `adapter` is `"lora"`, as are the next two.
+        lora_alpha: Their product is scaled by alpha / r; None for an alpha of 2 r.
+        lora_targets: Which layers have them: `"all-linear"` (but the output layer), those of the
+            `"attention"`, or its `"query-value"` projections (`workbench.training.lora.LORA_TARGETS`).
+        sampling: How the records of each step are chosen.
+        optimizer: `"adamw"` or `"sgd"`.
+        learning_rate: Step size; the highest one where a schedule changes it.
+        weight_decay: Decoupled weight decay of AdamW (Loshchilov & Hutter 2019), L2 penalty of SGD; >= 0.
+        schedule: How the learning rate goes after the warm-up.
+        warmup: Share of the steps, in [0, 1), over which the learning rate rises linearly from zero.
+    """
+
+    model: str
+    learning_rate: float
+    sampling: Sampling = Sampling.POISSON
+    optimizer: str = "adamw"
+    weight_decay: float = 0.0
+    schedule: Schedule = Schedule.CONSTANT
+    warmup: float = 0.0
+    model_parameters: Mapping[str, Any] = field(default_factory=dict)
+    adapter: str = "full"
+    lora_rank: int = 4
+    lora_alpha: float | None = field(default=None, metadata=LATER)
+    lora_targets: str = field(default="all-linear", metadata=LATER)
+
+    def spec(self) -> dict[str, Any]:
+        """The fields of the spec by name, for a record that has them too."""
+        return {one.name: getattr(self, one.name) for one in fields(TrainingSpec)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedSpec(TrainingSpec):
+    """A training spec with its length.
+
+    Attributes:
+        steps: Number of updates T.
+        sampling_probability: The share q of the N records that a step takes, in (0, 1]: each record's
+            inclusion probability, or the batch size over N where the records are shuffled.
+    """
+
+    steps: int
+    sampling_probability: float
+
+    def spec(self) -> dict[str, Any]:
+        """The fields of the timed spec by name."""
+        return {one.name: getattr(self, one.name) for one in fields(TimedSpec)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(TimedSpec):
+    """What a training run is given.
+
+    Attributes:
+        records: The records that are trained on (the members), in a fixed order.
+        held_out: Records for the test perplexity.
+        dev: Public records by which a mechanism may choose among its checkpoints; never trained on.
+        budget: The guarantee to be met; None for a mechanism that promises nothing.
+        insertions: Canaries.
+        public_size: The number by which q-fold sums are averaged; None for `len(records)`. Under add-remove
+            adjacency the true number is private, so an audit gives the expected one.
+        seed: Seed of this run; every random stream is spawned from it.
+        initial_seed: Seed of the weights that are drawn before training, for runs that start from the same
+            public ones; None to spawn it from `seed`.
+    """
+
+    records: tuple[Record, ...]
+    held_out: tuple[Record, ...]
+    budget: Guarantee | None = None
+    insertions: Insertions = Insertions()
+    public_size: int | None = None
+    seed: int = 0
+    initial_seed: int | None = None
+    dev: tuple[Record, ...] = ()
+
+
+Groups: TypeAlias = Sequence[Sequence[str]]
+"""Names of the trainable parameters, each in exactly one group, no group empty."""
+
+
+class Signals(Protocol):
+    """The per-record signals of one step, as a privatise step sees them.
+
+    A gradient of each of n records over d trainable parameters, which need not be stored: mechanisms ask
+    for the norms and for weighted sums, of the whole gradients or of groups of parameters. An audit hands in
+    the same object with a canary appended, so that it drives the code that trains.
+
+    Sums alone have trial axes: `weighted_sum` and `group_sum`. What a mechanism reads off `gradients` is for
+    its norms and factors; what it releases comes from one of the sums.
+    """
+
+    @property
+    def n(self) -> int:
+        """Number of records in this step's sample (0 is legal under Poisson sampling)."""
+
+    @property
+    def dimension(self) -> int:
+        """Number d of trainable parameters."""
+
+    @property
+    def layout(self) -> Mapping[str, tuple[slice, torch.Size]]:
+        """Place and shape of each named trainable parameter in the flat vector."""
+
+    def norms(self) -> torch.Tensor:
+        """Euclidean norm of each record's gradient, shape `(n,)`."""
+
+    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+        """Sum over records of `weights[i] * gradient_i`; weights of shape `(n,)`.
+
+        Returns:
+            Shape `(..., d)`. An audit that plays many trials at once returns leading trial axes; a
+            privatise step draws its noise in the shape that it gets.
+        """
+
+    def gradients(self) -> torch.Tensor:
+        """The records' gradients themselves, shape `(n, d)`, in the type of the sums.
+
+        Holds n d numbers: for mechanisms that transform each record's gradient before they clip it.
+        """
+
+    def group_norms(self, groups: Groups) -> torch.Tensor:
+        """Euclidean norm of each group's part of each record's gradient, shape `(n, G)`.
+
+        Args:
+            groups: G groups that hold each name of `layout` once.
+
+        Raises:
+            InputError: the groups are no partition of the names.
+        """
+
+    def group_sum(self, weights: torch.Tensor, groups: Groups) -> torch.Tensor:
+        """Sum over records of their gradients, each group's part weighted by its own column.
+
+        Args:
+            weights: Shape `(n, G)`.
+            groups: G groups that hold each name of `layout` once.
+
+        Returns:
+            Shape `(..., d)`, as of `weighted_sum`, which it equals where all columns are equal.
+
+        Raises:
+            InputError: the groups are no partition of the names, or `weights` is not of shape `(n, G)`.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedSigns:
+    """All that a mechanism of masked signs gives away: who fired when, the seed of the directions, the signs.
+
+    Attributes:
+        public_seed: Seed from which the mask and every direction are drawn; public.
+        groups: Names of the parameter tensors of each group, shape `(G,)` tuples.
+        steps: T.
+        fired: Step and group (indices from 0) of each firing, by step and then by group, shape `(F, 2)`.
+        signs: The released sign of each firing, shape `(F,)`: -1 or 1; 0 where a zero gradient was kept
+            silent although the mask fired.
+    """
+
+    public_seed: int
+    groups: tuple[tuple[str, ...], ...]
+    steps: int
+    fired: IntArray
+    signs: IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transcript:
+    """What was released in training, and what the plots need.
+
+    Attributes:
+        losses: Mean training loss of each step's sample, shape `(T,)`, nats; NaN for an empty sample.
+        sample_sizes: Records in each step's sample, shape `(T,)`.
+        canary_observations: Released value of the gradient canary's coordinate in each step, less what
+            the known records contribute, shape `(T,)`; empty without a gradient canary. Of several
+            coordinates the sum, each over the scale of its noise.
+        canary_included: The auditor's coin of each step, shape `(T,)`. The runner joins it; an attack
+            never sees it.
+        metrics: Named scalars: `train_perplexity_before`, `train_perplexity_after`,
+            `test_perplexity_before`, `test_perplexity_after`, `noise_multiplier`, `seconds`, ...
+        released_signs: What a mechanism of masked signs released; None for other mechanisms.
+        traces: Named series for plots over steps: one number a step, shape `(T,)`, NaN where a step has none;
+            or one a decision or a look, of another length, beside a series that says after which step
+            (`evaluation_steps`). They may hold more than was released, and no attack reads them.
+    """
+
+    losses: FloatArray
+    sample_sizes: IntArray
+    canary_observations: FloatArray
+    canary_included: BoolArray
+    metrics: Mapping[str, float]
+    released_signs: ReleasedSigns | None = None
+    traces: Mapping[str, FloatArray] = field(default_factory=dict)
+
+
+class Subject(Protocol):
+    """A trained model with its claim and the transcript of what was released."""
+
+    claim: Claim
+    transcript: Transcript
+    plan: Plan
+
+    @property
+    def release_family(self) -> Family:
+        """The family of one release's noise, for bounds that assume one."""
+
+    def losses(self, records: Sequence[Record]) -> FloatArray:
+        """Per-record losses, shape `(n,)`, nats, in evaluation mode."""
+
+    def token_log_likelihoods(self, records: Sequence[Record]) -> list[FloatArray]:
+        """Per-record token log-likelihoods, nats."""
+
+    def release_canary(
+        self, canary: GradientCanary, included: BoolArray, generator: np.random.Generator
+    ) -> FloatArray:
+        """Independent releases at the trained state, each through the mechanism's own privatise step.
+
+        Args:
+            canary: The gradient canary.
+            included: One coin a trial, shape `(n,)`.
+            generator: Source of the mechanism's noise.
+
+        Returns:
+            Released value of the canary's coordinate in each trial, less the known records' share,
+            shape `(n,)`.
+
+        Raises:
+            UnsupportedError: the subject has no privatise step to drive.
+        """
+
+    def save(self, folder: Path) -> None:
+        """Write weights (safetensors) and JSON to an existing folder."""

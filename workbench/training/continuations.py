@@ -1,0 +1,402 @@
+"""What a language model says after a prompt: sampled continuations, and the likelihood of given ones.
+
+The prompt is read once, and its keys and values are kept. What follows it is read packed: all rows stand in
+one sequence behind the one prompt, under a mask that shows each token its own row alone, so that the prompt
+is neither read nor copied again for any of them. A module that does not give the same logits that way (it is
+tried), or keeps no keys, reads prompt and row whole for every token. Either way a row depends on itself and
+on the prompt alone, up to the order of floating-point sums.
+
+Uniform numbers are drawn for all rows before anything is read, so how many rows are read at once changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.interfaces import FloatArray, Model
+from workbench.training.fine_tuning import evaluating
+from workbench.training.hugging_face import positions_of, window_of
+from workbench.training.logits import logits_at, two_parts
+from workbench.training.models import common_length, padded_inputs, token_ids
+from workbench.training.precision import exact
+
+PACKED = 128
+"""Tokens that are read at once behind a prompt."""
+
+WHOLE = 32
+"""Rows that are read at once, prompt and all, where nothing is kept."""
+
+SAME_LOGITS = 1e-3
+"""Largest difference of logits of two ways of reading, of their kind of size."""
+
+SHORTEST_PROMPT = 2
+"""Tokens of a prompt that are kept at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """How continuations are drawn: the distribution is sharpened, then cut twice, as `transformers` does it.
+
+    Attributes:
+        temperature: Logits are divided by it; > 0.
+        top_k: Only so many of the most likely tokens stay; >= 1.
+        top_p: Of these the fewest most likely ones that hold this share of the probability; in (0, 1].
+        tokens: Length of a continuation, which may end earlier at an end-of-text token; >= 1.
+
+    Raises:
+        InputError: a value is out of range.
+    """
+
+    temperature: float = 0.7
+    top_k: int = 50
+    top_p: float = 0.95
+    tokens: int = 10
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.temperature < float("inf"):
+            raise InputError(f"temperature must be finite and > 0, got {self.temperature:g}")
+        if not 0.0 < self.top_p <= 1.0:
+            raise InputError(f"top_p must be in (0, 1], got {self.top_p:g}")
+        for name in ("top_k", "tokens"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    def choose(self, logits: Tensor, uniform: Tensor) -> Tensor:
+        """The token whose place in the cut distribution holds the uniform number, most likely ones first.
+
+        Args:
+            logits: Shape `(n, vocabulary)`.
+            uniform: In [0, 1), shape `(n,)`, float64.
+
+        Returns:
+            Token ids, shape `(n,)`.
+        """
+        # The largest is zero, so that a small temperature makes it certain and no number infinite.
+        scaled = (logits.double() - logits.amax(1, keepdim=True).double()) / self.temperature
+        best, tokens = scaled.topk(min(self.top_k, scaled.shape[1]), dim=1)
+        shares = best.softmax(1)
+        before = shares.cumsum(1) - shares
+        shares = shares * (before < self.top_p)
+        sums = shares.cumsum(1)
+        place = (sums <= uniform[:, None] * sums[:, -1:]).sum(1, keepdim=True)
+        last = (shares > 0).sum(1, keepdim=True) - 1  # A product may round up to the whole.
+        return tokens.gather(1, torch.minimum(place, last))[:, 0]
+
+
+@runtime_checkable
+class TextModel(Model, Protocol):
+    """A model whose module continues text that its tokenizer cuts into tokens."""
+
+    tokenizer: Any
+    max_length: int
+
+
+def language_model(subject: Any) -> TextModel:
+    """The language model of a subject, of a wrapped one too, or the model itself.
+
+    Raises:
+        UnsupportedError: it has none: a classifier continues no text.
+    """
+    model: Model = subject if isinstance(subject, Model) else subject.model
+    if not isinstance(model, TextModel) or model.kind != "language":
+        raise UnsupportedError(f"model {model.name!r} continues no text: continuations need a language model")
+    return model
+
+
+class Prompt:
+    """A text that a language model has read, to be gone on with; the model must stay as it is meanwhile.
+
+    Attributes:
+        length: Its tokens, as far as they are read.
+        dropped: Tokens at its beginning that the model's positions leave no room for.
+    """
+
+    def __init__(self, subject: object, text: str, *, room: int = 16) -> None:
+        """Read a prompt.
+
+        Args:
+            subject: A trained subject of a language model, or the model.
+            text: The prompt.
+            room: Tokens that may follow it; a prompt that leaves no room for them loses its beginning.
+
+        Raises:
+            InputError: the text has fewer than two tokens, or the model has no room for it.
+            UnsupportedError: there is no language model.
+        """
+        self._model = language_model(subject)
+        self._text, self._room = text, room
+        ids = self._ids(text)
+        longest = _longest(self._model)
+        if len(ids) < SHORTEST_PROMPT or longest - room < SHORTEST_PROMPT:
+            raise InputError(
+                f"a prompt needs {SHORTEST_PROMPT} tokens and room for {room} more, got {len(ids)} tokens "
+                f"and {longest} positions"
+            )
+        self.dropped = max(0, len(ids) - (longest - room))
+        self._prompt = ids[self.dropped :]
+        self.length = len(self._prompt)
+        self._read: _Packed | _Whole | None = None
+
+    def sample(self, count: int, decoding: Decoding, generator: torch.Generator) -> list[str]:
+        """So many independent continuations, without special tokens and what follows an end of the text.
+
+        Args:
+            count: Their number.
+            decoding: How they are drawn; `decoding.tokens` at most the prompt's room.
+            generator: On the CPU; `count` times `decoding.tokens` uniform numbers are drawn from it.
+        """
+        if decoding.tokens > self._room:
+            raise InputError(f"tokens must be at most the prompt's room {self._room}, got {decoding.tokens}")
+        uniform = torch.rand((count, decoding.tokens), generator=generator, dtype=torch.float64)
+        drawn: list[list[int]] = []
+        with evaluating(self._model):
+            reader = self._reader()
+            uniform = uniform.to(reader.device)
+            for some in torch.split(uniform, PACKED):
+                drawn.extend(_drawn(reader, decoding, some))
+        end = self._model.tokenizer.eos_token_id
+        rows = [row[: row.index(end)] if end in row else row for row in drawn]
+        texts: list[str] = self._model.tokenizer.batch_decode(
+            rows, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return texts
+
+    def log_likelihoods(self, continuations: Sequence[str]) -> FloatArray:
+        """Log-likelihood of each text after the prompt: the sum over its tokens, nats, shape `(n,)`, float64.
+
+        Prompt and text are cut into tokens together, as a record with both is. Where a tokenizer lets tokens
+        straddle the border for any of the texts, the prompt of all of them ends before these.
+
+        Raises:
+            InputError: a text has no token, or more than the prompt's room.
+        """
+        whole = self._continued(continuations)
+        shared = min([len(self._prompt), *(common_length(self._prompt, row) for row in whole)])
+        rows = [row[shared:] for row in whole]
+        for text, row in zip(continuations, rows, strict=True):
+            if not row or len(row) > self._room + len(self._prompt) - shared:
+                raise InputError(
+                    f"a continuation must have 1 to {self._room} tokens, got {len(row)}: {text[:40]!r}"
+                )
+        with evaluating(self._model):
+            reader = (
+                self._reader() if shared == len(self._prompt) else _reader(self._model, self._prompt[:shared])
+            )
+            return reader.log_likelihoods(rows)
+
+    def _reader(self) -> _Packed | _Whole:
+        if self._read is None:
+            self._read = _reader(self._model, self._prompt)
+        return self._read
+
+    def _continued(self, continuations: Sequence[str]) -> list[list[int]]:
+        """Tokens of the prompt with each continuation, from the first one that is read on.
+
+        A long prompt is cut into tokens again only from a blank near its end on, where that gives its tokens.
+        """
+        start = self._text.rfind(" ", 0, max(0, len(self._text) - 80))
+        tail = self._ids(self._text[start:]) if start > 0 else []
+        if 0 < len(tail) < self.length and self._prompt[-len(tail) :] == tail:
+            head = self._prompt[: -len(tail)]
+            return [[*head, *self._ids(self._text[start:] + text)] for text in continuations]
+        return [self._ids(self._text + text)[self.dropped :] for text in continuations]
+
+    def _ids(self, text: str) -> list[int]:
+        return token_ids(self._model.tokenizer, text)
+
+
+def _longest(model: TextModel) -> int:
+    """Positions of a language model; what it is trained on may be shorter."""
+    return positions_of(model.module) or model.max_length
+
+
+def _drawn(reader: _Packed | _Whole, decoding: Decoding, uniform: Tensor) -> list[list[int]]:
+    """Tokens drawn for some rows, step by step; rows that have ended go on, and are cut by the caller."""
+    rows: list[list[int]] = [[] for _ in uniform]
+    following = reader.begin(len(rows))
+    for step in range(decoding.tokens):
+        chosen = decoding.choose(following, uniform[:, step])
+        for row, token in zip(rows, chosen.tolist(), strict=True):
+            row.append(token)
+        if step + 1 < decoding.tokens:
+            following = reader.follow(rows)
+    return rows
+
+
+def _reader(model: Any, prompt: list[int]) -> _Packed | _Whole:
+    """The packed reader, where it says what the plain one says."""
+    whole = _Whole(model.module, prompt)
+    parts = two_parts(model.module, whole.batch([[]]))
+    if parts is None:
+        return whole
+    packed = _Packed(*parts, prompt, whole.device)
+    tried = [prompt[-1:], prompt[:1]]
+    first, second = packed.begin(2), packed.follow(tried)
+    plain = (whole.begin(2), whole.follow(tried))
+    scale = float(plain[0].abs().max())
+    same = all(
+        torch.allclose(ours, theirs, rtol=0.0, atol=SAME_LOGITS * (1.0 + scale))
+        for ours, theirs in zip((first, second), plain, strict=True)
+    )
+    return packed if same else whole
+
+
+class _Whole:
+    """Reads prompt and rows afresh for every token."""
+
+    def __init__(self, module: nn.Module, prompt: list[int]) -> None:
+        self._module, self._prompt = module, prompt
+        self.device = next(module.parameters()).device
+
+    def batch(self, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+        """Prompt and rows, padded on the right with tokens that nobody reads."""
+        return padded_inputs([[*self._prompt, *row] for row in rows], self._prompt[0], self.device)
+
+    def begin(self, rows: int) -> Tensor:
+        """Logits of the first token of so many rows, shape `(rows, vocabulary)`."""
+        return self._last([[]]).expand(rows, -1)
+
+    def follow(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Logits of the token after each row, all of one length; equal rows are read once."""
+        places: dict[tuple[int, ...], int] = {}
+        each = [places.setdefault(tuple(row), len(places)) for row in rows]
+        different = list(places)
+        parts = [self._last(different[start : start + WHOLE]) for start in range(0, len(different), WHOLE)]
+        return torch.cat(parts)[torch.tensor(each, device=self.device)]
+
+    def _last(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        batch = self.batch(rows)
+        chosen = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
+        chosen[:, -1] = True
+        return logits_at(self._module, batch, chosen)
+
+    def log_likelihoods(self, rows: Sequence[Sequence[int]]) -> FloatArray:
+        """Sum of each row's token log-likelihoods, nats, shape `(n,)`."""
+        sums = np.zeros(len(rows))
+        for start in range(0, len(rows), WHOLE):
+            some = rows[start : start + WHOLE]
+            batch = self.batch(some)
+            chosen = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
+            for i, row in enumerate(some):
+                chosen[i, len(self._prompt) - 1 : len(self._prompt) + len(row) - 1] = True
+            logits = logits_at(self._module, batch, chosen)
+            sums[start : start + len(some)] = _sums(logits, some)
+        return sums
+
+
+class _Packed:
+    """Reads rows behind the kept keys and values of one prompt, in one sequence."""
+
+    def __init__(
+        self, backbone: nn.Module, output: nn.Module, prompt: list[int], device: torch.device
+    ) -> None:
+        from transformers import DynamicCache
+
+        self._backbone, self._output, self._length = backbone, output, len(prompt)
+        self.device = device
+        self._window = window_of(backbone)
+        ids = torch.tensor([prompt], device=device)
+        read: Any = backbone(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            # Made here: one that a module makes for a sliding window forgets the prompt's beginning, which
+            # the first tokens of a row still see.
+            past_key_values=DynamicCache(),
+            use_cache=True,
+        )
+        self._kept = read.past_key_values
+        self._first = self._logits(read.last_hidden_state[0, -1:])
+        self._running: Any = None
+        self._places: list[int] = []
+        self._seen = torch.zeros((0, 0), dtype=torch.bool, device=device)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        with exact(hidden.device):
+            logits: Tensor = self._output(hidden.float())
+        return logits.float()
+
+    def begin(self, rows: int) -> Tensor:
+        """Logits of the first token of so many rows, shape `(rows, vocabulary)`; nothing is read yet."""
+        self._running, self._places = copy.deepcopy(self._kept), []
+        self._seen = torch.zeros((rows, 0), dtype=torch.bool, device=self.device)
+        return self._first.expand(rows, -1)
+
+    def follow(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Logits of the token after each row, whose last tokens alone are read: those before were already."""
+        count = len(rows)
+        itself = torch.eye(count, dtype=torch.bool, device=self.device)
+        self._seen = torch.cat([self._seen, itself], dim=1)
+        self._places += [len(row) - 1 for row in rows]
+        last = [row[-1] for row in rows]
+        return self._logits(self._hidden(self._running, last, self._places, self._seen))
+
+    def log_likelihoods(self, rows: Sequence[Sequence[int]]) -> FloatArray:
+        """Sum of each row's token log-likelihoods, nats, shape `(n,)`."""
+        sums = np.zeros(len(rows))
+        longest = max(map(len, rows), default=1)
+        at_once = max(1, PACKED // longest)
+        for start in range(0, len(rows), at_once):
+            some = rows[start : start + at_once]
+            owner = np.repeat(np.arange(len(some)), [len(row) for row in some])
+            places = np.concatenate([np.arange(len(row)) for row in some])
+            seen = (owner[:, None] == owner[None, :]) & (places[None, :] <= places[:, None])
+            hidden = self._hidden(
+                copy.deepcopy(self._kept),
+                [token for row in some for token in row],
+                places.tolist(),
+                torch.from_numpy(seen).to(self.device),
+            )
+            logits = self._logits(hidden)
+            # A row's first token is predicted by the prompt, its others by the token before each.
+            before = torch.from_numpy(np.arange(len(owner)) - 1).to(self.device).clamp(min=0)
+            shifted = logits[before]
+            shifted[torch.from_numpy(places == 0).to(self.device)] = self._first
+            sums[start : start + len(some)] = _sums(shifted, some)
+        return sums
+
+    def _hidden(self, kept: Any, tokens: list[int], places: list[int], seen: Tensor) -> Tensor:
+        """Hidden states of tokens behind the prompt, shape `(n, width)`; they are added to what is kept.
+
+        Args:
+            kept: Keys and values of the prompt, and of what was read behind it.
+            tokens: What is read, n of them.
+            places: Place in its row, from 0, of each token behind the prompt: of those read before, then of
+                these.
+            seen: Which tokens behind the prompt each one sees, itself included; shape `(n, len(places))`.
+        """
+        prompt = torch.ones((len(tokens), self._length), dtype=torch.bool, device=self.device)
+        visible = torch.cat([prompt, seen], dim=1)
+        behind = torch.tensor(places, device=self.device) + self._length
+        positions = behind[len(places) - len(tokens) :]
+        if self._window is not None:
+            keys = torch.cat([torch.arange(self._length, device=self.device), behind])
+            visible &= positions[:, None] - keys[None, :] < self._window
+        mask = torch.zeros(visible.shape, dtype=torch.float32, device=self.device)
+        mask.masked_fill_(~visible, torch.finfo(torch.float32).min)
+        read: Any = self._backbone(
+            input_ids=torch.tensor([tokens], device=self.device),
+            attention_mask=mask[None, None],
+            position_ids=positions[None],
+            past_key_values=kept,
+            use_cache=True,
+        )
+        hidden: Tensor = read.last_hidden_state[0]
+        return hidden
+
+
+def _sums(logits: Tensor, rows: Sequence[Sequence[int]]) -> FloatArray:
+    """Sum of log-likelihoods of each row's tokens, from the logits that predict them, row after row."""
+    targets = torch.tensor([token for row in rows for token in row], device=logits.device)
+    values = -functional.cross_entropy(logits.double(), targets, reduction="none")
+    ends = np.cumsum([len(row) for row in rows])
+    return np.add.reduceat(values.cpu().numpy(), np.concatenate([[0], ends[:-1]]))

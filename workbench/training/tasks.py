@@ -1,0 +1,236 @@
+"""Tasks on texts: how records are worded for a model, and how its answers are scored. No torch.
+
+By prompt (Malladi et al. 2023, "Fine-tuning language models with just forward passes", appendix on prompts):
+SST-2 as "<text> It was terrible / great", SQuAD as four lines Title, Context, Question, Answer. Answers are
+scored as SQuAD v1.1 is (Rajpurkar et al. 2016): exact match and F1 over the words that are left when case,
+punctuation, articles and white space are levelled, each against the answer that it fits best.
+
+    >>> question_text("Stay", "She stayed for two days.", "How long did she stay?").splitlines()[-1]
+    'Answer:'
+    >>> f1_score("for two days", ["two days", "days"])
+    0.8
+    >>> exact_match("The two days.", ["two days"])
+    1.0
+
+By classification of texts and of pairs, in the places of four tasks of GLUE (Wang et al. 2019): SST-2, QQP,
+MNLI and QNLI. A record of a pair has both texts in its `text`, with `PAIR_MARK` between them.
+
+    >>> text_parts(f"He is old.{PAIR_MARK}How old is he?")
+    ('He is old.', 'How old is he?')
+    >>> text_parts("He is old.")
+    ('He is old.',)
+
+By data to text: a record, a mark, and its text. BLEU is sacrebleu's (Post 2018), over the whole corpus and
+all references. METEOR is nltk's (Lavie and Agarwal 2007, its published weights) without the stage of
+synonyms: WordNet, which decides those, comes in no package, so that only equal words and words of equal
+Porter stem match. Both cut texts into words as WMT's script 13a.
+
+    >>> bleu(["the cat sat on the mat."], [["the cat sat on the mat.", "a cat sat."]])
+    100.0
+    >>> meteor(["cats sit"], [["the cats sitting"]]) < meteor(["the cats sitting"], [["the cats sitting"]])
+    True
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.core.errors import InputError, unknown_name
+from workbench.interfaces import Record
+
+# Tasks by prompt
+
+TASKS = ("sentiment", "question")
+
+SENTIMENT_PROMPT = " It was"
+"""What follows the text."""
+SENTIMENT_OPTIONS = (" terrible", " great")
+"""What follows the prompt, for label 0 and for label 1."""
+
+CONTEXT_MARK, QUESTION_MARK, ANSWER_MARK = "\nContext: ", "\nQuestion: ", "\nAnswer:"
+
+_ARTICLE = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def question_text(title: str, context: str, question: str) -> str:
+    """A question about a text as a prompt of four lines, of which the last waits for the answer."""
+    return f"Title: {title}{CONTEXT_MARK}{context}{QUESTION_MARK}{question}{ANSWER_MARK}"
+
+
+def question_parts(text: str) -> tuple[str, str, str] | None:
+    """The text before the context, the context, and the text after it; None for a text of another form."""
+    start = text.find(CONTEXT_MARK)
+    end = text.rfind(QUESTION_MARK)
+    if start < 0 or end < start or not text.endswith(ANSWER_MARK):
+        return None
+    start += len(CONTEXT_MARK)
+    return text[:start], text[start:end], text[end:]
+
+
+def sentiment_label(record: Record) -> int:
+    """Index of the right option; an `InputError` where the record has no label of the task."""
+    if record.label not in (0, 1):
+        raise InputError(f"record {record.id!r} needs label 0 or 1 for sentiment, got {record.label!r}")
+    return record.label
+
+
+def asked_parts(record: Record) -> tuple[str, str, str]:
+    """`question_parts` of a record that is an answered question; an `InputError` where it is none."""
+    parts = question_parts(record.text)
+    if parts is None:
+        raise InputError(
+            f"record {record.id!r} is no question: its text needs lines Title, Context, Question, Answer"
+        )
+    if not record.answers:
+        raise InputError(f"record {record.id!r} has no answer")
+    return parts
+
+
+def check_records(task: str, records: Sequence[Record]) -> None:
+    """Refuse records that a prompted task (one of `TASKS`) cannot be done on, with an `InputError`."""
+    if task not in TASKS:
+        raise unknown_name("task", task, TASKS)
+    for record in records:
+        try:
+            sentiment_label(record) if task == "sentiment" else asked_parts(record)
+        except InputError as error:
+            raise InputError(f"task {task!r}: {error}") from error
+
+
+def normal_answer(text: str) -> str:
+    """An answer with case, punctuation, articles and white space levelled."""
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(predicted: str, answers: Sequence[str]) -> float:
+    """1 if the prediction is one of the answers, of which there is at least one, levelled; else 0."""
+    level = normal_answer(predicted)
+    return float(any(level == normal_answer(answer) for answer in answers))
+
+
+def f1_score(predicted: str, answers: Sequence[str]) -> float:
+    """Harmonic mean of precision and recall over levelled words, of the answer that fits best, in [0, 1]."""
+    return max(_f1(normal_answer(predicted).split(), normal_answer(answer).split()) for answer in answers)
+
+
+def _f1(predicted: Sequence[str], wanted: Sequence[str]) -> float:
+    common = sum((Counter(predicted) & Counter(wanted)).values())
+    return 2.0 * common / (len(predicted) + len(wanted)) if common else 0.0
+
+
+# Classification of texts and of pairs
+
+TEXT_TASKS: Mapping[str, tuple[str, ...]] = {
+    "outcome": ("treatment lowered", "treatment raised"),
+    "pairs": ("another encounter", "the same encounter"),
+    "inference": ("entailed", "not said", "contradicted"),
+    "answers": ("not answered", "answered"),
+}
+"""Names of each task's labels, from 0; in the places of SST-2, QQP, MNLI and QNLI."""
+
+PAIR_MARK = "\n|||\n"
+"""Between the two texts of a record; neither may hold it."""
+
+
+def text_parts(text: str) -> tuple[str, ...]:
+    """The text, or the two texts, of a record's text."""
+    return tuple(text.split(PAIR_MARK, maxsplit=1))
+
+
+def classes_of(task: str) -> int:
+    """Number of labels of a classification task of texts."""
+    if task not in TEXT_TASKS:
+        raise unknown_name("task", task, TEXT_TASKS)
+    return len(TEXT_TASKS[task])
+
+
+def check_labels(classes: int, records: Sequence[Record]) -> None:
+    """Refuse records that no classifier of texts into so many classes can read, with an `InputError`."""
+    for record in records:
+        if not record.text:
+            raise InputError(f"record {record.id!r} has no text: a text classifier needs one")
+        if record.label is None or not 0 <= record.label < classes:
+            raise InputError(
+                f"record {record.id!r} needs a label from 0 to {classes - 1} for a text classifier of "
+                f"{classes} classes, got {record.label!r}"
+            )
+
+
+# Data to text
+
+TEXT_MARK = "\n"
+"""What stands between a record and its text."""
+
+
+def check_references(records: Sequence[Record]) -> None:
+    """Refuse records without a text or a reference, with an `InputError`."""
+    for record in records:
+        if not record.text.strip():
+            raise InputError(f"record {record.id!r} has no text")
+        if not record.answers or not record.answers[0].strip():
+            raise InputError(f"record {record.id!r} has no reference to be told as")
+
+
+def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """BLEU of a corpus, in [0, 100]: sacrebleu's, with its default settings.
+
+    Each text has at least one reference that is right; not all need as many.
+    """
+    _check(texts, references)
+    most = max(map(len, references))
+    # One stream for each place among the references; None where a text has no more.
+    streams = [[accepted[i] if i < len(accepted) else None for accepted in references] for i in range(most)]
+    score = float(_bleu_metric().corpus_score(list(texts), streams).score)
+    return min(100.0, score)  # An exponential of a sum of logarithms may round above.
+
+
+def _bleu_metric() -> Any:
+    from sacrebleu.metrics.bleu import BLEU
+
+    return BLEU()
+
+
+class _NoSynonyms:
+    """In the place of WordNet: no word has a synonym."""
+
+    def synsets(self, word: str) -> tuple[()]:
+        """None of any word."""
+        del word
+        return ()
+
+
+def meteor(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Mean METEOR of texts, each against the reference that it fits best, in [0, 1].
+
+    Exact and stem matches only (see the module): with synonyms more words would match.
+    """
+    from nltk.stem.porter import PorterStemmer
+    from nltk.translate.meteor_score import meteor_score
+    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+
+    _check(texts, references)
+    cut, stemmer = Tokenizer13a(), PorterStemmer()
+    scores = [
+        meteor_score(
+            [cut(reference).split() for reference in accepted],
+            cut(text).split(),
+            stemmer=stemmer,
+            wordnet=_NoSynonyms(),
+        )
+        for text, accepted in zip(texts, references, strict=True)
+    ]
+    return float(sum(scores) / len(scores))
+
+
+def _check(texts: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    if not texts:
+        raise InputError("texts must not be empty")
+    if len(texts) != len(references):
+        raise InputError(f"references must be one list a text, got {len(references)} for {len(texts)} texts")
+    if not all(references):
+        raise InputError("references must hold at least one a text")
