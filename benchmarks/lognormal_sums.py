@@ -33,29 +33,29 @@ import scipy
 
 from workbench.core.errors import InconclusiveError
 from workbench.mechanisms.accountants.shuffled_dp_sgd import step_budget
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
-    METHODS,
-    SIDES,
-    Comparison,
-    CountedSum,
-    DependentSum,
-    ErrorInterval,
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.laws import (
     LognormalSum,
-    ProbabilityInterval,
-    WorstPairSum,
-    compare,
-    error,
     fenton_wilkinson,
-    largest_good_sigma,
     least_squares,
     least_squares_quadratic,
-    monte_carlo,
-    reference_error,
     schwartz_yeh,
+)
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.sampling import (
+    METHODS,
+    Comparison,
+    CountedSum,
+    ErrorInterval,
+    ProbabilityInterval,
+    compare,
+    error,
+    largest_good_sigma,
+    monte_carlo,
     tail_ratio,
 )
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from oracles.dependent_lognormals import SIDES, DependentSum, WorstPairSum
+from oracles.lognormal_reference import reference_error
 from oracles.shuffled_curves import AUDIT_BATCH, noise_curve, paper_run
 
 SEED, CONFIDENCE, TOLERANCE = 2026, 0.95, 0.05

@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -53,7 +53,7 @@ from torch import Tensor
 from workbench.core.arguments import require_count
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.interfaces import FloatArray, Model, Plan, Signals
+from workbench.interfaces import Capabilities, FloatArray, Model, Plan, Release, Signals
 from workbench.mechanisms.shared.adaptive_sums import AdaptiveSteps, AdaptiveSums
 from workbench.mechanisms.shared.gaussian_sums import flat_factors, require_scale
 from workbench.training.canary import SignalsWithCanary
@@ -103,6 +103,11 @@ class DCSGD(AdaptiveSums):
     bins: int = 20
     bin_width: float = 1.0
     histogram_noise: float = 5.0
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Noised sums, each with a noised histogram."""
+        return replace(super().capabilities, releases=frozenset({Release.SUMS, Release.COUNTS}))
 
     def __post_init__(self) -> None:
         """Refuse parameters that are out of range."""

@@ -1,1 +1,1 @@
-"""shared."""
+"""What reports are made of: outcome table, grids, claims and checks; statistics, drawing, pages, writers."""

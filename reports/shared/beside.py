@@ -1,4 +1,4 @@
-"""What the reports of two papers share: a cell of ours beside the printed one, and the least replicates."""
+"""A cell of ours beside the printed one, and the fewest replicates that decide anything."""
 
 from __future__ import annotations
 

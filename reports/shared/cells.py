@@ -198,11 +198,11 @@ def value_text(
         usual: A number of replicates that need not be printed.
     """
     if value.text:
-        shown, _, rest = " ".join(value.text.split()).partition(" ")
+        printed, _, rest = " ".join(value.text.split()).partition(" ")
     else:
-        shown = fixed(value.estimate, decimals)
+        printed = fixed(value.estimate, decimals)
         if signed and value.estimate > 0 and math.isfinite(value.estimate):
-            shown = f"+{shown}"
+            printed = f"+{printed}"
         rest = "" if value.spread is None else f"± {fixed(value.spread, decimals)}"
     detail = []
     if value.lower is not None and value.upper is not None:
@@ -211,7 +211,7 @@ def value_text(
         detail.append(p_text(value.p_value))
     if value.n is not None and usual is not None and value.n != usual:
         detail.append(f"n = {value.n}")
-    return Text(value=shown, rest=rest, detail=" ".join(detail))
+    return Text(value=printed, rest=rest, detail=" ".join(detail))
 
 
 def fixed(value: float, decimals: int | None) -> str:

@@ -19,8 +19,7 @@ from workbench.audit.settings import embedded_settings
 from workbench.cli import terminal
 from workbench.execution.store import Store
 from workbench.interfaces import Adjacency, Claim, Released
-from workbench.reports.shared.extraction_view import extraction_views
-from workbench.reports.shared.html import html
+from workbench.reports.shared.pages.audit import extraction_views, html
 from workbench.studies.experiments import Status
 from workbench.studies.run import RunOptions, read_results, run_study
 

@@ -29,17 +29,22 @@ from workbench.checks.published import (
 )
 from workbench.core.errors import InputError
 from workbench.reports.papers.dp_weights import group_sizes as sizes
-from workbench.reports.papers.dp_weights import identities, t_tests
-from workbench.reports.papers.dp_weights.layout import COMPARISONS, GRIDS, METRICS, detail_tables
-from workbench.reports.papers.dp_weights.paper import (
-    checks,
-    composition_check,
-    inconsistencies,
-    repeated_setting,
+from workbench.reports.papers.dp_weights.paper import wilcoxon_counts
+from workbench.reports.papers.dp_weights.report import DP_WEIGHTS
+from workbench.reports.papers.dp_weights.runs import (
+    COMPARISONS,
+    GRIDS,
+    INTERVAL,
+    METRICS,
+    STATISTIC,
+    detail_tables,
 )
-from workbench.reports.shared.published_checks import Interval, repeated_tables
+from workbench.reports.shared import statements
+from workbench.reports.shared.declared import declared
+from workbench.reports.shared.printed import Check, Interval, repeated_tables
 
 PAPER = published("dp_weights")
+REPORT = declared("dp_weights")
 
 GOLDEN = [
     ("table-1", ("5", "dp_model"), "perplexity_member", "2.79 ± 0.96"),
@@ -61,10 +66,10 @@ GOLDEN = [
     (
         "section-4.3",
         ("perplexity_non_member", "DP-Weights vs Fine-Tuned"),
-        t_tests.STATISTIC,
+        STATISTIC,
         "16.13, 3.00e-39",
     ),
-    ("section-4.4", ("f1", "DP-Weights vs Fine-Tuned"), t_tests.STATISTIC, "-3.840, 0.000160"),
+    ("section-4.4", ("f1", "DP-Weights vs Fine-Tuned"), STATISTIC, "-3.840, 0.000160"),
     ("section-4.1", ("maximum",), "violation rate", "0.000000"),
     ("section-4.2", ("composed epsilon",), "value", "191.94103648752323"),
 ]
@@ -188,6 +193,10 @@ def with_cell(table: str, row: tuple[str, ...], column: str, printed: str) -> Pu
         )
         tables.append(replace(one, cells=cells))
     return replace(PAPER, tables=tuple(tables))
+
+
+def check(name: str, paper: PublishedPaper) -> Check:
+    return statements.check(DP_WEIGHTS, REPORT, paper, name)
 
 
 @pytest.mark.parametrize(("table", "row", "column", "printed"), GOLDEN)
@@ -399,7 +408,7 @@ def test_fields_of_cells() -> None:
     test = PAPER.table("table-3").cell(("Wilcoxon test", "perplexity_member"), "DP vs DP-Weights")
     assert test is not None
     assert (test.value, test.p_value) == (12.0, 5.215e-7)
-    interval = PAPER.table("section-4.3").cell(("roc_auc", "DP-Weights vs Fine-Tuned"), t_tests.INTERVAL)
+    interval = PAPER.table("section-4.3").cell(("roc_auc", "DP-Weights vs Fine-Tuned"), INTERVAL)
     assert interval is not None
     assert (interval.lower, interval.upper, interval.decimals) == (-0.10, -0.001, 2)
     assert interval.value == pytest.approx(-0.0505)
@@ -522,7 +531,7 @@ def test_the_loader_needs_no_slow_library(tmp_path: Path) -> None:
 
 
 def test_which_checks_hold_and_which_do_not() -> None:
-    found = {check.name: check for check in checks(PAPER)}
+    found = {check.name: check for check in statements.checks(DP_WEIGHTS, REPORT, PAPER)}
     held = ("RMSE", "Wilcoxon", "t statistics", "p-values", "middles", "words", "intervals and p-values")
     assert {name: found[name].failed for name in held} == dict.fromkeys(held, ())
     assert [found[name].checked for name in held] == [336, 168, 42, 42, 42, 42, 42]
@@ -537,7 +546,8 @@ def test_which_checks_hold_and_which_do_not() -> None:
         "group sizes",
         "delta of the composition",
     }
-    assert len(inconsistencies(PAPER)) == len(contradictions)
+    side = statements.paper_side(DP_WEIGHTS, REPORT, PAPER)
+    assert len(side.inconsistencies) == len(contradictions)
 
 
 def test_tables_5_and_6_are_copies_that_fit_no_row_of_table_2() -> None:
@@ -545,7 +555,7 @@ def test_tables_5_and_6_are_copies_that_fit_no_row_of_table_2() -> None:
     assert len(groups) == 2
     assert groups[0].startswith("Table 4, Table 5 and Table 10 print the same")
     assert groups[1].startswith("Table 6 and Table 9 print the same")
-    failed = Counter(text.partition(",")[0] for text in identities.moment_checks(PAPER).failed)
+    failed = Counter(text.partition(",")[0] for text in check("moments", PAPER).failed)
     assert set(failed) == {"Table 5", "Table 6"}
     assert failed["Table 5"] > 20
     assert failed["Table 6"] > 40
@@ -569,33 +579,27 @@ def test_a_table_that_differs_in_one_digit_is_no_copy() -> None:
 def test_identities_find_a_wrong_digit() -> None:
     place = ("table-3", ("MSE", "perplexity_member"), "DP vs DP-Weights")
     changed = with_cell(*place, "157.363")
-    assert len(identities.rmse_checks(changed).failed) == 1
-    assert any(text.startswith("Table 3, ") for text in identities.moment_checks(changed).failed)
+    assert len(check("RMSE", changed).failed) == 1
+    assert any(text.startswith("Table 3, ") for text in check("moments", changed).failed)
     wilcoxon = with_cell("table-3", ("Wilcoxon test", "f1"), "DP vs Fine-Tuned", "60.0, 0.9")
-    assert len(identities.wilcoxon_checks(wilcoxon).failed) == 1
+    assert len(check("Wilcoxon", wilcoxon).failed) == 1
 
 
 def test_t_tests_find_a_wrong_digit() -> None:
     place = ("section-4.4", ("perplexity_member", "DP vs Fine-Tuned"))
-    found = {
-        check.name: check
-        for check in t_tests.t_test_checks(with_cell(*place, t_tests.STATISTIC, "6.673, 3.47e-10"))
-    }
-    assert len(found["t statistics"].failed) == 1
-    assert len(found["p-values"].failed) == 1
-    moved = {
-        check.name: check
-        for check in t_tests.t_test_checks(with_cell(*place, t_tests.INTERVAL, "(6.60, 12.49)"))
-    }
-    assert len(moved["middles"].failed) == 1
-    assert len(moved["t statistics"].failed) == 0
+    changed = with_cell(*place, STATISTIC, "6.673, 3.47e-10")
+    assert len(check("t statistics", changed).failed) == 1
+    assert len(check("p-values", changed).failed) == 1
+    moved = with_cell(*place, INTERVAL, "(6.60, 12.49)")
+    assert len(check("middles", moved).failed) == 1
+    assert len(check("t statistics", moved).failed) == 0
 
 
 def test_words_that_contradict_their_p_value_are_found() -> None:
-    changed = with_cell("section-4.3", ("accuracy", "DP vs DP-Weights"), t_tests.STATISTIC, "-1.96, 0.0418")
-    words = {check.name: check for check in t_tests.word_checks(changed)}
-    assert len(words["words"].failed) == 1
-    assert "accuracy" in words["words"].finding
+    changed = with_cell("section-4.3", ("accuracy", "DP vs DP-Weights"), STATISTIC, "-1.96, 0.0418")
+    words = check("words", changed)
+    assert len(words.failed) == 1
+    assert "accuracy" in words.finding
 
 
 def test_the_wilcoxon_bound_agrees_with_scipy() -> None:
@@ -606,15 +610,15 @@ def test_the_wilcoxon_bound_agrees_with_scipy() -> None:
         differences = rng.normal(0.3, 1.0, n)
         result = stats.wilcoxon(differences)
         p = float(result.pvalue)
-        assert n in identities.wilcoxon_counts(float(result.statistic), Interval(p * 0.9999, p * 1.0001))
+        assert n in wilcoxon_counts(float(result.statistic), Interval(p * 0.9999, p * 1.0001))
         tied = np.round(differences * 2.0)
         tied = np.concatenate([tied[tied != 0], np.zeros(28 - np.count_nonzero(tied))])
         result = stats.wilcoxon(tied, method="asymptotic")
         p = float(result.pvalue)
-        counts = identities.wilcoxon_counts(float(result.statistic), Interval(p * 0.9999, p * 1.0001))
+        counts = wilcoxon_counts(float(result.statistic), Interval(p * 0.9999, p * 1.0001))
         assert np.count_nonzero(tied) in counts
     # Statistic 0 at n = 28 has p = 2 / 2^28 = 7.451e-9, which no smaller n reaches.
-    assert identities.wilcoxon_counts(0.0, Interval.of(PrintedNumber(value=7.451e-9, decimals=12))) == [28]
+    assert wilcoxon_counts(0.0, Interval.of(PrintedNumber(value=7.451e-9, decimals=12))) == [28]
 
 
 def test_group_sizes() -> None:
@@ -654,9 +658,9 @@ def test_group_sizes_agree_with_counting() -> None:
 
 
 def test_a_corrected_paper_loses_its_contradictions() -> None:
-    assert composition_check(PAPER).contradiction
+    assert check("delta of the composition", PAPER).contradiction
     fixed = with_cell("section-4.2", ("composed delta",), "value", "1.001e-03")
-    assert not composition_check(fixed).contradiction
-    assert repeated_setting(PAPER).contradiction
+    assert not check("delta of the composition", fixed).contradiction
+    assert check("repeated setting", PAPER).contradiction
     moved = with_cell("table-2", ("5", "dp_model"), "recall", "0.51 ± 0.07")
-    assert not repeated_setting(moved).contradiction
+    assert not check("repeated setting", moved).contradiction

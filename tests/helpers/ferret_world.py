@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.estimation.low_fpr import CERTAIN
 from workbench.interfaces import Currency
-from workbench.reports.papers.ferret.layout import MODELS
+from workbench.reports.papers.ferret.places import MODELS
 from workbench.studies.experiments import Experiment, Outcome, Status, Study, StudyResults
 
 METHODS = ("DPSGD", "FERRET-MAX", "FERRET-EIGHTH", "FERRET-2", "Non-DP")
@@ -190,9 +190,16 @@ def _settings(group: str, epochs: Sequence[int]) -> list[tuple[str, int, float |
     ]
 
 
+def tags_of(group: str, variant: str) -> dict[str, str]:
+    """What the shipped study declares of a group and a variant of these names."""
+    tags = {"part": "comparison"} if group in ("ceiling", "silent steps") else {}
+    return tags | ({"capped": "FERRET-2"} if variant == "FERRET-2 (capped)" else {})
+
+
 def _experiment(group: str, variant: str, **fields: Any) -> Experiment:
     values: dict[str, Any] = {
         "group": group,
+        "tags": tags_of(group, variant),
         "variant": variant,
         "mechanism": "m",
         "attack": "lira" if group == "lira" else "loss",

@@ -74,6 +74,11 @@ class World:
     seeds: int = 6
 
 
+def tags_of(group: str, variant: str) -> dict[str, str]:
+    """What the shipped study declares of a group and a variant of these names."""
+    return {"part": group.partition(",")[0], "method": variant.partition(" (")[0]}
+
+
 def experiment(group: str, variant: str, seed: int, **changes: Any) -> Experiment:
     """One run; T is `epochs`."""
     task = changes.pop("task", "sentiment")
@@ -81,6 +86,7 @@ def experiment(group: str, variant: str, seed: int, **changes: Any) -> Experimen
         **{
             "group": group,
             "variant": variant,
+            "tags": tags_of(group, variant),
             "mechanism": "paczero",
             "attack": "loss",
             "corpus": "movie_reviews",

@@ -59,11 +59,22 @@ class World:
     epsilons: tuple[float, ...] = (0.5, 8.0)
 
 
+STANDS_FOR = {"gpt2": "GPT2", "llama-1b": "Llama-1B", "llama-3b": "Llama-3B", "mistral-7b": "Mistral-7B"}
+
+
+def tags_of(group: str) -> dict[str, str]:
+    """What the shipped study declares of a group of this name."""
+    if group in STANDS_FOR:
+        return {"part": "models", "stands_for": STANDS_FOR[group]}
+    return {"part": "ablation", "knob": group.partition(", ")[2]} if group.startswith("ablation") else {}
+
+
 def experiment(group: str, variant: str, seed: int, **changes: Any) -> Experiment:
     """One run of narratives."""
     return Experiment(
         **{
             "group": group,
+            "tags": tags_of(group),
             "variant": variant,
             "mechanism": "rldp" if variant in RLDP else "dp_sgd",
             "attack": "canary_extraction",

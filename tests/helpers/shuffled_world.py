@@ -54,11 +54,22 @@ class World:
     seeds: int = 5
 
 
+SWEEPS = {"audit, rates": "audit by rate", "audit, noise": "audit by noise"}
+
+
+def tags_of(group: str, variant: str, corpus: str) -> dict[str, str]:
+    """What the shipped study declares of a group and a variant of these names."""
+    of_digits = {"dataset": "CIFAR-100"} if corpus == "digits" and group in ("vision", "invariance") else {}
+    part = SWEEPS.get(group, group.partition(",")[0])
+    return {"part": part, "method": variant.partition(" (")[0], **of_digits}
+
+
 def experiment(group: str, variant: str, seed: int, **changes: Any) -> Experiment:
     """One run of digits."""
     return Experiment(
         **{
             "group": group,
+            "tags": tags_of(group, variant, changes.get("corpus", "digits")),
             "variant": variant,
             "mechanism": "shuffled_dp_sgd",
             "attack": "loss",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracles.lognormal_reference import reference_error
 from oracles.shuffled_curves import (
     FIGURE_3_EPSILONS,
     PAPER_RUNS,
@@ -16,11 +17,7 @@ from oracles.shuffled_curves import (
 from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency
 from workbench.mechanisms.accountants.shuffled_dp_sgd import ShuffledDPSGD, ShuffledGaussianRun
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
-    LognormalSum,
-    fenton_wilkinson,
-    reference_error,
-)
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.laws import LognormalSum, fenton_wilkinson
 
 VIT = paper_run("ViT, CIFAR100")
 

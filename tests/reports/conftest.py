@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from workbench.checks.published import PublishedCell
-from workbench.reports.shared import charts, radar
+from workbench.reports.shared.drawing import charts, radar, roc
 from workbench.studies.report import (
     Cell,
     Figure,
@@ -279,16 +279,14 @@ def study_figures(hostile: str, generator: np.random.Generator) -> tuple[Figure,
     rows = [charts.ForestRow(label=f"batch size {n}, {labels[0]}", difference=values(1)[0]) for n in (5, 10)]
     members = generator.random(400) < 0.5
     scores = generator.normal(size=400) + members
-    subject = charts.RocSubject(
-        label=labels[0], scores=tuple(scores.tolist()), included=tuple(members.tolist())
-    )
+    subject = roc.RocSubject(label=labels[0], scores=tuple(scores.tolist()), included=tuple(members.tolist()))
     return (
         radar.radar("figure-3", f"All epsilons {hostile}", axes, series, spread=spread, place="Figure 3"),
         radar.radars("figure-7", "By range of epsilon", axes, panels, spread=spread, place="Figures 4 to 6"),
         charts.line_chart("lines", "ROC AUC against epsilon", lines, scales, spread=spread),
         charts.strip_chart("strip", "ROC AUC of all", groups, x_name="ROC AUC", unit="one seed"),
         charts.forest_chart("forest", "Differences", rows, x_name="difference", spread=spread, margin=0.1),
-        charts.roc_chart("roc", "ROC", [subject]),
+        roc.roc_chart("roc", "ROC", [subject]),
     )
 
 

@@ -10,17 +10,16 @@ import numpy as np
 import pytest
 
 from workbench.core.errors import InputError
-from workbench.reports.shared.charts import (
+from workbench.reports.shared.drawing.charts import (
     ForestRow,
     Group,
     Line,
-    RocSubject,
     Scales,
     forest_chart,
     line_chart,
-    roc_chart,
     strip_chart,
 )
+from workbench.reports.shared.drawing.roc import RocSubject, roc_chart
 from workbench.studies.report import Figure, Value
 
 SVG = "{http://www.w3.org/2000/svg}"

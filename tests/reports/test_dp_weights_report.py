@@ -17,16 +17,14 @@ import pytest
 from workbench.checks.published import QualitativeClaim, published
 from workbench.core import registry
 from workbench.core.errors import InputError
-from workbench.reports.papers.dp_weights import comparisons
-from workbench.reports.papers.dp_weights.cells import Context
+from workbench.reports.papers.dp_weights import comparisons, tables
+from workbench.reports.papers.dp_weights.comparisons import claim_places
 from workbench.reports.papers.dp_weights.figures import figures
-from workbench.reports.papers.dp_weights.findings import claim_places, findings
-from workbench.reports.papers.dp_weights.layout import COMPARISONS, GRIDS, METRICS, MODELS
-from workbench.reports.papers.dp_weights.report import dp_weights
-from workbench.reports.papers.dp_weights.samples import Measured
-from workbench.reports.papers.dp_weights.tables import distances_table, means_table
-from workbench.reports.papers.dp_weights.test_tables import test_tables as tables_of_tests
-from workbench.reports.shared import statistics
+from workbench.reports.papers.dp_weights.report import DP_WEIGHTS, dp_weights
+from workbench.reports.papers.dp_weights.runs import COMPARISONS, GRIDS, METRICS, MODELS
+from workbench.reports.shared import statistics, study
+from workbench.reports.shared.claims import conclusions
+from workbench.reports.shared.context import Context
 from workbench.studies.experiments import Experiment, Outcome, Status, Study, StudyResults
 from workbench.studies.report import Cell, Replication, ReplicationFinding, Table
 
@@ -126,7 +124,19 @@ def study_of(outcomes: Sequence[Outcome]) -> Study:
 
 
 def context_of(results: StudyResults) -> Context:
-    return Context(measured=Measured(results), paper=PAPER, confidence=0.95)
+    return study.context_of(DP_WEIGHTS, results, PAPER, 0.95)
+
+
+def means_table(context: Context, group: str) -> Table:
+    found = tables.means_table(context, GRIDS[group])
+    assert found is not None
+    return found
+
+
+def distances_table(context: Context, group: str, value: int, table_id: str) -> Table:
+    found = tables.distances_table(context, GRIDS[group], value, table_id)
+    assert found is not None
+    return found
 
 
 def findings_of(results: StudyResults, *claims: str) -> dict[str, ReplicationFinding]:
@@ -137,8 +147,7 @@ def findings_of(results: StudyResults, *claims: str) -> dict[str, ReplicationFin
         chosen = tuple(claim for claim in PAPER.claims if claim.id.removeprefix("dp-weights-") in claims)
         assert len(chosen) == len(claims)
         paper = replace(PAPER, claims=chosen)
-    pooled = comparisons.compare(context, comparisons.pooled_places())
-    return {one.id.removeprefix("dp-weights-"): one for one in findings(context, paper, pooled)}
+    return {one.id.removeprefix("dp-weights-"): one for one in conclusions(context, paper)}
 
 
 def cell_of(table: Table, row: tuple[str, ...], column: str) -> Cell:
@@ -269,23 +278,20 @@ def endless(results: StudyResults, value: float = math.inf) -> StudyResults:
 @pytest.mark.parametrize("value", [math.inf, math.nan, 1e200])
 def test_a_diverged_perplexity_is_not_left_out_of_any_mean(value: float) -> None:
     context = context_of(endless(made_up(), value))
-    pooled = comparisons.compare(context, comparisons.pooled_places())
-    tests = tables_of_tests(context, pooled)[0]
+    tests = tables.t_tests(context)[0]
     row = ("perplexity_member", "DP vs DP-Weights")
     cells = {
-        "mean": cell_of(means_table(context, GRIDS["batch size"]), ("5", "DP-Weights"), "perplexity_member"),
-        "distance": cell_of(
-            distances_table(context, GRIDS["batch size"], 5, "table-7"), ("RMSE", row[0]), row[1]
-        ),
+        "mean": cell_of(means_table(context, "batch size"), ("5", "DP-Weights"), "perplexity_member"),
+        "distance": cell_of(distances_table(context, "batch size", 5, "table-7"), ("RMSE", row[0]), row[1]),
         "equivalence": cell_of(tests, row, "equivalent?"),
         "as printed": cell_of(tests, row, "interpretation"),
     }
     for name, cell in cells.items():
         assert cell.ours is None, name
         assert "member perplexity of DP-Weights is not finite in" in cell.why_blank, name
-    other = cell_of(means_table(context, GRIDS["batch size"]), ("5", "DP-Weights"), "roc_auc")
+    other = cell_of(means_table(context, "batch size"), ("5", "DP-Weights"), "roc_auc")
     assert other.ours is not None
-    drawn = {figure.id for figure in figures(context, pooled)}
+    drawn = {figure.id for figure in figures(context)}
     assert "figure-3" in drawn
 
 
@@ -297,7 +303,7 @@ def test_a_seed_that_lacks_a_budget_is_left_out_of_the_mean() -> None:
         if (one.experiment.variant, one.experiment.epsilon, one.experiment.seed) == ("DP-Weights", 1.0, 0)
     )
     context = context_of(made_up(4, lost=(lost,)))
-    cell = cell_of(means_table(context, GRIDS["batch size"]), ("5", "DP-Weights"), "perplexity_member").ours
+    cell = cell_of(means_table(context, "batch size"), ("5", "DP-Weights"), "perplexity_member").ours
     whole = [
         np.mean([one.metrics["perplexity_member"] for one in results.done(**fields, seed=seed)])
         for fields in [{"group": "batch size", "variant": "DP-Weights", "batch_size": 5}]
@@ -363,21 +369,17 @@ def test_the_papers_criterion_is_not_quoted_where_it_can_find_nothing() -> None:
 
 def test_numbers_of_the_first_seed_alone_say_so_and_have_no_difference_at_another_scale() -> None:
     context = context_of(made_up(3))
-    pooled = comparisons.compare(context, comparisons.pooled_places())
     row, column = ("roc_auc", "DP vs Fine-Tuned"), "t-statistic, p-value"
-    cell = cell_of(tables_of_tests(context, pooled)[0], row, column)
+    cell = cell_of(tables.t_tests(context)[0], row, column)
     assert cell.ours is not None
     assert cell.ours.n == 1
     assert cell.paper is not None
     assert cell.difference is None, "4 epsilons: t is on another scale"
-    wilcoxon = cell_of(
-        distances_table(context, GRIDS["epochs"], 1, "table-3"), ("Wilcoxon test", "roc_auc"), row[1]
-    )
+    wilcoxon = cell_of(distances_table(context, "epochs", 1, "table-3"), ("Wilcoxon test", "roc_auc"), row[1])
     assert wilcoxon.ours is not None
     assert wilcoxon.ours.n == 1
     whole = context_of(made_up(3, epsilons=PAPERS_EPSILONS))
-    pooled = comparisons.compare(whole, comparisons.pooled_places())
-    assert cell_of(tables_of_tests(whole, pooled)[0], row, column).difference is not None
+    assert cell_of(tables.t_tests(whole)[0], row, column).difference is not None
 
 
 @pytest.mark.slow
@@ -397,7 +399,7 @@ def test_the_papers_numbers_are_held_to_its_own_words() -> None:
 
 def test_table_1_against_numpy() -> None:
     results = made_up()
-    table = means_table(context_of(results), GRIDS["batch size"])
+    table = means_table(context_of(results), "batch size")
     values = np.array(
         [
             [
@@ -430,7 +432,7 @@ def test_table_1_against_numpy() -> None:
 
 def test_table_3_against_numpy() -> None:
     results = made_up(3)
-    table = distances_table(context_of(results), GRIDS["epochs"], 1, "table-3")
+    table = distances_table(context_of(results), "epochs", 1, "table-3")
 
     def side(variant: str, seed: int) -> np.ndarray[Any, np.dtype[np.float64]]:
         done = results.done(group="epochs", variant=variant, epochs=1, seed=seed)
@@ -470,7 +472,7 @@ def test_wilcoxon_as_printed_has_the_papers_floor() -> None:
     # 28 differences of one sign: p = 2 / 2^28 = 7.451e-9, as printed in Tables 3 to 10.
     assert len(PAPERS_EPSILONS) == 28
     results = made_up(2, epsilons=PAPERS_EPSILONS, settings={"batch size": (), "epochs": (1,)})
-    table = distances_table(context_of(results), GRIDS["epochs"], 1, "table-3")
+    table = distances_table(context_of(results), "epochs", 1, "table-3")
     cell = cell_of(table, ("Wilcoxon test", "perplexity_member"), "DP vs Fine-Tuned")
     assert cell.ours is not None
     assert cell.paper is not None
@@ -484,7 +486,7 @@ def test_wilcoxon_as_printed_has_the_papers_floor() -> None:
 
 
 def test_another_scale_is_said_and_has_no_wilcoxon_difference() -> None:
-    table = distances_table(context_of(made_up(2)), GRIDS["epochs"], 1, "table-3")
+    table = distances_table(context_of(made_up(2)), "epochs", 1, "table-3")
     assert any("4 epsilons (1, 10, 100, 1000) where the paper has 28" in note for note in table.notes)
     cell = cell_of(table, ("Wilcoxon test", "f1"), "DP vs Fine-Tuned")
     assert cell.ours is not None
@@ -494,30 +496,28 @@ def test_another_scale_is_said_and_has_no_wilcoxon_difference() -> None:
 def test_every_blank_says_why() -> None:
     results = made_up(2, variants=("DP-SGD", "Fine-tuned", "DP-Weights (eq. 1)"), settings={"epochs": (1, 5)})
     context = context_of(results)
-    pooled = comparisons.compare(context, comparisons.pooled_places())
-    tables = [
-        *(means_table(context, grid) for grid in GRIDS.values()),
-        distances_table(context, GRIDS["epochs"], 20, "table-6"),
-        *tables_of_tests(context, pooled),
+    made = [
+        *(means_table(context, group) for group in GRIDS),
+        distances_table(context, "epochs", 20, "table-6"),
+        *tables.t_tests(context),
     ]
-    for table in tables:
+    for table in made:
         for row, cells in table.rows:
             for cell in cells:
                 if cell.paper is None or cell.ours is None:
                     assert cell.why_blank, (table.id, row)
-    means = tables[0]
+    means = made[0]
     extra = cell_of(means, ("5", "DP-Weights (eq. 1)"), "f1")
     assert extra.ours is not None
     assert extra.paper is None
     missing = cell_of(means, ("5", "DP-Weights"), "f1")
     assert missing.why_blank == "DP-Weights is no part of this run"
-    assert cell_of(tables[1], ("20", "DP-SGD"), "f1").why_blank == "epochs 20 is no part of this run"
+    assert cell_of(made[1], ("20", "DP-SGD"), "f1").why_blank == "epochs 20 is no part of this run"
 
 
 def test_the_tables_of_t_tests() -> None:
     context = context_of(made_up(shifts={"roc_auc": 0.08}))
-    pooled = comparisons.compare(context, comparisons.pooled_places())
-    table = tables_of_tests(context, pooled)[1]
+    table = tables.t_tests(context)[1]
     assert table.id == "section-4.4"
     row = ("roc_auc", "DP vs DP-Weights")
     words = cell_of(table, row, "interpretation")
@@ -569,20 +569,20 @@ def test_a_claim_that_is_no_comparison_is_refused() -> None:
     context = context_of(made_up(1, settings={"epochs": (), "batch size": (5,)}))
     wrong = replace(PAPER, claims=(replace(claim, test="diference"),))
     with pytest.raises(InputError, match="did you mean 'difference'"):
-        findings(context, wrong, [])
+        conclusions(context, wrong)
 
 
 def test_the_figures_of_the_paper() -> None:
     context = context_of(made_up(3))
-    pooled = comparisons.compare(context, comparisons.pooled_places())
-    drawn = {figure.id: figure for figure in figures(context, pooled)}
+    drawn = {figure.id: figure for figure in figures(context)}
     assert {"figure-2", "figure-3", "figure-7", "figure-epochs", "differences"} <= set(drawn)
     assert drawn["figure-3"].place == "Figure 3"
     for name in ("figure-2", "figure-3", "figure-7"):
         text = drawn[name].standalone
         assert all(variant in text for variant in MODELS)
         assert "lower is better" in drawn[name].caption
-    assert figures(context_of(made_up(1, variants=("other",))), []) == []
+    unchecked = replace(DP_WEIGHTS, check=None)
+    assert figures(study.context_of(unchecked, made_up(1, variants=("other",)), PAPER, 0.95)) == []
 
 
 @pytest.mark.slow

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.reports.papers.dp_weights.cells import Context
-from workbench.reports.papers.dp_weights.figures import figures
-from workbench.reports.papers.dp_weights.roc import roc_figure
-from workbench.reports.papers.dp_weights.samples import Measured
+from workbench.reports.papers.dp_weights.figures import figures, roc_figure
+from workbench.reports.papers.dp_weights.report import DP_WEIGHTS
+from workbench.reports.shared import study as studies
+from workbench.reports.shared.context import Context
 from workbench.studies.experiments import Experiment, Outcome, Status, Study, StudyResults
 from workbench.studies.report import Figure
 
@@ -74,7 +74,7 @@ def context_of(**changes: dict[tuple[str, int], Any]) -> Context:
         source_sha256="0",
     )
     results = StudyResults(study=study, outcomes=tuple(outcomes))
-    return Context(measured=Measured(results), paper=None, confidence=0.95)
+    return studies.context_of(DP_WEIGHTS, results, None, 0.95)
 
 
 def drawn(context: Context, group: str) -> Figure:
@@ -117,5 +117,5 @@ def test_what_has_no_curve_in_any_seed_is_left_out() -> None:
 
 
 def test_the_report_has_them() -> None:
-    names = {figure.id for figure in figures(context_of(), [])}
+    names = {figure.id for figure in figures(context_of())}
     assert {"roc-batch-size", "roc-epochs"} <= names

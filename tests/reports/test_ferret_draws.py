@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.reports.papers.ferret.draws import Drawn, Placements, draw_error, guessing_deviation
+from workbench.reports.papers.ferret.places import Drawn, Placements, draw_error, guessing_deviation
 from workbench.reports.shared.statistics import Sample
 
 MODELS, RECORDS = 5, 100

@@ -22,32 +22,31 @@ from workbench.checks.published import (
 )
 from workbench.core.errors import InputError
 from workbench.reports.papers.ferret import paper as ferret
-from workbench.reports.papers.ferret import paper_tables as tables
-from workbench.reports.papers.ferret.paper_cells import (
+from workbench.reports.papers.ferret.paper import EPOCHS, PAPER_MODELS, STATEMENTS, gives, text_of
+from workbench.reports.papers.ferret.places import (
     ADVANTAGE,
     AUC,
     BUDGETS,
     BY_MODEL,
-    EPOCHS,
-    MEAN,
-    MODELS,
+    MODEL_MEAN,
     SECONDS,
     TEST,
     TRAIN,
     by_model,
     half_unit,
-    named,
-    settings,
-    stands_for,
+    in_words,
+    printed_places,
     value,
 )
-from workbench.reports.papers.ferret.paper_claims import claim_check, contradictions
-from workbench.reports.papers.ferret.paper_statements import STATEMENTS
-from workbench.reports.papers.ferret.paper_words import gives, text_of, word_checks
-from workbench.reports.shared.published_checks import Check, Interval
+from workbench.reports.papers.ferret.report import FERRET
+from workbench.reports.shared import claims, printed, statements
+from workbench.reports.shared.declared import declared
+from workbench.reports.shared.printed import Check, Interval, stands_for
+from workbench.reports.shared.statements import PaperSide
 
 PAPER = published("ferret")
 CLAIMS = {claim.id: claim for claim in PAPER.claims}
+REPORT = declared("ferret")
 
 
 def with_cell(table: str, row: tuple[str, ...], column: str, printed: str) -> PublishedPaper:
@@ -69,7 +68,23 @@ def with_cell(table: str, row: tuple[str, ...], column: str, printed: str) -> Pu
 
 
 def found(paper: PublishedPaper = PAPER) -> dict[str, Check]:
-    return {check.name: check for check in ferret.checks(paper)}
+    return {check.name: check for check in statements.checks(FERRET, REPORT, paper)}
+
+
+def check(name: str, paper: PublishedPaper = PAPER) -> Check:
+    return statements.check(FERRET, REPORT, paper, name)
+
+
+def side() -> PaperSide:
+    return statements.paper_side(FERRET, REPORT, PAPER)
+
+
+def remark_on(name: str) -> str:
+    return statements.remark(FERRET, REPORT, PAPER, REPORT.entry("remark", name, "name"))
+
+
+def contradictions(paper: PublishedPaper, claim: QualitativeClaim) -> str:
+    return claims.contradictions(FERRET, REPORT, paper, claim)
 
 
 def test_which_checks_hold_and_which_do_not() -> None:
@@ -84,41 +99,43 @@ def test_which_checks_hold_and_which_do_not() -> None:
         "variants",
         "speed by size",
     }
-    assert len(ferret.inconsistencies(PAPER)) == len(contradicted)
+    assert len(side().inconsistencies) == len(contradicted)
     held = ("head-room", "mean ROC AUC of the head-room", "copies", "equal means", "means of the models")
     assert {name: by_name[name].failed for name in held} == dict.fromkeys(held, ())
     assert [by_name[name].checked for name in held] == [8, 8, 1, 153, 134]
 
 
 def test_means_of_the_tables_by_model_fit_the_summaries_and_the_models() -> None:
-    for setting in settings():
+    for setting in printed_places():
         for metric in (TEST, AUC, ADVANTAGE, SECONDS, TRAIN):
             for name in BY_MODEL[metric]:
                 row, column = setting[:2], f"{metric}, {setting[2]}"
-                cells = [PAPER.table(name).cell((*row, model), column) for model in (*MODELS, MEAN)]
-                *models, mean = [None if cell is None else stands_for(cell, 0.0) for cell in cells]
+                cells = [
+                    PAPER.table(name).cell((*row, model), column) for model in (*PAPER_MODELS, MODEL_MEAN)
+                ]
+                *models, mean = [None if cell is None else stands_for(cell) for cell in cells]
                 if mean is not None and metric != TRAIN:
                     summary = value(PAPER, metric, setting)
                     assert summary is not None
-                    assert mean.meets(summary), (name, named(setting), metric)
+                    assert mean.meets(summary), (name, in_words(setting), metric)
                 if mean is not None and None not in models:
-                    assert mean.meets(tables.average([one for one in models if one])), (name, named(setting))
+                    assert mean.meets(printed.mean([one for one in models if one])), (name, in_words(setting))
 
 
 def test_a_line_of_two_rows_is_read_in_their_order() -> None:
     # Table 14, Non-DP, 1 epoch: "4.19 2.66 | 4.42 3.25 | 0.23 | 155 908" holds GPT-2 and the mean.
     table = PAPER.table("table-14")
-    for model, shown in (("GPT-2", ("4.19", "4.42", "155")), (MEAN, ("2.66", "3.25", "908"))):
+    for model, shown in (("GPT-2", ("4.19", "4.42", "155")), (MODEL_MEAN, ("2.66", "3.25", "908"))):
         cells = [table.cell(("Non-DP", "1", model), f"{metric}, inf") for metric in (TRAIN, TEST, SECONDS)]
         assert tuple(cell.printed for cell in cells if cell) == shown
 
 
 def test_every_setting_has_its_means() -> None:
-    assert len(list(settings())) == 51
-    for setting in settings():
+    assert len(list(printed_places())) == 51
+    for setting in printed_places():
         for metric in (TEST, AUC, ADVANTAGE, SECONDS):
             mean = value(PAPER, metric, setting)
-            assert mean is not None, named(setting)
+            assert mean is not None, in_words(setting)
             assert 0.0 < mean.lower < mean.upper
 
 
@@ -143,33 +160,33 @@ def test_ceilings() -> None:
     assert ferret.sampling_rate(PAPER) == 0.005
     assert ferret.ceiling_nats(PAPER, 2, "1") == pytest.approx(1.386, abs=5e-4)
     assert ferret.ceiling_nats(PAPER, 2, "5") == pytest.approx(6.93, abs=5e-3)
-    (text,) = ferret.ceiling_check(PAPER).failed
+    (text,) = check("ceiling").failed
     assert text.startswith("FERRET-2 at epsilon 2.0 and 1 epoch lies above the ceiling")
     assert "1.386" in text
     # With four groups the ceiling at one epoch is 2.77 nats, above every budget.
     mended = with_cell("table-3", ("FERRET-2",), "groups", "4")
-    assert not ferret.ceiling_check(mended).contradiction
+    assert not check("ceiling", mended).contradiction
 
 
 def test_steps_hold_for_five_epochs_only() -> None:
-    assert "T = 200 at 1, 600 at 3, 1000 at 5" in ferret.steps_check(PAPER).finding
-    assert "it holds for 5 epochs only" in ferret.steps_check(PAPER).finding
+    assert "T = 200 at 1, 600 at 3, 1000 at 5" in check("steps").finding
+    assert "it holds for 5 epochs only" in check("steps").finding
     other = with_cell("statements", ("section 6.4", "sampling rate s"), "value", "0.05")
-    assert len(ferret.steps_check(other).failed) == len(ferret.steps_check(PAPER).failed) + 1
+    assert len(check("steps", other).failed) == len(check("steps").failed) + 1
 
 
 def test_head_room_finds_a_wrong_digit() -> None:
     changed = with_cell("table-3", ("FERRET-2",), "ceiling", "6.39")
-    assert [text[:18] for text in ferret.head_room_check(changed).failed] == ["Table 3, FERRET-2,"]
+    assert [text[:18] for text in check("head-room", changed).failed] == ["Table 3, FERRET-2,"]
     changed = with_cell("table-3", ("FERRET-2",), AUC, "0.560")
-    check = ferret.head_room_auc_check(changed)
-    assert check.contradiction
-    assert "FERRET-2's 0.56 is that of none" in check.finding
+    made = check("mean ROC AUC of the head-room", changed)
+    assert made.contradiction
+    assert "FERRET-2's 0.56 is that of none" in made.finding
 
 
 def test_only_one_choice_of_epsilons_gives_the_mean_auc() -> None:
     # Table 2 at 5 epochs and epsilon 0.5: 0.513 and 0.549; Table 3: 0.512 and 0.549.
-    finding = ferret.head_room_auc_check(PAPER).finding
+    finding = check("mean ROC AUC of the head-room").finding
     assert "5 epochs, epsilon 0.5" in finding
     assert "all epsilons" not in finding
 
@@ -182,41 +199,41 @@ def test_released_signs_do_not_depend_on_granularity() -> None:
             p = 0.1 / ferret.ceiling_nats(PAPER, groups, epochs)
             signs = groups * ferret.steps_of(PAPER, epochs) * p
             assert signs == pytest.approx(ferret.released_signs(PAPER, "0.1"))
-    remark = ferret.released_signs_remark(PAPER)
+    remark = remark_on("signs")
     assert "29 at 0.1, 144 at 0.5, 289 at 1.0, 577 at 2.0" in remark
     assert remark.startswith("Remark, not a contradiction")
-    assert remark in ferret.remarks(PAPER)
-    assert remark not in ferret.inconsistencies(PAPER)
+    assert remark in side().remarks
+    assert remark not in side().inconsistencies
 
 
 def test_the_23_percent_are_of_one_epoch() -> None:
     # 3.98 / 3.25 = 1.225, 3.98 / 5.97 = 0.667, 3.98 / 7.95 = 0.501.
-    remark = ferret.other_epochs_remark(PAPER)
+    remark = remark_on("other epochs")
     assert "+22.5 % from its 3.25 at 1, -33.3 % from its 5.97 at 3, -49.9 % from its 7.95 at 5" in remark
     assert remark.endswith("the 23 % is that of 1 epoch")
 
 
 def test_the_largest_model_gains_the_least_time() -> None:
     # 17098 / 3327 = 5.14; GPT-2: 1608 / 295 = 5.45 (Tables 12 and 14, epsilon 0.1, 5 epochs).
-    finding = ferret.speed_by_size_check(PAPER).finding
+    finding = check("speed by size").finding
     assert "GPT-2 5.45" in finding
     assert "DeepSeek-1.5B 5.14; 4 of 4 smaller models" in finding
     mended = with_cell("table-12", ("DPSGD", "5", "DeepSeek-1.5B"), f"{SECONDS}, 0.1", "19000")
-    assert not ferret.speed_by_size_check(mended).contradiction
+    assert not check("speed by size", mended).contradiction
 
 
 def test_variants_of_the_head_room() -> None:
-    finding = ferret.variants_check(PAPER).finding
+    finding = check("variants").finding
     assert "FERRET-HALF and FERRET-QUARTER" in finding
     assert "none of FERRET-EIGHTH" in finding
 
 
 def test_deviations_are_of_samples() -> None:
     # DPSGD, 3 epochs, epsilon 0.1: 0.509, 0.509, 0.513, 0.511, 0.512: 0.0018 (n - 1), printed 0.002.
-    check = tables.kind_of_deviation(PAPER)
-    assert check.checked == 73
-    assert "73 fit the sample standard deviation" in check.finding
-    assert "0 only the second, 0 neither" in check.finding
+    made = check("kind of deviation")
+    assert made.checked == 73
+    assert "73 fit the sample standard deviation" in made.finding
+    assert "0 only the second, 0 neither" in made.finding
 
 
 def test_bounds_of_a_deviation_hold_for_every_rounding() -> None:
@@ -225,31 +242,31 @@ def test_bounds_of_a_deviation_hold_for_every_rounding() -> None:
         for _ in range(200):
             middles = rng.normal(5.0, 1.0, 5).round(1)
             inside = middles + rng.uniform(-0.05, 0.05, 5)
-            bounds = tables.deviations([Interval(one - 0.05, one + 0.05) for one in middles], kind)
+            bounds = ferret.deviations([Interval(one - 0.05, one + 0.05) for one in middles], kind)
             assert bounds.lower <= deviation(inside.tolist()) <= bounds.upper
 
 
 def test_tables_find_a_wrong_digit() -> None:
     row, column = ("FERRET-MAX", "5"), "0.5"
-    assert tables.copies(with_cell("table-8", row, column, "4.29 [2.40, 7.17]")).contradiction
-    assert tables.equal_means(with_cell("table-9", row, column, "0.514 [0.508, 0.526]")).contradiction
+    assert check("copies", with_cell("table-8", row, column, "4.29 [2.40, 7.17]")).contradiction
+    assert check("equal means", with_cell("table-9", row, column, "0.514 [0.508, 0.526]")).contradiction
     least = with_cell("table-8", row, column, "4.28 [2.42, 7.17]")
-    assert any("least" in text for text in tables.recomputed(least).failed)
+    assert any("least" in text for text in check("means of the models", least).failed)
     mean = with_cell("table-5", row, column, "4.30 [2.40, 7.17]")
-    assert any("mean" in text for text in tables.recomputed(mean).failed)
-    assert tables.before_training(with_cell("table-4", ("Mean",), TEST, "8.99")).contradiction
+    assert any("mean" in text for text in check("means of the models", mean).failed)
+    assert check("before training", with_cell("table-4", ("Mean",), TEST, "8.99")).contradiction
     wide = with_cell("table-2", ("DPSGD", "3"), "0.1", "0.511 ± 0.004")
-    assert "1 neither" in tables.kind_of_deviation(wide).finding
+    assert "1 neither" in check("kind of deviation", wide).finding
 
 
 def test_gaps_are_no_contradiction_where_our_copy_may_be_misread() -> None:
-    check = tables.gaps(PAPER)
-    assert not check.contradiction
-    assert (check.checked, len(check.failed)) == (218, 10)
-    assert all(text.startswith("SmolLM-360M") for text in check.failed)
+    made = check("gaps")
+    assert not made.contradiction
+    assert (made.checked, len(made.failed)) == (218, 10)
+    assert all(text.startswith("SmolLM-360M") for text in made.failed)
     changed = with_cell("table-14", ("DPSGD", "3", "BLOOM-560M"), "gap, 0.1", "3.43")
-    assert len(tables.gaps(changed).failed) == 11
-    assert check.finding in ferret.remarks(PAPER)
+    assert len(check("gaps", changed).failed) == 11
+    assert made.finding in side().remarks
 
 
 def test_the_bound_of_the_area_by_the_advantage() -> None:
@@ -258,14 +275,14 @@ def test_the_bound_of_the_area_by_the_advantage() -> None:
         rates = np.linspace(0.0, 1.0, 100_001)
         area = float(np.trapezoid(np.minimum(1.0, rates + advantage), rates))
         assert area == pytest.approx(0.5 + advantage - advantage**2 / 2.0, abs=1e-6)
-    assert tables.advantages(PAPER).failed == ()
+    assert check("advantages").failed == ()
     # AUC 0.630 needs an advantage of at least 0.14.
     changed = with_cell("table-13", ("FERRET-2", "3", "TinyLlama-1.1B"), "advantage, 1.0", "0.111")
-    assert len(tables.advantages(changed).failed) == 1
+    assert len(check("advantages", changed).failed) == 1
 
 
 def test_numbers_of_the_text() -> None:
-    wrong, partly = word_checks(PAPER, STATEMENTS)
+    wrong, partly = check("numbers of the text"), check("numbers of some epochs")
     assert sorted(text.partition(":")[0] for text in wrong.failed) == [
         "abstract, perplexity of DPSGD over FERRET's, at most",
         "section 6.6, time that FERRET-MAX saves of Non-DP's, epsilon 2, 5 epochs, percent",
@@ -284,9 +301,9 @@ def test_numbers_of_the_text() -> None:
 def test_every_statement_is_in_the_text() -> None:
     texts = [text_of(PAPER, statement) for statement in STATEMENTS]
     assert all(texts)
-    assert len({(statement.place, statement.quantity) for statement in STATEMENTS}) == len(STATEMENTS)
+    assert len({(statement["place"], statement["quantity"]) for statement in STATEMENTS}) == len(STATEMENTS)
     rows = {cell.row for cell in PAPER.table("statements").cells}
-    left = {quantity for _, quantity in rows - {(one.place, one.quantity) for one in STATEMENTS}}
+    left = {quantity for _, quantity in rows - {(one["place"], one["quantity"]) for one in STATEMENTS}}
     assert left == {
         "steps T, all runs",
         "sampling rate s",
@@ -317,7 +334,7 @@ def test_every_statement_is_in_the_text() -> None:
     ],
 )
 def test_statements_that_follow(quantity: str, epochs: tuple[str, ...], expected: bool) -> None:
-    statement = next(one for one in STATEMENTS if one.quantity == quantity)
+    statement = next(one for one in STATEMENTS if one["quantity"] == quantity)
     assert gives(PAPER, statement, epochs) is expected
 
 
@@ -342,7 +359,7 @@ def test_which_claims_the_cells_contradict() -> None:
         "ferret-stable-across-models",
         "ferret-tinyllama-best",
     }
-    assert len(claim_check(PAPER).failed) == len(contradicted)
+    assert len(check("conclusions").failed) == len(contradicted)
 
 
 @pytest.mark.parametrize(

@@ -12,34 +12,41 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ferret_world import GROUPS, World, made_up, nothing, overfitting, study_of
+from ferret_world import GROUPS, World, made_up, nothing, overfitting, study_of, tags_of
 
 from workbench.checks.published import published
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.estimation.low_fpr import CERTAIN
 from workbench.interfaces import VerdictKind
-from workbench.reports.papers.ferret import conditions
-from workbench.reports.papers.ferret.cells import Context
-from workbench.reports.papers.ferret.dither import dither_figure, final_loss, known_losses
-from workbench.reports.papers.ferret.figures import figures
-from workbench.reports.papers.ferret.findings import decided, findings
-from workbench.reports.papers.ferret.layout import AUC, SECONDS, TEST, Setting
-from workbench.reports.papers.ferret.more_tables import (
-    compression_table,
-    head_room_table,
-    held_out_advantage,
-    paid_advantage_table,
-    ratio_table,
+from workbench.reports.papers.ferret import conclusions
+from workbench.reports.papers.ferret.figures import (
+    dither_figure,
+    figures,
+    final_loss,
+    known_losses,
+    regions_figure,
 )
-from workbench.reports.papers.ferret.rates import rates_table
-from workbench.reports.papers.ferret.regions import regions_figure
-from workbench.reports.papers.ferret.report import ferret
-from workbench.reports.papers.ferret.samples import Measured, optimistic_advantage
-from workbench.reports.papers.ferret.tables import paper_tables
-from workbench.reports.papers.ferret.views import attacks_table, judged_cells, view_tables
+from workbench.reports.papers.ferret.game import judged_cells
+from workbench.reports.papers.ferret.places import (
+    AUC,
+    COMPARISON,
+    SECONDS,
+    TEST,
+    at,
+    is_complete,
+    methods,
+    optimistic_advantage,
+)
+from workbench.reports.papers.ferret.report import FERRET, ferret
+from workbench.reports.papers.ferret.tables import held_out_advantage
+from workbench.reports.shared import claims, grids
+from workbench.reports.shared.conditions import Condition
+from workbench.reports.shared.context import Context
+from workbench.reports.shared.findings import decided
 from workbench.reports.shared.numbers import percent
 from workbench.reports.shared.statistics import Sample
+from workbench.reports.shared.study import context_of as study_context
 from workbench.studies.experiments import Outcome, Status, StudyResults
 from workbench.studies.report import Cell, Replication, ReplicationFinding, Table
 
@@ -53,15 +60,20 @@ TIMED = {"table-6", "table-11", "table-12", "table-14", "time-ratios"}
 MAIN = ("comparison", "head-room", "untrained")
 
 
-def context_of(results: StudyResults, *, paper: bool = True) -> Context:
-    return Context(measured=Measured(results), paper=PAPER if paper else None, confidence=0.95)
+def context_of(results: StudyResults) -> Context:
+    return study_context(FERRET, results, PAPER, 0.95)
+
+
+def tables_of(results: StudyResults | Context) -> dict[str, Table]:
+    context = results if isinstance(results, Context) else context_of(results)
+    return {table.id: table for table in grids.tables(context)}
 
 
 def finding_of(results: StudyResults, claim: str) -> ReplicationFinding:
     """The finding of one claim, named without the `ferret-`."""
     chosen = tuple(one for one in PAPER.claims if one.id == f"ferret-{claim}")
     assert len(chosen) == 1, claim
-    return findings(context_of(results), replace(PAPER, claims=chosen))[0]
+    return claims.conclusions(context_of(results), replace(PAPER, claims=chosen))[0]
 
 
 def changed(name: str, levels: Mapping[str, float], **fields: object) -> Any:
@@ -279,19 +291,19 @@ def test_a_budget_above_the_ceiling_blanks_its_cell_and_says_why() -> None:
         if (one.experiment.variant, one.experiment.epochs, one.experiment.epsilon) == ("FERRET-2", 1, 2.0)
     }
     context = context_of(made_up(groups=("comparison",), lost=above))
-    table = next(one for one in paper_tables(context) if one.id == "table-5")
+    table = tables_of(context)["table-5"]
     cell = cell_of(table, ("FERRET-2", "1"), "ε = 2")
     assert cell.ours is None
     assert cell.paper is not None
     assert cell.paper.printed.startswith("5410.29")
     assert "above the ceiling G T s ln 2 = 1.386 nats of FERRET-2 at 1 epoch: no firing" in cell.why_blank
-    capped = next(one for one in paper_tables(context_of(results)) if one.id == "table-5")
+    capped = tables_of(results)["table-5"]
     assert any("FERRET-2 at epsilon 2, 1 epoch (ceiling 1.386)" in note for note in capped.notes)
 
 
 def test_cells_are_means_over_models_beside_the_printed_ones() -> None:
     results = made_up(groups=("comparison",))
-    tables = {table.id: table for table in paper_tables(context_of(results))}
+    tables = tables_of(results)
     values = [one.metrics[TEST] for one in results.done(variant="FERRET-MAX", epochs=3, epsilon=0.5)]
     for name in ("table-5", "table-8"):
         cell = cell_of(tables[name], ("FERRET-MAX", "3"), "ε = 0.5")
@@ -322,7 +334,7 @@ def test_training_that_harms_is_counted() -> None:
     # The base's test perplexity is 20.1 times the model's effect; DPSGD's 12 and all of FERRET's are below.
     for levels, worse in (({}, 0), ({"DPSGD": 30.0}, 12)):
         context = context_of(made_up(changed("perplexity", levels), groups=("untrained", "comparison")))
-        table = next(one for one in paper_tables(context) if one.id == "table-5")
+        table = tables_of(context)["table-5"]
         assert any(note.startswith(f"In {worse} of 48 settings with a budget") for note in table.notes)
 
 
@@ -339,20 +351,18 @@ def test_the_rates_table_holds_each_model_against_its_base() -> None:
             runs.append(replace(one, experiment=experiment, key=f"{rate}{experiment.model}", metrics=metrics))
     runs[-1] = replace(runs[-1], metrics={})
     results = StudyResults(study=study_of((*base, *runs)), outcomes=(*base, *runs))
-    table = rates_table(context_of(results))
-    assert table is not None
+    table = tables_of(results)["learning-rates"]
     (_, (half, twice)) = table.rows[0]
     assert half.ours is not None
     assert (half.ours.estimate, half.ours.n) == (pytest.approx(0.5), 5)
     assert (twice.ours, twice.why_blank) == (None, "not every run of this cell is finished")
-    assert rates_table(context_of(made_up(groups=MAIN))) is None
+    assert "learning-rates" not in tables_of(made_up(groups=MAIN))
 
 
 def test_every_printed_cell_of_the_tables_has_its_place() -> None:
-    context = context_of(made_up(groups=MAIN))
-    tables = [*paper_tables(context), compression_table(context), head_room_table(context)]
-    assert {table.id for table in tables} == {f"table-{k}" for k in (*range(1, 7), *range(8, 15))}
-    for table in tables:
+    tables = {name: one for name, one in tables_of(made_up(groups=MAIN)).items() if name.startswith("table-")}
+    assert list(tables) == [f"table-{k}" for k in (*range(1, 7), *range(8, 15))]
+    for table in tables.values():
         shown = {(cell.paper.row, cell.paper.column) for _, row in table.rows for cell in row if cell.paper}
         wanted = {
             (cell.row, cell.column)
@@ -367,8 +377,7 @@ def test_every_printed_cell_of_the_tables_has_its_place() -> None:
 
 
 def test_unreadable_cells_say_so() -> None:
-    context = context_of(made_up(groups=("comparison",)))
-    tables = {table.id: table for table in paper_tables(context)}
+    tables = tables_of(made_up(groups=("comparison",)))
     for name in ("table-12", "table-13", "table-14"):
         for hidden in PAPER.table(name).unreadable:
             cells = [
@@ -407,7 +416,7 @@ def test_equal_results_give_equal_reports_that_all_writers_take() -> None:
 
 def test_ratios_of_time_are_geometric_means_with_the_papers_quotient_below() -> None:
     results = made_up(groups=("comparison",))
-    table = ratio_table(context_of(results))
+    table = tables_of(results)["time-ratios"]
     mine = {
         one.experiment.model: one.cost[SECONDS]
         for one in results.done(variant="FERRET-2", epochs=5, epsilon=1.0)
@@ -447,12 +456,12 @@ def test_the_optimistic_advantage_of_guessing_is_positive_and_the_paid_one_is_no
 
 
 def test_head_room_and_bits_are_computed_from_the_runs() -> None:
-    context = context_of(made_up(groups=MAIN))
-    table = head_room_table(context)
+    tables = tables_of(made_up(groups=MAIN))
+    table = tables["table-3"]
     ceiling = cell_of(table, ("FERRET-2",), "ceiling").ours
     assert ceiling is not None
     assert ceiling.estimate == pytest.approx(2 * 100 * 0.05 * math.log(2.0))
-    bits = compression_table(context)
+    bits = tables["table-1"]
     for name, wanted in (("signSGD", 1.0), ("QSGD", 8.0), ("FERRET", 1.0)):
         found = cell_of(bits, (name,), "bits per update").ours
         assert found is not None
@@ -490,7 +499,7 @@ class TestTranscript:
         kinds = {kind for cell in cells for kind in (cell.verdict, cell.dp_verdict)}
         assert VerdictKind.UNDECIDED in kinds
         assert VerdictKind.REFUTED not in kinds
-        table = view_tables(context, cells)[1]
+        table = tables_of(context)["transcript"]
         found = cell_of(table, ("FERRET-2", "0.1", "average"), "verdict, DP reading").ours
         assert found is not None
         assert found.text == "beyond the claim"
@@ -515,7 +524,7 @@ class TestTranscript:
         # KL(p || 1/2) = 0.5 nats has the root 0.9519.
         assert cell.claim.max_success(0.5) == pytest.approx(0.9519, abs=1e-4)
         assert cell.max_tpr(0.01) == pytest.approx(math.exp(0.5) * 0.01 + 1e-5)
-        tables = {table.id: table for table in view_tables(context, cells)}
+        tables = tables_of(context)
         shown = cell_of(tables["transcript"], ("FERRET-2", "0.5", "opposed, copies"), "success").ours
         assert shown is not None
         assert shown.n == 200
@@ -523,7 +532,7 @@ class TestTranscript:
 
     def test_the_three_views_stand_in_one_row(self) -> None:
         context = context_of(made_up(trials=100, records=20))
-        table = view_tables(context, judged_cells(context))[0]
+        table = tables_of(context)["three-views"]
         row = {name: cell_of(table, ("FERRET-2", "0.5"), name) for name in table.columns}
         assert row["view 2: DP reading"].ours is not None
         assert row["view 3: confidence AUC"].ours is not None
@@ -538,7 +547,7 @@ class TestTranscript:
         games = {cell.game_words: cell for cell in cells if (cell.variant, cell.epsilon) == ("FERRET-2", 0.5)}
         assert list(games) == ["opposed, copies", "outlier", "average", "average, batches unknown"]
         assert [name for name, cell in games.items() if cell.evidence.game.beyond] == ["outlier", "average"]
-        views, full = view_tables(context, cells)
+        views, full = tables_of(context).values()
         for column, name in (
             ("average record, batches known, success", "average"),
             ("average record, success", "average, batches unknown"),
@@ -549,36 +558,38 @@ class TestTranscript:
             assert cell_of(full, ("FERRET-2", "0.5", name), "success").ours == shown
         assert games["average"].success.estimate != games["average, batches unknown"].success.estimate
         usual = [cell for cell in cells if cell.knowledge == "batches"]
-        blank = cell_of(view_tables(context, usual)[0], ("FERRET-2", "0.5"), "average record, success")
+        without = tables_of(replace(context, made={"transcript cells": usual}))
+        blank = cell_of(without["three-views"], ("FERRET-2", "0.5"), "average record, success")
         assert blank.why_blank == "this game was not played"
-        figure = regions_figure(cells, confidence=0.95)
+        figure = regions_figure(context, cells)
         assert figure is not None
         labels = [key.label for key in figure.legend]
         assert "average record" in labels
         assert "average record, batches unknown" in labels
 
     def test_the_picture_holds_a_cross_for_every_game(self) -> None:
-        cells = judged_cells(context_of(made_up(groups=("transcript",), trials=20)))
-        figure = regions_figure(cells, confidence=0.95)
+        context = context_of(made_up(groups=("transcript",), trials=20))
+        cells = judged_cells(context)
+        figure = regions_figure(context, cells)
         assert figure is not None
         assert figure.svg.count('class="point ') == len(cells) == 80
         assert figure.svg.count('class="whisker ') == 2 * len(cells)
         # 1 and 2 nats allow every point, as ln 2 and more do; 0.1 and 0.5 do not.
         assert figure.svg.count("the claimed nats allow every point") == 2
-        assert regions_figure([], confidence=0.95) is None
+        assert regions_figure(context, []) is None
         assert "refute nothing wherever they lie: outlier (in which steps" in figure.caption
         plain = [
             replace(one, evidence=replace(one.evidence, game=replace(one.evidence.game, beyond="")))
             for one in cells
         ]
-        free = regions_figure(plain, confidence=0.95)
+        free = regions_figure(context, plain)
         assert free is not None
         assert "refute nothing" not in free.caption
 
     def test_failed_games_are_named(self) -> None:
         results = made_up(groups=("transcript",), lost={0: "InputError: above the ceiling"}, trials=20)
         context = context_of(results)
-        table = view_tables(context, judged_cells(context))[1]
+        table = tables_of(context)["transcript"]
         assert any(
             "1 of 80 games have no scores: FERRET-MAX, epsilon 0.1, opposed, copies: failed" in n
             for n in table.notes
@@ -593,20 +604,18 @@ class TestConditions:
 
         first, second = np.array([2.1, 4.2, 6.0, 8.3, 9.9]), np.array([1.0, 2.0, 3.0, 4.0, 5.0])
         pair = (Sample(first, range_names(5), "model"), Sample(second, range_names(5), "model"))
-        found = conditions.ratio("w", pair, (1.9, 2.2), 0.95)
+        found = conclusions.ratio("w", "", pair, (1.9, 2.2))
         above = ttest_1samp(first - 1.9 * second, 0.0, alternative="greater").pvalue
         under = ttest_1samp(first - 2.2 * second, 0.0, alternative="less").pvalue
         assert found.hold_p == pytest.approx(max(above, under))
-        assert conditions.ratio("w", pair, (3.0, 4.0), 0.95).otherwise == "below what is claimed"
-        assert conditions.ratio("w", pair, (0.0, 1.0), 0.95).otherwise == "above what is claimed"
-        assert (
-            conditions.ratio("w", pair, (3.0, 4.0), 0.95, metric=SECONDS).otherwise == "faster than claimed"
-        )
+        assert conclusions.ratio("w", "", pair, (3.0, 4.0)).otherwise == "below what is claimed"
+        assert conclusions.ratio("w", "", pair, (0.0, 1.0)).otherwise == "above what is claimed"
+        assert conclusions.ratio("w", SECONDS, pair, (3.0, 4.0)).otherwise == "faster than claimed"
         assert found.break_p == pytest.approx(min(1.0, 2.0 * min(1.0 - above, 1.0 - under)))
 
     def test_shown_and_broken_exclude_each_other_unless_the_difference_is_below_the_margin(self) -> None:
         tiny = np.array([-0.0010, -0.0012, -0.0011, -0.0009, -0.0010])
-        found = conditions.below("w", tiny, conditions.Scale(logs=False), unit="model", confidence=0.95)
+        found = conclusions.below("w", tiny, conclusions.Scale(logs=False), unit="model", confidence=0.95)
         assert found.hold_p < 0.05
         assert found.break_p < 0.05
         assert decided([found], 0.95)[0] is REPLICATED
@@ -614,13 +623,13 @@ class TestConditions:
     def test_the_error_rates_are_held(self) -> None:
         """Both outcomes at the edges of their hypotheses: 5 % each, within four standard errors of 2,000."""
         rng = np.random.default_rng(11)
-        scale = conditions.Scale(logs=False)
+        scale = conclusions.Scale(logs=False)
         shown = broken = 0
         for _ in range(2000):
             noise = rng.normal(0.0, 0.01, 5)
-            shown += conditions.below("", noise, scale, unit="m", confidence=0.95).hold_p <= 0.05
-            at_margin = noise - conditions.MARGIN_AREA
-            broken += conditions.below("", at_margin, scale, unit="m", confidence=0.95).break_p <= 0.05
+            shown += conclusions.below("", noise, scale, unit="m", confidence=0.95).hold_p <= 0.05
+            at_margin = noise - conclusions.MARGIN_AREA
+            broken += conclusions.below("", at_margin, scale, unit="m", confidence=0.95).break_p <= 0.05
         assert abs(shown / 2000 - 0.05) < 4 * math.sqrt(0.05 * 0.95 / 2000)
         assert abs(broken / 2000 - 0.05) < 4 * math.sqrt(0.05 * 0.95 / 2000)
 
@@ -632,12 +641,12 @@ class TestConditions:
             pair = tuple(
                 Sample(np.exp(effect + rng.normal(0.0, 0.5, 5)), range_names(5), "model") for _ in range(2)
             )
-            found += conditions.less_spread("", TEST, (pair[0], pair[1]), 0.95).hold_p <= 0.05
+            found += conclusions.less_spread("", TEST, (pair[0], pair[1])).hold_p <= 0.05
         assert abs(found / 1000 - 0.05) < 4 * math.sqrt(0.05 * 0.95 / 1000)
 
     def test_holm_counts_every_condition(self) -> None:
-        def one(break_p: float) -> conditions.Condition:
-            return conditions.Condition(where="w", break_p=break_p, n=5)
+        def one(break_p: float) -> Condition:
+            return Condition(where="w", break_p=break_p, n=5)
 
         assert decided([one(0.04)], 0.95)[0] is NOT_REPLICATED
         assert decided([one(0.04), one(0.9)], 0.95)[0] is NOT_TESTABLE
@@ -669,8 +678,7 @@ def test_silent_steps_keep_the_last_loss() -> None:
 
 def test_lira_stands_beside_the_confidence_attack() -> None:
     results = made_up(groups=("comparison", "lira"), records=100, epochs=(5,))
-    table = attacks_table(context_of(results))
-    assert table is not None
+    table = tables_of(results)["attacks"]
     blanks = {place: cell.why_blank for place, row in table.rows for cell in row[-1:] if place[0] == "DPSGD"}
     assert set(blanks.values()) == {"DPSGD always has a budget"}
     runs = list(results.done(group="lira", variant="FERRET-2", epsilon=0.5))
@@ -680,19 +688,19 @@ def test_lira_stands_beside_the_confidence_attack() -> None:
     low = cell_of(table, ("Non-DP", "5", "LiRA", f"TPR at FPR {percent(0.01)}"), "ε = ∞").ours
     assert low is not None
     assert 0.0 < low.estimate < 1.0
-    assert attacks_table(context_of(made_up(groups=("comparison",), records=5))) is None
+    assert "attacks" not in tables_of(made_up(groups=("comparison",), records=5))
 
 
 def test_figures_show_what_there_is() -> None:
     context = context_of(made_up(records=20, trials=20))
-    found = {figure.id: figure for figure in figures(context, judged_cells(context))}
+    found = {figure.id: figure for figure in figures(context)}
     assert set(found) >= {
         "figure-1-epsilon-2", "figure-1-non-private", "figure-2", "figure-3", "figure-4", "figure-5",
         "both-regions",
     }  # fmt: skip
     assert "a reading, not the authors' claim" in found["both-regions"].caption
     assert "n = 10 each" in found["figure-5"].caption
-    assert figures(context_of(made_up(groups=("dither",))), [])[0].id == "figure-5"
+    assert figures(context_of(made_up(groups=("dither",))))[0].id == "figure-5"
     assert dither_figure(context_of(made_up(groups=("comparison",), records=5))) is None
 
 
@@ -727,7 +735,7 @@ def test_a_value_that_is_not_finite_leaves_no_mean() -> None:
     results = made_up(groups=("comparison",), records=10)
     broken = replace(results.outcomes[0], metrics={**results.outcomes[0].metrics, TEST: math.inf})
     results = StudyResults(study=results.study, outcomes=(broken, *results.outcomes[1:]))
-    table = next(one for one in paper_tables(context_of(results)) if one.id == "table-5")
+    table = tables_of(results)["table-5"]
     cell = cell_of(table, ("DPSGD", "1"), "ε = 0.1")
     assert cell.ours is None
     assert "test perplexity is missing or not finite in 1 of 5" in cell.why_blank
@@ -735,6 +743,10 @@ def test_a_value_that_is_not_finite_leaves_no_mean() -> None:
 
 def _by_seed(results: StudyResults) -> StudyResults:
     return StudyResults(study=study_of(results.outcomes, replication="seed"), outcomes=results.outcomes)
+
+
+def _empty(results: StudyResults) -> StudyResults:
+    return StudyResults(study=results.study, outcomes=())
 
 
 def _twice(results: StudyResults) -> StudyResults:
@@ -745,7 +757,7 @@ def _twice(results: StudyResults) -> StudyResults:
     ("change", "message"),
     [
         (_by_seed, "replication must be 'model'"),
-        (lambda r: StudyResults(study=r.study, outcomes=()), "must have a group of 'comparison'"),
+        (_empty, "must have a group whose part is one of 'comparison'"),
         (_twice, "must have one experiment a place"),
     ],
 )  # fmt: skip
@@ -775,7 +787,7 @@ def test_a_conclusion_without_its_parameters_is_refused(
 ) -> None:
     claim = replace(PAPER.claims[0], test=test, parameters=parameters)
     with pytest.raises(InputError, match=message):
-        findings(context_of(made_up(groups=("dither",))), replace(PAPER, claims=(claim,)))
+        claims.conclusions(context_of(made_up(groups=("dither",))), replace(PAPER, claims=(claim,)))
 
 
 def test_other_models_and_methods_get_rows_of_their_own() -> None:
@@ -786,16 +798,24 @@ def test_other_models_and_methods_get_rows_of_their_own() -> None:
     ]
     both: tuple[Outcome, ...] = (*results.outcomes, *more)
     context = context_of(StudyResults(study=results.study, outcomes=both))
-    tables = {table.id: table for table in paper_tables(context)}
+    tables = tables_of(context)
     assert cell_of(tables["table-12"], ("My method", "1", "my_base"), "test PPL, ε = 0.5").ours is not None
     assert cell_of(tables["table-5"], ("My method", "1"), "ε = 0.5").why_blank == "no such cell in the paper"
-    assert context.measured.variants()[-1] == "My method"
+    assert methods(context)[-1] == "My method"
 
 
 def test_capped_and_forward_runs_stand_in_rows_of_their_own() -> None:
     results = made_up(groups=("comparison",), records=10)
     more = [
-        replace(one, experiment=replace(one.experiment, group="ceiling", variant="FERRET-2 (capped)"))
+        replace(
+            one,
+            experiment=replace(
+                one.experiment,
+                group="ceiling",
+                variant="FERRET-2 (capped)",
+                tags=tags_of("ceiling", "FERRET-2 (capped)"),
+            ),
+        )
         for one in results.done(variant="FERRET-2", epochs=1, epsilon=2.0)
     ]
     rest = tuple(
@@ -804,7 +824,7 @@ def test_capped_and_forward_runs_stand_in_rows_of_their_own() -> None:
         if (one.experiment.variant, one.experiment.epochs, one.experiment.epsilon) != ("FERRET-2", 1, 2.0)
     )
     context = context_of(StudyResults(study=results.study, outcomes=(*rest, *more)))
-    table = next(one for one in paper_tables(context) if one.id == "table-5")
+    table = tables_of(context)["table-5"]
     assert [row for row, _ in table.rows if row[0] == "FERRET-2 (capped)"] == [("FERRET-2 (capped)", "1")]
     assert cell_of(table, ("FERRET-2 (capped)", "1"), "ε = 2").ours is not None
     blank = cell_of(table, ("FERRET-2", "1"), "ε = 2")
@@ -819,12 +839,16 @@ def test_capped_and_forward_runs_stand_in_rows_of_their_own() -> None:
 
 def test_paid_advantage_and_missing_runs_are_explained() -> None:
     context = context_of(made_up(groups=("comparison",), records=10, epochs=(1,)))
-    table = paid_advantage_table(context)
+    table = tables_of(context)["advantage-held-out"]
     assert cell_of(table, ("DPSGD", "1"), "ε = ∞").why_blank == "DPSGD always has a budget"
     assert cell_of(table, ("DPSGD", "5"), "ε = 1").why_blank == "no part of this run"
-    setting = Setting(variant="DPSGD", epochs=1, epsilon=1.0)
-    assert context.measured.complete(setting, AUC)
+    setting = at("DPSGD", 1, 1.0)
+    assert is_complete(context, setting, AUC)
     missing = replace(
-        context.measured.runs(setting)[0], status=Status.MISSING, metrics={}, scores=(), included=()
+        context.outcomes.runs(COMPARISON, setting)[0],
+        status=Status.MISSING,
+        metrics={},
+        scores=(),
+        included=(),
     )
     assert missing.status is Status.MISSING

@@ -9,23 +9,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lognormal_truths import RARE, far_apart, off_reference
+from oracles.lognormal_reference import reference_cdf
 from scipy.special import ndtr
 from scipy.stats import binom, norm
 
 from workbench.core.errors import InputError
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
-    CountedSum,
-    ErrorInterval,
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.laws import (
     LognormalFit,
     LognormalSum,
+    fenton_wilkinson,
+)
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.sampling import (
+    CountedSum,
+    ErrorInterval,
     Quality,
     SumSample,
     error,
-    fenton_wilkinson,
     largest_good_sigma,
     monte_carlo,
     quality,
-    reference_cdf,
     tail_ratio,
 )
 

@@ -11,39 +11,37 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lognormal_truths import RARE, far_apart, off_reference
+from oracles.dependent_lognormals import SIDES, DependentSum, WorstPairSum
+from oracles.lognormal_reference import lower_tail_bound, reference_cdf, reference_error
 from scipy.integrate import dblquad, quad
 from scipy.stats import norm
 
 from workbench.core.errors import InconclusiveError, InputError
 from workbench.interfaces import FloatArray
 from workbench.mechanisms.accountants.shuffled_dp_sgd import theorem_6_delta
-from workbench.reports.papers.shuffled_dp_sgd import lognormal_sums
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import sampling
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.laws import (
     LEAST_SQUARES_OF,
-    METHODS,
-    SIDES,
-    CountedSum,
-    DependentSum,
-    Drawable,
-    ErrorInterval,
     LognormalFit,
     LognormalSum,
     QuadraticFit,
-    SumSample,
-    WorstPairSum,
-    approximate,
-    compare,
-    error,
     fenton_wilkinson,
     kernel_density,
     least_squares,
     least_squares_quadratic,
-    lower_tail_bound,
+    schwartz_yeh,
+)
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.sampling import (
+    METHODS,
+    CountedSum,
+    Drawable,
+    ErrorInterval,
+    SumSample,
+    approximate,
+    compare,
+    error,
     monte_carlo,
     quality,
-    reference_cdf,
-    reference_error,
-    schwartz_yeh,
 )
 
 MEANS = st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=6)
@@ -429,7 +427,7 @@ def test_mistakes_are_named(call: object, message: str) -> None:
 
 
 def test_the_examples_run() -> None:
-    assert doctest.testmod(lognormal_sums).failed == 0
+    assert doctest.testmod(sampling).failed == 0
 
 
 def test_every_source_of_draws_has_the_same_face() -> None:

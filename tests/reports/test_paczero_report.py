@@ -15,12 +15,12 @@ from workbench.checks.published import published
 from workbench.core.errors import InputError
 from workbench.games.subset import series as subset_series
 from workbench.interfaces import Currency
-from workbench.reports.papers.paczero.game import GAME_CONFIDENCE, crossed_success
 from workbench.reports.papers.paczero.report import paczero
+from workbench.reports.papers.paczero.tables import GAME_CONFIDENCE, crossed_success
 from workbench.reports.shared.cells import table_text
-from workbench.reports.shared.paper_conditions import Ends, between, seeds_to_decide
+from workbench.reports.shared.conditions import Ends, between, seeds_to_decide
+from workbench.reports.shared.pages.study import study_html
 from workbench.reports.shared.statistics import Sample
-from workbench.reports.shared.study_html import study_html
 from workbench.studies.experiments import Outcome, Status, StudyResults
 from workbench.studies.report import Cell, Replication, StudyReport, Table
 
@@ -68,9 +68,11 @@ def test_every_table_and_figure_is_there_and_can_be_written() -> None:
     ids = [one.id for one in found.tables]
     assert ids[0] == "inside-and-outside"
     assert tuple(name for name in ids if name.startswith("table-")) == TABLES
+    assert ids[-1] == "paper-means"
     assert {one.id for one in found.figures} == FIGURES
     for one in found.tables:
         table_text(one)
+        assert all(len(cells) == len(one.columns) for _, cells in one.rows)
     assert len(found.findings) == len(published("paczero").claims)
 
 
@@ -396,10 +398,12 @@ def test_a_study_of_other_groups_or_units_is_refused() -> None:
     with pytest.raises(InputError, match="replication must be 'seed'"):
         made(replace(found, study=replace(found.study, replication="model")))
     other = tuple(
-        replace(one, experiment=replace(one.experiment, group="mine")) for one in found.outcomes[:3]
+        replace(one, experiment=replace(one.experiment, group="mine", tags={})) for one in found.outcomes[:3]
     )
-    with pytest.raises(InputError, match="must have a group of 'headline'"):
+    with pytest.raises(InputError, match="must have a group whose part is one of 'headline'"):
         made(replace(found, outcomes=other))
+    with pytest.raises(InputError, match=r"confidence must be in \(0.5, 1\), got 1.0"):
+        paczero(results=found, published=None, confidence=1.0)
 
 
 def test_it_makes_a_page() -> None:

@@ -33,8 +33,8 @@ from workbench.interfaces import (
     Secret,
     Trials,
 )
-from workbench.reports.shared.currencies import allowed_by
-from workbench.reports.shared.plots import bounds_plot, histogram_plot, roc_plot, training_plot
+from workbench.reports.shared.pages.currencies import allowed_by
+from workbench.reports.shared.pages.plots import bounds_plot, histogram_plot, roc_plot, training_plot
 
 Builders = dict[str, Callable[..., dict[str, Any]]]
 

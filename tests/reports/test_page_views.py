@@ -16,7 +16,7 @@ from workbench.audit.words import currency_views
 from workbench.core import registry
 from workbench.estimation.low_fpr import CERTAIN, low_fpr_details
 from workbench.games.words import Judged
-from workbench.reports.shared.view import _drawable, verdict_view
+from workbench.reports.shared.pages.subjects import _drawable, verdict_view
 
 Builders = dict[str, Callable[..., dict[str, Any]]]
 

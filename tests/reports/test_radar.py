@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import InputError
-from workbench.reports.shared.radar import Axis, Better, RadarPanel, Series, fitted_axis, radar, radars
+from workbench.reports.shared.drawing.radar import (
+    Axis,
+    Better,
+    RadarPanel,
+    Series,
+    fitted_axis,
+    radar,
+    radars,
+)
 from workbench.studies.report import Figure, Value
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,7 +8,7 @@ mended.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
@@ -16,19 +16,31 @@ import numpy as np
 import pytest
 
 from workbench.attacks.claim_checks.rldp.statements import AUC, _above
-from workbench.checks.published import PublishedPaper, PublishedTable, printed_numbers, published
+from workbench.checks.published import (
+    PublishedPaper,
+    PublishedTable,
+    QualitativeClaim,
+    printed_numbers,
+    published,
+)
 from workbench.core.errors import InputError
-from workbench.reports.papers.paczero.paper_cells import at
-from workbench.reports.papers.rldp import paper as rldp
-from workbench.reports.papers.rldp import paper_attacks as attacks
-from workbench.reports.papers.rldp import paper_controller as controller
-from workbench.reports.papers.rldp import paper_utility as utility
 from workbench.reports.papers.rldp.chance import chance_similarity, least_similarity
-from workbench.reports.papers.rldp.paper_claims import TESTS, WITHOUT_CELLS, claim_check, contradictions
-from workbench.reports.shared.published_checks import Check
+from workbench.reports.papers.rldp.report import RLDP
+from workbench.reports.shared import claims, statements
+from workbench.reports.shared.declared import declared
+from workbench.reports.shared.printed import Check, at
 
 PAPER = published("rldp")
 CLAIMS = {claim.id: claim for claim in PAPER.claims}
+REPORT = declared("rldp")
+
+
+def check(name: str, paper: PublishedPaper = PAPER) -> Check:
+    return statements.check(RLDP, REPORT, paper, name)
+
+
+def contradictions(paper: PublishedPaper, claim: QualitativeClaim) -> str:
+    return claims.contradictions(RLDP, REPORT, paper, claim)
 
 
 def with_cells(changes: Mapping[str, str]) -> PublishedPaper:
@@ -46,48 +58,48 @@ def with_cells(changes: Mapping[str, str]) -> PublishedPaper:
 
 
 def test_what_contradicts_itself() -> None:
-    found = {check.name: check for check in rldp.checks(PAPER)}
+    found = {check.name: check for check in statements.checks(RLDP, REPORT, PAPER)}
     assert {name for name, check in found.items() if not check.failed} == {"means of Table 3", "averages"}
     assert {name for name, check in found.items() if check.failed and not check.contradiction} == {
         "rise of sigma"
     }
-    side = rldp.paper_side(PAPER)
+    side = statements.paper_side(RLDP, REPORT, PAPER)
     assert len(side.inconsistencies) == len(found) - 3
     assert all(side.remarks)
 
 
 @pytest.mark.parametrize(
-    ("check", "words"),
+    ("name", "words"),
     [
         # 4 models at 5 budgets, three seeds: 20 settings, 60 runs of a form of RLDP.
-        (utility.settings_check, ["settings (section 4.1): 40 printed, 20 found", "60 or 120 found"]),
+        ("settings", ["settings (section 4.1): 40 printed, 20 found", "60 or 120 found"]),
         # 1 - 1.329 / 1.528 = 13.02 %, 1.528 - 1.329 = 0.199; 1 - 1.217 / 1.231 = 1.14 %.
-        (utility.drops_check, ["1.3 printed, 0.199 or 13.02 found", "1.14 to 1.67 found"]),
+        ("drops", ["1.3 printed, 0.199 or 13.02 found", "1.14 to 1.67 found"]),
         # The twenty cells of Table 3 have the mean 26.8; their largest is 36.
-        (utility.shares_check, ["43 printed, 36 found", "29 printed, 26.8 found", "71 printed, 73.2 found"]),
+        ("shares", ["43 printed, 36 found", "29 printed, 26.8 found", "71 printed, 73.2 found"]),
         # floor(101766 * 0.8 * 0.9) = 73271; 3 * 73271 / 16 = 13738.3.
-        (utility.steps_check, ["73271 training records in batches of 16 are 13738 updates"]),
+        ("numbers of steps", ["73271 training records in batches of 16 are 13738 updates"]),
         # (77 - 22) / 60 h at 300 W.
-        (utility.times_check, ["1 of 6", "230 printed, 275 found"]),
+        ("times", ["1 of 6", "230 printed, 275 found"]),
         # GPT2 at 0.5: RLDP-H 0.359, GeoClip 0.367. Mistral-7B at 2: 0.349 - 0.335 is the printed 0.014.
-        (attacks.membership_check, ["3 of 4", "0.0035 found", "0.017 printed"]),
-        (attacks.direction_check, ["176 of 180", "0.651"]),
-        (attacks.canary_check, ["35 printed, 11 found", "AutoClip, DC-SGD"]),
-        (attacks.counts_check, ["3999, 3999, 3991, 3999", "3997, 3997, 3999, 3997"]),
-        (attacks.tenth_check, ["in 107 of 108 cells", "1 of 72 others"]),
+        ("membership", ["3 of 4", "0.0035 found", "0.017 printed"]),
+        ("direction of the AUC", ["176 of 180", "0.651"]),
+        ("canaries", ["35 printed, 11 found", "AutoClip, DC-SGD"]),
+        ("repeated counts", ["3999, 3999, 3991, 3999", "3997, 3997, 3999, 3997"]),
+        ("a tenth", ["in 107 of 108 cells", "1 of 72 others"]),
         # 1 / 13 over 3 * 4000 * 10 pairs.
-        (attacks.least_check, ["at least 6.4", "24 cells"]),
-        (attacks.unit_check, ["640", "0.58"]),
+        ("least similarity", ["at least 6.4", "24 cells"]),
+        ("unit of Table 9", ["640", "0.58"]),
         # mu = q sqrt(3600 expm1(0.408^-2)) = 0.263.
-        (controller.sigma_check, ["epsilon 0.98 after 3600 steps"]),
-        (controller.radius_check, ["a median of 2.6 and 5.4"]),
+        ("sigma at epsilon 5", ["epsilon 0.98 after 3600 steps"]),
+        ("radii", ["a median of 2.6 and 5.4"]),
         # Steps 112, 224, 336 and 448 of the first 540.
-        (controller.rise_check, ["4 decisions", "30 decisions"]),
+        ("rise of sigma", ["4 decisions", "30 decisions"]),
     ],
 )
-def test_the_numbers_of_a_check(check: Callable[[PublishedPaper], Check], words: list[str]) -> None:
+def test_the_numbers_of_a_check(name: str, words: list[str]) -> None:
     for one in words:
-        assert one in check(PAPER).finding
+        assert one in check(name).finding
 
 
 ALL_TENTHS = {
@@ -101,28 +113,28 @@ ALL_TENTHS = {
 
 
 @pytest.mark.parametrize(
-    ("check", "changes"),
+    ("name", "changes"),
     [
-        (utility.times_check, {"statements | section 4.2 | Llama-1B, Wh saved | value": "275"}),
+        ("times", {"statements | section 4.2 | Llama-1B, Wh saved | value": "275"}),
         (
-            utility.steps_check,
+            "numbers of steps",
             {
                 "statements | section 4.2 | steps T | value": "13738",
                 "statements | section 4.2 | steps of GPT2's timed run | value": "13738",
             },
         ),
         (
-            attacks.counts_check,
+            "repeated counts",
             {
                 "table-8 | Mistral-7B | 2 | RLDP-L | valid": "3999",
                 "table-8 | Mistral-7B | 2 | Static | valid": "3997",
             },
         ),
-        (attacks.floor_check, {"table-7 | Llama-3B | 8 | RLDP-L | similarity": "0.004"}),
-        (attacks.tenth_check, ALL_TENTHS),
-        (controller.sigma_check, {"statements | section 4.4 | sigma of Mistral-7B at 5 | value": "0.3354"}),
+        ("noise floor", {"table-7 | Llama-3B | 8 | RLDP-L | similarity": "0.004"}),
+        ("a tenth", ALL_TENTHS),
+        ("sigma at epsilon 5", {"statements | section 4.4 | sigma of Mistral-7B at 5 | value": "0.3354"}),
         (
-            controller.radius_check,
+            "radii",
             {
                 "statements | section 4.4 | median radius of GPT2 at 0.5 before step 300 | value": "0.6",
                 "statements | section 4.4 | radius of block 0 of GPT2 at 0.5 before step 300 | value": "0.9",
@@ -130,28 +142,26 @@ ALL_TENTHS = {
         ),
     ],
 )
-def test_what_is_mended_is_not_found(
-    check: Callable[[PublishedPaper], Check], changes: dict[str, str]
-) -> None:
-    assert check(PAPER).contradiction
-    assert not check(with_cells(changes)).failed
+def test_what_is_mended_is_not_found(name: str, changes: dict[str, str]) -> None:
+    assert check(name).contradiction
+    assert not check(name, with_cells(changes)).failed
 
 
 @pytest.mark.parametrize(
-    ("check", "path", "printed"),
+    ("name", "path", "printed"),
     [
-        (utility.means_check, "table-3 | Mean | 4", "25"),
+        ("means of Table 3", "table-3 | Mean | 4", "25"),
         # exp(3.739) = 42.06 at the log-probability's upper end.
-        (attacks.averages_check, "table-4 | GPT2 | 0.5 | Static | perplexity", "42.0"),
+        ("averages", "table-4 | GPT2 | 0.5 | Static | perplexity", "42.0"),
     ],
 )
-def test_a_wrong_digit_is_found(check: Callable[[PublishedPaper], Check], path: str, printed: str) -> None:
-    assert not check(PAPER).failed
-    assert check(with_cells({path: printed})).contradiction
+def test_a_wrong_digit_is_found(name: str, path: str, printed: str) -> None:
+    assert not check(name).failed
+    assert check(name, with_cells({path: printed})).contradiction
 
 
 def test_conclusions_and_their_cells() -> None:
-    assert {claim.test for claim in PAPER.claims} <= {*TESTS, *WITHOUT_CELLS}
+    assert {claim.test for claim in PAPER.claims} == {*REPORT.content["test"]}
     against = {name for name, claim in CLAIMS.items() if contradictions(PAPER, claim)}
     assert against == {
         "rldp-drop-range",
@@ -163,7 +173,7 @@ def test_conclusions_and_their_cells() -> None:
         "rldp-canaries-largest",
         "rldp-canaries-valid",
     }
-    assert claim_check(PAPER).finding.startswith("8 of 13 conclusions")
+    assert check("conclusions").finding.startswith("8 of 13 conclusions")
     above = _above(AUC, Fraction("0.001"))
     assert contradictions(PAPER, CLAIMS["rldp-membership"]).startswith(f"{len(above)} of 40 printed")
     with pytest.raises(InputError, match="no such test"):

@@ -14,14 +14,13 @@ from rldp_world import BASELINES, STEPS, World, results
 from workbench.accounting.subsampled_gaussian import same_sigma_epsilon
 from workbench.checks.published import published
 from workbench.core.errors import InputError
-from workbench.reports.papers.rldp.conditions import all_of, any_of, asked, varies_less
-from workbench.reports.papers.rldp.layout import share_of_steps
-from workbench.reports.papers.rldp.report import rldp
-from workbench.reports.papers.rldp.samples import Measured
+from workbench.reports.papers.rldp.report import RLDP, rldp
+from workbench.reports.papers.rldp.runs import bars, share_of_steps
 from workbench.reports.shared.cells import table_text
-from workbench.reports.shared.paper_conditions import Ends
+from workbench.reports.shared.conditions import Ends, all_of, any_of, asked, varies_less
+from workbench.reports.shared.pages.study import study_html
 from workbench.reports.shared.statistics import Sample
-from workbench.reports.shared.study_html import study_html
+from workbench.reports.shared.study import context_of
 from workbench.studies.experiments import Outcome, Status, StudyResults
 from workbench.studies.report import Cell, Replication, StudyReport, Table
 
@@ -159,9 +158,10 @@ def test_a_bar_waits_for_baselines_that_are_not_run() -> None:
         return Outcome(experiment=one.experiment, key=one.key, status=Status.MISSING) if is_lost else one
 
     found = changed(lose)
-    bars = Measured(found).bars("gpt2", 8.0)
-    assert not isinstance(bars, str)
-    assert sorted(bars) == [1, 2, 3, 4, 5]
+    context = context_of(RLDP, found, PAPER, 0.95)
+    found_bars = bars(context, {"stands_for": "GPT2", "epsilon": 8.0})
+    assert not isinstance(found_bars, str)
+    assert sorted(found_bars) == [1, 2, 3, 4, 5]
     assert outcome_of(made(found), "rldp-lowest-perplexity") is Replication.NOT_RUN
 
 
@@ -333,12 +333,13 @@ def test_what_a_profile_has_not_is_not_decided() -> None:
 
 def test_a_wrong_study_is_refused() -> None:
     whole = results(World(seeds=1, places=ONE))
-    with pytest.raises(InputError, match="must have a group of 'gpt2'"):
+    with pytest.raises(InputError, match="must have a group whose part is one of 'models'"):
         rldp(
             results=replace(
                 whole,
                 outcomes=tuple(
-                    replace(one, experiment=replace(one.experiment, group="else")) for one in whole.outcomes
+                    replace(one, experiment=replace(one.experiment, group="else", tags={}))
+                    for one in whole.outcomes
                 ),
             ),
             published=PAPER,

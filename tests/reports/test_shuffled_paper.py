@@ -8,29 +8,46 @@ mended.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from shuffled_world import World, results
 
-from workbench.checks.published import PublishedPaper, PublishedTable, printed_numbers, published
+from workbench.checks.published import (
+    PublishedPaper,
+    PublishedTable,
+    QualitativeClaim,
+    printed_numbers,
+    published,
+)
 from workbench.core.errors import InputError
-from workbench.reports.papers.shuffled_dp_sgd import paper as shuffled
-from workbench.reports.papers.shuffled_dp_sgd import paper_audit as audit
-from workbench.reports.papers.shuffled_dp_sgd import paper_formulas as formulas
-from workbench.reports.papers.shuffled_dp_sgd import paper_models as models
-from workbench.reports.papers.shuffled_dp_sgd import paper_tables as tables
-from workbench.reports.papers.shuffled_dp_sgd import paper_times as times
-from workbench.reports.papers.shuffled_dp_sgd.paper_cells import at, seconds, utility_rows
-from workbench.reports.papers.shuffled_dp_sgd.paper_claims import TESTS, claim_check, contradictions
-from workbench.reports.papers.shuffled_dp_sgd.paper_statements import STATEMENTS, statement_check
-from workbench.reports.shared.published_checks import Check
+from workbench.reports.papers.shuffled_dp_sgd import formulas
+from workbench.reports.papers.shuffled_dp_sgd.paper import seconds, utility_rows
+from workbench.reports.papers.shuffled_dp_sgd.report import SHUFFLED
+from workbench.reports.shared import claims, statements
+from workbench.reports.shared.declared import declared
+from workbench.reports.shared.printed import Check, at
+from workbench.reports.shared.study import context_of
+from workbench.studies.report import Table
 
 PAPER = published("shuffled_dp_sgd")
 CLAIMS = {claim.id: claim for claim in PAPER.claims}
+DECLARED = declared("shuffled_dp_sgd")
 PAGE = (Path(__file__).parents[2] / "docs" / "shuffled_dp_sgd.md").read_text(encoding="utf-8")
+
+
+def checked(name: str, paper: PublishedPaper = PAPER) -> Check:
+    return statements.check(SHUFFLED, DECLARED, paper, name)
+
+
+def remark(name: str, paper: PublishedPaper = PAPER) -> str:
+    return statements.remark(SHUFFLED, DECLARED, paper, DECLARED.entry("remark", name, "name"))
+
+
+def contradictions(paper: PublishedPaper, claim: QualitativeClaim) -> str:
+    return claims.contradictions(SHUFFLED, DECLARED, paper, claim)
 
 
 def with_cell(path: str, printed: str, paper: PublishedPaper = PAPER) -> PublishedPaper:
@@ -58,7 +75,7 @@ def with_cell(path: str, printed: str, paper: PublishedPaper = PAPER) -> Publish
 
 
 def test_what_contradicts_itself() -> None:
-    found = {check.name: check for check in shuffled.checks(PAPER)}
+    found = {check.name: check for check in statements.checks(SHUFFLED, DECLARED, PAPER)}
     assert {name for name, check in found.items() if check.contradiction} == {
         "conclusions",
         "numbers of the text",
@@ -82,93 +99,102 @@ def test_what_contradicts_itself() -> None:
 
 
 def test_a_report_gets_findings_and_tables() -> None:
-    side = shuffled.paper_side(PAPER)
-    assert list(side.inconsistencies) == shuffled.inconsistencies(PAPER)
-    assert list(side.remarks) == shuffled.remarks(PAPER)
-    assert [table.id for table in side.tables] == ["paper-models", "paper-gains", "paper-overhead"]
-    for table in side.tables:
+    side = statements.paper_side(SHUFFLED, DECLARED, PAPER)
+    checks = statements.checks(SHUFFLED, DECLARED, PAPER)
+    assert list(side.inconsistencies) == [one.finding for one in checks if one.contradiction]
+    remarks = [remark(entry["name"]) for entry in DECLARED.content["remark"]]
+    confirmed = [one.finding for one in checks if one.finding and not one.contradiction]
+    assert list(side.remarks) == [*remarks, *confirmed]
+    assert len(remarks) == 13
+    context = context_of(SHUFFLED, results(World(seeds=1)), PAPER, 0.95)
+    tables = [SHUFFLED.tables[name](context) for name in ("models", "gains", "epochs")]
+    made = [table for table in tables if isinstance(table, Table)]
+    assert [table.id for table in made] == ["paper-models", "paper-gains", "paper-overhead"]
+    for table in made:
         assert all(len(cells) == len(table.columns) for _, cells in table.rows)
-    assert len(side.tables[1].rows) == len(utility_rows(PAPER)) == 1 + 8 + 8
+    assert len(made[1].rows) == len(utility_rows(PAPER)) == 1 + 8 + 8
 
 
 @pytest.mark.parametrize(
     ("check", "path", "printed"),
     [
-        (tables.bold_check, "table-4 | BERT | QQP | Shuffled-DPSGD, 1", "84.26"),
-        (tables.bold_check, "table-4 | RoBERTa | SST-2 | Shuffled-DPSGD, 0.5", "92.63"),
+        ("bold marks", "table-4 | BERT | QQP | Shuffled-DPSGD, 1", "84.26"),
+        ("bold marks", "table-4 | RoBERTa | SST-2 | Shuffled-DPSGD, 0.5", "92.63"),
     ],
 )
-def test_a_wrong_digit_is_found(check: Callable[[PublishedPaper], Check], path: str, printed: str) -> None:
-    assert not check(PAPER).failed
-    assert check(with_cell(path, printed)).contradiction
+def test_a_wrong_digit_is_found(check: str, path: str, printed: str) -> None:
+    assert not checked(check).failed
+    assert checked(check, with_cell(path, printed)).contradiction
 
 
 @pytest.mark.parametrize(
     ("check", "path", "printed"),
     [
-        (models.count_check, "table-1 | GPT-2-large | trainable parameters", "774"),
+        ("parameters", "table-1 | GPT-2-large | trainable parameters", "774"),
         (
-            models.permutations_check,
+            "permutation space",
             "statements | section I | GPT-2's permutations are the factorial of | value",
             "1e3",
         ),
         (
-            models.worst_case_check,
+            "worst case",
             "texts | section IV-C | number of permutations in the worst case | printed",
             "k",
         ),
-        (formulas.theorem_6_check, "texts | Eq. 26 | product in zeta_2 | printed", "c (c + c')"),
-        (formulas.sigma_check, "texts | Algorithm 1, line 13 | variance of the noise | printed", "sigma^2"),
-        (formulas.sigma_check, "statements | section VI-A | clip of all NLP tasks | value", "1"),
-        (formulas.normalisation_check, "texts | Eq. 16 | power of 2 pi sigma^2 | printed", "d / 2"),
-        (formulas.delta_check, "table-1-datasets | GPT-2, GPT-2-large | E2E | delta", "1.2e-5"),
+        ("Theorem 6", "texts | Eq. 26 | product in zeta_2 | printed", "c (c + c')"),
+        ("units of sigma", "texts | Algorithm 1, line 13 | variance of the noise | printed", "sigma^2"),
+        ("units of sigma", "statements | section VI-A | clip of all NLP tasks | value", "1"),
+        ("normalisation", "texts | Eq. 16 | power of 2 pi sigma^2 | printed", "d / 2"),
+        ("deltas", "table-1-datasets | GPT-2, GPT-2-large | E2E | delta", "1.2e-5"),
         (
-            formulas.code_check,
+            "code",
             "texts | appendix E | where the indices of a matrix are drawn | printed",
             "once for an MLP",
         ),
         (
-            formulas.element_wise_check,
+            "element-wise",
             "texts | Theorem 3 | element-wise functions | printed",
             "ReLu and tanh",
         ),
-        (formulas.figure_1_check, "statements | figure 1 | distance after shuffling | value", "13.10"),
+        ("figure 1", "statements | figure 1 | distance after shuffling | value", "13.10"),
         (
-            times.overhead_check,
+            "overhead",
             "statements | section VI-G | overhead of the training time, percent | value",
             "2.4",
         ),
-        (tables.copies_check, "table-2 | BERT | non-private | test accuracy", "92.32"),
-        (tables.same_epsilon_check, "table-2 | ViT | DPSGD | test accuracy", "75.56"),
-        (statement_check, "statements | section VI-E | accuracy below non-private, NLP | value", "[2, 11]"),
+        ("copies", "table-2 | BERT | non-private | test accuracy", "92.32"),
+        ("DP-SGD at one epsilon", "table-2 | ViT | DPSGD | test accuracy", "75.56"),
+        (
+            "numbers of the text",
+            "statements | section VI-E | accuracy below non-private, NLP | value",
+            "[2, 11]",
+        ),
     ],
 )
-def test_a_mended_paper_loses_its_contradiction(
-    check: Callable[[PublishedPaper], Check], path: str, printed: str
-) -> None:
-    assert check(PAPER).contradiction
-    assert not check(with_cell(path, printed)).failed
+def test_a_mended_paper_loses_its_contradiction(check: str, path: str, printed: str) -> None:
+    assert checked(check).contradiction
+    assert not checked(check, with_cell(path, printed)).failed
 
 
 def test_some_are_mended_one_place_at_a_time() -> None:
     one = with_cell("texts | appendix A | title | printed", "Proof of Theorem 3")
-    assert [len(formulas.titles_check(paper).failed) for paper in (PAPER, one)] == [2, 1]
+    assert [len(checked("titles of proofs", paper).failed) for paper in (PAPER, one)] == [2, 1]
     # 99.0 % of ViT's weights are in its blocks' layers (84,999,168 of 85,875,556), 68.3 % of GPT-2's.
     one = with_cell("table-1 | ViT | shuffle ratio", "99.0")
-    assert [len(models.ratio_check(paper).failed) for paper in (PAPER, one)] == [5, 4]
-    assert "GPT-2 100 % printed, 68.3 % moved" in models.ratio_check(PAPER).finding
+    assert [len(checked("shuffle ratio", paper).failed) for paper in (PAPER, one)] == [5, 4]
+    assert "GPT-2 100 % printed, 68.3 % moved" in checked("shuffle ratio").finding
 
 
 def test_the_models_are_counted() -> None:
     # GPT-2 124,439,808 and 774,030,080 parameters, BERT-base 109,482,240 without a classifier (transformers).
-    assert models.MODELS["GPT-2"].count == 124_439_808
-    assert models.MODELS["GPT-2-large"].count == 774_030_080
-    assert models.MODELS["BERT"].count == 109_482_240 + 2 * 769
-    assert models.MODELS["ViT"].count == 85_798_656 + 100 * 769
-    large = models.MODELS["GPT-2-large"]
+    assert formulas.MODELS["GPT-2"].count == 124_439_808
+    assert formulas.MODELS["GPT-2-large"].count == 774_030_080
+    assert formulas.MODELS["BERT"].count == 109_482_240 + 2 * 769
+    assert formulas.MODELS["ViT"].count == 85_798_656 + 100 * 769
+    large = formulas.MODELS["GPT-2-large"]
     assert large.count + large.tied == 838_359_040
     assert large.places == (5120, 64)
-    tiny = models.Architecture(width=2, layers=1, heads=2, outside=0)
+    tiny = formulas.Architecture(width=2, layers=1, heads=2, outside=0)
     # 8 hidden units, heads of width 1: 8! permutations.
     assert tiny.log_permutations == pytest.approx(math.log(math.factorial(8)))
 
@@ -177,7 +203,7 @@ def test_the_models_are_counted() -> None:
 def test_a_block_is_counted_as_torch_counts_it() -> None:
     torch = pytest.importorskip("torch")
     layer = torch.nn.TransformerEncoderLayer(d_model=16, nhead=4, dim_feedforward=64)
-    shape = models.Architecture(width=16, layers=1, heads=4, outside=0)
+    shape = formulas.Architecture(width=16, layers=1, heads=4, outside=0)
     assert shape.count == sum(one.numel() for one in layer.parameters())
     moved = [layer.self_attn.in_proj_weight, layer.self_attn.in_proj_bias, layer.self_attn.out_proj.weight]
     moved += [layer.linear1.weight, layer.linear1.bias, layer.linear2.weight]
@@ -214,7 +240,7 @@ def test_theorem_6_in_its_two_readings() -> None:
         for name in ("main text", "appendix")
     )
     assert first > 1.5 * second
-    assert f"{first:.3g} by the one and {second:.3g}" in formulas.theorem_6_check(PAPER).finding
+    assert f"{first:.3g} by the one and {second:.3g}" in checked("Theorem 6").finding
     # In one dimension nothing is shuffled, and both are the Gaussian mechanism.
     one, other = (
         formulas.release_epsilon(2.0, dimension=1, delta=1e-5, zeta_2=name)
@@ -224,8 +250,8 @@ def test_theorem_6_in_its_two_readings() -> None:
 
 
 def test_numbers_of_the_text() -> None:
-    found = statement_check(PAPER)
-    assert found.checked == len(STATEMENTS)
+    found = checked("numbers of the text")
+    assert found.checked == len(DECLARED.entry("check", "numbers of the text", "name")["statements"])
     assert len(found.failed) == 1
     # RoBERTa on SST-2 at 0.1: 94.95 - 92.32; BERT on MNLI at 0.1: 83.27 - 73.04.
     assert "[1, 4] printed, 2.63 to 10.23 found (19 of 24 outside)" in found.finding
@@ -236,7 +262,7 @@ def test_numbers_of_the_text() -> None:
         ("statements | section VI-F | epochs | value", "100"),
         ("table-6 | first | theoretical epsilon", "0.1"),
     ):
-        assert len(statement_check(with_cell(path, printed)).failed) > 1
+        assert len(checked("numbers of the text", with_cell(path, printed)).failed) > 1
 
 
 def test_durations() -> None:
@@ -245,9 +271,9 @@ def test_durations() -> None:
     with pytest.raises(ValueError, match="no duration"):
         seconds(at(PAPER, "table-3 | ViT | CIFAR-100 | Ghost, 1"))
     # ViT: 162 less 145 seconds, of 162.
-    assert "ViT 10 %" in times.overhead_check(PAPER).finding
-    assert "64" not in times.overhead_check(PAPER).finding
-    assert "GPT-2-large 2.4 %" in times.overhead_check(PAPER).finding
+    assert "ViT 10 %" in checked("overhead").finding
+    assert "64" not in checked("overhead").finding
+    assert "GPT-2-large 2.4 %" in checked("overhead").finding
 
 
 def test_which_claims_the_cells_contradict() -> None:
@@ -258,9 +284,9 @@ def test_which_claims_the_cells_contradict() -> None:
         "shuffled-large-near-non-private-bleu",
         "shuffled-overhead",
     }
-    assert len(claim_check(PAPER).failed) == len(contradicted)
-    assert {claim.test for claim in PAPER.claims} == set(TESTS)
-    assert claim_check(PAPER).checked == len(CLAIMS) - 3, "three stand on figures alone"
+    assert len(checked("conclusions").failed) == len(contradicted)
+    assert {claim.test for claim in PAPER.claims} == set(DECLARED.content["test"])
+    assert checked("conclusions").checked == len(CLAIMS) - 3, "three stand on figures alone"
 
 
 @pytest.mark.parametrize(
@@ -312,48 +338,48 @@ def test_eq_45_by_hand() -> None:
     # 4 of 5 canaries above both others but one: at threshold 0.5 alpha = 1/4, beta = 1/5.
     inside, outside = np.array([0.9, 0.8, 0.7, 0.6, 0.1]), np.array([0.65, 0.4, 0.3, 0.2])
     expected = max(math.log((1.0 - 0.25) / 0.2), math.log((1.0 - 0.2) / 0.25))
-    assert audit.eq_45(inside, outside, delta=0.0, floor=0.2) == pytest.approx(expected)
+    assert formulas.eq_45(inside, outside, delta=0.0, floor=0.2) == pytest.approx(expected)
     # Scores that say nothing of a few records give 0: both errors sum to 1 at every threshold.
     same = np.array([0.1, 0.2, 0.3, 0.4])
-    assert audit.eq_45(same, same + 0.01, delta=0.0, floor=0.25) == pytest.approx(0.0, abs=1e-12)
+    assert formulas.eq_45(same, same + 0.01, delta=0.0, floor=0.25) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_eq_45_reads_a_leak_where_there_is_none() -> None:
-    middle, low, high = audit.null_audits(PAPER, repetitions=60, seed=1)
+    middle, low, high = formulas.null_audits(PAPER, repetitions=60, seed=1)
     assert low < middle < high
     # The printed 0.4771 and 0.7005 lie between the quantiles of audits of equal scores.
     assert low < 0.4771 < high
     assert low < 0.7005 < high
     # With a high floor little is left to choose from, and the reading shrinks.
     calm = with_cell("statements | section VI-F | alpha left out below | value", "0.2")
-    assert audit.null_audits(calm, repetitions=60, seed=1)[0] < 0.15
+    assert formulas.null_audits(calm, repetitions=60, seed=1)[0] < 0.15
 
 
 def test_noise_of_theorem_6() -> None:
-    sigma = audit.smallest_noise(85_800_000, 5e-6)
+    sigma = formulas.smallest_noise(85_800_000, 5e-6)
     assert formulas.release_epsilon(sigma, dimension=85_800_000, delta=5e-6) <= 1.0
     assert formulas.release_epsilon(sigma - 0.002, dimension=85_800_000, delta=5e-6) > 1.0
-    assert f"is {sigma:.3g} c" in audit.approximation_remark(PAPER)
+    assert f"is {sigma:.3g} c" in remark("approximation")
 
 
 def test_remarks_follow_the_cells() -> None:
-    assert "5 of 13 rows" in tables.implementations_remark(PAPER)
-    assert "Shuffled-DPSGD 9 of 34" in tables.falls_remark(PAPER)
+    assert "5 of 13 rows" in remark("implementations")
+    assert "Shuffled-DPSGD 9 of 34" in remark("falls")
     risen = with_cell("table-4 | BERT | SST-2 | Shuffled-DPSGD, 1", "88.50")
-    assert "Shuffled-DPSGD 8 of 34" in tables.falls_remark(risen)
-    assert " 3 print the same number" in tables.repeated_remark(PAPER)
+    assert "Shuffled-DPSGD 8 of 34" in remark("falls", risen)
+    assert " 3 print the same number" in remark("repeated")
     other = with_cell("table-4 | RoBERTa | QQP | Ghost, 1", "83.38")
-    assert " 2 print the same number" in tables.repeated_remark(other)
+    assert " 2 print the same number" in remark("repeated", other)
     # 87.62 % of 872 lies between 764 (87.6147 %) and 765 (87.7294 %).
-    assert "Table IV, RoBERTa, SST-2, MixOpt, 0.1 is neither" in tables.shares_remark(PAPER)
-    assert "right on 6 records more than MixOpt" in tables.chance_remark(PAPER)
-    assert "not at 0.1," in audit.figure_3_remark(PAPER)
-    assert "0 of the 154 numbers" in audit.not_printed_remark(PAPER)
-    assert "816 GB/s" in times.products_remark(PAPER)  # 800 MB in 0.9799 ms.
-    assert "ViT 20,220" in times.epochs_remark(PAPER)  # 17 s over 0.9799 ms x 0.858.
-    assert "is 0.115 a weight" in formulas.weights_remark(PAPER)  # 1063.02 / sqrt(85.8e6).
+    assert "Table IV, RoBERTa, SST-2, MixOpt, 0.1 is neither" in remark("shares")
+    assert "right on 6 records more than MixOpt" in remark("chance")
+    assert "not at 0.1," in remark("figure 3")
+    assert "0 of the 154 numbers" in remark("not printed")
+    assert "816 GB/s" in remark("products")  # 800 MB in 0.9799 ms.
+    assert "ViT 20,220" in remark("epochs")  # 17 s over 0.9799 ms x 0.858.
+    assert "is 0.115 a weight" in remark("weights")  # 1063.02 / sqrt(85.8e6).
     # sigma_0 = 49.1 c: advanced composition with half of delta for the 10,000 steps.
-    assert "sigma_0 = 49.1 c at epsilon 1" in audit.accountants_remark(PAPER)
+    assert "sigma_0 = 49.1 c at epsilon 1" in remark("accountants")
 
 
 @pytest.mark.parametrize("sigma", ["0.24", "0.25", "0.3", "1", "4"])
@@ -367,11 +393,11 @@ def test_the_page_prints_what_theorem_6_gives(sigma: str) -> None:
 
 
 def test_the_page_prints_what_the_checks_find() -> None:
-    found = {check.name: check for check in shuffled.checks(PAPER)}
+    found = {check.name: check for check in statements.checks(SHUFFLED, DECLARED, PAPER)}
     text, claims = found["numbers of the text"], found["conclusions"]
     assert f"{text.checked - len(text.failed)} of {text.checked} numbers" in PAGE
     assert f"{claims.checked - len(claims.failed)} of {claims.checked} conclusions" in PAGE
-    for name, model in models.MODELS.items():
+    for name, model in formulas.MODELS.items():
         assert f"{100 * model.share:.1f} % of {name}'s" in PAGE
-    middle, low, high = audit.null_audits(PAPER)
+    middle, low, high = formulas.null_audits(PAPER)
     assert f"{middle:.1f} in the median (5 to 95 %: {low:.1f} to {high:.1f})" in PAGE.replace("\n  ", " ")

@@ -19,16 +19,21 @@ from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import gaussian_run
 from workbench.checks.published import published
 from workbench.core.errors import InputError
-from workbench.reports.papers.ferret.conditions import Condition
-from workbench.reports.papers.shuffled_dp_sgd import formulas
-from workbench.reports.papers.shuffled_dp_sgd import sums as _shuffled_sums
-from workbench.reports.papers.shuffled_dp_sgd.findings import mostly
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import SumSample
-from workbench.reports.papers.shuffled_dp_sgd.noise import curves, noise_grid, run_of
+from workbench.reports.papers.shuffled_dp_sgd import figures
+from workbench.reports.papers.shuffled_dp_sgd.figures import (
+    Sums,
+    curves,
+    error_at_low_values,
+    far_p,
+    noise_grid,
+    run_of,
+)
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.sampling import SumSample
 from workbench.reports.papers.shuffled_dp_sgd.report import shuffled_dp_sgd
-from workbench.reports.papers.shuffled_dp_sgd.sums import Sums, error_at_low_values, far_p
 from workbench.reports.shared.cells import table_text
-from workbench.reports.shared.study_html import study_html
+from workbench.reports.shared.conditions import Condition
+from workbench.reports.shared.findings import mostly
+from workbench.reports.shared.pages.study import study_html
 from workbench.studies.experiments import Outcome, Status, StudyResults
 from workbench.studies.report import Cell, Replication, StudyReport, Table
 
@@ -53,8 +58,7 @@ def small_sums() -> Iterator[None]:
     """Fig. 2 of a hundred terms: the whole one takes seconds."""
     sums = (Sums(terms=100, spread=0.25, where="Fig. 2"), Sums(terms=100, spread=3.7, where="Theorem 6"))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (_shuffled_sums, formulas):
-            patch.setattr(module, "sums_of", lambda paper: sums)
+        patch.setattr(figures, "sums_of", lambda paper: sums)
         yield
 
 
@@ -314,7 +318,7 @@ def test_the_error_of_a_drawn_distribution_is_covered_as_often_as_it_says() -> N
 
 
 def test_low_values_end_at_the_median() -> None:
-    found = _shuffled_sums.compared(_shuffled_sums.sums_of(PAPER)[1], 0.95, 500, 1000)
+    found = figures.compared(figures.sums_of(PAPER)[1], 0.95, 500, 1000)
     low, anywhere = error_at_low_values(found, "fenton_wilkinson"), found.errors["fenton_wilkinson"].estimate
     assert 0.0 < low <= anywhere + 1e-12
 
@@ -376,7 +380,7 @@ def test_a_refuted_claim_names_who_refuted_it() -> None:
 
 def test_formulas_of_another_accountant_would_not_be_flat(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise that does not hang on the dimension replicates neither Fig. 3 nor Fig. 4."""
-    name = "workbench.reports.papers.shuffled_dp_sgd.noise.noise"
+    name = "workbench.reports.papers.shuffled_dp_sgd.figures.noise"
     monkeypatch.setattr(name, lambda run, epsilon, dimension: 1.0 / epsilon)
     found = {one.id: one.outcome for one in made(results()).findings}
     assert found["shuffled-sigma-flat"] is Replication.NOT_REPLICATED
@@ -497,6 +501,8 @@ def test_without_the_printed_numbers_ours_stand_alone() -> None:
     assert found.findings == ()
     assert found.inconsistencies == ()
     cells = [cell for _, own in table(found, "table-4").rows for cell in own]
+    models = [headers for headers, _ in table(found, "table-1").rows]
+    assert len(models) == len(set(models))
     assert all(cell.paper is None for cell in cells)
     assert any(cell.ours is not None for cell in cells)
 
@@ -506,9 +512,9 @@ def test_a_study_of_other_groups_or_units_is_refused() -> None:
     with pytest.raises(InputError, match="replication must be 'seed'"):
         made(replace(found, study=replace(found.study, replication="model")))
     other = tuple(
-        replace(one, experiment=replace(one.experiment, group="mine")) for one in found.outcomes[:3]
+        replace(one, experiment=replace(one.experiment, group="mine", tags={})) for one in found.outcomes[:3]
     )
-    with pytest.raises(InputError, match="must have a group of 'vision'"):
+    with pytest.raises(InputError, match="must have a group whose part is one of 'vision'"):
         made(replace(found, outcomes=other))
     with pytest.raises(InputError, match="confidence must be in"):
         made(found, confidence=1.0)
@@ -521,5 +527,5 @@ def test_it_makes_a_page() -> None:
 
 
 def test_the_reports_tables_need_no_deep_learning(tmp_path: Path) -> None:
-    code = "import sys, workbench.reports.papers.shuffled_dp_sgd; sys.exit('torch' in sys.modules)"
+    code = "import sys, workbench.reports.papers.shuffled_dp_sgd.report; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)

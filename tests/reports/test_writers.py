@@ -20,8 +20,7 @@ from workbench.checks.published import PublishedCell
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.reports.shared.cells import fixed, table_text, value_text
-from workbench.reports.shared.latex import latex
-from workbench.reports.shared.writers import markdown
+from workbench.reports.shared.writers import latex, markdown
 from workbench.studies.report import Cell, Replication, ReplicationFinding, StudyReport, Table, Value
 
 Builder = Callable[..., StudyReport]

@@ -22,8 +22,8 @@ from workbench.execution.store import Store
 from workbench.execution.tasks import silent
 from workbench.games.base import Part, play_part
 from workbench.interfaces import Corpus, Plan, Record, Secret
-from workbench.reports.papers.paczero.layout import GROUPS, variant_of
-from workbench.reports.shared.paper_samples import group_of
+from workbench.reports.shared.declared import declared
+from workbench.reports.shared.outcomes import columns_of
 from workbench.studies import work
 from workbench.studies.experiments import Experiment, Status, Study
 from workbench.studies.jobs import Measuring, setup_of
@@ -41,8 +41,16 @@ def study(profile: str) -> Study:
     return load_study("paczero", profile=profile)
 
 
+def part_of(one: Experiment) -> str:
+    return str(columns_of(one)["part"])
+
+
+def method_of(one: Experiment) -> str:
+    return str(columns_of(one)["method"])
+
+
 def group(profile: str, name: str) -> list[Experiment]:
-    return [one for one in study(profile).experiments if group_of(one) == name]
+    return [one for one in study(profile).experiments if part_of(one) == name]
 
 
 def printed(table: str) -> list[tuple[str, ...]]:
@@ -79,7 +87,7 @@ def test_the_first_profile_is_the_quick_one() -> None:
 def test_each_profile_runs_what_the_verdicts_need(profile: str) -> None:
     found = study(profile)
     assert (found.paper, found.report, found.replication) == ("paczero", "paczero", "seed")
-    missing = set(GROUPS) - {group_of(one) for one in found.experiments}
+    missing = set(declared("paczero").layout.parts) - {part_of(one) for one in found.experiments}
     assert missing <= ({"clip"} if profile == "quick" else set())
     for name in ("headline", "baselines", "plateau", "cliff", "decomposition", "drift", "aggregation"):
         places = Counter(
@@ -95,7 +103,7 @@ def test_the_full_profile_has_every_row_of_the_tables() -> None:
     cells = {(one.variant, one.epsilon) for one in group("full", "cliff")}
     assert cells == {(name, e) for name in ("DPZero", "DP-AggZO") for e in (0.2, 0.3, 0.5, 1.0, 2.0)}
     assert {one.steps for one in group("full", "drift")} == {int(row[0]) for row in printed("table-14")}
-    surrogates = {(variant_of(one), one.steps) for one in group("full", "decomposition")}
+    surrogates = {(method_of(one), one.steps) for one in group("full", "decomposition")}
     wanted = {(row[0], int(row[1])) for row in printed("table-12") if "PACZero" not in row[0]}
     assert wanted <= surrogates
     directions = {
@@ -136,9 +144,9 @@ def test_methods_are_trained_as_printed(profile: str) -> None:
             assert one.batch_size == one.members
             assert mechanism.subset_count == (126 if "ZPL" in one.variant else 128)  # type: ignore[attr-defined]
             assert (mechanism.subsets, mechanism.posterior) == ("pairs", "values")  # type: ignore[attr-defined]
-        elif variant_of(one) in POISSON:
+        elif method_of(one) in POISSON:
             assert one.batch_size / one.members == pytest.approx(0.064, abs=0.002)
-        if variant_of(one) in ("DPZero", "DP-AggZO"):
+        if method_of(one) in ("DPZero", "DP-AggZO"):
             assert one.delta == 1e-5
 
 
@@ -178,9 +186,9 @@ def test_trainings_are_shared_between_groups(profile: str) -> None:
     """What stands in several groups is one training: the plateau's 0.33 nats is the headline's."""
     found = [one for name in ("headline", "plateau", "aggregation") for one in group(profile, name)]
     same = Counter(
-        repr(replace(one, group=""))
+        repr(replace(one, group="", tags={}))
         for one in found
-        if variant_of(one) == "PACZero-MI" and one.epsilon == 0.33 and one.corpus == "movie_reviews"
+        if method_of(one) == "PACZero-MI" and one.epsilon == 0.33 and one.corpus == "movie_reviews"
     )
     assert max(same.values()) == 3
 
@@ -212,7 +220,7 @@ def small_world() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         entry = Entry(name="movie_reviews", factory=corpus, summary="")
-        registry.entries("corpus")
+        assert registry.entries("corpus")["movie_reviews"]  # loaded before it is replaced
         patch.setitem(registry._entries["corpus"], "movie_reviews", entry)
         workers.forget_corpora()
         yield

@@ -9,23 +9,19 @@ import pytest
 
 from workbench.checks.published import published
 from workbench.core import registry
-from workbench.reports.papers.rldp.layout import (
-    BASELINES,
-    GROUPS,
-    KNOBS,
-    METHODS,
-    NON_PRIVATE,
-    PAPER_MODELS,
-    insertions_of,
-    variant_of,
-)
-from workbench.reports.shared.paper_samples import group_of
+from workbench.reports.papers.rldp.runs import BASELINES, INSERTIONS
+from workbench.reports.papers.rldp.tables import KNOBS
+from workbench.reports.shared.declared import declared
+from workbench.reports.shared.outcomes import columns_of
 from workbench.studies.experiments import Experiment, Study
 from workbench.studies.names import check_experiments
 from workbench.studies.study import load_study, profiles
 
 PROFILES = ("quick", "medium", "full")
 BUDGETS = {0.5, 2.0, 4.0, 5.0, 8.0}
+REPORT = declared("rldp")
+PAPER_MODELS, METHODS = REPORT.list("$models"), REPORT.list("$methods")
+NON_PRIVATE = "Non-private"
 
 
 @cache
@@ -33,8 +29,12 @@ def study(profile: str) -> Study:
     return load_study("rldp", profile=profile)
 
 
-def group(profile: str, name: str) -> list[Experiment]:
-    return [one for one in study(profile).experiments if group_of(one) == name]
+def tagged(profile: str, column: str, value: str) -> list[Experiment]:
+    return [one for one in study(profile).experiments if columns_of(one).get(column) == value]
+
+
+def group(profile: str, model: str) -> list[Experiment]:
+    return tagged(profile, "stands_for", model)
 
 
 def test_the_first_profile_is_the_quick_one() -> None:
@@ -45,7 +45,7 @@ def test_the_first_profile_is_the_quick_one() -> None:
 def test_each_profile_has_all_groups_and_every_experiment_can_be_made(profile: str) -> None:
     found = study(profile)
     assert (found.paper, found.report, found.replication) == ("rldp", "rldp", "seed")
-    assert {group_of(one) for one in found.experiments} == set(GROUPS)
+    assert {columns_of(one)["part"] for one in found.experiments} == set(REPORT.layout.parts)
     check_experiments(found.experiments)
     assert {one.model for one in found.experiments} <= set(registry.entries("model"))
 
@@ -55,30 +55,28 @@ def test_every_family_has_all_methods_and_no_run_stands_twice(profile: str) -> N
     for name in PAPER_MODELS:
         found = group(profile, name)
         # The quick profile leaves out what is slowest to learn, where there is one seed.
-        methods = set(METHODS) - ({"DC-SGD-E"} if profile == "quick" and name != "gpt2" else set())
-        assert methods <= {variant_of(one) for one in found}
-        twice = Counter((variant_of(one), one.epsilon, one.seed) for one in found)
+        methods = set(METHODS) - ({"DC-SGD-E"} if profile == "quick" and name != "GPT2" else set())
+        assert methods <= {one.variant for one in found}
+        twice = Counter((one.variant, one.epsilon, one.seed) for one in found)
         assert set(twice.values()) == {1}
         paired = {
-            variant: {
-                (one.epsilon, one.seed) for one in found if variant_of(one) == variant and one.epsilon == 2
-            }
+            variant: {(one.epsilon, one.seed) for one in found if one.variant == variant and one.epsilon == 2}
             for variant in methods
         }
         assert len(set(map(frozenset, paired.values()))) == 1  # so that they can be paired
-    assert {one.seed for one in group(profile, "gpt2") if one.epsilon == 2} == {0, 1, 2}
+    assert {one.seed for one in group(profile, "GPT2") if one.epsilon == 2} == {0, 1, 2}
 
 
 def test_the_larger_profiles_have_the_papers_families_budgets_and_seeds() -> None:
     printed = next(one for one in published("rldp").tables if one.id == "table-2")
-    assert set(PAPER_MODELS.values()) == {cell.row[0] for cell in printed.cells}
+    assert set(PAPER_MODELS) == {cell.row[0] for cell in printed.cells}
     for profile in ("medium", "full"):
         for name in PAPER_MODELS:
             private = [one for one in group(profile, name) if one.epsilon is not None]
             assert {(one.epsilon, one.seed) for one in private} == {
                 (e, s) for e in BUDGETS for s in (0, 1, 2)
             }
-            assert any(variant_of(one) == NON_PRIVATE for one in group(profile, name))
+            assert any(one.variant == NON_PRIVATE for one in group(profile, name))
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -92,18 +90,22 @@ def test_adapters_deltas_and_accountants_are_the_printed_ones(profile: str) -> N
                 "query-value",
             )
             assert one.delta == (None if one.epsilon is None else 1e-5)
-            if variant_of(one) in BASELINES:
+            if one.variant in BASELINES:
                 assert one.mechanism_parameters["accountant"] == "rldp_gdp"
             assert one.mechanism_parameters["evaluation_interval"] > 0
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_secrets_are_planted_once_to_a_hundred_times(profile: str) -> None:
-    found = group(profile, "insertions")
-    counts = {insertions_of(one) for one in found}
+    found = tagged(profile, "part", INSERTIONS)
+    counts = {one.attack_parameters.get("insertions") for one in found}
     assert {1, 100} <= counts <= set(range(1, 101))
     for variant in (NON_PRIVATE, "DP-SGD, epsilon 1"):
-        assert {1, 100} <= {insertions_of(one) for one in found if one.variant == variant} <= counts
+        assert (
+            {1, 100}
+            <= {one.attack_parameters.get("insertions") for one in found if one.variant == variant}
+            <= counts
+        )
     assert {one.epsilon for one in found} == {None, 1.0}
     # One narrative for each insertion.
     assert all(one.corpus_parameters["public"] >= 10 * max(counts) for one in found)
@@ -125,4 +127,4 @@ def test_the_controllers_ablation_is_a_study_of_its_own(profile: str) -> None:
     if profile == "full":
         assert knobs["decision_interval"] == {16, 32, 48, 64, 72, 80, 96, 112}
     assert {one.seed for one in found.experiments} == {0, 1, 2}
-    assert {variant_of(one) for one in found.experiments} - {"RLDP-H"} <= set(BASELINES)
+    assert {one.variant for one in found.experiments} - {"RLDP-H"} <= set(BASELINES)

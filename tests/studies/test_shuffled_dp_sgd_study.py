@@ -8,18 +8,9 @@ import pytest
 
 from workbench.checks.published import published
 from workbench.core import registry
-from workbench.reports.papers.shuffled_dp_sgd.layout import (
-    GROUPS,
-    OVERHEAD,
-    SHUFFLED,
-    UTILITY,
-    dataset_of,
-    group_of,
-    model_of,
-    part_of,
-    variant_of,
-)
-from workbench.reports.papers.shuffled_dp_sgd.places import METHODS
+from workbench.reports.papers.shuffled_dp_sgd.runs import OVERHEAD, SHUFFLED, UTILITY
+from workbench.reports.shared.declared import declared
+from workbench.reports.shared.outcomes import METHOD, PART, columns_of
 from workbench.studies.experiments import Experiment, Study
 from workbench.studies.names import check_experiments
 from workbench.studies.study import load_study, profiles
@@ -30,7 +21,9 @@ FURTHER = {
     "Shuffled DPSGD, c' = c",
     "Shuffled DPSGD, left alone at sigma_0",
 }
-ASIDE = ("further", "same sigma")
+SAME_SIGMA = "DPSGD at the same sigma"
+REPORT = declared("shuffled_dp_sgd")
+METHODS = set(REPORT.content["own"]["methods"].values())
 
 
 @cache
@@ -38,12 +31,25 @@ def study(profile: str) -> Study:
     return load_study("shuffled_dp_sgd", profile=profile)
 
 
-def group(profile: str, name: str) -> list[Experiment]:
-    return [one for one in study(profile).experiments if group_of(one) == name]
+def group(profile: str, part: str) -> list[Experiment]:
+    return [one for one in study(profile).experiments if columns_of(one)[PART] == part]
+
+
+def method(one: Experiment) -> str:
+    return str(columns_of(one)[METHOD])
+
+
+def place(one: Experiment) -> tuple[str, str]:
+    row, found = columns_of(one), []
+    for name in ("stands_for", "dataset"):
+        sources, words = REPORT.layout.columns[name]
+        value = next(row[source] for source in sources if row.get(source) is not None)
+        found.append(str(words.get(str(value), value)))
+    return found[0], found[1]
 
 
 def places(experiments: list[Experiment]) -> set[tuple[str, str]]:
-    return {(model_of(one), dataset_of(one)) for one in experiments}
+    return {place(one) for one in experiments}
 
 
 def test_the_first_profile_is_the_quick_one() -> None:
@@ -55,7 +61,7 @@ def test_the_first_profile_is_the_quick_one() -> None:
 def test_each_profile_has_all_groups_and_every_experiment_can_be_made(profile: str) -> None:
     found = study(profile)
     assert (found.paper, found.report, found.replication) == ("shuffled_dp_sgd", "shuffled_dp_sgd", "seed")
-    assert {group_of(one) for one in found.experiments} == set(GROUPS) - {OVERHEAD}
+    assert {columns_of(one)[PART] for one in found.experiments} == set(REPORT.layout.parts) - {OVERHEAD}
     check_experiments(found.experiments)
     assert {one.model for one in found.experiments} <= set(registry.entries("model"))
 
@@ -64,18 +70,17 @@ def test_each_profile_has_all_groups_and_every_experiment_can_be_made(profile: s
 @pytest.mark.parametrize("name", UTILITY)
 def test_every_place_has_its_baselines_and_somewhere_the_further_variants(profile: str, name: str) -> None:
     found = group(profile, name)
-    main = [one for one in found if part_of(one) not in ASIDE]
-    for place in places(found):
-        own = [one for one in main if (model_of(one), dataset_of(one)) == place]
-        assert {variant_of(one) for one in own} == set(METHODS.values())
+    main = [one for one in found if method(one) in METHODS]
+    for spot in places(found):
+        own = [one for one in main if place(one) == spot]
+        assert {method(one) for one in own} == METHODS
         ghost, shuffled = (
-            {(one.epsilon, one.seed) for one in own if variant_of(one) == variant}
-            for variant in ("Ghost", SHUFFLED)
+            {(one.epsilon, one.seed) for one in own if method(one) == wanted}
+            for wanted in ("Ghost", SHUFFLED)
         )
         assert ghost == shuffled  # so that they can be paired
-    assert {variant_of(one) for one in found if part_of(one) == "further"} == FURTHER
-    beside = [one for one in found if part_of(one) == "same sigma"]
-    assert {variant_of(one) for one in beside} == {"DPSGD at the same sigma"}
+    assert {method(one) for one in found} == METHODS | FURTHER | {SAME_SIGMA}
+    beside = [one for one in found if method(one) == SAME_SIGMA]
     assert places(beside) == places(found)
     assert len({one.seed for one in main}) >= 3
 
@@ -97,7 +102,7 @@ def test_clips_and_deltas_are_the_printed_ones(profile: str) -> None:
         if one.epsilon is None:
             assert one.delta is None
             continue
-        is_vision = group_of(one) == "vision"
+        is_vision = columns_of(one)[PART] == "vision"
         assert one.delta == (5e-6 if is_vision else 1 / (2 * one.members))
         assert one.mechanism_parameters.get("l2_clip_norm", 1.0) == (1.0 if is_vision else 0.1)
 
@@ -106,9 +111,13 @@ def test_clips_and_deltas_are_the_printed_ones(profile: str) -> None:
 def test_the_audit_holds_three_claims_and_controls(profile: str) -> None:
     found = group(profile, "audit")
     assert {one.attack for one in found} == {"weight_tidying"}
-    own = [one for one in found if part_of(one) == ""]
+    controls = [one for one in found if one.mechanism == "dp_sgd"]
+    own = [one for one in found if one not in controls and "training" not in one.tags]
     assert {one.epsilon for one in own} == {0.1, 0.5, 1.0}
     assert {one.mechanism for one in own} == {"shuffled_dp_sgd"}
-    controls = [one for one in found if part_of(one).startswith("control")]
-    assert {one.mechanism for one in controls} == {"dp_sgd"}
-    assert {part_of(one) for one in controls} == {"control", "control beside others"}
+    assert {method(one) for one in controls} == {"DPSGD"}
+    assert {one.tags.get("training", "") for one in controls} == {"", "beside others"}
+    for part in ("audit by rate", "audit by noise"):
+        assert {(one.attack, one.mechanism) for one in group(profile, part)} == {
+            ("weight_tidying", "shuffled_dp_sgd")
+        }

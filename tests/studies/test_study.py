@@ -20,6 +20,7 @@ from workbench.interfaces import Sampling
 from workbench.studies.experiments import Experiment, Study
 from workbench.studies.file import parse
 from workbench.studies.grid import expand
+from workbench.studies.jobs import experiment_key
 from workbench.studies.study import load_study, profiles, select, study_names
 
 HEAD = """
@@ -74,6 +75,24 @@ def test_base_and_grid_make_experiments_in_the_order_of_the_file(tmp_path: Path)
     assert first.sampling is Sampling.POISSON
     assert (study.name, study.profile, study.replication, study.paper) == ("mine", "", "seed", "")
     assert len(study.source_sha256) == 64
+
+
+def test_tags_are_the_groups_with_the_variants_laid_over_them_and_no_part_of_a_key(tmp_path: Path) -> None:
+    text = """
+    [variant."DP-SGD"]
+    [variant."Ours"]
+    tags = { method = "mean of two", form = "ours" }
+    [[group]]
+    name = "one"
+    tags = { part = "main", method = "any" }
+    grid = { batch_size = [5] }
+    """
+    plain, ours = load_study(write(tmp_path, HEAD + BASE + textwrap.dedent(text))).experiments
+    assert (plain.tags, ours.tags) == (
+        {"part": "main", "method": "any"},
+        {"part": "main", "method": "mean of two", "form": "ours"},
+    )
+    assert experiment_key(plain) == experiment_key(replace(plain, tags={}))
 
 
 def test_a_group_may_zip_lists_and_cross_them_with_the_grid(tmp_path: Path) -> None:

@@ -178,6 +178,15 @@ REFUSALS = {
         "group 'one': delta = 0.0001 is given without epsilon: a budget needs both",
     ),
     "no group": (HEAD + BASE, "at least one [[group]] table is needed"),
+    "a field as a tag": (
+        HEAD + BASE + '[[group]]\nname = "one"\ntags = { model = "GPT2" }',
+        "group 'one': tags: model is a field of an experiment, and no tag",
+    ),
+    "a tag's value": (
+        HEAD + BASE + '[[group]]\nname = "one"\ntags = { size = 3 }',
+        "group 'one': tags: size must be a text on one line, got 3",
+    ),
+    "tags set as a field": (HEAD + BASE + 'tags = { part = "main" }' + GROUP, "base: tags stand in a group"),
     "group's name": (HEAD + BASE + "[[group]]\nset = {}", "group number 1: name is missing"),
     "group twice": (HEAD + BASE + GROUP + GROUP, "group 'one' is given twice"),
     "group's key": (PLAIN + "grids = {}", "group 'one': unknown key 'grids'; did you mean 'grid'?"),

@@ -68,9 +68,13 @@ def plain(value: Any) -> JSON:
         return {
             field.name: plain(getattr(value, field.name))
             for field in dataclasses.fields(value)
-            if not ("later" in field.metadata and getattr(value, field.name) == field.default)
+            if not ("later" in field.metadata and getattr(value, field.name) == _default(field))
         }
     raise TypeError(f"no plain form for {type(value).__name__}")
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def canonical(form: Any) -> str:

@@ -18,6 +18,8 @@ class Release(StrEnum):
 
     SUMS = "noised sums"
     """A privatised sum of gradients a step, into which a gradient canary can be put."""
+    COUNTS = "noised counts"
+    """Numbers that a step releases next to its sum, and that move no weight."""
     SIGNS = "signs"
     BITS = "bits about a candidate subset"
     PERMUTED_WEIGHTS = "permuted weights"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from workbench.core.keys import JSON
+from workbench.core.keys import JSON, LATER
 from workbench.interfaces import Currency, Guarantee, Secret, TrainingSpec
 
 STEP_TIMES = ("training_seconds", "shuffling_seconds")
@@ -28,6 +28,8 @@ class Experiment(TrainingSpec):
     Attributes:
         group: The part of the study that it belongs to ("batch size"); no part of its identity.
         variant: What tables call its mechanism; no part of its identity.
+        tags: What a report tells it by, as the study file declares of its group and variant; no part of its
+            identity.
         mechanism, mechanism_parameters: Registry name and parameters.
         attack, attack_parameters: The same of the attack whose scores are measured.
         corpus, corpus_parameters: The data.
@@ -55,6 +57,7 @@ class Experiment(TrainingSpec):
     mechanism_parameters: Mapping[str, Any] = field(default_factory=dict)
     attack_parameters: Mapping[str, Any] = field(default_factory=dict)
     corpus_parameters: Mapping[str, Any] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict, metadata=LATER)
 
     @property
     def budget(self) -> Guarantee | None:

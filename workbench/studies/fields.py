@@ -34,7 +34,10 @@ PARAMETERS = tuple(f"{name}_parameters" for name in NAMED)
 STAND_IN = "path"
 """Parameter of a base model: a local folder in its place."""
 
-FIELDS = tuple(name for name in FIELD_ORDER if name not in ("group", "variant"))
+NAMES = ("group", "variant", "tags")
+"""Fields that say what a report calls an experiment; the file gives them in places of their own."""
+
+FIELDS = tuple(name for name in FIELD_ORDER if name not in NAMES)
 """What a study file can set, in the order in which experiments are sorted."""
 
 REQUIRED = tuple(
@@ -68,6 +71,8 @@ def checked(name: str, value: Any) -> Any:
     """
     if name in ("group", "variant"):
         raise InputError(f"{name} is the name of a table of the file, and no field to set")
+    if name == "tags":
+        raise InputError("tags stand in a group or a variant, and are no field to set")
     if name not in FIELDS:
         raise unknown_name("field", name, FIELDS)
     return _CHECKS[name](name, value)

@@ -15,7 +15,7 @@ from workbench.checks.ledger import papers
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import object_line, one_line
 from workbench.interfaces import Currency
-from workbench.studies.fields import FIELDS, checked, checked_table, shown
+from workbench.studies.fields import FIELDS, NAMES, checked, checked_table, shown
 
 SCHEMA = 1
 """The grammar's version; a file names it, so that an old workbench refuses a newer file."""
@@ -25,7 +25,7 @@ _TOP = (
     "base", "lists", "profile", "variant", "group",
 )  # fmt: skip
 _PROFILE = ("base", "lists", "notes", "groups", "variants")
-_GROUP = ("name", "set", "grid", "zip", "exclude", "variants")
+_GROUP = ("name", "tags", "set", "grid", "zip", "exclude", "variants")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +41,12 @@ class Profile:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A named mechanism with its fields, and the axes that it does not have."""
+    """A named mechanism with its fields and tags, and the axes that it does not have."""
 
     name: str
     fields: Mapping[str, Any]
     without: tuple[str, ...]
+    tags: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,7 @@ class Group:
     zips: tuple[Mapping[str, Sequence[Any] | str], ...]
     exclude: tuple[Mapping[str, Any], ...]
     variants: tuple[str, ...] | None
+    tags: Mapping[str, str]
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -226,12 +228,12 @@ def _variant(name: str, table: Mapping[str, Any]) -> Variant:
             for field_name in without:
                 if field_name not in FIELDS:
                     raise unknown_name("field", field_name, FIELDS)
-        own = checked_table({key: value for key, value in table.items() if key != "without"})
+        own = checked_table({key: value for key, value in table.items() if key not in ("without", "tags")})
         if "epsilon" in without and ("delta" in own or "epsilon" in own):
             raise InputError("a variant without epsilon has no delta and no epsilon of its own")
         if own.get("currency", Currency.DP) is not Currency.DP and "delta" in own:
             raise InputError(f"a budget in {own['currency']} has no delta, got {shown(own['delta'])}")
-        return Variant(name=name, fields=own, without=without)
+        return Variant(name=name, fields=own, without=without, tags=_tags(table))
 
 
 def _groups(tables: Any) -> dict[str, Group]:
@@ -268,7 +270,18 @@ def _group(name: str, table: Mapping[str, Any]) -> Group:
         zips=zips,
         exclude=tuple(_exclusion(item) for item in _list_of_tables("exclude", table)),
         variants=_some_texts("variants", table),
+        tags=_tags(table),
     )
+
+
+def _tags(table: Mapping[str, Any]) -> dict[str, str]:
+    """What a report tells experiments by: texts under names that no field has."""
+    tags = _table("tags", table)
+    with place("tags"):
+        for name in tags:
+            if name in FIELDS or name in NAMES:
+                raise InputError(f"{name} is a field of an experiment, and no tag")
+        return {name: _label(name, value) for name, value in tags.items()}
 
 
 def _list_of_tables(name: str, table: Mapping[str, Any]) -> list[dict[str, Any]]:

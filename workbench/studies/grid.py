@@ -214,7 +214,8 @@ def _experiment(part: _Part, given: dict[str, Any]) -> Experiment:
     elif "delta" in given:
         given["delta"] = _delta(given["delta"], given["members"])
     variant = part.variant.name if part.variant is not None else given["mechanism"]
-    return Experiment(group=part.group.name, variant=variant, **given)
+    tags = {**part.group.tags, **({} if part.variant is None else part.variant.tags)}
+    return Experiment(group=part.group.name, variant=variant, tags=tags, **given)
 
 
 def _matches(experiment: Experiment, table: Mapping[str, Any]) -> bool:

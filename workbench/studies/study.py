@@ -25,6 +25,7 @@ notes = ["One seed: no spread is known."]
 [profile.full]
 
 [variant."DP-SGD"]                   # fields laid over the group's; what tables call this mechanism
+tags = { method = "ours" }           # what a report tells the experiments by; over the group's
 
 [variant."Fine-tuned"]
 mechanism = "plain"
@@ -38,6 +39,7 @@ grid = { epsilon = [1, 4], seed = "$seeds" }            # every combination; "$s
 zip = [{ batch_size = [5, 10], learning_rate = [1e-3, 2e-3] }]   # lists that go together
 exclude = [{ variant = "DP-SGD", batch_size = 5 }]      # drops what matches all of a table
 variants = ["DP-SGD", "Fine-tuned"]                     # default: all
+tags = { part = "main" }
 ```
 
 A table of parameters (`mechanism_parameters`, ...) is one value: laying one over another replaces it whole.

@@ -120,6 +120,24 @@ class Tally:
         return 1000 * self.seconds / self.calls if self.calls else None
 
 
+_PROTOCOLS: dict[str, Any] = {
+    "epsilon": Accountant,
+    "delta": DeltaAccountant,
+    "tpr": TradeoffAccountant,
+    "noise_multiplier": NoiseCalibrator,
+}
+
+
+def _answer(accountant: Accountant, question: Question) -> Any:
+    """Whatever the accountant says to a question that it has a method for."""
+    event, argument, adjacency = question.event, question.argument, question.adjacency
+    if question.quantity == "delta" and isinstance(accountant, DeltaAccountant):
+        return accountant.delta(event, epsilon=argument, adjacency=adjacency)
+    if question.quantity == "tpr" and isinstance(accountant, TradeoffAccountant):
+        return accountant.tpr(event, fpr=argument, adjacency=adjacency)
+    return accountant.epsilon(event, delta=argument, adjacency=adjacency)
+
+
 @dataclass(kw_only=True)
 class Asker:
     """One accountant, with its answers so far and the time that is left.
@@ -156,19 +174,11 @@ class Asker:
 
     def answers_for(self, quantity: str) -> bool:
         """Whether the accountant has the method for this quantity at all."""
-        protocols: dict[str, Any] = {
-            "epsilon": Accountant,
-            "delta": DeltaAccountant,
-            "tpr": TradeoffAccountant,
-            "noise_multiplier": NoiseCalibrator,
-        }
-        return isinstance(self.accountant, protocols[quantity])
+        return isinstance(self.accountant, _PROTOCOLS[quantity])
 
     def ask(self, question: Question) -> Answer:
         """The accountant's answer, from memory where it was asked before."""
-        method = getattr(self.accountant, question.quantity)
-        keywords = {question.argument_name: question.argument, "adjacency": question.adjacency}
-        return self._remembered(question, lambda: method(question.event, **keywords))
+        return self._remembered(question, lambda: _answer(self.accountant, question))
 
     def faults(self) -> list[tuple[Question, Answer]]:
         """Every question so far whose answer was no usable number and no clear error."""
@@ -180,8 +190,9 @@ class Asker:
 
     def calibrate(self, question: CalibrationQuestion) -> Answer:
         """The noise multiplier that a calibrator returns."""
-        method = getattr(self.accountant, "noise_multiplier")  # noqa: B009 - not part of every accountant
-        return self._remembered(question, lambda: method(**vars(question)))
+        accountant = self.accountant
+        assert isinstance(accountant, NoiseCalibrator)
+        return self._remembered(question, lambda: accountant.noise_multiplier(**vars(question)))
 
     def _remembered(self, question: Question | CalibrationQuestion, call: Callable[[], Any]) -> Answer:
         if question not in self._answers:

@@ -139,6 +139,24 @@ they would refute a true claim of delta 0.
 
 
 @runtime_checkable
+class OfDimension(Protocol):
+    """A pair whose samples may have several numbers each."""
+
+    @property
+    def dimension(self) -> int:
+        """Numbers in a sample."""
+
+
+@runtime_checkable
+class Wide(Protocol):
+    """A pair whose densities take more memory than its samples."""
+
+    @property
+    def width(self) -> int:
+        """Numbers that one sample takes in memory while its density is computed."""
+
+
+@runtime_checkable
 class ProposesSamples(Protocol):
     """A pair that also brings a proposal of its own, for importance sampling."""
 
@@ -227,8 +245,9 @@ class Integrand:
     @property
     def _width(self) -> int:
         """Numbers that one sample takes in memory."""
-        width = getattr(self.pair, "width", getattr(self.pair, "dimension", 1))
-        return max(1, width) if isinstance(width, int) else 1
+        if isinstance(self.pair, Wide):
+            return max(1, self.pair.width)
+        return max(1, self.pair.dimension) if isinstance(self.pair, OfDimension) else 1
 
     def _draw(self, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Losses and log-weights, from P or from the pair's own proposal."""

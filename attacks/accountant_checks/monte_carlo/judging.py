@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypedDict, Unpack
+from typing import Protocol, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
 
@@ -40,10 +40,17 @@ def require_claim(epsilon: float, delta: float) -> None:
         raise InputError(f"delta must be in [0, 1], got {delta!r}")
 
 
+@runtime_checkable
+class Described(Protocol):
+    """A pair that says what it is."""
+
+    def describe(self) -> str:
+        """The pair in words."""
+
+
 def describe_pair(pair: PairOfNeighbours) -> str:
     """The pair in words: its own, or its type."""
-    describe = getattr(pair, "describe", None)
-    return str(describe()) if callable(describe) else type(pair).__name__
+    return str(pair.describe()) if isinstance(pair, Described) else type(pair).__name__
 
 
 def refute_sequentially(

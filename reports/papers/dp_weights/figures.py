@@ -1,5 +1,4 @@
-"""DP-Weights' radar charts from a study's results, with the lines over epsilon and ROC curves that show what
-its radars average away.
+"""DP-Weights' radar charts, and the lines over epsilon and ROC curves that show what its radars average away.
 
 Outward is better on every axis: a lower perplexity, and an attack that succeeds less. Whiskers are intervals
 over seeds.
@@ -10,112 +9,93 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
-from workbench.reports.papers.dp_weights.cells import Context
-from workbench.reports.papers.dp_weights.comparisons import Comparison
-from workbench.reports.papers.dp_weights.layout import (
+from workbench.reports.papers.dp_weights.comparisons import pooled
+from workbench.reports.papers.dp_weights.runs import (
     DP_SGD,
     DP_WEIGHTS,
     FINE_TUNED,
     GRIDS,
+    LAYOUT,
+    MARGIN_ATTACK,
     METRIC_WORDS,
     METRICS,
     SECURITY_METRICS,
+    epsilons_of,
+    sample,
+    values_of,
 )
-from workbench.reports.papers.dp_weights.roc import roc_figure
-from workbench.reports.papers.dp_weights.samples import MARGIN_ATTACK
-from workbench.reports.shared import statistics
-from workbench.reports.shared.charts import ForestRow, Line, Scales, forest_chart, line_chart
-from workbench.reports.shared.radar import Axis, Better, RadarPanel, Series, fitted_axis, radars
-from workbench.reports.shared.statistics import Sample, StatisticalTest, value_of
+from workbench.reports.shared.beside import has_curve
+from workbench.reports.shared.context import Context
+from workbench.reports.shared.drawing.charts import ForestRow, Line, Scales, forest_chart, line_chart
+from workbench.reports.shared.drawing.radar import Axis, Better, RadarPanel, Series, fitted_axis, radars
+from workbench.reports.shared.drawing.roc import RocSubject, roc_chart
+from workbench.reports.shared.statistics import Sample, StatisticalTest
+from workbench.studies.experiments import Outcome
 from workbench.studies.report import Figure, Value
 
 SERIES = (DP_SGD, DP_WEIGHTS, FINE_TUNED)
 RANGES = ((1.0, 10.0), (10.0, 100.0), (100.0, 1000.0))
 """Of epsilon in Figs. 4, 5 and 6; an epsilon at an end belongs to both."""
 
-NAMES = {
-    "perplexity_member": "perplexity, members",
-    "perplexity_non_member": "perplexity, non-members",
-    "roc_auc": "attack's ROC AUC",
-    "accuracy": "attack's accuracy",
-    "precision": "attack's precision",
-    "recall": "attack's recall",
-    "f1": "attack's F1 score",
-}
+AXES = {name: words["axis"] for name, words in LAYOUT["metrics"].items()}
 FEWEST_AXES = 3
-BETTER = "Better is a lower perplexity, and an attack that succeeds less."
+
+STRONGEST = {"batch size": min, "epochs": max}
+"""The end of each grid at which a model takes most steps, and so gives away most of its members."""
 
 Slice = tuple[str, Sequence[int] | None, Sequence[float] | None]
 """A part of a grid: group, settings of its field, epsilons; None for all."""
 
 
-def figures(context: Context, pooled: Sequence[Comparison]) -> list[Figure]:
+def figures(context: Context) -> list[Figure]:
     """Figs. 3, 4 to 6, 2 and its like for epochs, lines over epsilon, ROC curves, differences.
 
     What has no data is left out.
-
-    Args:
-        context: Of the report.
-        pooled: The comparisons of `pooled_places`.
     """
     drawn = [
-        _averaged(context),
-        _by_epsilon(context),
+        _radar(context, "averaged", "figure-3", "Figure 3", {"": [(group, None, None) for group in GRIDS]}),
+        _radar(context, "by_epsilon", "figure-7", "Figures 4 to 7", _ranges(context)),
         *(_by_setting(context, group) for group in GRIDS),
         *(_lines(context, group, metric) for group in GRIDS for metric in ("perplexity_member", "roc_auc")),
         *(roc_figure(context, group) for group in GRIDS),
-        _differences(context, pooled),
+        _differences(context),
     ]
     return [figure for figure in drawn if figure is not None]
 
 
-def _averaged(context: Context) -> Figure | None:
-    slices: list[Slice] = [(group, None, None) for group in GRIDS]
-    return _radar(
-        context,
-        ("figure-3", "The models averaged over all settings and epsilons", "Figure 3"),
-        {"": slices},
-        "Means over all batch sizes, numbers of epochs and epsilons.",
-    )
+def _words(context: Context, figure: str, **facts: Any) -> tuple[str, str]:
+    """A figure's title and note."""
+    words = context.declared.content["figures"][figure]
+    return context.render(words["title"], **facts), context.render(words["note"], **facts)
 
 
-def _by_epsilon(context: Context) -> Figure | None:
+def _ranges(context: Context) -> dict[str, list[Slice]]:
     panels: dict[str, list[Slice]] = {}
     for low, high in RANGES:
-        slices: list[Slice] = []
-        for group in GRIDS:
-            chosen = [epsilon for epsilon in context.measured.epsilons(group) if low <= epsilon <= high]
-            if chosen:
-                slices.append((group, None, chosen))
+        chosen = {
+            group: [epsilon for epsilon in epsilons_of(context, group) if low <= epsilon <= high]
+            for group in GRIDS
+        }
+        slices: list[Slice] = [(group, None, some) for group, some in chosen.items() if some]
         if slices:
             panels[f"epsilon {low:g} to {high:g}"] = slices
-    return _radar(
-        context,
-        ("figure-7", "The models by range of epsilon", "Figures 4 to 7"),
-        panels,
-        f"Means over all batch sizes and numbers of epochs. {FINE_TUNED} has no epsilon and is the same in "
-        "each.",
-    )
+    return panels
 
 
 def _by_setting(context: Context, group: str) -> Figure | None:
     panels: dict[str, list[Slice]] = {
-        f"{group} {value}": [(group, [value], None)] for value in context.measured.values(group)
+        f"{group} {value}": [(group, [value], None)] for value in values_of(context, group)
     }
-    known = group == "batch size"
-    return _radar(
-        context,
-        ("figure-2" if known else "figure-epochs", f"The models by {group}", "Figure 2" if known else ""),
-        panels,
-        "Means over all epsilons.",
-    )
+    names = ("figure-2", "Figure 2") if group == "batch size" else ("figure-epochs", "")
+    return _radar(context, "by_setting", *names, panels, grid=group)
 
 
 def _radar(
-    context: Context, names: tuple[str, str, str], panels: dict[str, list[Slice]], note: str
+    context: Context, name: str, identifier: str, place: str, panels: dict[str, list[Slice]], **facts: str
 ) -> Figure | None:
     """Small multiples on axes that hold every panel; None with fewer than three axes that have a value."""
     values = {
@@ -126,10 +106,10 @@ def _radar(
     }
     axes: dict[str, Axis] = {}
     for metric in METRICS:
-        column = [value for (_, _, name), value in values.items() if name == metric]
+        column = [value for (_, _, of), value in values.items() if of == metric]
         if any(value is not None for value in column):
             bounds = (0.0, 1.0) if metric in SECURITY_METRICS else (0.0, math.inf)
-            axes[metric] = fitted_axis(NAMES[metric], column, Better.LOWER, bounds=bounds)
+            axes[metric] = fitted_axis(AXES[metric], column, Better.LOWER, bounds=bounds)
     if len(axes) < FEWEST_AXES:
         return None
     drawn = [
@@ -142,86 +122,108 @@ def _radar(
         )
         for heading in panels
     ]
-    identifier, title, place = names
+    title, note = _words(context, name, **facts)
+    note = f"{note} {context.declared.content['figures']['better']}"
     return radars(
-        identifier,
-        title,
-        list(axes.values()),
-        drawn,
-        spread=_spread(context),
-        note=f"{note} {BETTER}",
-        place=place,
+        identifier, title, list(axes.values()), drawn, spread=context.interval, note=note, place=place
     )
 
 
 def _lines(context: Context, group: str, metric: str) -> Figure | None:
-    epsilons = context.measured.epsilons(group)
+    epsilons = epsilons_of(context, group)
     if not epsilons:
         return None
     lines = []
     for variant in SERIES:
-        budgets: list[Sequence[float] | None] = (
-            [None] if variant == FINE_TUNED else [[epsilon] for epsilon in epsilons]
-        )
+        x = () if variant == FINE_TUNED else tuple(epsilons)
+        budgets: list[Sequence[float] | None] = [[epsilon] for epsilon in x] or [None]
         values = tuple(_value(context, variant, metric, [(group, None, chosen)]) for chosen in budgets)
-        lines.append(Line(label=variant, x=() if variant == FINE_TUNED else tuple(epsilons), values=values))
-    perplexity = metric not in SECURITY_METRICS
-    drawable = [value for line in lines for value in line.values if value is not None]
-    if not drawable:
+        lines.append(Line(label=variant, x=x, values=values))
+    if all(value is None for line in lines for value in line.values):
         return None
+    title, note = _words(context, "lines", metric=METRIC_WORDS[metric], grid=group)
     return line_chart(
         f"{metric.replace('_', '-')}-{group.replace(' ', '-')}",
-        f"{METRIC_WORDS[metric][0].upper()}{METRIC_WORDS[metric][1:]} over epsilon ({group} grid)",
+        title,
         lines,
-        Scales(x_name="epsilon", y_name=NAMES[metric], log_x=True, log_y=perplexity),
-        spread=_spread(context),
-        note=f"Means over all settings of {group}.",
+        Scales(x_name="epsilon", y_name=AXES[metric], log_x=True, log_y=metric not in SECURITY_METRICS),
+        spread=context.interval,
+        note=note,
     )
 
 
-def _differences(context: Context, pooled: Sequence[Comparison]) -> Figure | None:
+def roc_figure(context: Context, group: str) -> Figure | None:
+    """The three models' curves where the attack is strongest; None where no score was kept.
+
+    One training each: scores of several trainings have no threshold in common. The seed is the first that has
+    most of the models, the epsilon the middle one of the study.
+
+    Args:
+        context: Of the report.
+        group: A key of `GRIDS`.
+    """
+    values, epsilons, unit = values_of(context, group), epsilons_of(context, group), context.outcomes.unit
+    if not values:
+        return None
+    value = STRONGEST[group](values)
+    epsilon = epsilons[len(epsilons) // 2] if epsilons else None
+    by_unit: dict[str | int, dict[str, Outcome]] = {}
+    for outcome in context.outcomes.part(group):
+        experiment = outcome.experiment
+        fits = getattr(experiment, GRIDS[group].field) == value and experiment.epsilon in (None, epsilon)
+        if fits and has_curve(outcome):
+            by_unit.setdefault(getattr(experiment, unit), {})[experiment.variant] = outcome
+    found = {name: [one for one in SERIES if one in runs] for name, runs in by_unit.items()}
+    if not any(found.values()):
+        return None
+    name = max(sorted(found, key=str), key=lambda one: len(found[one]))
+    runs = {variant: by_unit[name][variant] for variant in found[name]}
+    subjects = [
+        RocSubject(label=variant, scores=one.scores, included=one.included) for variant, one in runs.items()
+    ]
+    title, note = _words(context, "roc", grid=group, value=value, name=name, epsilon=epsilon)
+    return roc_chart(f"roc-{group.replace(' ', '-')}", title, subjects, note=note)
+
+
+def _differences(context: Context) -> Figure | None:
     """DP-SGD less DP-Weights in the attack's metrics, against the margin."""
     rows = []
-    for one in pooled:
-        ours, place = one.difference, one.place
+    for comparison in pooled(context):
+        ours, place = comparison.difference, comparison.place
         chosen = (place.first, place.second) == (DP_SGD, DP_WEIGHTS) and place.metric in SECURITY_METRICS
         if chosen and isinstance(ours, StatisticalTest):
             value = Value(estimate=ours.estimate, lower=ours.lower, upper=ours.upper, n=ours.n_units)
             rows.append(ForestRow(label=f"{METRIC_WORDS[place.metric]}, {place.group}", difference=value))
     if not rows:
         return None
+    title, note = _words(context, "differences")
     return forest_chart(
         "differences",
-        f"{DP_SGD} less {DP_WEIGHTS}: the attack's metrics",
+        title,
         rows,
         x_name="difference",
-        spread=_spread(context).replace("the mean", "the difference"),
+        spread=context.interval.replace("the mean", "the difference"),
         margin=MARGIN_ATTACK,
-        note=f"Means over all settings and epsilons. Left of zero {DP_SGD} leaks less to the attack.",
+        note=note,
     )
-
-
-def _spread(context: Context) -> str:
-    return f"{context.percent} t interval of the mean over {context.unit}s"
 
 
 def _value(context: Context, variant: str, metric: str, slices: Sequence[Slice]) -> Value | None:
     """Mean over parts of the grids, with its interval over seeds; None where a part has no value."""
     samples = []
     for group, settings, epsilons in slices:
-        if not context.measured.outcomes[group]:
-            continue
-        sample = context.measured.sample(group, variant, metric, values=settings, epsilons=epsilons)
-        if sample is None:
-            return None
-        samples.append((group, sample))
+        if context.outcomes.part(group):
+            measured = sample(context, group, variant, metric, values=settings, epsilons=epsilons)
+            if measured is None:
+                return None
+            samples.append((group, measured))
     if not samples:
         return None
     joined = Sample(
-        np.concatenate([sample.values for _, sample in samples]),
-        tuple(chain.from_iterable(sample.units for _, sample in samples)),
-        context.unit,
-        tuple((group, cell) for group, sample in samples for cell in sample.cells),
+        np.concatenate([part.values for _, part in samples]),
+        tuple(chain.from_iterable(part.units for _, part in samples)),
+        context.outcomes.unit,
+        tuple((group, cell) for group, part in samples for cell in part.cells),
     )
-    found = value_of(statistics.mean_interval(joined, confidence=context.confidence))
-    return Value(estimate=found.estimate, lower=found.lower, upper=found.upper, n=found.n)
+    mean = context.mean(joined)
+    return Value(estimate=mean.estimate, lower=mean.lower, upper=mean.upper, n=mean.n)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.checks.published import PublishedPaper, PublishedTable
-from workbench.reports.papers.dp_weights.layout import (
+from workbench.reports.papers.dp_weights.runs import (
     COMPARISONS,
     EPSILONS,
     FINE_TUNED,
@@ -25,7 +25,8 @@ from workbench.reports.papers.dp_weights.layout import (
     MODELS,
     detail_tables,
 )
-from workbench.reports.shared.published_checks import Check, Interval, printed, same_numbers
+from workbench.reports.shared.printed import Interval, printed, same_numbers
+from workbench.reports.shared.statements import Found
 
 MOST = 1000
 _SLACK = 1e-9
@@ -141,14 +142,14 @@ def distinct_tables(paper: PublishedPaper) -> list[PublishedTable]:
 
 def attack_distances(paper: PublishedPaper, metric: str) -> list[Distances]:
     """All printed distances in a metric, of each pair of models in each different table."""
-    found = []
+    distances = []
     for table in distinct_tables(paper):
         for column in COMPARISONS:
             absolute, squared, root, median = (
                 printed(table, (measure, metric), column)[0] for measure in ("MAE", "MSE", "RMSE", "MedAE")
             )
             one, other = Interval.of(squared, floor=0.0), Interval.of(root, floor=0.0).squared
-            found.append(
+            distances.append(
                 Distances(
                     mean_absolute=Interval.of(absolute, floor=0.0),
                     mean_squared=Interval(max(one.lower, other.lower), min(one.upper, other.upper)),
@@ -156,23 +157,17 @@ def attack_distances(paper: PublishedPaper, metric: str) -> list[Distances]:
                     decimals=median.decimals,
                 )
             )
-    return found
+    return distances
 
 
-def stated_sizes(paper: PublishedPaper) -> tuple[int, int]:
-    """Members and non-members as the paper states them."""
-    settings = paper.table("table-1").settings
-    return int(settings["members"]), int(settings["non_members"])
-
-
-def group_size_check(paper: PublishedPaper) -> Check:
+def group_size_check(paper: PublishedPaper) -> Found:
     """The stated group sizes against what the printed attack metrics allow."""
     sizes = group_sizes(paper)
-    stated = stated_sizes(paper)
+    settings = paper.table("table-1").settings
+    stated = int(settings["members"]), int(settings["non_members"])
     m, n = sizes.smallest
     tables = len(distinct_tables(paper))
-    chance = 1.0
-    coarsest = ""
+    chance, coarsest = 1.0, ""
     parts, checked, coarse = [], 0, 0
     for metric, unit in zip(COUNTED, (2 * m, 2 * (m + n), 2 * m * n), strict=True):
         cells = attack_distances(paper, metric)
@@ -181,25 +176,20 @@ def group_size_check(paper: PublishedPaper) -> Check:
         chance_here = min(1.0, (unit + 1) / 10 ** cells[0].decimals) ** tables
         if chance_here < chance:
             chance, coarsest = chance_here, metric
-        parts.append(f"{metric} {on_grid} of {len(cells)} multiples of {1 / unit:g}")
-    irregular = next((size for size in sizes.equal if size % m), MOST + 1)
-    suspicious = coarse == checked and chance < 1e-6 and stated != (m, n)
-    excluded = not sizes.pairs[stated[0] - 1, stated[1] - 1]
-    finding = (
-        f"The paper states {stated[0]} members and {stated[1]} non-members, but prints attack metrics as if "
-        f"of {m} and {n} records: its median differences, to three digits, are {', '.join(parts)}. {m} and "
-        f"{n} is the smallest pair of sizes that fits all of recall, accuracy and ROC AUC; equal groups "
-        f"below {irregular} fit only as multiples of {m}. The stated sizes are "
-        f"{'' if excluded else 'not '}excluded by this; but were last digits uniform, as {stated[0]} records "
-        f"make them nearly, even one {coarsest} median in each of the {tables} different tables would lie on "
-        f"this grid with probability {chance:.1g}"
-    )
-    return Check(
-        name="group sizes",
-        checked=checked,
-        finding=finding if suspicious else "",
-        contradiction=suspicious,
-    )
+        parts.append((metric, on_grid, len(cells), 1 / unit))
+    facts = {
+        "suspicious": coarse == checked and chance < 1e-6 and stated != (m, n),
+        "stated": stated,
+        "m": m,
+        "n": n,
+        "parts": parts,
+        "irregular": next((size for size in sizes.equal if size % m), MOST + 1),
+        "excluded": not sizes.pairs[stated[0] - 1, stated[1] - 1],
+        "coarsest": coarsest,
+        "tables": tables,
+        "chance": chance,
+    }
+    return Found(checked, facts=facts)
 
 
 def _sizes(distances: list[Distances], values: list[Interval], most: int) -> list[int]:

@@ -1,196 +1,252 @@
-"""Tables 1 to 10 of DP-Weights from a study's results, beside the printed numbers."""
+"""Tables 1 to 10 and the t-tests of DP-Weights from a study's results, beside the printed numbers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from workbench.checks.published import PublishedCell, PublishedTable
-from workbench.reports.papers.dp_weights.cells import Context, broadcast_note, first_unit
-from workbench.reports.papers.dp_weights.layout import COMPARISONS, EPSILONS, GRIDS, METRICS, MODELS, Grid
+from workbench.reports.papers.dp_weights.comparisons import Comparison, pooled
+from workbench.reports.papers.dp_weights.runs import (
+    COMPARISONS,
+    EPSILONS,
+    GRIDS,
+    INTERVAL,
+    LAYOUT,
+    LEVEL,
+    METRICS,
+    MODELS,
+    STATISTIC,
+    WORDS,
+    Grid,
+    epsilons_of,
+    first_unit,
+    missing,
+    pair,
+    sample,
+    values_of,
+)
 from workbench.reports.shared import statistics
 from workbench.reports.shared.beside import NOT_IN_PAPER, beside
-from workbench.reports.shared.statistics import Interval, Sample, value_of
-from workbench.studies.report import Cell, Table
-
-MEASURES = {
-    "RMSE": "rmse",
-    "Pearson correlation": "pearson",
-    "MAE": "mae",
-    "R² score": "r2",
-    "MSE": "mse",
-    "MedAE": "medae",
-    "Coefficient of Variation": "cv",
-    "MAPE": "mape",
-}
-"""The measures of Tables 3 to 10 in their order, before the Wilcoxon test; names of `PairMetrics`."""
+from workbench.reports.shared.context import Context
+from workbench.reports.shared.grids import Row, table
+from workbench.reports.shared.numbers import number
+from workbench.reports.shared.statistics import Equivalence, Interval, NotTestable, Sample, value_of
+from workbench.studies.report import Cell, Table, Value
 
 WILCOXON = "Wilcoxon test"
 FIRST, SECOND, THIRD = COMPARISONS
 VARIATION = {FIRST: (FIRST, "cv_first"), SECOND: (FIRST, "cv_second"), THIRD: (THIRD, "cv_second")}
 """Whose coefficient of variation a column holds: each of one model, as the printed numbers are."""
 
+NO_REPEATS = "the paper repeats no training"
+
 Pair = tuple[Sample, Sample] | str
 """Both sides of a comparison, or why there is none."""
 
 
-def paper_tables(context: Context) -> list[Table]:
-    """Tables 1 to 10."""
-    details = [(grid, value, table) for grid in GRIDS.values() for value, table in grid.details.items()]
-    details.sort(key=lambda place: int(place[2].removeprefix("table-")))
-    return [
-        *(means_table(context, grid) for grid in GRIDS.values()),
-        *(distances_table(context, *place) for place in details),
-    ]
+def _known(made: Table | None) -> list[Table]:
+    return [] if made is None else [made]
 
 
-def means_table(context: Context, grid: Grid) -> Table:
+def means(context: Context) -> list[Table]:
+    """Tables 1 and 2."""
+    return [made for grid in GRIDS.values() for made in _known(means_table(context, grid))]
+
+
+def distances(context: Context) -> list[Table]:
+    """Tables 3 to 10."""
+    places = [(grid, value, name) for grid in GRIDS.values() for value, name in grid.details.items()]
+    places.sort(key=lambda place: int(place[2].removeprefix("table-")))
+    return [made for place in places for made in _known(distances_table(context, *place))]
+
+
+def t_tests(context: Context) -> list[Table]:
+    """Sections 4.3 and 4.4."""
+    return [made for grid in GRIDS.values() for made in _known(t_tests_table(context, grid))]
+
+
+def means_table(context: Context, grid: Grid) -> Table | None:
     """Table 1 or 2: mean over epsilons and seeds, the spread over epsilons, the interval over seeds."""
-    shown = context.published(grid.means)
-    unit = context.unit
-    variants = [*MODELS, *(name for name in context.measured.variants if name not in MODELS)]
-    rows = []
-    for value in sorted({*grid.details, *context.measured.values(grid.group)}):
-        for variant in variants:
-            cells = tuple(_mean_cell(context, grid, (value, variant, metric)) for metric in METRICS)
-            rows.append(((str(value), variant), cells))
-    names = ", ".join(f"{ours} is its {theirs}" for ours, theirs in MODELS.items())
-    return Table(
-        id=grid.means,
-        title=f"Metrics by {grid.group}",
-        place=shown.place if shown else "",
-        row_headers=(grid.group, "model"),
-        columns=METRICS,
-        rows=tuple(rows),
-        notes=(
-            f"± is the standard deviation over the epsilons of one {unit} (ours: averaged over {unit}s): "
-            "how much the budget matters, not how well the mean is known.",
-            f"Brackets: {context.percent} t interval of the mean over {unit}s, the unit of replication; it "
-            "knows no limits, so with few of them it may pass 0 or 1. The paper has one training for each "
-            "setting as far as it says, hence no such interval.",
-            f"{broadcast_note()} In the paper's words {names}.",
-            *context.scale_notes(grid, shown),
-        ),
-        decimals=dict.fromkeys(METRICS, 2),
+    variants = dict.fromkeys(
+        [*MODELS, *(outcome.experiment.variant for outcome in context.outcomes.outcomes)]
     )
+    values = sorted({*grid.details, *values_of(context, grid.group)})
+    rows: list[Row] = [
+        ((str(value), variant), tuple(_mean_cell(context, grid, value, variant, name) for name in METRICS))
+        for value in values
+        for variant in variants
+    ]
+    decimals = dict.fromkeys(METRICS, 2)
+    return table(context, "means", rows, id=grid.means, grid=grid.group, decimals=decimals)
 
 
-def _mean_cell(context: Context, grid: Grid, place: tuple[int, str, str]) -> Cell:
-    value, variant, metric = place
-    shown = context.published(grid.means)
-    printed = shown.cell((str(value), MODELS[variant]), metric) if shown and variant in MODELS else None
-    sample = context.measured.sample(grid.group, variant, metric, values=[value])
-    if sample is None:
-        return Cell(paper=printed, why_blank=context.missing(grid, variant, [value], metric))
-    interval = statistics.mean_interval(sample, confidence=context.confidence)
-    within = statistics.spread_within_units(sample)
+def _mean_cell(context: Context, grid: Grid, value: int, variant: str, metric: str) -> Cell:
+    printed = context.printed(grid.means, (str(value), MODELS.get(variant, "")), metric)
+    measured = sample(context, grid.group, variant, metric, values=[value])
+    if measured is None:
+        return Cell(paper=printed, why_blank=missing(context, grid.group, variant, [value], metric))
+    within = statistics.spread_within_units(measured)
     spread = None if within is None else float(np.mean(within.values))
-    return beside(printed, replace(value_of(interval), spread=spread))
+    return beside(printed, replace(context.mean(measured), spread=spread))
 
 
-def distances_table(context: Context, grid: Grid, value: int, table_id: str) -> Table:
+def distances_table(context: Context, grid: Grid, value: int, table_id: str) -> Table | None:
     """One of Tables 3 to 10: each measure within each seed over its epsilons, then over seeds."""
-    shown = context.published(table_id)
-    unit = context.unit
+    printed_table = context.published(table_id)
     pairs: dict[tuple[str, str], Pair] = {
-        (column, metric): context.pair(grid, sides, metric, [value])
+        (column, metric): pair(context, grid.group, sides, metric, [value])
         for column, sides in COMPARISONS.items()
         for metric in METRICS
     }
-    found = {
+    measures = {
         place: {}
-        if isinstance(pair, str)
-        else statistics.comparison_by_unit(*pair, confidence=context.confidence)
-        for place, pair in pairs.items()
+        if isinstance(both, str)
+        else statistics.comparison_by_unit(*both, confidence=context.confidence)
+        for place, both in pairs.items()
     }
-    rows: list[tuple[tuple[str, ...], tuple[Cell, ...]]] = []
-    for measure in MEASURES:
+    rows: list[Row] = []
+    for measure in LAYOUT["measures"]:
         for metric in METRICS:
-            cells = tuple(
-                _distance_cell(shown, pairs, found, (measure, metric, column)) for column in COMPARISONS
+            places = [(measure, metric, column) for column in COMPARISONS]
+            rows.append(
+                (
+                    (measure, metric),
+                    tuple(_distance_cell(printed_table, pairs, measures, one) for one in places),
+                )
             )
-            rows.append(((measure, metric), cells))
-    comparable = len(context.measured.epsilons(grid.group)) == EPSILONS
+    comparable = len(epsilons_of(context, grid.group)) == EPSILONS
     for metric in METRICS:
-        cells = tuple(
-            _wilcoxon_cell(
-                shown.cell((WILCOXON, metric), column) if shown else None,
-                pairs[column, metric],
-                comparable=comparable,
-            )
+        printed = [
+            printed_table.cell((WILCOXON, metric), column) if printed_table else None
             for column in COMPARISONS
-        )
-        rows.append(((WILCOXON, metric), cells))
-    over_units = f"paired t over {unit}s"
+        ]
+        both = [pairs[column, metric] for column in COMPARISONS]
+        cells = [_wilcoxon(*one, comparable=comparable) for one in zip(printed, both, strict=True)]
+        rows.append(((WILCOXON, metric), tuple(cells)))
     for metric in METRICS:
-        cells = tuple(_over_units(context, pairs[column, metric]) for column in COMPARISONS)
-        rows.append(((over_units, metric), cells))
-    return Table(
-        id=table_id,
-        title=f"Distances between the models at {grid.group} {value}",
-        place=shown.place if shown else "",
-        row_headers=("measure", "metric"),
-        columns=tuple(COMPARISONS),
-        rows=tuple(rows),
-        notes=(
-            f"Each measure is computed over the epsilons of one {unit}; ours is the mean over {unit}s with "
-            f"its {context.percent} t interval (which may pass a measure's limits), the paper's is of one "
-            "training.",
-            f"{WILCOXON}, as printed: statistic and p-value of the first {unit} alone, its epsilons counted "
-            "as replicates, as in the paper. Epsilons of one training are no replicates, so that this "
-            f"p-value means little; the rows “{over_units}” count {unit}s (statistic t; p-values not "
-            f"corrected for the {len(METRICS) * len(COMPARISONS)} tests of the table).",
-            "R² and MAPE take the first model for the truth. Coefficients of variation are of single "
-            "models, as the printed numbers are: DP-SGD, DP-Weights and fine-tuned, in this order.",
-            *context.scale_notes(grid, shown),
-        ),
-        decimals=dict.fromkeys(COMPARISONS, 3),
-    )
+        over = tuple(_over_units(context, pairs[column, metric]) for column in COMPARISONS)
+        rows.append(((f"paired t over {context.outcomes.unit}s", metric), over))
+    return table(context, "distances", rows, id=table_id, grid=grid.group, value=value)
 
 
 def _distance_cell(
-    shown: PublishedTable | None,
+    printed_table: PublishedTable | None,
     pairs: dict[tuple[str, str], Pair],
-    found: dict[tuple[str, str], dict[str, Interval]],
+    measures: dict[tuple[str, str], dict[str, Interval]],
     place: tuple[str, str, str],
 ) -> Cell:
     measure, metric, column = place
-    printed = shown.cell((measure, metric), column) if shown else None
-    name, source = MEASURES[measure], column
+    printed = printed_table.cell((measure, metric), column) if printed_table else None
+    name, source = LAYOUT["measures"][measure], column
     if name == "cv":
         source, name = VARIATION[column]
-    pair, intervals = pairs[source, metric], found[source, metric]
-    if isinstance(pair, str):
-        return Cell(paper=printed, why_blank=pair)
+    both, intervals = pairs[source, metric], measures[source, metric]
+    if isinstance(both, str):
+        return Cell(paper=printed, why_blank=both)
     if not intervals:
-        return Cell(paper=printed, why_blank=f"no {pair[0].unit} has both models")
+        return Cell(paper=printed, why_blank=f"no {both[0].unit} has both models")
     interval = intervals[name]
     if math.isnan(interval.estimate):
         return Cell(paper=printed, why_blank=f"not defined: {interval.why}")
     return beside(printed, replace(value_of(interval), spread=None))
 
 
-def _wilcoxon_cell(printed: PublishedCell | None, pair: Pair, *, comparable: bool) -> Cell:
+def _wilcoxon(printed: PublishedCell | None, both: Pair, *, comparable: bool) -> Cell:
     """The test as the paper made it, on the first seed."""
-    if isinstance(pair, str):
-        return Cell(paper=printed, why_blank=pair)
-    sides = first_unit(pair)
-    if sides is None:
-        return Cell(paper=printed, why_blank=f"no {pair[0].unit} has both models")
+    sides = both if isinstance(both, str) else first_unit(both) or f"no {both[0].unit} has both models"
+    if isinstance(sides, str):
+        return Cell(paper=printed, why_blank=sides)
     answer = statistics.wilcoxon_as_printed(*sides)
-    if isinstance(answer, statistics.NotTestable):
+    if isinstance(answer, NotTestable):
         return Cell(paper=printed, why_blank=f"not testable: {answer.why}")
-    ours = replace(value_of(answer), n=1)
-    return beside(printed, ours, comparable=comparable)
+    return beside(printed, replace(value_of(answer), n=1), comparable=comparable)
 
 
-def _over_units(context: Context, pair: Pair) -> Cell:
-    """The seed-level test beside it."""
-    if isinstance(pair, str):
-        return Cell(why_blank=pair)
-    answer = statistics.paired_t(*pair, confidence=context.confidence)
-    if isinstance(answer, statistics.NotTestable):
+def _over_units(context: Context, both: Pair) -> Cell:
+    """The test over seeds beside it."""
+    if isinstance(both, str):
+        return Cell(why_blank=both)
+    answer = statistics.paired_t(*both, confidence=context.confidence)
+    if isinstance(answer, NotTestable):
         return Cell(why_blank=f"not testable: {answer.why}")
-    return beside(None, value_of(answer), why=f"{NOT_IN_PAPER}: it tests epsilons, not {context.unit}s")
+    why = f"{NOT_IN_PAPER}: it tests epsilons, not {context.outcomes.unit}s"
+    return beside(None, value_of(answer), why=why)
+
+
+def t_tests_table(context: Context, grid: Grid) -> Table | None:
+    """Section 4.3 or 4.4: its t-tests as printed, and what the seeds say."""
+    unit = context.outcomes.unit
+    over = (f"difference over {unit}s", f"paired t over {unit}s", "equivalent?")
+    same_scale = len(epsilons_of(context, grid.group)) == EPSILONS
+    places = {
+        (comparison.place.group, comparison.place.metric, comparison.place.column): comparison
+        for comparison in pooled(context)
+    }
+    rows: list[Row] = []
+    for metric in METRICS:
+        for column in COMPARISONS:
+            comparison, names = places[grid.group, metric, column], (STATISTIC, INTERVAL, WORDS)
+            printed = [context.printed(grid.tests, (metric, column), name) for name in names]
+            rows.append(
+                (
+                    (metric, column),
+                    (*_as_printed(comparison, printed, same_scale), *_compared_over_units(comparison)),
+                )
+            )
+    return table(
+        context,
+        "tests",
+        rows,
+        id=grid.tests,
+        columns=(STATISTIC, INTERVAL, WORDS, *over),
+        decimals={STATISTIC: 2, INTERVAL: 3, over[0]: 3, over[1]: 2},
+        grid=grid.group,
+        family=len(places),
+    )
+
+
+def _as_printed(
+    comparison: Comparison, printed: Sequence[PublishedCell | None], same_scale: bool
+) -> list[Cell]:
+    """The paper's own test on the first seed: statistic, interval and words.
+
+    A t statistic grows with the root of the number of epsilons, so that it has a difference only where both
+    have as many.
+    """
+    answer = comparison.as_printed
+    if isinstance(answer, NotTestable):
+        return [Cell(paper=cell, why_blank=f"not testable: {answer.why}") for cell in printed]
+    words = "not significant"
+    if answer.p_value < LEVEL:
+        words = f"significant, first {'higher' if answer.estimate > 0 else 'lower'}"
+    values = (
+        Value(estimate=answer.statistic, p_value=answer.p_value, n=1),
+        Value(estimate=answer.estimate, lower=answer.lower, upper=answer.upper, n=1),
+        Value(estimate=math.nan, text=words, n=1),
+    )
+    scales = (same_scale, True, True)
+    return [
+        beside(cell, value, comparable=scale)
+        for cell, value, scale in zip(printed, values, scales, strict=True)
+    ]
+
+
+def _compared_over_units(comparison: Comparison) -> list[Cell]:
+    """Difference with interval, test and equivalence over seeds."""
+    answer, equivalence = comparison.difference, comparison.equivalence
+    if isinstance(answer, NotTestable):
+        return [Cell(why_blank=f"{NO_REPEATS}; ours: not testable: {answer.why}")] * 3
+    difference = Value(estimate=answer.estimate, lower=answer.lower, upper=answer.upper, n=answer.n_units)
+    cells = [beside(None, value, why=NO_REPEATS) for value in (difference, value_of(answer))]
+    if isinstance(equivalence, Equivalence):
+        words = f"{'yes' if equivalence.equivalent else 'not shown'} (±{number(equivalence.margin, 2)})"
+        value = Value(estimate=math.nan, p_value=equivalence.p_value, n=equivalence.n_units, text=words)
+        return [*cells, beside(None, value, why=NO_REPEATS)]
+    return [*cells, Cell(why_blank=f"{NO_REPEATS}; ours: not testable: {equivalence.why}")]
+
+
+TABLES = {"means": means, "distances": distances, "tests": t_tests}

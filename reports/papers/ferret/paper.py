@@ -1,78 +1,267 @@
-"""What contradicts itself inside FERRET, computed from its printed numbers; and what follows from them."""
+"""What FERRET prints, held against itself: its cells, its text, its conclusions and its own equations."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, product
+from statistics import pstdev, stdev
+from typing import Any
 
-from workbench.checks.published import PublishedPaper
-from workbench.reports.papers.ferret.paper_cells import (
+from workbench.checks.published import PublishedPaper, QualitativeClaim, printed_numbers
+from workbench.reports.papers.ferret.places import (
+    ADVANTAGE,
     AUC,
-    EPOCHS,
-    FERRETS,
-    MEAN,
+    BUDGETS,
+    BY_MODEL,
+    DPSGD,
+    EIGHTH,
+    GAP,
+    MAX,
+    MEANS,
+    MODEL_MEAN,
+    MODELS,
     NO_BUDGET,
+    NON_DP,
+    RANGES,
     SECONDS,
     TEST,
-    budgets,
-    mean_cell,
-    number,
-    stands_for,
+    TRAIN,
+    TWO,
+    Place,
+    asks,
+    by_model,
+    comparisons,
+    direction,
+    in_words,
+    known_to,
+    middle,
+    over_models,
+    place_of,
+    plural_epochs,
+    printed_budgets,
+    printed_places,
+    quotient,
     value,
 )
-from workbench.reports.papers.ferret.paper_claims import claim_check
-from workbench.reports.papers.ferret.paper_statements import STATEMENTS
-from workbench.reports.papers.ferret.paper_tables import average, gaps, table_checks
-from workbench.reports.papers.ferret.paper_words import above, quotient, word_checks
-from workbench.reports.shared.published_checks import Check, Interval
+from workbench.reports.shared import printed
+from workbench.reports.shared.declared import declared
+from workbench.reports.shared.findings import listed
+from workbench.reports.shared.printed import SLACK, Interval, cell, exactly, said, short, stands_for
+from workbench.reports.shared.statements import Found
+
+EPOCHS = ("1", "3", "5")
+FERRETS = (MAX, EIGHTH, TWO)
+PAPER_MODELS = tuple(MODELS.values())
 
 BY_SIZE = ("GPT-2", "SmolLM-360M", "BLOOM-560M", "TinyLlama-1.1B", "DeepSeek-1.5B")
 """The models from the smallest to the largest (section 6.2: 137 M to 1.78 B parameters)."""
 
+READINGS = (EPOCHS, ("1",), ("3",), ("5",))
+"""Numbers of epochs that an unqualified number of the text may be of."""
+
+ONE = exactly(1.0)
 LN_2 = math.log(2.0)
 
 
-def checks(paper: PublishedPaper) -> list[Check]:
-    """All checks of the paper's printed numbers, in the order of a report."""
-    return [
-        claim_check(paper),
-        *word_checks(paper, STATEMENTS),
-        ceiling_check(paper),
-        steps_check(paper),
-        head_room_check(paper),
-        head_room_auc_check(paper),
-        variants_check(paper),
-        speed_by_size_check(paper),
-        *table_checks(paper),
-    ]
+# Conclusions, asked of the cells
 
 
-def inconsistencies(paper: PublishedPaper) -> list[str]:
-    """What contradicts itself inside the paper, a sentence each; none is typed in."""
-    return [check.finding for check in checks(paper) if check.contradiction]
+def against(paper: PublishedPaper, claim: QualitativeClaim) -> Iterator[str]:
+    """A text for each place that is compared: empty where the cells do not contradict it beyond rounding.
+
+    A cell that our copy lacks, or that the paper does not print, contradicts nothing; Figure 5 prints none.
+    """
+    test = declared("ferret").content["test"][claim.test]
+    if "ask" not in test:
+        return
+    parts = [list(_against(paper, claim, test["each"], *part)) for part in asks(claim, test)]
+    for texts in zip(*parts, strict=True):
+        yield "; ".join(text for text in texts if text)
 
 
-def remarks(paper: PublishedPaper) -> list[str]:
-    """What follows from the printed numbers without contradicting them, a sentence each."""
-    confirmed = [
-        check.finding
-        for check in checks(paper)
-        if check.finding and not check.contradiction and not check.failed
-    ]
-    damaged = [gaps(paper).finding] if gaps(paper).failed else []
-    return [released_signs_remark(paper), other_epochs_remark(paper), *confirmed, *damaged]
+def _against(
+    paper: PublishedPaper, claim: QualitativeClaim, each: str, metric: str, ask: str
+) -> Iterator[str]:
+    for one in comparisons(claim, each):
+        places = [place_of(setting) for setting in one.settings]
+        for model in claim.parameters.get("models", [None]):
+            found: list[Interval | None]
+            if ask == "spread":
+                found = [over_models(paper, metric, place) for place in places]
+            elif each == "order":
+                found = [stands_for(cell(paper, "table-3", place[:1], metric)) for place in places]
+            else:
+                found = [value(paper, metric, place, model) for place in places]
+            shown = [one for one in found if one is not None]
+            if ask == "trend":
+                yield from _against_trend(places, found, direction(claim))
+            elif ask == "not monotone":
+                middles = [middle(one) for one in shown]
+                is_monotone = middles in (sorted(middles), sorted(middles, reverse=True))
+                yield f"{in_words((*places[0][:2], NO_BUDGET))}: {middles}" if is_monotone else ""
+            elif len(shown) == len(places):
+                yield _against_one(claim, ask if each != "order" else each, places, shown, model)
+
+
+def _against_trend(places: Sequence[Place], line: Sequence[Interval | None], way: str) -> Iterator[str]:
+    for place, (first, second) in zip(places, pairwise(line), strict=False):
+        if first is not None and second is not None:
+            is_wrong = _is_above(first, second) if way == "rises" else _is_above(second, first)
+            yield f"{in_words(place)}: {_show(first)}, then {_show(second)}" if is_wrong else ""
+
+
+def _against_one(
+    claim: QualitativeClaim, ask: str, places: Sequence[Place], shown: Sequence[Interval], model: str | None
+) -> str:
+    one, other, first, second = places[0], places[-1], shown[0], shown[-1]
+    start = in_words(one, model)
+    versus = f"{other[0]}'s {_show(second)}"
+    if one[1] != other[1]:
+        versus += f" at {plural_epochs(other[1])}"
+    match ask:
+        case "inside":
+            return "" if first.meets(Interval(*listed(claim, "between"))) else f"{start}: {_show(first)}"
+        case "ratio":
+            is_inside = quotient(first, second).meets(Interval(*listed(claim, "between")))
+            return "" if is_inside else f"{start}: {middle(first) / middle(second):.3g} times {versus}"
+        case "spread":
+            text = f"{start}: {middle(first):.3g} times between models, {other[0]} {middle(second):.3g}"
+        case "order":
+            text = f"{one[0]}: {_show(first)} against {versus}"
+        case _:
+            text = f"{start}: {_show(first)} against {versus}"
+    return text if _is_above(first, second) else ""
+
+
+def _is_above(first: Interval, second: Interval) -> bool:
+    return first.lower > second.upper + SLACK
+
+
+def _show(interval: Interval) -> str:
+    return f"{middle(interval):.7g}"
+
+
+# Numbers of the text
+
+STATEMENTS: Sequence[Mapping[str, Any]] = declared("ferret").content["own"]["statements"]
+"""Numbers of the text that are about cells; those of the accounting stand in checks of their own."""
+
+
+def values_of(paper: PublishedPaper, statement: Mapping[str, Any], epochs: Sequence[str]) -> list[Interval]:
+    """What a number of the text is about, read at some numbers of epochs; none where our copy lacks it."""
+    found = []
+    for one, other in _sides(paper, statement, epochs):
+        if one is not None and other is not None:
+            found.append(_compared(statement.get("as", ""), one, other))
+    return found
+
+
+def _sides(
+    paper: PublishedPaper, statement: Mapping[str, Any], epochs: Sequence[str]
+) -> Iterator[tuple[Interval | None, Interval | None]]:
+    """Both sides of each quotient; one over one where there is none."""
+    metric, model, then = statement.get("number", ""), statement.get("model"), statement.get("over_epochs")
+    under = stands_for(printed.at(paper, statement["over_cell"])) if "over_cell" in statement else ONE
+    for path in statement.get("cells", ()):
+        yield stands_for(printed.at(paper, path)), under
+    firsts, seconds = (_several(statement.get(name, default)) for name, default in (("of", []), ("over", "")))
+    for first, second, when in product(firsts, seconds, epochs):
+        for budget in statement.get("at", BUDGETS if second else printed_budgets(first)):
+            other = value(paper, metric, _place(second, then or when, budget), model) if second else under
+            yield value(paper, metric, _place(first, when, budget), model), other
+
+
+def _several(named: str | Sequence[str]) -> Sequence[str]:
+    return [named] if isinstance(named, str) else named
+
+
+def _place(method: str, epochs: str, budget: str) -> Place:
+    return method, epochs, NO_BUDGET if method == NON_DP else budget
+
+
+def _compared(kind: str, one: Interval, other: Interval) -> Interval:
+    match kind:
+        case "less":
+            return one - other
+        case "percent":
+            return quotient(one, other).times(100.0)
+        case "percent above":
+            return (quotient(one, other) - ONE).times(100.0)
+        case "percent saved":
+            return (ONE - quotient(one, other)).times(100.0)
+        case "inverse":
+            return quotient(ONE, quotient(one, other))
+    return quotient(one, other)
+
+
+def gives(paper: PublishedPaper, statement: Mapping[str, Any], epochs: Sequence[str]) -> bool:
+    """Whether the cells at these numbers of epochs give what the text prints, within rounding."""
+    values = values_of(paper, statement, epochs)
+    if not values:
+        return False
+    shown = [Interval.of(number) for number in printed_numbers(text_of(paper, statement))]
+    which = statement.get("which", "each")
+    if which == "mean":
+        return printed.mean(values).meets(shown[0])
+    least, largest = printed.least(values), printed.largest(values)
+    if which == "each":
+        return least.meets(shown[0]) and largest.meets(shown[-1])
+    return (least if which == "least" else largest).meets(shown[0])
+
+
+def text_of(paper: PublishedPaper, statement: Mapping[str, Any]) -> str:
+    """What the text prints.
+
+    Raises:
+        KeyError: the table `statements` has no such row.
+    """
+    return said(paper, statement["place"], statement["quantity"]).printed
+
+
+def numbers_of_the_text(paper: PublishedPaper) -> tuple[Found, Found]:
+    """Numbers of the text that no cells give, and that only some of the cells give that they are said of."""
+    wrong, partly, checked = [], [], 0
+    for statement in STATEMENTS:
+        readings = [(statement["epochs"],)] if "epochs" in statement else list(READINGS)
+        values = values_of(paper, statement, readings[0])
+        if not values:
+            continue  # Our copy lacks the cells.
+        checked += 1
+        fits = [epochs for epochs in readings if gives(paper, statement, epochs)]
+        middles = sorted(0.5 * (one.lower + one.upper) for one in values)
+        facts = {
+            **statement,
+            "printed": text_of(paper, statement),
+            "middles": middles[:: max(1, len(middles) - 1)],
+        }
+        if not fits:
+            wrong.append(facts)
+        elif fits[0] != readings[0]:
+            partly.append({**facts, "fits": fits})
+    return Found(checked, wrong), Found(checked, partly)
+
+
+# The accounting
+
+
+def _given(paper: PublishedPaper, name: str) -> float:
+    return cell(paper, "section-6.2", (name,), "DPSGD and FERRET").value
+
+
+def _batch(paper: PublishedPaper) -> float:
+    """The effective batch of section 6.2."""
+    return _given(paper, "batch size") * _given(paper, "gradient accumulation steps")
 
 
 def steps_of(paper: PublishedPaper, epochs: str) -> float:
     """T: epochs times records over the effective batch of section 6.2."""
-    records, batch = (_setting(paper, name) for name in ("records", "batch size"))
-    return float(epochs) * records / (batch * _setting(paper, "gradient accumulation steps"))
+    return float(epochs) * _given(paper, "records") / _batch(paper)
 
 
 def sampling_rate(paper: PublishedPaper) -> float:
     """s: the effective batch of section 6.2 over its records."""
-    batch = _setting(paper, "batch size") * _setting(paper, "gradient accumulation steps")
-    return batch / _setting(paper, "records")
+    return _batch(paper) / _given(paper, "records")
 
 
 def ceiling_nats(paper: PublishedPaper, groups: float, epochs: str) -> float:
@@ -85,215 +274,290 @@ def released_signs(paper: PublishedPaper, budget: str) -> float:
     return float(budget) / (sampling_rate(paper) * LN_2)
 
 
-def ceiling_check(paper: PublishedPaper) -> Check:
+def ceilings(paper: PublishedPaper) -> Found:
     """Settings that the tables print although Theorem 1 gives them no firing probability."""
     failed, checked = [], 0
-    groups = {cell.row[0]: cell.value for cell in paper.table("table-3").cells if cell.column == "groups"}
-    for method in FERRETS:
-        for epochs in EPOCHS if method in groups else ():
-            ceiling = ceiling_nats(paper, groups[method], epochs)
-            for budget in budgets(method):
-                checked += 1
-                cell = mean_cell(paper, TEST, (method, epochs, budget))
-                if float(budget) > ceiling:
-                    failed.append(
-                        f"{method} at epsilon {budget} and {epochs} epoch{'s' if epochs != '1' else ''} lies "
-                        f"above the ceiling G T s ln 2 = {groups[method]:g} x {steps_of(paper, epochs):g} x "
-                        f"{sampling_rate(paper):g} x ln 2 = {ceiling:.4g} nats of Eq. 13, so Theorem 1 gives "
-                        f"it no firing probability; Table 5 prints {cell.printed} for it"
-                    )
-    return _check("ceiling", checked, failed)
+    groups = {one.row[0]: one.value for one in paper.table("table-3").cells if one.column == "groups"}
+    for method, epochs, budget in printed_places():
+        if method not in FERRETS or method not in groups:
+            continue
+        ceiling, checked = ceiling_nats(paper, groups[method], epochs), checked + 1
+        if float(budget) > ceiling:
+            facts = {"method": method, "budget": budget, "epochs": plural_epochs(epochs), "ceiling": ceiling}
+            facts |= {"groups": groups[method], "steps": steps_of(paper, epochs)}
+            shown = cell(paper, MEANS[TEST], (method, epochs), budget).printed
+            failed.append({**facts, "rate": sampling_rate(paper), "printed": shown})
+    return Found(checked, failed)
 
 
-def steps_check(paper: PublishedPaper) -> Check:
+def steps(paper: PublishedPaper) -> Found:
     """Section 6.4's T and s, said to be of all runs, against section 6.2's records and batches."""
-    stated, rate = (_said(paper, "section 6.4", name) for name in ("steps T, all runs", "sampling rate s"))
-    off = [epochs for epochs in EPOCHS if steps_of(paper, epochs) != stated]
-    failed = []
-    if off:
-        right = [epochs for epochs in EPOCHS if epochs not in off]
-        shown = ", ".join(f"{steps_of(paper, epochs):g} at {epochs}" for epochs in EPOCHS)
-        failed.append(
-            f"Section 6.4 says that T = {stated:g} in all runs; section 6.2's {_setting(paper, 'records'):g} "
-            f"records in batches of {sampling_rate(paper) * _setting(paper, 'records'):g} make T = {shown} "
-            f"epochs: it holds for {' and '.join(right) or 'no'} epochs only"
-        )
+    stated, rate = (
+        said(paper, "section 6.4", name).value for name in ("steps T, all runs", "sampling rate s")
+    )
+    made = {epochs: steps_of(paper, epochs) for epochs in EPOCHS}
+    right = [epochs for epochs, found in made.items() if found == stated]
+    failed: list[dict[str, Any]] = []
+    if len(right) < len(made):
+        facts = {
+            "records": _given(paper, "records"),
+            "batch": sampling_rate(paper) * _given(paper, "records"),
+        }
+        failed.append({"stated": stated, **facts, "made": made, "right": right})
     if not math.isclose(rate, sampling_rate(paper)):
-        failed.append(f"Section 6.4 says s = {rate:g}, section 6.2 gives {sampling_rate(paper):g}")
-    return _check("steps", 1 + len(EPOCHS), failed)
+        failed.append({"rate": rate, "given": sampling_rate(paper)})
+    return Found(1 + len(EPOCHS), failed)
 
 
-def head_room_check(paper: PublishedPaper) -> Check:
+def head_room(paper: PublishedPaper) -> Found:
     """Table 3's ceilings and firing probabilities from its groups, with its own T and s."""
     table = paper.table("table-3")
     steps, rate = (float(table.settings[name]) for name in ("steps", "sampling_probability"))
     failed, checked = [], 0
-    for method in dict.fromkeys(cell.row[0] for cell in table.cells):
-        ceiling = number(paper, "table-3", (method,), "groups") * steps * rate * LN_2
+    for method in dict.fromkeys(one.row[0] for one in table.cells):
+        ceiling = cell(paper, "table-3", (method,), "groups").value * steps * rate * LN_2
         for column, ours in (("ceiling", ceiling), ("firing probability at epsilon 0.5", 0.5 / ceiling)):
-            cell = table.cell((method,), column)
-            checked += 1
-            if cell is not None and not Interval(ours, ours).meets(stands_for(cell, 0.0)):
-                failed.append(f"Table 3, {method}, {column}: {cell.printed} printed, {ours:.4g} computed")
-    right = (
-        f"All {checked} ceilings and firing probabilities of Table 3 follow from its G, T = {steps:g} and "
-        f"s = {rate:g}"
-    )
-    return _check("head-room", checked, failed, right)
+            shown, checked = table.cell((method,), column), checked + 1
+            if shown is not None and not exactly(ours).meets(stands_for(shown)):
+                failed.append({"method": method, "column": column, "printed": shown.printed, "ours": ours})
+    return Found(checked, failed, {"steps": steps, "rate": rate})
 
 
-def head_room_auc_check(paper: PublishedPaper) -> Check:
+def head_room_area(paper: PublishedPaper) -> Found:
     """Which cells of Table 2 Table 3's mean ROC AUCs may be the mean of."""
     methods = [method for method in FERRETS if paper.table("table-3").cell((method,), AUC) is not None]
-    choices = {
-        f"{when}, {which}": {method: _mean_auc(paper, method, epochs, at) for method in methods}
-        for when, epochs in [("all epochs", EPOCHS), *((f"{one} epochs", (one,)) for one in EPOCHS)]
-        for which, at in (("epsilon 0.5", ("0.5",)), ("all epsilons", budgets(methods[0])))
-    }
-    shown = {method: _head_room_auc(paper, method) for method in methods}
-    fits = {
-        name: [method for method in methods if means[method].meets(shown[method])]
-        for name, means in choices.items()
-    }
+    shown = {method: stands_for(cell(paper, "table-3", (method,), AUC)) for method in methods}
+    fits = {}
+    for when, epochs in [("all epochs", EPOCHS), *((f"{one} epochs", (one,)) for one in EPOCHS)]:
+        for which, at in (("epsilon 0.5", ("0.5",)), ("all epsilons", printed_budgets(methods[0]))):
+            fits[f"{when}, {which}"] = [
+                method
+                for method in methods
+                if printed.mean(
+                    [known_to(paper, MEANS[AUC], (method, one, budget)) for one in epochs for budget in at]
+                ).meets(shown[method])
+            ]
     whole = [name for name, found in fits.items() if len(found) == len(methods)]
-    failed = []
-    if not whole:
-        texts = []
-        for method in methods:
-            names = [name for name, found in fits.items() if method in found]
-            texts.append(f"{method}'s {_middle(shown[method]):g} is that of {' or '.join(names) or 'none'}")
-        failed.append(
-            "No one choice of epochs and epsilons gives the mean ROC AUCs of Table 3 from the cells of Table "
-            "2: " + "; ".join(texts)
-        )
-    right = (
-        f"Of {len(choices)} choices of epochs and epsilons, the mean ROC AUCs of Table 3 for "
-        f"{_and(methods)} are those of Table 2 at {' or '.join(whole)} only, within rounding"
-    )
-    return _check("mean ROC AUC of the head-room", len(choices), failed, right)
+    partly = {
+        method: (middle(shown[method]), [name for name, found in fits.items() if method in found])
+        for method in methods
+    }
+    return Found(len(fits), [] if whole else [{"partly": partly}], {"methods": methods, "whole": whole})
 
 
-def variants_check(paper: PublishedPaper) -> Check:
+def variants(paper: PublishedPaper) -> Found:
     """Variants with results in Table 3 and nowhere else, and the other way round."""
-    inside = list(dict.fromkeys(cell.row[0] for cell in paper.table("table-3").cells))
+    inside = list(dict.fromkeys(one.row[0] for one in paper.table("table-3").cells))
     outside = [method for method in FERRETS if paper.table("table-2").cell((method, "5"), "0.5")]
     only, lacking = ([one for one in a if one not in b] for a, b in ((inside, outside), (outside, inside)))
-    failed = []
-    if only or lacking:
-        failed.append(
-            f"Table 3 prints ROC AUCs of {_and(only)}, which no other table has and section 6.2 does not "
-            f"list, and none of {_and(lacking)}, which all others have"
-        )
-    return _check("variants", len(inside), failed)
+    return Found(len(inside), [{"only": only, "lacking": lacking}] if only or lacking else [])
 
 
-def speed_by_size_check(paper: PublishedPaper) -> Check:
+def speed_by_size(paper: PublishedPaper) -> Found:
     """Section 6.6, item 3: the speed-up over DPSGD is the largest for the largest model."""
     speed: dict[str, Interval] = {}
     for model in BY_SIZE:
-        slow, fast = (
-            value(paper, SECONDS, (method, "5", "0.1"), model) for method in ("DPSGD", "FERRET-MAX")
-        )
+        slow, fast = (value(paper, SECONDS, (method, "5", "0.1"), model) for method in (DPSGD, MAX))
         if slow is not None and fast is not None:
             speed[model] = quotient(slow, fast)
     largest = BY_SIZE[-1]
     faster = [model for model in speed if largest in speed and speed[model].lower > speed[largest].upper]
-    failed = []
-    if faster:
-        shown = ", ".join(f"{model} {_middle(one):.3g}" for model, one in speed.items())
-        failed.append(
-            f"Section 6.6 says that FERRET-MAX's speed-up over DPSGD grows with the model and is the largest "
-            f"for {largest}; at epsilon 0.1 and 5 epochs Tables 12 and 14 give, from the smallest model to "
-            f"the largest: {shown}; {len(faster)} of {len(speed) - 1} smaller models have a larger one"
-        )
-    return _check("speed by size", len(speed), failed)
+    shown = {model: middle(one) for model, one in speed.items()}
+    facts = {"largest": largest, "speed": shown, "faster": len(faster), "others": len(speed) - 1}
+    return Found(len(speed), [facts] if faster else [])
 
 
-def released_signs_remark(paper: PublishedPaper) -> str:
+def signs(paper: PublishedPaper) -> dict[str, Any]:
     """How few signs a run releases, beside the perplexity that it is said to gain."""
-    strict = budgets("FERRET-MAX")[0]
-    counts = ", ".join(f"{released_signs(paper, budget):.0f} at {budget}" for budget in budgets("FERRET-MAX"))
-    before = number(paper, "table-4", (MEAN,), TEST)
-    after = ", ".join(
-        f"{mean_cell(paper, TEST, (method, '5', strict)).value:g} with {method}" for method in FERRETS
-    )
-    signs = released_signs(paper, strict)
-    return (
-        f"Remark, not a contradiction: epsilon = G T s p* ln 2 fixes the expected number of released signs "
-        f"of a whole run at epsilon / (s ln 2), whatever the granularity and the epochs: {counts}. At "
-        f"epsilon {strict} Table 5 prints a mean test perplexity of {after} after 5 epochs, from {before:g} "
-        f"before (Table 4). It matters because all that such a model knows of its data is about {signs:.0f} "
-        f"bits: the rest is a function of public randomness (masks, directions) and of the model before "
-        f"training"
-    )
+    strict = BUDGETS[0]
+    after = {method: cell(paper, MEANS[TEST], (method, "5"), strict).value for method in FERRETS}
+    return {
+        "signs": {budget: released_signs(paper, budget) for budget in BUDGETS},
+        "strict": strict,
+        "before": cell(paper, "table-4", (MODEL_MEAN,), TEST).value,
+        "after": after,
+    }
 
 
-def other_epochs_remark(paper: PublishedPaper) -> str:
+def other_epochs(paper: PublishedPaper) -> dict[str, Any]:
     """Which non-private run the abstract's distance is measured from."""
-    near = value(paper, TEST, ("FERRET-EIGHTH", "5", "0.5"))
-    said = stands_for_statement(paper, "abstract", "FERRET-EIGHTH above Non-DP, percent")
-    shown, near_epochs = [], []
+    near = known_to(paper, MEANS[TEST], (EIGHTH, "5", "0.5"))
+    stated = said(paper, "abstract", "FERRET-EIGHTH above Non-DP, percent")
+    found = []
     for epochs in EPOCHS:
-        other = value(paper, TEST, ("Non-DP", epochs, NO_BUDGET))
-        if near is None or other is None:
+        other = known_to(paper, MEANS[TEST], (NON_DP, epochs, NO_BUDGET))
+        distance = (quotient(near, other) - ONE).times(100.0)
+        found.append((epochs, middle(distance), middle(other), distance.meets(stands_for(stated))))
+    words = [plural_epochs(epochs) for epochs, _, _, fits in found if fits]
+    return {"found": found, "stated": stated.value, "words": words}
+
+
+# Tables against tables
+
+
+def model_values(paper: PublishedPaper, metric: str, place: Place) -> list[Interval] | None:
+    """The five models' numbers, or None where our copy lacks one."""
+    found = [value(paper, metric, place, model) for model in PAPER_MODELS]
+    known = [one for one in found if one is not None]
+    return known if len(known) == len(found) else None
+
+
+def copies(paper: PublishedPaper) -> Found:
+    """Tables 5 and 8, which are to print the same."""
+    one, other = paper.table("table-5"), paper.table("table-8")
+    places = [[(one.row, one.column) for one in table.cells] for table in (one, other)]
+    alike = places[0] == places[1] and printed.same_numbers(one.cells, other.cells)
+    return Found(1, [] if alike else [f"{short(one)} and {short(other)} differ"])
+
+
+def equal_means(paper: PublishedPaper) -> Found:
+    """The means that are printed twice, with deviations and with ranges (Tables 2 and 9, 6 and 11)."""
+    failed, checked = [], 0
+    for metric in (AUC, SECONDS, TEST):
+        one, other = paper.table(MEANS[metric]), paper.table(RANGES[metric])
+        for shown in one.cells:
+            twin, checked = other.cell(shown.row, shown.column), checked + 1
+            if twin is None or twin.value != shown.value:
+                place = in_words((shown.row[0], shown.row[1], shown.column))
+                failed.append(f"{short(one)} and {short(other)}, {place}")
+    return Found(checked, failed)
+
+
+def recomputed(paper: PublishedPaper) -> Found:
+    """Printed means, least and largest values against the models' own numbers, where all five are legible."""
+    failed, checked = [], 0
+    for metric in RANGES:
+        for place in printed_places():
+            five = model_values(paper, metric, place)
+            if five is not None:
+                checked += 1
+                failed += [
+                    f"{metric}, {in_words(place)}: {text}" for text in _summary(paper, metric, place, five)
+                ]
+    return Found(checked, failed)
+
+
+def _summary(paper: PublishedPaper, metric: str, place: Place, five: Sequence[Interval]) -> Iterator[str]:
+    """What of a setting's printed summaries its five models contradict."""
+    mean = printed.mean(five)
+    for name in dict.fromkeys((MEANS[metric], RANGES[metric])):
+        shown, table = cell(paper, name, place[:2], place[2]), short(paper.table(name))
+        if not mean.meets(known_to(paper, name, place)):
+            yield f"{table} prints a mean of {shown.value:g}, the models' is {_ends(mean)}"
+        if len(printed_numbers(shown.printed)) < 3:
             continue
-        distance = above(quotient(near, other)).times(100.0)
-        shown.append(f"{_middle(distance):+.1f} % from its {_middle(other):g} at {epochs}")
-        if distance.meets(said):
-            near_epochs.append(f"{epochs} epoch{'' if epochs == '1' else 's'}")
-    return (
-        "The abstract sets FERRET-EIGHTH at epsilon 0.5 and five epochs beside the tuned non-private run "
-        f"without naming that run's epochs; it is {', '.join(shown)} epochs: the "
-        f"{_said(paper, 'abstract', 'FERRET-EIGHTH above Non-DP, percent'):g} % is that of "
-        f"{_and(near_epochs)}"
-    )
+        for part, (word, end) in enumerate((("least", printed.least), ("largest", printed.largest)), start=1):
+            if not end(five).meets(known_to(paper, name, place, part)):
+                yield f"{table} prints {shown.printed}, the models' {word} is {_ends(end(five))}"
+    for name in BY_MODEL[metric]:
+        stated = paper.table(name).cell((*place[:2], MODEL_MEAN), f"{metric}, {place[2]}")
+        if stated is not None and not mean.meets(stands_for(stated)):
+            table = short(paper.table(name))
+            yield f"{table} prints a mean of {stated.value:g}, the models' is {_ends(mean)}"
 
 
-def stands_for_statement(paper: PublishedPaper, place: str, quantity: str) -> Interval:
-    """What a number of the text may stand for.
+def _ends(interval: Interval) -> str:
+    return f"{interval.lower:.6g} to {interval.upper:.6g}"
 
-    Raises:
-        KeyError: the table `statements` has no such row.
+
+def kind_of_deviation(paper: PublishedPaper) -> Found:
+    """Whether the deviations of Tables 2 and 6 are sample or population deviations of the five models."""
+    fits, only, checked = {"sample": 0, "population": 0}, {"sample": 0, "population": 0}, 0
+    for metric in (AUC, SECONDS):
+        for place in printed_places():
+            five = model_values(paper, metric, place)
+            if five is None:
+                continue
+            checked += 1
+            shown = known_to(paper, MEANS[metric], place, part=1)
+            meets = {kind: deviations(five, kind).meets(shown) for kind in fits}
+            for kind, met in meets.items():
+                fits[kind] += met
+                only[kind] += met and sum(meets.values()) == 1
+    neither = checked - fits["sample"] - only["population"]
+    return Found(checked, facts={"fits": fits, "only": only, "neither": neither})
+
+
+def deviations(values: Sequence[Interval], kind: str) -> Interval:
+    """Bounds of the `"sample"` or `"population"` standard deviation of numbers known to their rounding.
+
+    The deviation of the middles moves by at most the deviation's own Lipschitz constant times the largest
+    rounding error: sqrt(n / (n - 1)) for the sample's, 1 for the population's.
     """
-    cell = paper.table("statements").cell((place, quantity), "value")
-    if cell is None:
-        raise KeyError(f"no statement {place}, {quantity}")
-    return stands_for(cell, 0.0)
+    middles, n = [0.5 * (one.lower + one.upper) for one in values], len(values)
+    half = max(0.5 * (one.upper - one.lower) for one in values)
+    known = stdev(middles) if kind == "sample" else pstdev(middles)
+    reach = half * (math.sqrt(n / (n - 1)) if kind == "sample" else 1.0)
+    return Interval(max(0.0, known - reach), known + reach)
 
 
-def _mean_auc(paper: PublishedPaper, method: str, epochs: Sequence[str], at: Sequence[str]) -> Interval:
-    cells = [value(paper, AUC, (method, one, budget)) for one in epochs for budget in at]
-    return average([cell for cell in cells if cell is not None])
+def before_training(paper: PublishedPaper) -> Found:
+    """The means of Table 4, without Phi-3.5."""
+    table, failed = paper.table("table-4"), []
+    for column in table.columns:
+        *five, mean = (
+            stands_for(cell(paper, "table-4", (one,), column)) for one in (*PAPER_MODELS, MODEL_MEAN)
+        )
+        failed += [] if printed.mean(five).meets(mean) else [f"{short(table)}, {column}"]
+    return Found(len(table.columns), failed)
 
 
-def _head_room_auc(paper: PublishedPaper, method: str) -> Interval:
-    cell = paper.table("table-3").cell((method,), AUC)
-    if cell is None:
-        raise KeyError(f"table-3 has no ROC AUC of {method}")
-    return stands_for(cell, 0.0)
+def gaps(paper: PublishedPaper) -> Found:
+    """Table 14: the gap is test less train perplexity."""
+    failed, checked = [], 0
+    for place in printed_places():
+        for model in (*PAPER_MODELS, MODEL_MEAN):
+            cells = [by_model(paper, metric, place, model) for metric in (TEST, TRAIN, GAP)]
+            known = [one for one in cells if one is not None]
+            if len(known) < len(cells):
+                continue
+            checked += 1
+            test, train, gap = known
+            if not (stands_for(test) - stands_for(train)).meets(stands_for(gap)):
+                failed.append(
+                    f"{in_words(place, model)}: {gap.printed} for {test.printed} and {train.printed}"
+                )
+    return Found(checked, failed)
 
 
-def _setting(paper: PublishedPaper, name: str) -> float:
-    return number(paper, "section-6.2", (name,), "DPSGD and FERRET")
+def advantages(paper: PublishedPaper) -> Found:
+    """No ROC curve with the largest TPR - FPR of J has an AUC above 1/2 + J - J²/2.
+
+    The curve lies below the line TPR = FPR + J and below 1: the area under both is the bound.
+    """
+    failed, checked = [], 0
+    for place in printed_places():
+        for model in PAPER_MODELS:
+            area, advantage = (by_model(paper, metric, place, model) for metric in (AUC, ADVANTAGE))
+            if area is None or advantage is None:
+                continue
+            checked += 1
+            least, most = stands_for(area).lower, stands_for(advantage).upper
+            if least > 0.5 + most - most**2 / 2.0 + SLACK:
+                failed.append(
+                    f"{in_words(place, model)}: AUC {area.printed} with advantage {advantage.printed}"
+                )
+    return Found(checked, failed)
 
 
-def _said(paper: PublishedPaper, place: str, quantity: str) -> float:
-    return number(paper, "statements", (place, quantity), "value")
+AGAINST = dict.fromkeys(declared("ferret").content["test"], against)
 
+CHECKS = {
+    "numbers of the text": lambda paper: numbers_of_the_text(paper)[0],
+    "numbers of some epochs": lambda paper: numbers_of_the_text(paper)[1],
+    "ceiling": ceilings,
+    "steps": steps,
+    "head-room": head_room,
+    "mean ROC AUC of the head-room": head_room_area,
+    "variants": variants,
+    "speed by size": speed_by_size,
+    "copies": copies,
+    "equal means": equal_means,
+    "means of the models": recomputed,
+    "kind of deviation": kind_of_deviation,
+    "before training": before_training,
+    "advantages": advantages,
+    "gaps": gaps,
+}
 
-def _middle(interval: Interval) -> float:
-    return round(0.5 * (interval.lower + interval.upper), 9)
-
-
-def _and(names: Sequence[str]) -> str:
-    return " and ".join(names) or "none"
-
-
-def _check(name: str, checked: int, failed: list[str], right: str = "") -> Check:
-    return Check(
-        name=name,
-        checked=checked,
-        failed=tuple(failed),
-        finding="; ".join(failed) if failed else right,
-        contradiction=bool(failed),
-    )
+REMARKS = {"signs": signs, "other epochs": other_epochs}

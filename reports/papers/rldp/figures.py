@@ -6,27 +6,25 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from workbench.reports.papers.rldp.canaries import insertion_settings
-from workbench.reports.papers.rldp.cells import Context, Place, places
-from workbench.reports.papers.rldp.layout import (
+from workbench.reports.papers.rldp.runs import (
     BASELINES,
-    CHANCE_EXPOSURE,
     CURVE,
-    EXACT,
     EXPOSURE,
     FINAL,
     INSERTIONS,
+    MODELS,
     NOISE,
-    NON_PRIVATE,
     OURS,
-    PAPER_MODELS,
     RADIUS,
     STEPS,
-    Setting,
-    chance_jaccard,
-    jaccard,
+    curves,
+    drop,
+    setting,
 )
-from workbench.reports.shared.charts import ForestRow, Line, Scales, forest_chart, line_chart
+from workbench.reports.papers.rldp.tables import places
+from workbench.reports.shared.context import Bindings, Context
+from workbench.reports.shared.drawing.charts import ForestRow, Line, Scales, forest_chart, line_chart
+from workbench.reports.shared.outcomes import Setting
 from workbench.reports.shared.statistics import Sample
 from workbench.studies.report import Figure, Value
 
@@ -36,17 +34,16 @@ MOST_LINES = 8
 POINTS = 60
 """Most steps of a trace that are drawn."""
 
-OF_CONTINUATIONS = (chance_jaccard(1), chance_jaccard(4))
-"""Chance levels that depend on what a model says, and so are each training's own."""
+DIALS = {RADIUS: "radius", NOISE: "sigma"}
 
 
 def figures(context: Context) -> list[Figure]:
     """Figs. 1 to 4 (a chart a budget), 5 to 8 (radius and noise), drops, and insertions."""
     made = [_drops(context)]
-    for number, (group, model) in enumerate(PAPER_MODELS.items(), start=1):
-        for epsilon in context.measured.budgets(group):
-            made.append(_curves(context, (group, model, epsilon), number))
-        made += [_dials(context, group, number + 4, name) for name in (RADIUS, NOISE)]
+    for place, model in enumerate(context.declared.list("$models"), start=1):
+        budgets = context.outcomes.values(MODELS, "epsilon", Setting.of(stands_for=model))
+        made += [_curves(context, {"stands_for": model, "epsilon": epsilon}, place) for epsilon in budgets]
+        made += [_dials(context, model, budgets, place + 4, name) for name in DIALS]
     made += _insertions(context)
     return [figure for figure in made if figure is not None]
 
@@ -57,57 +54,53 @@ def _line(context: Context, label: str, found: Mapping[float, Sample]) -> Line |
     return Line(label=label, x=tuple(found), values=tuple(context.mean(one) for one in found.values()))
 
 
-def _curves(context: Context, place: Place, number: int) -> Figure | None:
+def _curves(context: Context, at: Bindings, place: int) -> Figure | None:
     """Held-out perplexity over steps: both forms of RLDP, the lowest baselines, training without noise."""
-    group, model, epsilon = place
-    measured = context.measured
-    ends = {
-        name: sample.values.mean()
-        for name in BASELINES
-        if (sample := measured.sample(group, Setting(variant=name, epsilon=epsilon), FINAL)) is not None
-    }
-    room = MOST_LINES - len(OURS) - 1
-    chosen = sorted(ends, key=lambda name: ends[name])[:room]
-    lines = []
-    for name in (*OURS, *chosen, NON_PRIVATE):
-        setting = Setting(variant=name, epsilon=None if name == NON_PRIVATE else epsilon)
-        line = _line(context, name, measured.curves(group, setting, CURVE, STEPS))
-        if line is not None:
-            lines.append(line)
+    samples = {name: context.outcomes.sample(MODELS, setting(context, at, name), FINAL) for name in BASELINES}
+    ends = {name: sample.values.mean() for name, sample in samples.items() if sample is not None}
+    chosen = sorted(ends, key=lambda name: ends[name])[: MOST_LINES - len(OURS) - 1]
+    drawn = [
+        _line(context, name, curves(context, setting(context, at, name), CURVE, STEPS))
+        for name in (*OURS, *chosen, "Non-private")
+    ]
+    lines = [line for line in drawn if line is not None]
     if not lines:
         return None
+    words = context.declared.content["figures"]["curves"]
     left = [name for name in ends if name not in chosen]
-    above = f" Above these at the end, and left out: {', '.join(left)}." if left else ""
     return line_chart(
-        f"figure-{number}-epsilon-{epsilon:g}".replace(".", "-"),
-        f"Held-out perplexity over steps, epsilon {epsilon:g}: in the place of {model}",
+        f"figure-{place}-epsilon-{at['epsilon']:g}".replace(".", "-"),
+        context.render(words["title"], **at),
         lines,
         Scales(x_name="step", y_name="perplexity", log_x=False, log_y=True),
         spread=context.interval,
-        note=f"The paper draws its utility; ours is the perplexity that Table 2 ends with.{above}",
-        place=f"Figure {number}",
+        note=context.render(words["note"], left=left),
+        place=f"Figure {place}",
     )
 
 
-def _dials(context: Context, group: str, number: int, name: str) -> Figure | None:
+def _dials(context: Context, model: str, budgets: list[float], place: int, name: str) -> Figure | None:
     """Mean radius or noise multiplier over steps, a line a budget, of the form that decides rarely."""
-    words = {RADIUS: ("Mean clipping radius", "radius"), NOISE: ("Noise multiplier", "sigma")}[name]
+    words = context.declared.content["figures"][DIALS[name]]
     for form in OURS:
-        lines = []
-        for epsilon in context.measured.budgets(group)[:MOST_LINES]:
-            found = context.measured.curves(group, Setting(variant=form, epsilon=epsilon), name)
-            line = _line(context, f"epsilon {epsilon:g}", _thinned(found))
-            if line is not None:
-                lines.append(line)
+        drawn = [
+            _line(
+                context,
+                f"epsilon {epsilon:g}",
+                _thinned(curves(context, Setting.of(stands_for=model, epsilon=epsilon, method=form), name)),
+            )
+            for epsilon in budgets[:MOST_LINES]
+        ]
+        lines = [line for line in drawn if line is not None]
         if lines:
             return line_chart(
-                f"figure-{number}-{words[1]}",
-                f"{words[0]} over steps, {form}: in the place of {PAPER_MODELS[group]}",
+                f"figure-{place}-{DIALS[name]}",
+                context.render(words["title"], form=form, model=model),
                 lines,
-                Scales(x_name="step", y_name=words[1], log_x=False),
+                Scales(x_name="step", y_name=DIALS[name], log_x=False),
                 spread=context.interval,
-                note="Mean over adapters, then over seeds." if name == RADIUS else "",
-                place=f"Figure {number}",
+                note=words["note"],
+                place=f"Figure {place}",
             )
     return None
 
@@ -121,66 +114,62 @@ def _thinned(found: Mapping[float, Sample]) -> dict[float, Sample]:
 
 def _drops(context: Context) -> Figure | None:
     """RLDP's drop below the best baseline, a row each setting."""
-    rows = []
-    for group, model, epsilon in places(context):
-        found = context.measured.drop(group, epsilon)
-        if not isinstance(found, str):
-            rows.append(ForestRow(label=f"{model}, epsilon {epsilon:g}", difference=context.mean(found)))
+    found = {f"{at['stands_for']}, epsilon {at['epsilon']:g}": drop(context, at) for at in places(context)}
+    rows = [
+        ForestRow(label=label, difference=context.mean(one))
+        for label, one in found.items()
+        if not isinstance(one, str)
+    ]
     if not rows:
         return None
+    words = context.declared.content["figures"]["drops"]
     return forest_chart(
-        "drops",
-        "RLDP's perplexity below the best baseline's",
-        rows,
-        x_name="percent",
-        spread=context.interval,
-        note="To the right, RLDP is better. The best baseline is that of each seed, chosen on the data.",
+        "drops", words["title"], rows, x_name="percent", spread=context.interval, note=words["note"]
     )
 
 
 def _insertions(context: Context) -> list[Figure]:
     """Exposure, exact matches and similarities over the number of insertions, beside chance."""
     made = []
-    for identifier, name, chance, words in (
-        ("insertions-exposure", EXPOSURE, CHANCE_EXPOSURE, "exposure, bits"),
-        ("insertions-matches", EXACT, "attack_chance_exact_matches", "exact matches"),
-        ("insertions-similarity-1", jaccard(1), chance_jaccard(1), "similarity of 1-grams"),
-        ("insertions-similarity-4", jaccard(4), chance_jaccard(4), "similarity of 4-grams"),
+    words = context.declared.content["figures"]["insertions"]
+    for identifier, name, chance, of_continuations, title in (
+        ("exposure", EXPOSURE, "attack_chance_exposure", False, "exposure, bits"),
+        ("matches", "attack_exact_matches", "attack_chance_exact_matches", False, "exact matches"),
+        ("similarity-1", "attack_jaccard_1", "attack_chance_jaccard_1", True, "similarity of 1-grams"),
+        ("similarity-4", "attack_jaccard_4", "attack_chance_jaccard_4", True, "similarity of 4-grams"),
     ):
         lines = []
-        settings = insertion_settings(context)
-        for variant in dict.fromkeys(setting.variant for setting in settings):
-            mine = {float(one.insertions or 0): one for one in settings if one.variant == variant}
-            values = tuple(context.value(INSERTIONS, one, name) for one in mine.values())
+        for method in context.outcomes.values(INSERTIONS, "method"):
+            counts = context.outcomes.values(INSERTIONS, "insertions", Setting.of(method=method))
+            mine = [Setting.of(method=method, insertions=count) for count in counts]
+            x = tuple(map(float, counts))
+            values = tuple(context.value(INSERTIONS, one, name) for one in mine)
             if any(value is not None for value in values):
-                lines.append(Line(label=str(variant), x=tuple(mine), values=values))
-            if chance in OF_CONTINUATIONS:
-                levels = tuple(_chance(context, chance, one) for one in mine.values())
-                if any(level is not None for level in levels):
-                    lines.append(Line(label=f"chance, {variant}", x=tuple(mine), values=levels))
+                lines.append(Line(label=method, x=x, values=values))
+            levels = tuple(_chance(context, chance, one) for one in mine) if of_continuations else ()
+            if any(level is not None for level in levels):
+                lines.append(Line(label=f"chance, {method}", x=x, values=levels))
         if not lines:
             continue
-        level = None if chance in OF_CONTINUATIONS else _chance(context, chance, Setting())
+        level = None if of_continuations else _chance(context, chance, Setting())
         if level is not None:
             lines.append(Line(label="chance", x=(), values=(level,)))
         made.append(
             line_chart(
-                identifier,
-                f"Where memorisation begins: {words} over insertions of each secret",
+                f"insertions-{identifier}",
+                context.render(words["title"], what=title),
                 lines,
-                Scales(x_name="insertions", y_name=words),
-                spread=f"{context.interval}; of chance, the range of sets",
-                note="Chance: what secrets have that nobody trained on, mean over runs"
-                + (", beside the same continuations" if chance in OF_CONTINUATIONS else "")
-                + "; its range holds 95 % of sets of as many secrets, and is no interval of a mean.",
+                Scales(x_name="insertions", y_name=title),
+                spread=context.render(words["spread"]),
+                note=context.render(words["note"], of_continuations=of_continuations),
             )
         )
     return made
 
 
-def _chance(context: Context, name: str, setting: Setting) -> Value | None:
+def _chance(context: Context, name: str, place: Setting) -> Value | None:
     """Mean of the chance levels over runs of the insertions, with the mean ends of their ranges."""
-    found = [context.measured.sample(INSERTIONS, setting, f"{name}{end}") for end in ("", "_low", "_high")]
+    found = [context.outcomes.sample(INSERTIONS, place, f"{name}{end}") for end in ("", "_low", "_high")]
     level, low, high = (None if one is None else float(one.values.mean()) for one in found)
     if level is None or found[0] is None:
         return None

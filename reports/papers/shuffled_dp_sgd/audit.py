@@ -1,31 +1,43 @@
-"""Shuffled DPSGD's Table VI: three adversaries on the same releases, by claimed epsilon, with a control.
+"""Shuffled DPSGD's audit: three adversaries on the same releases, and which permutations are found again.
 
-The games were judged where they were played; here they are shown. How much of the permutations the tidying
-adversary found stands in a table of its own.
+The games were judged where they were played; here they are shown by claimed epsilon, with a control whose
+claim is true. How much of the permutations the tidying adversary found stands in tables of its own: by unit,
+over a training, and by learning rate and noise.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from workbench.checks.published import PublishedCell
+from workbench.checks.published import PublishedCell, QualitativeClaim
 from workbench.estimation import auc_below_half
+from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
 from workbench.games.consecutive import RUN, SINGLE, VIEWS
-from workbench.reports.papers.shuffled_dp_sgd.cells import Context, listed
-from workbench.reports.papers.shuffled_dp_sgd.layout import SHUFFLED, own_model_of, part_of, variant_of
+from workbench.reports.papers.shuffled_dp_sgd.runs import (
+    NOISES,
+    RATES,
+    SHUFFLED,
+    audits,
+    is_claimed,
+    used_noise,
+)
+from workbench.reports.papers.shuffled_dp_sgd.tables import printed_rows
 from workbench.reports.shared.beside import NOT_IN_PAPER
+from workbench.reports.shared.conditions import Asked, seen, untestable
+from workbench.reports.shared.context import Context, blank
+from workbench.reports.shared.findings import listed
+from workbench.reports.shared.grids import Row, table
 from workbench.reports.shared.numbers import number, real
-from workbench.reports.shared.paper_cells import Row, blank, printed_place, rows_of
-from workbench.reports.shared.paper_samples import UNIT
+from workbench.reports.shared.outcomes import NOT_HERE
 from workbench.studies.experiments import Outcome, Status
 from workbench.studies.report import Cell, Table, Value
 
 WHERES = (SINGLE, RUN)
-TOGETHER, AS_PRINTED = "all games together", "Eq. 45 as printed"
-COLUMNS = (*(f"{view}, {where}" for view in VIEWS for where in WHERES), TOGETHER, AS_PRINTED)
-WORDS = {
+GAMES = tuple(f"{view}, {where}" for view in VIEWS for where in WHERES)
+VERDICTS = {
     "REFUTED": "refuted",
     "NOT_REFUTED": "not refuted",
     "UNDERPOWERED": "underpowered",
@@ -33,73 +45,18 @@ WORDS = {
 }
 """The judge's answers."""
 
-CONTROL = "control"
-"""What stands behind the comma of the group of runs whose claim is true."""
-
 NO_AUDIT = "the run has no judged games"
 
 
-def audit_table(context: Context) -> Table | None:
-    """Bounds and verdicts of every adversary in both games; None where nothing is printed or audited."""
-    runs = context.measured.audits()
-    printed = context.published("table-6")
-    theirs = {} if printed is None else _printed_audits(context)
-    rows: list[Row] = []
-    several = len({one.experiment.seed for one in runs}) > 1
-    for one in runs:
-        rows.append((_headers(one, several), _cells(one, theirs)))
-    seen = {one.experiment.epsilon for one in runs if is_claimed(one)}
-    for epsilon, cell in theirs.items():
-        if epsilon not in seen:
-            empty = tuple(
-                Cell(paper=cell, why_blank="ours: not part of this profile")
-                if column == AS_PRINTED
-                else Cell(why_blank="ours: not part of this profile")
-                for column in COLUMNS
-            )
-            rows.append(((SHUFFLED, f"{epsilon:g}", *([""] if several else [])), empty))
-    if not rows:
-        return None
-    return printed_place(
-        printed,
-        "table-6",
-        "The audit: lower bounds on epsilon, and verdicts, by adversary",
-        headers=("training", "claimed epsilon", *([UNIT] if several else [])),
-        columns=COLUMNS,
-        rows=rows,
-        notes=tuple(_notes(runs)),
-        decimals=dict.fromkeys(COLUMNS, 3),
-    )
+def _tag(outcome: Outcome, name: str) -> str:
+    return outcome.experiment.tags.get(name, "")
 
 
-def is_claimed(outcome: Outcome) -> bool:
-    """Whether a run is of Shuffled DPSGD, and not of the control."""
-    return outcome.experiment.mechanism == "shuffled_dp_sgd"
-
-
-def _printed_audits(context: Context) -> dict[float, PublishedCell]:
-    """The audited epsilon by the claimed one."""
-    printed = context.published("table-6")
-    found = {}
-    for row in [] if printed is None else rows_of(printed):
-        claimed = context.printed("table-6", row, "theoretical epsilon")
-        audited = context.printed("table-6", row, "audited epsilon")
-        if claimed is not None and audited is not None:
-            found[claimed.value] = audited
-    return found
-
-
-def training_of(one: Outcome) -> str:
+def training_of(context: Context, one: Outcome) -> str:
     """Method, and how it was trained where that has a name of its own."""
-    part = part_of(one.experiment).removeprefix(CONTROL).strip()
-    name = f"{variant_of(one.experiment)}, {part}" if part else variant_of(one.experiment)
+    method, training = context.outcomes.value(one, "method"), _tag(one, "training")
+    name = f"{method}, {training}" if training else method
     return name if is_claimed(one) else f"{name} (control)"
-
-
-def _headers(one: Outcome, several: bool) -> tuple[str, ...]:
-    epsilon = one.experiment.epsilon
-    seed = (str(one.experiment.seed),) if several else ()
-    return (training_of(one), "none" if epsilon is None else f"{epsilon:g}", *seed)
 
 
 def games_of(outcome: Outcome) -> dict[str, Mapping[str, Any]]:
@@ -109,27 +66,95 @@ def games_of(outcome: Outcome) -> dict[str, Mapping[str, Any]]:
     return {f"{one['view']}, {one['where']}": one for one in outcome.audit["games"]}
 
 
-def _cells(one: Outcome, theirs: Mapping[float, PublishedCell]) -> tuple[Cell, ...]:
-    epsilon = one.experiment.epsilon
-    printed = theirs.get(epsilon) if epsilon is not None and is_claimed(one) else None
-    why = one.error or {Status.MISSING: "not run yet"}.get(one.status, NO_AUDIT)
-    games = games_of(one)
-    if not games:
-        return tuple(
-            Cell(paper=printed if column == AS_PRINTED else None, why_blank=f"ours: {why}")
-            for column in COLUMNS
+def _kind(verdict: Mapping[str, Any] | None) -> str:
+    kind = "" if verdict is None else str(verdict["kind"])
+    return VERDICTS.get(kind, kind.lower().replace("_", " "))
+
+
+# Bounds and verdicts
+
+
+class _Headers:
+    """Headers of a run's row: training, claimed epsilon, and the seed where there are several."""
+
+    def __init__(self, context: Context, runs: Sequence[Outcome]) -> None:
+        self._context = context
+        self.several = len({one.experiment.seed for one in runs}) > 1
+
+    def of(self, one: Outcome) -> tuple[str, ...]:
+        epsilon = one.experiment.epsilon
+        claimed = "none" if epsilon is None else f"{epsilon:g}"
+        return (training_of(self._context, one), claimed, *self.with_seed(str(one.experiment.seed)))
+
+    def with_seed(self, seed: str) -> tuple[str, ...]:
+        return (seed,) if self.several else ()
+
+    def finished(self, found: Table | None) -> Table | None:
+        """The table without the column of seeds where there is one seed."""
+        if found is None or self.several:
+            return found
+        return replace(found, row_headers=(*found.row_headers[:2], *found.row_headers[3:]))
+
+
+def _audits(context: Context) -> Table | None:
+    """Bounds and verdicts of every adversary in both games; None where nothing is printed or audited."""
+    runs, theirs = audits(context), _printed_audits(context)
+    headers = _Headers(context, runs)
+    rows: list[Row] = [(headers.of(one), _cells(one, theirs)) for one in runs]
+    claimed = {one.experiment.epsilon for one in runs if is_claimed(one)}
+    for epsilon, cell in theirs.items():
+        if epsilon not in claimed:
+            row = (SHUFFLED, f"{epsilon:g}", *headers.with_seed(""))
+            rows.append((row, _no_games(cell, NOT_HERE)))
+    audited = [one.audit for one in runs if games_of(one) and one.audit is not None]
+    models = [context.outcomes.value(one, "trained") for one in runs if games_of(one)]
+    given = {one.experiment.delta for one in runs if games_of(one)}
+    made = table(
+        context,
+        "table-6",
+        rows,
+        audited=bool(audited),
+        together=[100.0 * one for one in sorted({real(one["confidence"]) for one in audited})],
+        each=[100.0 * one for one in sorted({real(one["judged_at"]) for one in audited})],
+        deltas=sorted(delta for delta in given if delta is not None),
+        models=list(dict.fromkeys(models)),
+        has_control=not all(map(is_claimed, runs)),
+    )
+    return headers.finished(made)
+
+
+def _printed_audits(context: Context) -> dict[float, PublishedCell]:
+    """The audited epsilon by the claimed one."""
+    found = {}
+    for row in printed_rows(context, "table-6"):
+        claimed, audited = (
+            context.printed("table-6", row, f"{name} epsilon") for name in ("theoretical", "audited")
         )
-    cells = [_game(games.get(column)) for column in COLUMNS[: len(VIEWS) * len(WHERES)]]
-    verdict = None if one.audit is None else one.audit["verdict"]
-    cells.append(_together(verdict))
-    blind = games.get(f"{VIEWS[0]}, {WHERES[0]}")
+        if claimed is not None and audited is not None:
+            found[claimed.value] = audited
+    return found
+
+
+def _no_games(printed: PublishedCell | None, why: str) -> tuple[Cell, ...]:
+    """The row of a run without games: the printed number is of the last column."""
+    empty = Cell(why_blank=f"ours: {why}")
+    return (*[empty] * (len(GAMES) + 1), replace(empty, paper=printed))
+
+
+def _cells(one: Outcome, theirs: Mapping[float, PublishedCell]) -> tuple[Cell, ...]:
+    epsilon, games = one.experiment.epsilon, games_of(one)
+    printed = theirs.get(epsilon) if epsilon is not None and is_claimed(one) else None
+    if not games or one.audit is None:
+        return _no_games(printed, one.error or {Status.MISSING: "not run yet"}.get(one.status, NO_AUDIT))
+    blind = games.get(GAMES[0])
     value = math.nan if blind is None else real(blind["details"].get("as_printed"))
-    cells.append(
+    missing = "" if printed else "not audited there"
+    as_printed = (
         blank(printed, "no such game")
         if math.isnan(value)
-        else Cell(paper=printed, ours=Value(estimate=value), why_blank="" if printed else "not audited there")
+        else Cell(paper=printed, ours=Value(estimate=value), why_blank=missing)
     )
-    return tuple(cells)
+    return (*(_game(games.get(name)) for name in GAMES), _together(one.audit["verdict"]), as_printed)
 
 
 def _game(game: Mapping[str, Any] | None) -> Cell:
@@ -140,9 +165,9 @@ def _game(game: Mapping[str, Any] | None) -> Cell:
     if bound is None:
         return Cell(why_blank=f"ours: {_kind(verdict)}, so there is no bound")
     lower = real(bound["lower"])
-    said = f", {_kind(verdict)}" if verdict is not None else ""
-    shown = Value(estimate=lower, text=f"{number(lower, 3)}{said}", n=int(game["n"]))
-    return Cell(ours=shown, why_blank=NOT_IN_PAPER)
+    words = f", {_kind(verdict)}" if verdict is not None else ""
+    value = Value(estimate=lower, text=f"{number(lower, 3)}{words}", n=int(game["n"]))
+    return Cell(ours=value, why_blank=NOT_IN_PAPER)
 
 
 def _together(verdict: Mapping[str, Any] | None) -> Cell:
@@ -152,94 +177,212 @@ def _together(verdict: Mapping[str, Any] | None) -> Cell:
     return Cell(ours=Value(estimate=lower, text=_kind(verdict)), why_blank=NOT_IN_PAPER)
 
 
-def _kind(verdict: Mapping[str, Any] | None) -> str:
-    kind = "" if verdict is None else str(verdict["kind"])
-    return WORDS.get(kind, kind.lower().replace("_", " "))
-
-
-def _notes(runs: Sequence[Outcome]) -> Iterator[str]:
-    audited = [one for one in runs if games_of(one)]
-    if audited:
-        together = sorted({real(one.audit["confidence"]) for one in audited if one.audit is not None})
-        each = sorted({real(one.audit["judged_at"]) for one in audited if one.audit is not None})
-        deltas = sorted({one.experiment.delta for one in audited if one.experiment.delta is not None})
-        models = dict.fromkeys(own_model_of(one.experiment) for one in audited)
-        yield (
-            f"Lower bounds on epsilon at delta {listed(deltas)} under adding or removing one record, each at "
-            f"{listed(100.0 * one for one in each)} % confidence, all games of a row together at "
-            f"{listed(100.0 * one for one in together)} %, for any mechanism; a claim is refuted where a "
-            "bound exceeds it. Each row stands by itself: the chance that any row is refuted falsely is at "
-            'most their sum. "Not refuted" is not "private". n is the number of trials '
-            f"({', '.join(models)})."
-        )
-        yield (
-            "One adversary more than the paper's: blind looks at the weight where it was, invariant at what "
-            "no permutation changes, tidying matches rows, columns and heads to the weights before and puts "
-            "them back. One release: from one state; whole run: all steps of independent trainings."
-        )
-    yield (
-        "Eq. 45 as printed: of the blind adversary on one release, at the best threshold on the same scores, "
-        "without confidence: a point estimate that decides nothing. The paper audits ViT at epsilon 0.5 and "
-        "1, and prints no interval."
-    )
-    if any(not is_claimed(one) for one in runs):
-        yield (
-            "Control: plain DP-SGD with the noise of a certified accountant, read by the same adversaries; "
-            "its claim is true, and a refutation of it would be an error of ours."
-        )
-
-
-def _below_half(area: Mapping[str, Any]) -> str | None:
-    """What must be said of a judged game whose AUC lies below one half."""
-    ends = (real(area[name]) for name in ("estimate", "lower", "upper"))
-    return auc_below_half(*ends, confidence=real(area["confidence"]))
-
-
-def areas_table(context: Context) -> Table | None:
+def _areas(context: Context) -> Table | None:
     """How well each statistic tells the canary, judged or not; None where no run says so."""
-    found: dict[tuple[str, ...], dict[str, float]] = {}
-    runs = context.measured.audits()
-    several = len({one.experiment.seed for one in runs}) > 1
+    runs = audits(context)
+    headers, found, below = _Headers(context, runs), dict[tuple[str, ...], dict[str, float]](), []
     for one in runs:
-        for game in games_of(one).values():
-            key = (*_headers(one, several), str(game["where"]))
-            own = found.setdefault(key, {})
-            own[str(game["view"])] = real(game["auc"]["estimate"])
-            told = game["details"].items()
-            own |= {str(name)[5:-1]: real(area) for name, area in told if str(name).startswith("auc (")}
-    below = [
-        f"{', '.join(_headers(one, several))}, {name}: {said}"
-        for one in runs
-        for name, game in games_of(one).items()
-        if (said := _below_half(game["auc"]))
-    ]
-    columns = tuple(dict.fromkeys(name for own in found.values() for name in own))
+        for name, game in games_of(one).items():
+            row = found.setdefault((*headers.of(one), str(game["where"])), {})
+            row[str(game["view"])] = real(game["auc"]["estimate"])
+            details = {str(key): area for key, area in game["details"].items()}
+            row |= {key[5:-1]: real(area) for key, area in details.items() if key.startswith("auc (")}
+            ends = (real(game["auc"][end]) for end in ("estimate", "lower", "upper"))
+            words = auc_below_half(*ends, confidence=real(game["auc"]["confidence"]))
+            below += [f"{', '.join(headers.of(one))}, {name}: {words}"] if words else []
+    columns = tuple(dict.fromkeys(name for row in found.values() for name in row))
     if not columns:
         return None
+    missing = Cell(why_blank="ours: it was not looked at, or is alike in all trials")
     rows = [
-        (
-            headers,
-            tuple(
-                Cell(ours=Value(estimate=own[name]))
-                if name in own
-                else Cell(why_blank="ours: it was not looked at, or is alike in all trials")
-                for name in columns
-            ),
-        )
-        for headers, own in found.items()
+        (row, tuple(Cell(ours=Value(estimate=areas[name])) if name in areas else missing for name in columns))
+        for row, areas in found.items()
     ]
-    return Table(
-        id="audit-areas",
-        title="ROC AUC of every statistic that the adversaries can read",
-        row_headers=("training", "claimed epsilon", *([UNIT] if several else []), "game"),
-        columns=columns,
-        rows=tuple(rows),
-        notes=(
-            "Of scores of trials with the canary against those without; 0.5 is guessing. Blind, invariant "
-            "and tidying are judged; the others are what the invariant adversary might be judged by: "
-            "function (outputs on probe inputs), sorted (entries), sums, norms (of the indices that a unit "
-            "permutes). Which one it is judged by was fixed before, on other seeds.",
-            *below,
-        ),
-        decimals=dict.fromkeys(columns, 3),
+    return headers.finished(table(context, "audit-areas", rows, columns=columns, below=below))
+
+
+# The permutations
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovered:
+    """How much of the permutations was found in one game.
+
+    Attributes:
+        n: Releases.
+        exact, placed: Shares by unit; `exact` has `"all"` for the whole permutation.
+        over_run: Share found exactly by step, of each unit and of the whole, `"all"`.
+        placed_over_run: Share of indices matched right, by step, a mean over units.
+        trials: Releases, or trainings, that are independent.
+    """
+
+    n: int
+    exact: Mapping[str, float]
+    placed: Mapping[str, float]
+    over_run: Mapping[str, Sequence[float]]
+    placed_over_run: Sequence[float]
+    trials: int
+
+    @property
+    def mean_placed(self) -> float:
+        """Share of indices that are matched right, a mean over units."""
+        return _mean(list(self.placed.values()))
+
+
+def recovered(outcome: Outcome, where: str) -> Recovered | None:
+    """What was found in a game of a run; None where it was not played or nothing was permuted."""
+    if outcome.status is not Status.DONE or outcome.audit is None:
+        return None
+    form = outcome.audit["recovery"].get(where)
+    if form is None or not form["placed"]:
+        return None
+    by_step = form.get("placed_by_step") or {}
+    trials = [int(one["n"]) for one in outcome.audit["games"] if one["where"] == where]
+    return Recovered(
+        n=int(form["n"]),
+        exact={name: real(value) for name, value in form["exact"].items()},
+        placed={name: real(value) for name, value in form["placed"].items()},
+        over_run={
+            name: [real(value) for value in series]
+            for name, series in (form.get("exact_by_step") or {}).items()
+        },
+        placed_over_run=[
+            _mean([real(value) for value in step]) for step in zip(*by_step.values(), strict=True)
+        ],
+        trials=trials[0],
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+def _share_value(share: float, n: int, confidence: float) -> Value:
+    """A share of independent releases in percent, with Clopper and Pearson's interval."""
+    count, error = round(share * n), (1.0 - confidence) / 2.0
+    lower, upper = binomial_lower(count, n, error), binomial_upper(count, n, error)
+    return Value(estimate=100.0 * share, lower=100.0 * lower, upper=100.0 * upper, n=n)
+
+
+def claim_of(one: Outcome) -> str:
+    """The claim of a run, and how it was trained where that has a name of its own."""
+    epsilon, training = one.experiment.epsilon, _tag(one, "training")
+    claim = "no budget" if epsilon is None else f"epsilon {epsilon:g}"
+    return f"{claim}, {training}" if training else claim
+
+
+def _recovery(context: Context) -> Table | None:
+    """Share of permutations found again, by unit and over training; None where no game says so."""
+    rows: list[Row] = []
+    for one in filter(is_claimed, audits(context)):
+        games = {where: recovered(one, where) for where in WHERES}
+        units = dict.fromkeys(name for game in games.values() if game for name in game.exact)
+        for unit in sorted(units, key=lambda unit: unit != "all"):
+            name = "the whole permutation" if unit == "all" else unit
+            row = (claim_of(one), str(one.experiment.seed), name)
+            rows.append((row, _recovery_cells(context, games, unit)))
+    return table(context, "recovery", rows)
+
+
+def _recovery_cells(context: Context, games: Mapping[str, Recovered | None], unit: str) -> tuple[Cell, ...]:
+    not_played, cells = Cell(why_blank="ours: the game was not played"), list[Cell]()
+    for where, game in games.items():
+        if game is None:
+            cells += [not_played] * 2
+            continue
+        exact, placed = game.exact.get(unit, math.nan), game.placed.get(unit, game.mean_placed)
+        value = Value(estimate=100.0 * exact, n=game.trials)
+        if where == SINGLE:
+            value = _share_value(exact, game.n, context.confidence)
+        cells += [Cell(ours=value), Cell(ours=Value(estimate=100.0 * placed, n=game.trials))]
+    run = games[RUN]
+    series = [] if run is None else list(run.over_run.get(unit, ()))
+    if run is None or not series:
+        missing = not_played if run is None else Cell(why_blank="ours: the record has no steps of it")
+        return (*cells, missing, missing)
+    quarter = -(-len(series) // 4)
+    parts = (series[:quarter], series[-quarter:])
+    return (*cells, *(Cell(ours=Value(estimate=100.0 * _mean(part), n=run.trials)) for part in parts))
+
+
+SWEEPS: dict[str, tuple[str, str, Callable[[Outcome], float]]] = {
+    RATES: ("rates", "learning rate", lambda one: one.experiment.learning_rate),
+    NOISES: ("noise", "noise multiplier", used_noise),
+}
+"""By part of the study: the figure's name, what varies, and its value in a run."""
+
+
+def swept(context: Context, part: str) -> Mapping[tuple[str, float], tuple[Value, Value]]:
+    """Shares found exactly and placed, by model and place; releases of several runs are counted together."""
+    *_, place_of = SWEEPS[part]
+    games: dict[tuple[str, float], list[Recovered]] = {}
+    for one in audits(context, part):
+        found = recovered(one, SINGLE)
+        if found is not None and math.isfinite(place_of(one)):
+            model = str(context.outcomes.value(one, "trained"))
+            games.setdefault((model, place_of(one)), []).append(found)
+    return {key: _pooled(context, games[key]) for key in sorted(games)}
+
+
+def _pooled(context: Context, games: Sequence[Recovered]) -> tuple[Value, Value]:
+    n = sum(game.n for game in games)
+    exact, placed = (
+        sum(share * game.n for share, game in zip(shares, games, strict=True)) / n
+        for shares in ([game.exact["all"] for game in games], [game.mean_placed for game in games])
+    )
+    return _share_value(exact, n, context.confidence), Value(estimate=100.0 * placed, n=n)
+
+
+def _sweeps(context: Context) -> Table | None:
+    """Recovery by learning rate and by noise, from one release; None without such runs."""
+    rows: list[Row] = [
+        ((model, f"{name} {place:.4g}"), (Cell(ours=exact), Cell(ours=placed)))
+        for part, (_, name, _) in SWEEPS.items()
+        for (model, place), (exact, placed) in swept(context, part).items()
+    ]
+    by_rate, by_noise = [one for one in audits(context, RATES) if one.metrics], audits(context, NOISES)
+    return table(
+        context,
+        "recovery-sweeps",
+        rows,
+        by_rate=bool(by_rate),
+        noises=sorted({used_noise(one) for one in by_rate if not math.isnan(used_noise(one))}),
+        by_noise=bool(by_noise),
+        rates=sorted({one.experiment.learning_rate for one in by_noise}),
+    )
+
+
+TABLES = {"audits": _audits, "areas": _areas, "recovery": _recovery, "sweeps": _sweeps}
+
+
+# The conclusion
+
+
+def at_most(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    """No adversary's lower bound exceeds the claimed epsilon: the judge's word on all games of each run."""
+    return list(_at_most(context, dict.fromkeys(float(one["epsilon"]) for one, _ in listed(claim, "pairs"))))
+
+
+def _at_most(context: Context, wanted: Mapping[float, None]) -> Iterator[Asked]:
+    for epsilon in wanted:
+        runs = [one for one in audits(context) if is_claimed(one) and one.experiment.epsilon == epsilon]
+        if not runs:
+            yield Asked(untestable(f"claimed epsilon {epsilon:g}", NOT_HERE))
+        for run in runs:
+            where = f"{training_of(context, run)}, claimed epsilon {epsilon:g}, seed {run.experiment.seed}"
+            verdict = None if not games_of(run) or run.audit is None else run.audit["verdict"]
+            kind = "" if verdict is None else str(verdict["kind"])
+            if kind in ("REFUTED", "NOT_REFUTED"):
+                yield Asked(seen(where, _judged(run, kind), kind == "NOT_REFUTED"))
+                continue
+            why = run.error or (f"the audit is {VERDICTS[kind]}" if kind in VERDICTS else "not run yet")
+            yield Asked(untestable(where, why), not_run=why == "not run yet")
+
+
+def _judged(run: Outcome, kind: str) -> str:
+    """A run's verdict, and by which of its games it is refuted."""
+    games = games_of(run)
+    by = [name for name, game in games.items() if (game["verdict"] or {}).get("kind") == "REFUTED"]
+    if not by:
+        return f"{VERDICTS[kind]} by {len(games)} games of three adversaries"
+    return f"{VERDICTS[kind]} by {len(by)} of {len(games)} games ({'; '.join(by)})"

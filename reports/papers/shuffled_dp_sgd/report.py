@@ -1,33 +1,228 @@
 """Shuffled DPSGD, regenerated: Tables I to VIII and Figs. 2 to 4 beside the printed numbers.
 
-Beside the paper's columns stands the one that it lacks: DP-SGD with the very noise of Theorem 6, and the
-epsilon that a certified accountant gives for it. Three adversaries share one table, and each of the paper's
-conclusions is held to a stated test.
+Beside the paper's columns stands the one that it lacks: DP-SGD with the noise of Theorem 6, and the epsilon
+that a certified accountant gives for it. Three adversaries share one table, and each of the paper's
+conclusions is held to a stated test. What is said of Figs. 3 and 4 follows from the paper's own accountant,
+and is seen to hold or not; Fig. 2's distributions are drawn, and its conditions have p-values by the draws.
 """
 
 from __future__ import annotations
 
-from workbench.checks.published import PublishedPaper
-from workbench.core.errors import InputError
-from workbench.core.registry import register
-from workbench.reports.papers.shuffled_dp_sgd.audit import areas_table, audit_table
-from workbench.reports.papers.shuffled_dp_sgd.cells import Context
-from workbench.reports.papers.shuffled_dp_sgd.figures import figures
-from workbench.reports.papers.shuffled_dp_sgd.findings import findings
-from workbench.reports.papers.shuffled_dp_sgd.layout import GROUPS
-from workbench.reports.papers.shuffled_dp_sgd.paper import PaperSide, paper_side
-from workbench.reports.papers.shuffled_dp_sgd.recovery import recovery_table, sweep_table
-from workbench.reports.papers.shuffled_dp_sgd.same_sigma import key_sentences, same_sigma_table
-from workbench.reports.papers.shuffled_dp_sgd.samples import Measured
-from workbench.reports.papers.shuffled_dp_sgd.sums import sums_table
-from workbench.reports.papers.shuffled_dp_sgd.tables import model_tables
-from workbench.reports.papers.shuffled_dp_sgd.times import time_tables
-from workbench.reports.papers.shuffled_dp_sgd.utility import utility_tables
-from workbench.reports.shared.paper_samples import UNIT
-from workbench.studies.experiments import StudyResults
-from workbench.studies.report import StudyReport, Table
+from collections.abc import Iterator
 
-NO_SIDE = PaperSide(inconsistencies=(), remarks=(), tables=())
+import numpy as np
+
+from workbench.checks.published import PublishedPaper, QualitativeClaim
+from workbench.core.registry import register
+from workbench.reports.papers.shuffled_dp_sgd import audit, formulas, paper, runs, tables
+from workbench.reports.papers.shuffled_dp_sgd import figures as drawn
+from workbench.reports.shared.conditions import Asked, Condition, Ends, asked_between, less, seen, untestable
+from workbench.reports.shared.context import Bindings, Context, Own, Place
+from workbench.reports.shared.findings import listed, parameter
+from workbench.reports.shared.numbers import number
+from workbench.reports.shared.outcomes import Setting
+from workbench.reports.shared.statistics import Sample
+from workbench.reports.shared.study import study_report
+from workbench.studies.experiments import StudyResults
+from workbench.studies.report import StudyReport
+
+VISION_CHANCE = 10.0
+"""Accuracy of guessing a digit, percent."""
+
+ALIKE = 1.1
+"""Largest over smallest sigma up to which a curve is almost the same at every epsilon."""
+
+CLOSE = 0.05
+"""Error of a distribution function up to which an approximation is sufficiently close."""
+
+
+# Where a setting of a conclusion stands in our study
+
+
+def place_of(context: Context, printed: Bindings) -> Place:
+    """Where a setting of a conclusion stands: one with `cell`, and what applies of task, model, method."""
+    own = context.declared.content["own"]
+    table, method = str(printed["cell"]).partition(" | ")[0], str(printed["method"])
+    parts: tuple[str, ...] = tuple(own["parts"][table])
+    if table == "table-2":
+        return Place(
+            parts=parts, setting=Setting.of(stands_for=printed["model"], method=own["modes"][method])
+        )
+    known = {"method": own["methods"][method], "epsilon": printed.get("epsilon")}
+    return context.place(
+        parts, {"stands_for": printed["model"], "dataset": own["tasks"][printed["task"]], **known}
+    )
+
+
+def ours(context: Context, printed: Bindings) -> str:
+    """Where a printed setting stands in our study, in words: `Ghost, ViT, CIFAR-100, epsilon 0.1`."""
+    return _named(place_of(context, printed).setting)
+
+
+def _named(setting: Setting) -> str:
+    budget = "" if setting.get("epsilon") is None else f"epsilon {setting.get('epsilon'):g}"
+    names = (setting.get(name) or "" for name in ("method", "stands_for", "dataset"))
+    return ", ".join(part for part in (*names, budget) if part)
+
+
+# What conclusions ask that is no difference of means
+
+
+def _sample(context: Context, place: Place, name: str) -> Sample | str:
+    return context.outcomes.complete(place.parts, place.setting, name)
+
+
+def _is_awaited(context: Context, *places: Place) -> bool:
+    return any(context.outcomes.is_awaited(place.parts, place.setting) for place in places)
+
+
+def _equal(context: Context, claim: QualitativeClaim) -> Iterator[Asked]:
+    """Shuffled and unshuffled runs of each seed print the same, at the paper's digits."""
+    assert context.paper is not None
+    for pair in listed(claim, "pairs"):
+        places = [place_of(context, one) for one in pair]
+        where = " less ".join(_named(place.setting) for place in places)
+        first, second = (_sample(context, place, claim.parameters["metric"]) for place in places)
+        sample, awaited = less(first, second), _is_awaited(context, *places)
+        if isinstance(sample, str):
+            yield Asked(untestable(where, sample), not_run=awaited)
+            continue
+        printed = paper.value_at(context.paper, str(pair[1]["cell"]))
+        allowed, worst = 0.5 * (printed.upper - printed.lower), float(np.max(np.abs(sample.values)))
+        words = f"largest difference {number(worst, 3)} (allowed {number(allowed, 3)})"
+        yield Asked(seen(where, words, worst <= allowed, sample.values.size), not_run=awaited)
+
+
+def _near_chance(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    """As near to our guessing rate as the paper's margin is to its own, as shares of it."""
+    margin = VISION_CHANCE * parameter(claim, "margin") / parameter(claim, "chance")
+    ends = Ends(low=VISION_CHANCE - margin, high=VISION_CHANCE + margin)
+    places = {ours(context, one): place_of(context, one) for one in listed(claim, "settings")}
+    return [
+        asked_between(
+            name,
+            _sample(context, place, "accuracy"),
+            ends,
+            context.confidence,
+            not_run=_is_awaited(context, place),
+        )
+        for name, place in places.items()
+    ]
+
+
+def _overhead(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    """The share of the steps that shuffling takes, timed inside them, is at most the percentage."""
+    settings = [
+        Setting.of(stands_for=one["model"], method=runs.TWIN_SHUFFLED) for one, _ in listed(claim, "pairs")
+    ]
+    return [
+        asked_between(
+            _named(setting),
+            context.outcomes.complete(runs.TIMED, setting, "shuffling share"),
+            Ends(high=paper.largest(parameter(claim, "percent"))),
+            context.confidence,
+            not_run=context.outcomes.is_awaited(runs.TIMED, setting),
+            measure=" percent",
+        )
+        for setting in settings
+    ]
+
+
+# What the figures are said to show
+
+
+def _figure(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    """Of Fig. 2 the metric is `"cdf_error"`; Fig. 3's settings have an epsilon, those of Fig. 4 have none."""
+    assert context.paper is not None
+    if claim.parameters["metric"] == "cdf_error":
+        return [Asked(one) for one in _sums(context, context.paper)]
+    over_epsilon = "epsilon" in claim.parameters["settings"][0]
+    found = _over_epsilon(context.paper) if over_epsilon else _over_dimension(context.paper)
+    return [Asked(one) for one in found]
+
+
+def _sums(context: Context, printed: PublishedPaper) -> list[Condition]:
+    """Fenton-Wilkinson's distribution function is close, and Schwartz-Yeh's is not at low values."""
+    found = drawn.compared(drawn.sums_of(printed)[0], context.confidence, drawn.DRAWS, drawn.TAIL)
+    draws = found.sample.log_sums.size
+    close, low = found.errors["fenton_wilkinson"].estimate, drawn.error_at_low_values(found, "schwartz_yeh")
+    inside, outside = drawn.far_p(close, CLOSE, found.sample)
+    near, far = drawn.far_p(low, CLOSE, found.sample)
+    sides = (
+        (f"Fenton-Wilkinson's error at most {CLOSE:g}", close, inside, outside),
+        (f"Schwartz-Yeh's error up to the median above {CLOSE:g}", low, far, near),
+    )
+    return [
+        Condition(
+            where=where,
+            shown=f"{number(error, 2)} against {draws} draws",
+            hold_p=hold,
+            break_p=broken,
+            n=draws,
+        )
+        for where, error, hold, broken in sides
+    ]
+
+
+def _over_epsilon(printed: PublishedPaper) -> Iterator[Condition]:
+    budgets = paper.epsilons(printed, "figure 3")
+    for model, sides in drawn.curves(printed).items():
+        shuffled, plain = (max(values) / min(values) for values in sides)
+        words = (
+            f"sigma differs by a factor of {number(shuffled, 3)} with shuffling, {number(plain, 3)} without"
+        )
+        where = f"{model}, epsilon {budgets[0]:g} to {budgets[-1]:g}"
+        yield seen(where, words, shuffled <= ALIKE < plain)
+
+
+def _over_dimension(printed: PublishedPaper) -> Iterator[Condition]:
+    """sigma falls at every step of d, and at the paper's sizes by more than it changes over epsilon."""
+    budgets = paper.epsilons(printed, "figure 3")
+    steps = drawn.noise_grid(printed, budgets, tuple(10**k for k in range(10)))
+    falls = bool(np.all(np.diff(steps, axis=1) < 0.0))
+    yield seen("sigma falls from each power of ten of d to the next", "at every epsilon of Fig. 3", falls)
+    size = drawn.run_of(printed, "ViT").dimension
+    ends = drawn.noise_grid(printed, budgets, (1, size))
+    by_size = float(np.min(ends[:, 0] / ends[:, 1]))
+    by_budget = float(ends[:, 1].max() / ends[:, 1].min())
+    yield seen(
+        f"from d = 1 to {size:g} sigma changes by more than over Fig. 3's epsilons there",
+        f"factor {number(by_size, 3)} or more against {number(by_budget, 3)}",
+        by_size > by_budget,
+    )
+
+
+SHUFFLED = Own(
+    paper="shuffled_dp_sgd",
+    numbers=runs.NUMBERS,
+    place=place_of,
+    printed=paper.PRINTED,
+    rows=tables.ROWS,
+    cells=tables.CELLS,
+    facts=tables.FACTS,
+    tables={**tables.TABLES, **audit.TABLES, **drawn.TABLES, **paper.TABLES, **formulas.TABLES},
+    words={
+        "named": ours,
+        "scale": runs.scale,
+        "stand_ins": runs.stand_ins,
+        "deltas": runs.deltas,
+        "fallen": runs.fallen,
+        "worth": runs.worth,
+        "differences": runs.differences_said,
+    },
+    questions={
+        "equal": lambda context, claim: list(_equal(context, claim)),
+        "near chance": _near_chance,
+        "at most": audit.at_most,
+        "overhead": _overhead,
+        "figure": _figure,
+    },
+    against=paper.AGAINST,
+    checks={**paper.CHECKS, **formulas.CHECKS},
+    values=paper.VALUES,
+    remarks={**paper.REMARKS, **formulas.REMARKS},
+    figures=drawn.figures,
+)
 
 
 @register("study_report", "shuffled_dp_sgd")
@@ -37,72 +232,12 @@ def shuffled_dp_sgd(
     """Tables, figures and conclusions of Shuffled DPSGD over seeds, and the audit by three adversaries.
 
     Args:
-        results: Of a study with any of Shuffled DPSGD's groups, and the unit of replication "seed".
+        results: Of a study with any of Shuffled DPSGD's parts, and the unit of replication "seed".
         published: `published("shuffled_dp_sgd")`; None for our numbers alone, without conclusions.
         confidence: Of all intervals but the audit's, in (0.5, 1); tests are at level 1 - confidence.
 
     Raises:
-        InputError: the study has none of the groups, or another unit of replication; the confidence is out
+        InputError: the study has none of the parts, or another unit of replication; the confidence is out
             of range.
     """
-    if not 0.5 < confidence < 1.0:
-        raise InputError(f"confidence must be in (0.5, 1), got {confidence}")
-    measured = Measured(results)
-    if not any(measured.by_group[name] for name in GROUPS):
-        raise InputError(f"study {results.study.name!r} must have a group of {', '.join(map(repr, GROUPS))}")
-    context = Context(measured=measured, paper=published, confidence=confidence)
-    side = NO_SIDE if published is None else paper_side(published)
-    study = results.study
-    return StudyReport(
-        name=study.name,
-        title=study.title,
-        profile=study.profile,
-        tables=(*_tables(context), *side.tables),
-        figures=tuple(figures(context)),
-        findings=tuple(findings(context, published)) if published else (),
-        inconsistencies=side.inconsistencies,
-        notes=tuple(_notes(context, results, side)),
-    )
-
-
-def _tables(context: Context) -> list[Table]:
-    """What sigma is worth, the paper's tables in their order, and what belongs to each."""
-    audits = (audit_table(context), areas_table(context), recovery_table(context), sweep_table(context))
-    found = [
-        same_sigma_table(context),
-        *model_tables(context),
-        *utility_tables(context),
-        *audits,
-        *time_tables(context),
-        sums_table(context),
-    ]
-    return [table for table in found if table is not None]
-
-
-def _notes(context: Context, results: StudyResults, side: PaperSide) -> list[str]:
-    """What a reader must know of the whole: the key numbers, the study's notes, replication, failures."""
-    measured = context.measured
-    failed = [outcome for outcome in results.outcomes if outcome.error]
-    lines = [*key_sentences(context), *results.study.notes]
-    count = len(measured.seeds)
-    lines.append(
-        f"Unit of replication: the {UNIT} ({count} in all; a group may have fewer). A {UNIT} draws records, "
-        "the model's start, samples, noise and permutations; methods of one share records and start, and are "
-        "paired."
-    )
-    lines.append(
-        "Theorem 6 itself is not judged here: `workbench claims shuffled_dp_sgd` holds it to exact small "
-        "cases, and Algorithm 1 to attacks."
-    )
-    if context.paper is not None:
-        lines.append(
-            f"Each of the {len(context.paper.claims)} conclusions is tested by itself at level "
-            f"{context.level}: the chance of a false outcome is bounded for each, not for all together."
-        )
-        lines += side.remarks
-    if failed:
-        lines.append(
-            f"{len(failed)} of {len(results.outcomes)} runs failed, the first: {failed[0].experiment.name}: "
-            f"{failed[0].error}"
-        )
-    return lines
+    return study_report(SHUFFLED, results=results, published=published, confidence=confidence)

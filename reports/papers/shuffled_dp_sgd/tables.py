@@ -1,287 +1,391 @@
-"""Shuffled DPSGD's Tables I and II: what is trained on what, and whether shuffling changes it."""
+"""Rows and cells of Shuffled DPSGD's tables that are no plain means, and its tables that are no grids.
+
+Beside the paper's columns stands the one that it lacks: DP-SGD at the noise of Theorem 6, and the epsilon
+that a certified accountant gives for it. The permutations leave the network's function as it is; DP-SGD at
+the same sigma has no batch clip c', so that a difference between the two is that clip's and the luck of the
+noise (twins with one clip and one noise stand in Table II). A time means something beside another one of the
+same process alone: of Table VII the ratios to a matrix product count, which a benchmark measures and no
+study; of Table VIII the share of a training's steps that their permutations took, timed inside the steps.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import product
 
 import numpy as np
 
 from workbench.checks.published import PublishedCell, PublishedPaper
-from workbench.reports.papers.shuffled_dp_sgd.cells import Context, less, scale_notes, span
-from workbench.reports.papers.shuffled_dp_sgd.layout import (
-    ACCURACY,
-    CIFAR,
-    GROUPS,
+from workbench.reports.papers.shuffled_dp_sgd.formulas import MODELS
+from workbench.reports.papers.shuffled_dp_sgd.paper import EPSILONS, overheads, share_of_epochs
+from workbench.reports.papers.shuffled_dp_sgd.runs import (
+    GENERATION,
     INVARIANCE,
-    LOSS,
-    NON_PRIVATE,
     NON_PRIVATE_SHUFFLED,
+    SAME_SIGMA,
+    SHUFFLED,
+    TIMED,
     TWIN,
     TWIN_SHUFFLED,
+    TWINS,
     UTILITY,
-    Setting,
-    dataset_of,
-    model_of,
-    number_of,
-    own_dataset_of,
-    own_model_of,
+    at_one_sigma,
+    certified,
+    distinct,
+    less,
+    places,
+    span,
+    twin_differences,
 )
-from workbench.reports.papers.shuffled_dp_sgd.paper_cells import said
-from workbench.reports.papers.shuffled_dp_sgd.paper_models import MODELS
 from workbench.reports.shared.beside import NOT_IN_PAPER
-from workbench.reports.shared.paper_cells import Row, blank, printed_place, rows_of
-from workbench.reports.shared.paper_samples import NOT_HERE, UNIT
-from workbench.reports.shared.statistics import Sample
-from workbench.studies.experiments import Outcome
+from workbench.reports.shared.conditions import differences
+from workbench.reports.shared.context import Bindings, Context, Place, Spot, blank
+from workbench.reports.shared.grids import Row, table
+from workbench.reports.shared.outcomes import NOT_HERE, Setting
+from workbench.reports.shared.printed import centre, said
+from workbench.reports.shared.statistics import Sample, matched, mean_interval
+from workbench.studies.experiments import Status
 from workbench.studies.report import Cell, Table, Value
 
-PARAMETERS, SHARE, MOVED = "trainable parameters, millions", "shuffled, percent", "moved in the paper's model"
+TARGET = 2.0
+"""Percent of an epoch that shuffling should take at most."""
 
-MODES = {
-    "non-private": NON_PRIVATE,
-    "shuffled non-private": NON_PRIVATE_SHUFFLED,
-    "DPSGD": TWIN,
-    "shuffled with same sigma": TWIN_SHUFFLED,
-}
-"""Table II's methods, and our variants."""
-
-TWINS = {NON_PRIVATE_SHUFFLED: NON_PRIVATE, TWIN_SHUFFLED: TWIN}
-"""Shuffled variants of Table II, and what each is compared with."""
-
-DISTANCE = "distance to the unshuffled weights"
-APART = ("largest difference in loss", "largest difference in accuracy")
+METRICS = {"BLEU": "bleu", "METEOR": "METEOR, 0 to 1"}
+"""Of generated texts, as the paper calls them, and our numbers."""
 
 
-def model_tables(context: Context) -> list[Table]:
-    """Table I in its two parts, and Table II."""
-    made = (_models(context), _datasets(context), _invariance(context))
-    return [table for table in made if table is not None]
+def printed_rows(context: Context, table_id: str) -> list[tuple[str, ...]]:
+    """Headers of a printed table's rows, each once; empty where nothing is printed."""
+    printed = context.published(table_id)
+    return [] if printed is None else list(dict.fromkeys(one.row for one in printed.cells))
 
 
-def _runs(context: Context, groups: Sequence[str], wanted: Setting) -> list[Outcome]:
-    """Finished runs of all groups that fit."""
-    return [one for group in groups for one in context.measured.done(group, wanted)]
+# Rows
 
 
-def _models(context: Context) -> Table | None:
-    printed = context.published("table-1")
-    names = [] if printed is None else [row[0] for row in rows_of(printed)]
-    names += [model for model, _ in context.measured.places(GROUPS) if model not in names]
-    if not names:
-        return None
-    columns = (PARAMETERS, SHARE, MOVED)
-    rows: list[Row] = []
-    for name in names:
-        runs = _runs(context, GROUPS, Setting(model=name))
-        ours = dict.fromkeys(
-            own_model_of(one.experiment)
-            for group in GROUPS
-            for one in context.measured.runs(group, Setting(model=name))
-        )
-        moved = MODELS.get(name)
-        cells = (
-            _shared(runs, _millions, context.printed("table-1", (name,), "trainable parameters")),
-            _shared(runs, _moved_share, context.printed("table-1", (name,), "shuffle ratio")),
-            Cell(why_blank="no model of the paper")
-            if moved is None
-            else Cell(ours=Value(estimate=100.0 * moved.share), why_blank="not printed"),
-        )
-        rows.append(((name, ", ".join(ours) or "none"), cells))
-    return printed_place(
-        printed,
-        "table-1",
-        "The models: parameters, and how much of them is shuffled",
-        headers=("model", "ours"),
-        columns=columns,
-        rows=rows,
-        notes=(
-            "Shuffled: as printed, and what our runs permuted of their own trainable parameters, as each "
-            "run counted it. Ours are other models, so no difference is taken.",
-            "Moved in the paper's model: the share that Theorems 3 and 4 can move, counted from the named "
-            "model's published sizes: not embeddings, normalisers, biases after a layer, poolers, "
-            "classifiers.",
-        ),
-        decimals={PARAMETERS: 3, SHARE: 1, MOVED: 1},
-    )
+def _models(context: Context) -> list[Bindings]:
+    parts = context.outcomes.layout.parts
+    trained = distinct(context, parts, "stands_for", "trained")
+    names = [row[0] for row in printed_rows(context, "table-1")]
+    return [
+        {"stands_for": name, "ours": ", ".join(ours for model, ours in trained if model == name) or "none"}
+        for name in dict.fromkeys([*names, *(model for model, _ in trained)])
+    ]
 
 
-def _millions(outcome: Outcome) -> float:
-    return number_of(outcome, "dimension") / 1e6
-
-
-def _moved_share(outcome: Outcome) -> float:
-    share = number_of(outcome, "shuffled_share")
-    return 100.0 * share if share > 0.0 else math.nan  # A run that permuted nothing says nothing.
-
-
-def _shared(runs: Sequence[Outcome], of: Callable[[Outcome], float], printed: PublishedCell | None) -> Cell:
-    """A property of the runs beside the printed one, without a difference."""
-    known = sorted({value for value in map(of, runs) if not math.isnan(value)})
-    if not known:
-        return blank(printed, "the runs do not say" if runs else "no finished run")
-    text = "" if len(known) == 1 else span(known)
-    why = "" if printed is not None else "not printed"
-    return Cell(paper=printed, ours=Value(estimate=known[0], text=text), why_blank=why)
-
-
-_PRINTED_PLANS = {
-    "N": "training records",
-    "learning rate": "learning rate",
-    "epochs": "epochs",
-    "delta": "delta",
-}
-
-
-def _datasets(context: Context) -> Table | None:
-    printed = context.published("table-1-datasets")
-    places = _printed_places(context.paper)
-    ours = context.measured.places(UTILITY)
-    names = [*places, *(one for one in ours if one not in places)]
-    if not names:
-        return None
-    columns = (*_PRINTED_PLANS, "batch size", "steps T", "clip c")
-    rows: list[Row] = []
-    for model, dataset in names:
-        runs = [
-            one
-            for group in UTILITY
-            for one in context.measured.runs(group, Setting(model=model, dataset=dataset))
-        ]
-        row = places.get((model, dataset), ())
-        cells = [_plan(context, row, column, runs) for column in columns]
-        mine = dict.fromkeys(own_dataset_of(one.experiment) for one in runs)
-        rows.append(((model, dataset, ", ".join(mine) or "none"), tuple(cells)))
-    return printed_place(
-        printed,
-        "table-1-datasets",
-        "The trainings: records, rates, epochs, delta",
-        headers=("model", "dataset", "ours"),
-        columns=columns,
-        rows=rows,
-        notes=(
-            "Ours as the study states them; where the variants of a row differ, from the least to the "
-            "largest. delta of GLUE is printed as 1/(2N). Ours are other records, so no difference is taken.",
-            "Table I prints no batch size, no number of steps and no c'; the clip c stands in section VI-A.",
-        ),
-        decimals={},
-    )
-
-
-def _printed_places(paper: PublishedPaper | None) -> dict[tuple[str, str], tuple[str, ...]]:
+def _printed_plans(paper: PublishedPaper | None) -> dict[tuple[str, str], tuple[str, ...]]:
     """Row of Table I's datasets by model and dataset: a printed row speaks of several models."""
-    if paper is None:
-        return {}
-    return {
-        (model, row[1]): row
-        for row in rows_of(paper.table("table-1-datasets"))
-        for model in row[0].split(", ")
-    }
+    cells = () if paper is None else paper.table("table-1-datasets").cells
+    return {(model, one.row[1]): one.row for one in cells for model in one.row[0].split(", ")}
 
 
-def _plan(context: Context, row: tuple[str, ...], column: str, runs: Sequence[Outcome]) -> Cell:
-    printed = context.printed("table-1-datasets", row, _PRINTED_PLANS.get(column, ""))
-    if column == "delta" and row and printed is None:
-        printed = context.printed("table-1-datasets", row, "delta, formula")
-    if column == "clip c" and row and context.paper is not None:
-        task = "CV tasks" if row[1] == CIFAR else "all NLP tasks"
-        printed = said(context.paper, "section VI-A", f"clip of {task}")
-    values = sorted({value for one in runs for value in _planned(one, column)})
-    if not values:
-        return blank(printed, NOT_HERE if not runs else "the runs do not say")
-    text = "" if len(values) == 1 else span(values)
-    why = "" if printed is not None else "not printed"
-    return Cell(paper=printed, ours=Value(estimate=values[0], text=text), why_blank=why)
+def _plans(context: Context) -> list[Bindings]:
+    used = distinct(context, UTILITY, "stands_for", "dataset", "records")
+    names = dict.fromkeys([*_printed_plans(context.paper), *places(context, UTILITY)])
+    return [
+        {
+            "stands_for": model,
+            "dataset": dataset,
+            "ours": ", ".join(dict.fromkeys(ours for *place, ours in used if place == [model, dataset]))
+            or "none",
+        }
+        for model, dataset in names
+    ]
 
 
-def _planned(outcome: Outcome, column: str) -> list[float]:
-    """A number of the run's plan; none where it has none."""
-    experiment = outcome.experiment
-    found = {
-        "N": experiment.members,
-        "learning rate": experiment.learning_rate,
-        "epochs": experiment.epochs,
-        "delta": experiment.delta,
-        "batch size": experiment.batch_size,
-        "steps T": experiment.steps,
-        "clip c": number_of(outcome, "l2_clip_norm"),
-    }[column]
-    return [] if found is None or math.isnan(found) else [float(found)]
+def _modes(context: Context) -> list[Bindings]:
+    modes = context.declared.content["own"]["modes"]
+    ours = product(dict.fromkeys(model for model, _ in places(context, [INVARIANCE])), modes)
+    rows = dict.fromkeys([*printed_rows(context, "table-2"), *ours])
+    return [{"stands_for": model, "mode": mode} for model, mode in rows]
 
 
-def _invariance(context: Context) -> Table | None:
-    printed = context.published("table-2")
-    places = [] if printed is None else rows_of(printed)
-    for model, _ in context.measured.places(INVARIANCE):
-        places += [(model, mode) for mode in MODES if (model, mode) not in places]
-    if not places:
+def _scores(table_id: str, part: str, context: Context) -> list[Bindings]:
+    """Places of the paper and of ours, each at every claimed epsilon of either."""
+    extra: list[tuple[str, ...]] = [(name,) for name in METRICS] if part == GENERATION else [()]
+    ours = [(*place, *metric) for place, metric in product(places(context, [part]), extra)]
+    theirs = printed_rows(context, table_id)
+    known = {*(map(float, EPSILONS) if theirs else ()), *context.outcomes.values(part, "epsilon")}
+    names = ("stands_for", "dataset", "metric")
+    return [
+        {**dict(zip(names, place, strict=False)), "epsilon": epsilon}
+        for place, epsilon in product(dict.fromkeys([*theirs, *ours]), sorted(known))
+    ]
+
+
+def _same_sigma(context: Context) -> list[Bindings]:
+    """Every place with a run of Shuffled DPSGD, or of DP-SGD at its sigma."""
+    rows: list[Bindings] = []
+    for part in UTILITY:
+        budgets = context.outcomes.values(part, "epsilon")
+        for (model, dataset), epsilon in product(places(context, [part]), budgets):
+            row = {"stands_for": model, "dataset": dataset, "epsilon": epsilon}
+            sides = (Setting.of(**row, method=method) for method in (SHUFFLED, SAME_SIGMA))
+            rows += [row] if any(context.outcomes.runs(part, side) for side in sides) else []
+    return rows
+
+
+def _timed_rows(context: Context) -> dict[str, tuple[str, ...]]:
+    """Headers of Table VIII's rows by model: the printed ones, and those of our other models."""
+    found = {row[0]: row for row in printed_rows(context, "table-8")}
+    for place in places(context, TIMED):
+        found.setdefault(place[0], place)
+    return found
+
+
+def _epochs(context: Context) -> list[Bindings]:
+    return [{"stands_for": model, "dataset": dataset} for model, dataset in _timed_rows(context).values()]
+
+
+ROWS: Mapping[str, Callable[[Context], Sequence[Bindings]]] = {
+    "models": _models,
+    "plans": _plans,
+    "modes": _modes,
+    "table-3": partial(_scores, "table-3", UTILITY[0]),
+    "table-4": partial(_scores, "table-4", UTILITY[1]),
+    "table-5": partial(_scores, "table-5", UTILITY[2]),
+    "same sigma": _same_sigma,
+    "epochs": _epochs,
+}
+
+
+# Cells of Tables I and II
+
+
+def one_value(values: Sequence[float], printed: PublishedCell | None, why: str, missing: str) -> Cell:
+    """A number that all runs share, beside the printed one and without a difference; else its range.
+
+    Args:
+        values: Of the runs; NaN for none.
+        printed: The printed cell, if any.
+        why: Why none of the values is known.
+        missing: Why nothing is printed.
+    """
+    known = sorted({value for value in values if not math.isnan(value)})
+    if not known:
+        return blank(printed, why)
+    text = "" if len(known) == 1 else span(known)
+    return Cell(
+        paper=printed,
+        ours=Value(estimate=known[0], text=text),
+        why_blank="" if printed is not None else missing,
+    )
+
+
+def _property(context: Context, spot: Spot) -> Cell:
+    """A property of the runs of all parts: what they plan, or what finished ones counted."""
+    place = Setting.of(stands_for=spot.bindings["stands_for"], dataset=spot.bindings.get("dataset"))
+    is_plan = "dataset" in spot.bindings
+    runs = [one for part in spot.place.parts for one in context.outcomes.runs(part, place)]
+    done = [one for one in runs if is_plan or one.status is Status.DONE]
+    why = (NOT_HERE if is_plan else "no finished run") if not done else "the runs do not say"
+    values = [context.outcomes.number(one, spot.column["number"]) for one in done]
+    return one_value(values, _printed_plan(context, spot) if is_plan else spot.printed, why, "not printed")
+
+
+def _printed_plan(context: Context, spot: Spot) -> PublishedCell | None:
+    row = _printed_plans(context.paper).get((spot.bindings["stands_for"], spot.bindings["dataset"]))
+    if row is None or context.paper is None:
         return None
-    columns = ("test loss", "test accuracy", DISTANCE, *APART)
-    rows: list[Row] = []
-    for model, mode in places:
-        setting = Setting(model=model, variant=MODES[mode])
-        cells = [
-            context.cell(context.printed("table-2", (model, mode), column), INVARIANCE, setting, name)
-            for column, name in (("test loss", LOSS), ("test accuracy", ACCURACY))
-        ]
-        cells.append(_distance(context, setting))
-        cells += [_apart(context, setting, name) for name in (LOSS, ACCURACY)]
-        rows.append(((model, mode), tuple(cells)))
-    return printed_place(
-        printed,
-        "table-2",
-        "Shuffled and unshuffled training: loss (nats) and accuracy (percent) on held-out records",
-        headers=("model", "method"),
-        columns=columns,
-        rows=rows,
-        notes=(
-            "Rows with privacy are twins of one sigma: the shuffled one draws its noise in the order of the "
-            "first weights and permutes it along, so that both runs are one run but for rounding.",
-            f"Largest difference: of the shuffled run to the unshuffled one of the same {UNIT}, over "
-            f"{UNIT}s; a fact of these runs, not an estimate.",
-            "Distance: L2, of the released weights and the same weights with all permutations undone. The "
-            "paper prints one number, of ViT, and not of which training.",
-            _datasets_said(context),
-            *scale_notes(context, (INVARIANCE,)),
-        ),
-        decimals={"test loss": 4, "test accuracy": 2, DISTANCE: 2},
-    )
+    if spot.column["number"] == "l2_clip_norm":
+        task = "CV tasks" if row[1] == "CIFAR-100" else "all NLP tasks"
+        return said(context.paper, "section VI-A", f"clip of {task}")
+    found = (context.printed("table-1-datasets", row, name) for name in spot.column.get("theirs", ()))
+    return next((one for one in found if one is not None), None)
 
 
-def _datasets_said(context: Context) -> str:
-    """Where the paper's rows are of other records than our stand-ins are called after; empty mostly."""
-    found = {
-        f"{model_of(one.experiment)} on {dataset_of(one.experiment)}"
-        for one in context.measured.by_group[INVARIANCE]
-    }
-    return f"Ours stand in for {', '.join(sorted(found))}." if found else ""
+def _moved(context: Context, spot: Spot) -> Cell:
+    """What Theorems 3 and 4 move in the paper's model."""
+    model = MODELS.get(spot.bindings["stands_for"])
+    if model is None:
+        return Cell(why_blank="no model of the paper")
+    return Cell(ours=Value(estimate=100.0 * model.share), why_blank="not printed")
 
 
-def _distance(context: Context, setting: Setting) -> Cell:
-    is_printed = context.paper is not None and setting == Setting(model="ViT", variant=TWIN_SHUFFLED)
-    printed = (
-        said(context.paper, "section VI-B", "distance between the weights of ViT")
-        if is_printed and context.paper is not None
-        else None
-    )
-    if setting.variant not in TWINS:
+def _mode(context: Context, spot: Spot) -> Setting:
+    """The runs of a row of Table II."""
+    method = context.declared.content["own"]["modes"][spot.bindings["mode"]]
+    return Setting.of(stands_for=spot.bindings["stands_for"], method=method)
+
+
+def _trained(context: Context, spot: Spot) -> Cell:
+    return context.cell(spot.printed, spot.place.parts, _mode(context, spot), spot.column["number"])
+
+
+def _distance(context: Context, spot: Spot) -> Cell:
+    setting, printed = _mode(context, spot), None
+    if setting.get("method") not in TWINS:
         return Cell(why_blank="it permutes nothing")
+    if context.paper is not None and setting == Setting.of(stands_for="ViT", method=TWIN_SHUFFLED):
+        printed = said(context.paper, "section VI-B", "distance between the weights of ViT")
     made = context.cell(printed, INVARIANCE, setting, "shuffle_distance")
     return replace(made, difference=None)  # Of models of another size.
 
 
-def _apart(context: Context, setting: Setting, name: str) -> Cell:
-    if setting.variant not in TWINS:
+def _apart(context: Context, spot: Spot) -> Cell:
+    """The largest difference of a shuffled run to its twin."""
+    setting = _mode(context, spot)
+    if setting.get("method") not in TWINS:
         return Cell(why_blank="it is what the shuffled one is compared with")
-    found = twin_differences(context, setting, name)
+    found = twin_differences(context, setting, spot.column["number"])
     if isinstance(found, str):
         return blank(None, found)
     worst = float(np.max(np.abs(found.values)))
     return Cell(ours=Value(estimate=worst, n=found.values.size), why_blank=NOT_IN_PAPER)
 
 
-def twin_differences(context: Context, shuffled: Setting, name: str) -> Sample | str:
-    """A number of shuffled runs less that of their unshuffled twins, one a seed; or why there is none."""
-    other = Setting(model=shuffled.model, dataset=shuffled.dataset, variant=TWINS[str(shuffled.variant)])
-    return less(context, INVARIANCE, shuffled, other, name)
+# Cells of Tables III to V, and of what sigma is worth
+
+
+def _score(context: Context, spot: Spot) -> Cell:
+    """A score; of a column that the paper has: what it lacks there, our copy may have lost."""
+    setting = spot.place.setting.but(metric=None)
+    if "why" in spot.column:
+        made = blank(spot.printed, spot.column["why"])
+    else:
+        number = METRICS.get(spot.bindings.get("metric", ""), "accuracy")
+        made = context.cell(spot.printed, spot.place.parts, setting, number)
+    if not spot.column.get("copy") or spot.printed is not None or not made.why_blank:
+        return made
+    return Cell(
+        ours=made.ours,
+        why_blank=made.why_blank.replace(NOT_IN_PAPER, "no such cell in our copy of the paper"),
+    )
+
+
+def _shared(context: Context, spot: Spot) -> Cell:
+    """A setting that all runs of the first method with any share; a mean would be another one."""
+    sides = [spot.place.setting.but(method=method) for method in spot.column["methods"]]
+    done = (context.outcomes.done(spot.place.parts, side) for side in sides)
+    runs = next((some for some in done if some), [])
+    values = [context.outcomes.number(one, spot.column["number"]) for one in runs]
+    missing = context.outcomes.missing(spot.place.parts, sides[0])
+    return one_value(values, None, "the run has no such number" if runs else missing, "")
+
+
+def _worth(context: Context, spot: Spot) -> Cell:
+    """The certified epsilon of runs at one noise: the largest upper end."""
+    place = spot.place.setting.but(metric=None)
+    bounds = [certified(one) for one in at_one_sigma(context, spot.place.parts, place)]
+    known = [one for one in bounds if not isinstance(one, str)]
+    if not known:
+        missing = context.outcomes.missing(spot.place.parts, place.but(method=SAME_SIGMA))
+        return blank(None, next((one for one in bounds if isinstance(one, str)), missing))
+    lower, upper = min(one.lower for one in known), max(one.upper for one in known)
+    return Cell(ours=Value(estimate=upper, lower=lower, upper=upper), why_blank=NOT_IN_PAPER)
+
+
+def _sides_less(context: Context, spot: Spot) -> Sample | str:
+    first, second = (spot.place.setting.but(method=method) for method in spot.column["methods"])
+    return less(context, spot.place.parts, first, second, "score")
+
+
+def _less(context: Context, spot: Spot) -> Cell:
+    return context.compared(None, _sides_less(context, spot))
+
+
+def _margin(context: Context, spot: Spot) -> Cell:
+    """The farther end of the interval of twice the tests' level."""
+    found = _sides_less(context, spot)
+    if isinstance(found, str):
+        return blank(None, found)
+    if context.confidence <= 0.75:
+        return blank(None, "two tests at such a level show nothing")
+    both = mean_interval(found, confidence=2.0 * context.confidence - 1.0)
+    if both.lower is None or both.upper is None:
+        return blank(None, both.why)
+    return Cell(ours=Value(estimate=max(-both.lower, both.upper), n=found.values.size))
+
+
+# Times
+
+
+def step_ratio(context: Context, shuffled: Setting, plain: Setting) -> Sample | str:
+    """Step time of a setting over that of another, one a seed; the reason where there is none."""
+    first, second = (context.outcomes.sample(TIMED, one, "step seconds") for one in (shuffled, plain))
+    if first is None or second is None:
+        return context.outcomes.missing(TIMED, shuffled if first is None else plain)
+    pair = matched(first, second)
+    if pair.first is None or pair.second is None or isinstance(differences(first, second), str):
+        return f"no {first.unit} has both"
+    if not np.all(pair.second.values > 0.0):
+        return "a step has no time"
+    return Sample(pair.first.values / pair.second.values, pair.first.units, first.unit)
+
+
+def _overhead(context: Context, spot: Spot) -> Cell:
+    """The paper's overhead."""
+    row = (spot.bindings["stands_for"], spot.bindings["dataset"])
+    times = None if context.paper is None else overheads(context.paper).get(row)
+    if times is None:
+        return Cell(why_blank="not printed")
+    share = share_of_epochs([times])
+    return Cell(ours=Value(estimate=centre(share), lower=share.lower, upper=share.upper))
+
+
+def _shuffling(context: Context, spot: Spot) -> Cell:
+    return _shuffling_of(context, spot.place.setting, spot.column["of"])
+
+
+def _shuffling_of(context: Context, place: Setting, method: str) -> Cell:
+    value = context.value(TIMED, place := place.but(dataset=None, method=method), "shuffling share")
+    return blank(None, context.outcomes.missing(TIMED, place)) if value is None else Cell(ours=value)
+
+
+def _ratio(context: Context, spot: Spot) -> Cell:
+    place = spot.place.setting.but(dataset=None)
+    own = step_ratio(context, place.but(method=TWIN_SHUFFLED), place.but(method=TWIN))
+    return blank(None, own) if isinstance(own, str) else Cell(ours=context.mean(own))
+
+
+def _met(context: Context, rows: Sequence[Place], of: str) -> dict[bool, list[str]]:
+    """Where the target is met, and where it is not."""
+    found: dict[bool, list[str]] = {True: [], False: []}
+    for row in rows:
+        for method, words in ((TWIN_SHUFFLED, ""), (NON_PRIVATE_SHUFFLED, " without privacy")):
+            ours = _shuffling_of(context, row.setting, method).ours
+            if ours is not None:
+                found[ours.estimate <= TARGET].append(f"{row.setting.get('stands_for')}{words}")
+    return found
+
+
+CELLS = {
+    "property": _property,
+    "moved": _moved,
+    "trained": _trained,
+    "distance": _distance,
+    "apart": _apart,
+    "score": _score,
+    "shared": _shared,
+    "worth": _worth,
+    "less": _less,
+    "margin": _margin,
+    "overhead": _overhead,
+    "shuffling": _shuffling,
+    "ratio": _ratio,
+}
+
+FACTS = {"met": _met}
+
+
+# Tables of the paper's numbers and formulas alone
+
+
+def _products(context: Context) -> Table | None:
+    """Table VII: ratios of the paper's own times."""
+    index = context.printed("table-7", ("index shuffle",), "milliseconds")
+    why, rows = context.declared.entry("table", "table-7")["why"], list[Row]()
+    for row in printed_rows(context, "table-7"):
+        cell = context.printed("table-7", row, "milliseconds")
+        ratio = Cell(why_blank="a time is missing")
+        if index is not None and cell is not None:
+            value = Value(estimate=100.0 * index.value / cell.value)
+            ratio = Cell(ours=value, why_blank="computed, not printed")
+        rows.append((row, (Cell(paper=cell, why_blank=f"ours: {why}"), ratio)))
+    return table(context, "table-7", rows)
+
+
+TABLES = {"products": _products}

@@ -42,7 +42,6 @@ from workbench.reports.shared.statistics.effects import (
     hedges_factor,
     rank_biserial,
 )
-from workbench.reports.shared.statistics.equivalence import tost_paired, tost_welch
 from workbench.reports.shared.statistics.many import CORRECTIONS, adjust
 from workbench.reports.shared.statistics.metrics import (
     MEASURES,
@@ -55,7 +54,12 @@ from workbench.reports.shared.statistics.metrics import (
     summary,
     summary_as_printed,
 )
-from workbench.reports.shared.statistics.power import POWER, detectable_difference, power_of_t
+from workbench.reports.shared.statistics.power import (
+    POWER,
+    detectable_difference,
+    power_of_t,
+    units_to_decide,
+)
 from workbench.reports.shared.statistics.results import (
     AS_PRINTED,
     Answer,
@@ -73,6 +77,8 @@ from workbench.reports.shared.statistics.tests import (
     paired_t_as_printed,
     pooled_t,
     pooled_t_as_printed,
+    tost_paired,
+    tost_welch,
     welch_t,
     welch_t_as_printed,
     wilcoxon,
@@ -118,6 +124,7 @@ __all__ = [
     "summary_as_printed",
     "tost_paired",
     "tost_welch",
+    "units_to_decide",
     "value_of",
     "welch_t",
     "welch_t_as_printed",

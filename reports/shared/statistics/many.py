@@ -13,6 +13,16 @@ CORRECTIONS = {"holm": "Holm", "fdr_bh": "Benjamini-Hochberg"}
 """statsmodels' name and ours: Holm holds the chance of any false alarm, Benjamini-Hochberg the expected share
 of false alarms among the findings (for independent or positively dependent tests)."""
 
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values: the k-th smallest of n times n + 1 - k, never below those before it."""
+    adjusted, largest = [1.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = largest
+    return adjusted
+
+
 R = TypeVar("R", StatisticalTest | NotTestable, Equivalence | NotTestable)
 
 

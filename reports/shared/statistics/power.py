@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 
 from workbench.core.errors import InconclusiveError, InputError
+from workbench.reports.shared.statistics.student import t_quantile
 
 POWER = 0.8
 """A difference counts as detectable if it is found four times in five."""
+
+MOST_UNITS = 100_000
+"""Beyond this the number of units that would be needed is only said to be larger."""
 
 
 def power_of_t(effect: float, counts: tuple[int, ...], *, confidence: float = 0.95) -> float:
@@ -74,3 +78,43 @@ def detectable_difference(
         lambda size: power_of_t(size, counts, confidence=confidence) - power, 0.0, high, xtol=1e-8
     )
     return float(effect) * spread
+
+
+def units_to_decide(
+    margin: float, spread: float, family: int = 1, *, confidence: float = 0.95, least: int = 3
+) -> int | None:
+    """Units with which a paired difference as large as the margin would be found, and equality shown, four
+    times in five.
+
+    By Bonferroni on its two sides, the equivalence test has the power 0.8 at a difference of zero where
+    margin / spread * sqrt(n) >= t(confidence) + t(0.9), with n - 1 degrees of freedom; this is
+    slightly more than is needed.
+
+    Args:
+        margin: Within what two sides count as alike.
+        spread: SD of the differences, taken for the true one.
+        family: Comparisons that the difference is corrected for.
+        confidence: Of the tests before correction.
+        least: Fewest units.
+
+    Returns:
+        None without a spread, or where more than `MOST_UNITS` are needed.
+    """
+    if not spread > 0.0:
+        return None
+    effect, level = margin / spread, (1.0 - confidence) / family
+
+    def is_enough(count: int) -> bool:
+        reach = t_quantile(confidence, count - 1) + t_quantile(0.5 + POWER / 2.0, count - 1)
+        found = power_of_t(min(effect, 50.0), (count,), confidence=1.0 - level) >= POWER
+        return effect * math.sqrt(count) >= reach and found
+
+    low, high = least - 1, least
+    while not is_enough(high):
+        low, high = high, 2 * high
+        if high > MOST_UNITS:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high

@@ -7,7 +7,7 @@ under which the number means what it says; `describe()` is a sentence that a rea
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from workbench.reports.shared.numbers import number
@@ -269,11 +269,6 @@ class Equivalence(_OnUnits):
 
 Answer: TypeAlias = StatisticalTest | NotTestable
 """What a test returns."""
-
-
-def relabelled(answer: Answer, label: str) -> Answer:
-    """The same answer under a label."""
-    return replace(answer, label=label)
 
 
 def value_of(result: Interval | StatisticalTest | Equivalence | NotTestable) -> Value:

@@ -289,6 +289,8 @@ def playable(mechanism: Mechanism, plan: Plan) -> GradientMechanism:
         raise UnsupportedError(
             "it reads weights after steps of noised sums of gradients, and the mechanism makes no such steps"
         )
+    if Release.COUNTS in can.releases:
+        raise UnsupportedError("it reads weights alone, and the mechanism also releases noised counts")
     if can.released is not Released.EVERY_UPDATE:
         raise UnsupportedError(
             f"it reads the weights after every step, and the mechanism releases its {can.released} alone"

@@ -1,0 +1,202 @@
+"""From conditions to a finding: what our results say of a paper's conclusion.
+
+A conclusion is a list of conditions that it says to hold, all of them. It is replicated where every one is
+shown (each by tests at the level; an intersection needs no correction), not replicated where one is shown not
+to hold (Holm's correction over all of its conditions) without being shown to hold. Else it is not run where
+runs that it asks for are missing, and not testable at our scale where none is. A conclusion that is said of
+most settings is decided by partial conjunctions (Benjamini and Heller 2008).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from workbench.checks.published import QualitativeClaim
+from workbench.core.errors import InputError
+from workbench.reports.shared.conditions import Asked, Condition, untestable
+from workbench.reports.shared.outcomes import UNIT
+from workbench.reports.shared.statistics.many import holm
+from workbench.studies.report import Replication, ReplicationFinding
+
+MOST_SHOWN = 6
+"""Conditions of a finding that are printed in full."""
+
+Decide = Callable[[Sequence[Condition], float], tuple[Replication, str]]
+"""What conditions say together at a confidence, and why."""
+
+
+def decided(conditions: Sequence[Condition], confidence: float) -> tuple[Replication, str]:
+    """What conditions say together; see the module.
+
+    Args:
+        conditions: All of a conclusion, at least one.
+        confidence: 1 - confidence is the level.
+    """
+    level = 1.0 - confidence
+    total = len(conditions)
+    shown = [not one.why and one.hold_p <= level for one in conditions]
+    adjusted = holm([one.break_p for one in conditions])
+    broken = [
+        one
+        for one, p_value, holds in zip(conditions, adjusted, shown, strict=True)
+        if not holds and not one.why and p_value <= level
+    ]
+    if broken:
+        words = _counted(len(broken), total, "shown not to hold")
+        return Replication.NOT_REPLICATED, words + _sides([one.otherwise for one in broken])
+    if all(shown):
+        return Replication.REPLICATED, "every condition is shown" if total > 1 else "it is shown"
+    lost = sum(bool(one.why) for one in conditions)
+    if lost == total:
+        return Replication.NOT_TESTABLE, "nothing of it can be tested"
+    rest = f"; {lost} cannot be tested" if lost else ""
+    if total == 1:
+        return Replication.NOT_TESTABLE, "it is neither shown nor shown not to hold"
+    words = _counted(sum(shown), total, "shown")
+    return Replication.NOT_TESTABLE, f"{words}, and none is shown not to hold{rest}"
+
+
+def _counted(count: int, total: int, what: str) -> str:
+    if total == 1:
+        return f"it is {what}"
+    return f"{count} of {total} conditions {'is' if count == 1 else 'are'} {what}"
+
+
+def _sides(found: Sequence[str]) -> str:
+    """On which side of what is claimed conditions lie: `": faster than claimed"`, or how many on each."""
+    counts = Counter(side for side in found if side)
+    if len(counts) == 1 and counts.total() == len(found):
+        return f": {'all ' if len(found) > 1 else ''}{next(iter(counts))}"
+    return f": {', '.join(f'{count} {side}' for side, count in counts.items())}" if counts else ""
+
+
+def mostly(share: float, conditions: Sequence[Condition], confidence: float) -> tuple[Replication, str]:
+    """Whether at least a share of the conditions hold, by partial conjunction tests."""
+    level, total = 1.0 - confidence, len(conditions)
+    needed = max(1, math.ceil(share * total - 1e-9))
+    excess = total - needed + 1
+    holding = sorted(one.hold_p for one in conditions)
+    broken = sorted(one.break_p for one in conditions)
+    shown = f"{sum(p <= level for p in holding)} of {total} comparisons are shown by themselves"
+    if excess * holding[needed - 1] <= level:
+        return Replication.REPLICATED, f"at least {needed} of {total} are shown to hold together; {shown}"
+    if needed * broken[excess - 1] <= level:
+        return (
+            Replication.NOT_REPLICATED,
+            f"at least {excess} of {total} are shown together not to hold; {shown}",
+        )
+    return Replication.NOT_TESTABLE, f"{needed} of {total} would have to hold; {shown}"
+
+
+def finding(
+    claim: QualitativeClaim,
+    asked: Sequence[Asked],
+    *,
+    confidence: float,
+    test: Callable[[int], str],
+    against: str,
+    nothing: str,
+    decide: Decide = decided,
+) -> ReplicationFinding:
+    """What our results say of a conclusion.
+
+    Conditions about settings that a profile does not have are left out, and counted.
+
+    Args:
+        claim: The conclusion.
+        asked: Its conditions.
+        confidence: 1 - confidence is the level of each test.
+        test: The test in words, given the number of conditions.
+        against: How the paper's own numbers contradict the conclusion; empty where they do not.
+        nothing: Why there is no condition, where there is none.
+        decide: What conditions say together.
+    """
+    here = [one for one in asked if not one.is_elsewhere] or list(asked)
+    conditions = [one.condition for one in here] or [untestable("the claim", nothing)]
+    outcome, why = decide(conditions, confidence)
+    if outcome is Replication.NOT_TESTABLE and any(one.not_run for one in here):
+        outcome = Replication.NOT_RUN
+    tested = sorted((one for one in conditions if not one.why), key=lambda one: (one.break_p, -one.hold_p))
+    more = f"; and {len(tested) - MOST_SHOWN} more" if len(tested) > MOST_SHOWN else ""
+    is_open = outcome in (Replication.NOT_TESTABLE, Replication.NOT_RUN)
+    left = ""
+    if len(here) < len(asked):
+        left = f"{len(asked) - len(here)} of {len(asked)} of the paper's settings"
+    return told(
+        claim,
+        outcome,
+        [
+            f"{why[0].upper()}{why[1:]}",
+            "; ".join(one.describe() for one in tested[:MOST_SHOWN]) + more,
+            _reasons([one for one in conditions if one.why]),
+            _power(here) if is_open else "",
+            f"Left out: {left} are not part of this profile" if left else "",
+        ],
+        test=test(len(conditions)),
+        against=against,
+    )
+
+
+def told(
+    claim: QualitativeClaim, outcome: Replication, sentences: Sequence[str], *, test: str, against: str
+) -> ReplicationFinding:
+    """A finding whose figures are these sentences, without their full stops; empty ones are left out."""
+    return ReplicationFinding(
+        id=claim.id,
+        place=claim.place,
+        statement=claim.statement,
+        tables=claim.tables,
+        outcome=outcome,
+        test=test,
+        figures=". ".join(sentence for sentence in sentences if sentence) + ".",
+        paper_contradicts=against,
+    )
+
+
+def _reasons(conditions: Sequence[Condition]) -> str:
+    """Why conditions cannot be tested, each reason with the first of its conditions; empty where none."""
+    found: dict[str, list[Condition]] = {}
+    for one in conditions:
+        found.setdefault(one.why, []).append(one)
+    words = [
+        f"{some[0].describe()}{f' (and {len(some) - 1} more)' if len(some) > 1 else ''}"
+        for some in list(found.values())[:3]
+    ]
+    return "; ".join(words)
+
+
+def _power(asked: Sequence[Asked]) -> str:
+    """How many units would show what is not shown; empty where that is not known."""
+    counts = [one.seeds for one in asked if one.seeds is not None and not one.condition.why]
+    if not counts:
+        return ""
+    return (
+        f"With the spread seen here, about {max(counts)} {UNIT}s would show all that looks as claimed (four "
+        "times in five)"
+    )
+
+
+def listed(claim: QualitativeClaim, name: str) -> Any:
+    """A parameter of a conclusion that is a list.
+
+    Raises:
+        InputError: it is missing or empty.
+    """
+    if not claim.parameters.get(name):
+        raise InputError(f"claim {claim.id!r}: parameter {name} is missing or empty")
+    return claim.parameters[name]
+
+
+def parameter(claim: QualitativeClaim, name: str) -> float:
+    """A parameter of a conclusion that is a number.
+
+    Raises:
+        InputError: it is none.
+    """
+    value = claim.parameters.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"claim {claim.id!r}: parameter {name} must be a number, got {value!r}")
+    return float(value)

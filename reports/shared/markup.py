@@ -1,0 +1,37 @@
+"""What all pages have in common: their templates, and text that any HTML or XML file can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+_UNPRINTABLE = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160), 0xFFFE, 0xFFFF), "\ufffd")
+"""Control characters, which HTML and XML forbid."""
+
+
+def source(name: str) -> str:
+    """The text of a template."""
+    return (files("workbench.reports") / "shared" / "templates" / name).read_text(encoding="utf-8")
+
+
+def printable(markup: str) -> str:
+    """The markup without what HTML and XML forbid: control characters, and halves of surrogate pairs.
+
+    A lone surrogate in somebody's string is legal JSON, and no file could hold it.
+    """
+    return markup.translate(_UNPRINTABLE).encode("utf-8", "replace").decode("utf-8")
+
+
+def rendered(name: str, context: Mapping[str, Any]) -> str:
+    """A page from its template; all text is escaped unless it is markup."""
+    environment = Environment(
+        autoescape=True,
+        loader=FunctionLoader(source),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return printable(environment.get_template(name).render(context))

@@ -1,0 +1,265 @@
+"""A study's outcomes as one table, and samples of it over the unit of replication.
+
+A row of `Outcomes.table` is an experiment. Its columns are the tags that the study file declares (always
+among them `part` and `method`: the group's and the variant's name where none is declared), the fields and
+parameters (`epsilon`, `mechanism_parameters.clip`), the columns that the report declares, and the numbers of
+the record (`metrics.roc_auc`). Nothing is read out of a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from workbench.core.errors import InputError
+from workbench.reports.shared.statistics.sample import Sample, usable
+from workbench.studies.experiments import Experiment, Outcome, Status, StudyResults
+
+UNIT = "seed"
+
+NOT_HERE = "not part of this profile"
+"""Why a printed setting has no run of ours."""
+
+PART, METHOD = "part", "method"
+
+Number = Callable[[Outcome], float]
+"""A number of a finished outcome; NaN where it has none."""
+
+Parts = str | Iterable[str]
+"""The part of a study that runs belong to; of several, the first that has any run of a setting."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What tells runs apart but the unit: values by column; what is not named may be anything."""
+
+    values: tuple[tuple[str, Hashable], ...] = ()
+
+    @classmethod
+    def of(cls, **values: Hashable) -> Setting:
+        """A setting of these columns; those that are None may be anything."""
+        return cls(tuple(sorted((name, value) for name, value in values.items() if value is not None)))
+
+    def get(self, name: str) -> Any:
+        """The value of a column, or None."""
+        return dict(self.values).get(name)
+
+    def but(self, **values: Hashable) -> Setting:
+        """The setting with other values of these columns; None for anything."""
+        return Setting.of(**{**dict(self.values), **values})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What a report declares of its runs.
+
+    Attributes:
+        unit: The unit of replication that the study must have; empty for any but those of `no_unit`.
+        no_unit: Fields whose values are no independent repeats.
+        parts: Parts that the report knows; a study must have one of them.
+        columns: Further columns: the first of several fields or parameters that a run has, with other names
+            for some of its values.
+        means: Names that stand for the mean of several methods.
+        without_budget: Methods without an epsilon, which stand beside every one.
+    """
+
+    unit: str = UNIT
+    no_unit: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    columns: Mapping[str, tuple[tuple[str, ...], Mapping[str, Hashable]]]
+    means: Mapping[str, tuple[str, ...]]
+    without_budget: tuple[str, ...] = ()
+
+
+def columns_of(experiment: Experiment) -> dict[str, Hashable]:
+    """Fields, parameters and tags of an experiment, by the names of their columns."""
+    found: dict[str, Hashable] = {
+        PART: experiment.group,
+        METHOD: experiment.variant,
+        "steps": experiment.steps,
+    }
+    for item in fields(Experiment):
+        value = getattr(experiment, item.name)
+        if item.name == "tags":
+            found |= value
+        elif isinstance(value, Mapping):
+            found |= {f"{item.name}.{name}": inner for name, inner in value.items()}
+        else:
+            found[item.name] = value
+    return found
+
+
+class Outcomes:
+    """The outcomes of a study.
+
+    Args:
+        results: Of the study.
+        layout: What the report declares.
+        numbers: Numbers of a run that are computed; any other is one of its record's metrics.
+
+    Raises:
+        InputError: the study has another unit of replication, or none of the parts.
+    """
+
+    def __init__(self, results: StudyResults, layout: Layout, numbers: Mapping[str, Number]) -> None:
+        study = results.study
+        if study.replication in layout.no_unit:
+            raise InputError(
+                f"replication must not be one of {', '.join(layout.no_unit)}, whose values are no "
+                f"independent repeats here, got {study.replication!r}"
+            )
+        if layout.unit not in ("", study.replication):
+            raise InputError(
+                f"replication must be {layout.unit!r}: the paper's means are over {layout.unit}s, got "
+                f"{study.replication!r}"
+            )
+        self.unit, self.layout, self.outcomes = study.replication, layout, results.outcomes
+        self._numbers = numbers
+        self.table = pd.DataFrame([self._row(one) for one in results.outcomes], dtype=object)
+        self._masks: dict[tuple[str, tuple[Any, ...]], Any] = {}
+        self._found: dict[tuple[str, Setting], list[Outcome]] = {}
+        self._samples: dict[tuple[tuple[str, ...], Setting, str | Number], Sample | None] = {}
+        if not any(self.part(name) for name in layout.parts):
+            known = ", ".join(map(repr, layout.parts))
+            raise InputError(f"study {study.name!r} must have a group whose part is one of {known}")
+
+    def _row(self, outcome: Outcome) -> dict[str, Any]:
+        row = columns_of(outcome.experiment)
+        for name, (sources, words) in self.layout.columns.items():
+            value = next((row[source] for source in sources if row.get(source) is not None), None)
+            row[name] = words.get(str(value), value)
+        return {**row, "status": outcome.status, **{f"metrics.{k}": v for k, v in outcome.metrics.items()}}
+
+    @property
+    def units(self) -> list[Any]:
+        """All units, ascending."""
+        return sorted({getattr(one.experiment, self.unit) for one in self.outcomes})
+
+    def part(self, parts: Parts) -> list[Outcome]:
+        """All outcomes of some parts, part by part in the study's order."""
+        return [one for name in _several(parts) for one in self._fitting(name, Setting(), in_order=False)]
+
+    def value(self, outcome: Outcome, column: str) -> Any:
+        """What stands in a column of an outcome; None where it has no such column."""
+        return self._row(outcome).get(column)
+
+    def values(self, parts: Parts, column: str, setting: Setting | None = None) -> list[Any]:
+        """The values of a column in some runs: numbers ascending, anything else in the study's order."""
+        if column not in self.table:
+            return []
+        found = self.table[column][self._mask(_several(parts), setting or Setting())].dropna()
+        known = list(dict.fromkeys(found))
+        return sorted(known) if all(isinstance(one, int | float) for one in known) else known
+
+    def settings(self, parts: Parts, columns: Sequence[str], setting: Setting | None = None) -> list[Setting]:
+        """What tells some runs apart in these columns, in the study's order, each setting once."""
+        known = [name for name in columns if name in self.table]
+        rows = self.table.loc[self._mask(_several(parts), setting or Setting()), known]
+        found = (
+            Setting.of(**{name: value for name, value in zip(known, row, strict=True) if pd.notna(value)})
+            for row in rows.itertuples(index=False, name=None)
+        )
+        return list(dict.fromkeys(found))
+
+    def _mask(self, parts: Sequence[str], setting: Setting) -> Any:
+        if self.table.empty:
+            return np.zeros(0, dtype=bool)
+        mask = self._is_in(PART, tuple(parts))
+        for name, value in setting.values:
+            if name not in self.table:
+                return np.zeros(len(self.table), dtype=bool)
+            wanted = self.layout.means.get(str(value), (value,)) if name == METHOD else (value,)
+            mask = mask & self._is_in(name, tuple(wanted))
+        return mask
+
+    def _is_in(self, column: str, wanted: tuple[Any, ...]) -> Any:
+        if (column, wanted) not in self._masks:
+            self._masks[column, wanted] = self.table[column].isin(wanted).to_numpy()
+        return self._masks[column, wanted]
+
+    def _fitting(self, part: str, setting: Setting, *, in_order: bool = True) -> list[Outcome]:
+        place = (part, setting)
+        if place not in self._found:
+            self._found[place] = [self.outcomes[i] for i in np.flatnonzero(self._mask([part], setting))]
+        found = self._found[place]
+        return sorted(found, key=lambda one: one.experiment.seed) if in_order else found
+
+    def runs(self, parts: Parts, setting: Setting) -> list[Outcome]:
+        """The runs of a setting, whatever came of them, by seed; of the first of the parts that has any."""
+        found = (self._fitting(name, setting) for name in _several(parts))
+        return next((runs for runs in found if runs), [])
+
+    def done(self, parts: Parts, setting: Setting) -> list[Outcome]:
+        """Those of `runs` that are done."""
+        return [one for one in self.runs(parts, setting) if one.status is Status.DONE]
+
+    def number(self, outcome: Outcome, name: str | Number) -> float:
+        """A number of a finished outcome, by its name or computed; NaN where it has none."""
+        if callable(name):
+            return name(outcome)
+        of = self._numbers.get(name)
+        return float(outcome.metrics.get(name, np.nan)) if of is None else of(outcome)
+
+    def sample(self, parts: Parts, setting: Setting, number: str | Number) -> Sample | None:
+        """A number of the finished runs of a setting, one a unit; None where there is none.
+
+        Where several runs of a unit fit the setting, their mean stands for the unit.
+        """
+        place = tuple(_several(parts)), setting, number
+        if place not in self._samples:
+            runs = self.done(place[0], setting)
+            values = [self.number(one, number) for one in runs]
+            units = [getattr(one.experiment, self.unit) for one in runs]
+            kept = [(unit, value) for unit, value in zip(units, values, strict=True) if usable(value)]
+            self._samples[place] = self._over_units(kept)
+        return self._samples[place]
+
+    def over_units(self, found: pd.DataFrame) -> Sample | None:
+        """The mean of the column `value` within each `unit`, in order of appearance; None without any row."""
+        return self._over_units(found[["unit", "value"]].itertuples(index=False, name=None))
+
+    def _over_units(self, found: Iterable[tuple[Any, float]]) -> Sample | None:
+        values: dict[Any, list[float]] = {}
+        for name, value in found:
+            values.setdefault(name, []).append(value)
+        if not values:
+            return None
+        means = {name: float(np.mean(some)) for name, some in values.items()}
+        return Sample(np.array(list(means.values())), tuple(means), self.unit)
+
+    def complete(self, parts: Parts, setting: Setting, number: str | Number) -> Sample | str:
+        """As `sample`, where every run of the setting is done; else the reason.
+
+        What is left of a setting with a lost run would be the units that went well, which decide nothing.
+        """
+        runs = self.runs(parts, setting)
+        lost = [one for one in runs if one.status is not Status.DONE]
+        if lost and len(lost) < len(runs):
+            first = next((one.error for one in lost if one.error), "not run yet")
+            return f"{len(lost)} of {len(runs)} runs are lost ({first})"
+        sample = self.sample(parts, setting, number)
+        return self.missing(parts, setting) if sample is None else sample
+
+    def is_awaited(self, parts: Parts, *settings: Setting) -> bool:
+        """Whether a run of one of the settings is not made yet."""
+        return any(one.status is Status.MISSING for setting in settings for one in self.runs(parts, setting))
+
+    def missing(self, parts: Parts, setting: Setting) -> str:
+        """Why a setting has no number, in words."""
+        runs = self.runs(parts, setting)
+        if not runs:
+            return NOT_HERE
+        failed = next((one.error for one in runs if one.error), "")
+        if failed:
+            return f"its run failed: {failed}"
+        if any(one.status is Status.MISSING for one in runs):
+            return "not run yet"
+        return "the run has no such number"
+
+
+def _several(parts: Parts) -> tuple[str, ...]:
+    return (parts,) if isinstance(parts, str) else tuple(parts)

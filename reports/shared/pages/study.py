@@ -1,0 +1,281 @@
+"""The page of a study: one self-contained HTML file, the replication verdicts first, then tables and figures.
+
+Nothing is fetched. One inline script filters and folds; its hash stands in the page's own content security
+policy, which forbids every other. Without it all is visible. Equal reports give equal bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from workbench.core.errors import InputError
+from workbench.core.keys import JSON
+from workbench.core.registry import register
+from workbench.reports.shared.cells import TableText, table_text
+from workbench.reports.shared.drawing.marks import swatch
+from workbench.reports.shared.markup import rendered, source
+from workbench.reports.shared.numbers import number, percent, real
+from workbench.reports.shared.pages.words import HARDWARE
+from workbench.studies.report import Cell, Figure, Replication, ReplicationFinding, StudyReport, Table
+
+
+@register("report", "study_html")
+def study_html(*, report: StudyReport, context: Mapping[str, JSON]) -> str:
+    """One self-contained HTML page of a study's report.
+
+    Args:
+        report: What to show. All its text is escaped; the drawings of its figures are taken as markup.
+        context: What surrounds it, each where known: `experiments` (numbers of done, failed, missing),
+            `versions` and `hardware` (names and values), `command`, `created`, `store`, `confidence`,
+            `replication`, `study_notes`, `source_sha256`; anything else is listed by its name.
+
+    Returns:
+        The page, deterministic in its arguments.
+
+    Raises:
+        InputError: two tables, figures or findings have one id, or a table's rows do not fit its columns.
+    """
+    script = source("study.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    view = study_view(report, context)
+    return rendered("study.html.j2", {**view, "script": Markup(script), "script_hash": f"sha256-{digest}"})
+
+
+Pairs = tuple[tuple[str, str], ...]
+
+OUTCOMES = {
+    Replication.REPLICATED: ("replicated", "Our results pass the stated test of this conclusion."),
+    Replication.NOT_REPLICATED: ("not-replicated", "Our results contradict it, by the stated test."),
+    Replication.NOT_TESTABLE: (
+        "not-testable",
+        "Our experiment is too small, or too unlike the paper's, to say either.",
+    ),
+    Replication.NOT_RUN: (
+        "not-run",
+        "Runs that it asks for are missing, and what is there does not decide it.",
+    ),
+}
+"""Class name of each outcome, and what it says."""
+
+_SCROLLS_FROM = 9
+"""Columns from which a table scrolls sideways on its own, because no screen is wide enough."""
+
+_EXPERIMENTS = ("experiments", "counts")
+_HANDLED = (*_EXPERIMENTS, "versions", "hardware", "study_notes", "confidence")
+_NAMES = {
+    "command": "Command",
+    "created": "Made",
+    "store": "Store",
+    "replication": "Unit of replication",
+    "source_sha256": "Study file, SHA-256",
+    "workbench_version": "Workbench",
+    "seconds": "Time",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingView:
+    """A conclusion of the paper with what came of it; `tables` are names and anchors of those it rests on."""
+
+    anchor: str
+    css: str
+    finding: ReplicationFinding
+    tables: Pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableView:
+    """A table.
+
+    Attributes:
+        anchor: Its id on the page.
+        table, text: What it is, and what stands in it.
+        outcomes: Class names of the outcomes of the findings that rest on it.
+        findings: Those findings.
+        counts: Class, word and number of each outcome among them.
+        differs: Row by row, whether a difference's interval excludes zero.
+        scrolls: Whether it is too wide for any screen.
+        kinds: Most lines that a row has.
+    """
+
+    anchor: str
+    table: Table
+    text: TableText
+    outcomes: str
+    findings: tuple[FindingView, ...]
+    counts: tuple[tuple[str, str, int], ...]
+    differs: tuple[tuple[bool, ...], ...]
+    scrolls: bool
+    kinds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureView:
+    """A figure; its drawing and its legend's swatches are markup."""
+
+    anchor: str
+    figure: Figure
+    svg: Markup
+    legend: tuple[tuple[Markup, str], ...]
+
+
+def study_view(report: StudyReport, context: Mapping[str, JSON]) -> dict[str, Any]:
+    """Everything that the template prints.
+
+    Raises:
+        InputError: two tables, figures or findings have one id, or a table's rows do not fit its columns.
+    """
+    _check_ids("table", [table.id for table in report.tables])
+    _check_ids("figure", [figure.id for figure in report.figures])
+    _check_ids("finding", [finding.id for finding in report.findings])
+    anchors = {table.id: _anchor("t", table.id, place) for place, table in enumerate(report.tables)}
+    names = {table.id: table.place.split(" (", 1)[0] or table.title for table in report.tables}
+    findings = [
+        FindingView(
+            anchor=_anchor("v", finding.id, place),
+            css=OUTCOMES[finding.outcome][0],
+            finding=finding,
+            tables=tuple((names.get(name, name), anchors.get(name, "")) for name in finding.tables),
+        )
+        for place, finding in enumerate(report.findings)
+    ]
+    counts = Counter(finding.outcome for finding in report.findings)
+    return {
+        "report": report,
+        "findings": findings,
+        "outcomes": [
+            (css, outcome.value, meaning, counts[outcome])
+            for outcome, (css, meaning) in _shown(counts).items()
+        ],
+        "tables": [_table_view(table, anchors[table.id], findings) for table in report.tables],
+        "figures": [_figure_view(figure, place) for place, figure in enumerate(report.figures)],
+        "inconsistencies": report.inconsistencies,
+        "tiles": _tiles(report, counts, context),
+        "notes": [*report.notes, *(note for note in _study_notes(context) if note not in report.notes)],
+        "command": str(context["command"]) if context.get("command") else "",
+        "facts": _facts(context),
+        "versions": _pairs(context.get("versions")),
+        "hardware": [(HARDWARE.get(name, name), value) for name, value in _pairs(context.get("hardware"))],
+    }
+
+
+def _check_ids(what: str, ids: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(ids).items() if count > 1]
+    if twice:
+        raise InputError(f"two {what}s of the report have the id {twice[0]!r}")
+
+
+def _anchor(prefix: str, name: str, place: int) -> str:
+    """An id for the page: readable where the name allows it, unique in any case."""
+    if re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        return f"{prefix}-{name}"
+    return f"{prefix}--{place}"
+
+
+def _table_view(table: Table, anchor: str, findings: Sequence[FindingView]) -> TableView:
+    text = table_text(table)
+    mine = tuple(view for view in findings if table.id in view.finding.tables)
+    return TableView(
+        anchor=anchor,
+        table=table,
+        text=text,
+        outcomes=" ".join(dict.fromkeys(view.css for view in mine)),
+        findings=mine,
+        counts=tuple(
+            (css, outcome.value, sum(view.finding.outcome is outcome for view in mine))
+            for outcome, (css, _) in OUTCOMES.items()
+            if any(view.finding.outcome is outcome for view in mine)
+        ),
+        differs=tuple(tuple(map(_excludes_zero, row)) for _, row in table.rows),
+        scrolls=len(table.columns) >= _SCROLLS_FROM,
+        kinds=max((len(row.lines) for row in text.rows), default=1),
+    )
+
+
+def _excludes_zero(cell: Cell) -> bool:
+    difference = cell.difference
+    if difference is None or difference.lower is None or difference.upper is None:
+        return False
+    return difference.lower > 0 or difference.upper < 0
+
+
+def _figure_view(figure: Figure, place: int) -> FigureView:
+    return FigureView(
+        anchor=_anchor("f", figure.id, place),
+        figure=figure,
+        svg=Markup(figure.svg),
+        legend=tuple((swatch(key), key.label) for key in figure.legend),
+    )
+
+
+def _shown(counts: Mapping[Replication, int]) -> dict[Replication, tuple[str, str]]:
+    """The outcomes that a page names: all, but "not run" only where something waits for runs."""
+    return {name: words for name, words in OUTCOMES.items() if counts[name] or name != Replication.NOT_RUN}
+
+
+def _tiles(
+    report: StudyReport, counts: Mapping[Replication, int], context: Mapping[str, JSON]
+) -> list[tuple[str, str, str, str]]:
+    """Tiles under the title: class, name, number, small print."""
+    tiles = []
+    if report.findings:
+        total = len(report.findings)
+        tiles = [
+            (css, outcome.value.capitalize(), str(counts[outcome]), f"of {total} conclusions")
+            for outcome, (css, _) in _shown(counts).items()
+        ]
+    experiments = _experiments(context)
+    if experiments:
+        done, total = experiments.get("done", 0), sum(experiments.values())
+        others = [f"{count} {name}" for name, count in experiments.items() if name != "done" and count]
+        tiles.append(
+            ("", "Experiments done", f"{done} of {total}", ", ".join(others) or "none failed or missing")
+        )
+    return tiles
+
+
+def _experiments(context: Mapping[str, JSON]) -> dict[str, int]:
+    given: Mapping[str, JSON] = next((context[name] for name in _EXPERIMENTS if context.get(name)), {})
+    return {str(name): int(count) for name, count in given.items()}
+
+
+def _study_notes(context: Mapping[str, JSON]) -> list[str]:
+    return [str(note) for note in context.get("study_notes") or ()]
+
+
+def _pairs(value: JSON) -> list[tuple[str, str]]:
+    if not isinstance(value, Mapping):
+        return []
+    return sorted((str(name), _plain(inner)) for name, inner in value.items())
+
+
+def _facts(context: Mapping[str, JSON]) -> list[tuple[str, str]]:
+    """What the context says beyond what has a place of its own, by name."""
+    facts = []
+    if context.get("confidence") is not None:
+        facts.append(("Confidence of intervals", percent(real(context["confidence"]))))
+    for name, value in context.items():
+        if name in _HANDLED or name == "command" or value is None or value == "":
+            continue
+        facts.append((_NAMES.get(name, str(name).replace("_", " ").capitalize()), _plain(value)))
+    return facts
+
+
+def _plain(value: JSON) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return number(float(value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_plain(inner)}" for name, inner in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_plain, value))
+    return str(value)

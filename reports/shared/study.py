@@ -1,0 +1,73 @@
+"""The report of a paper's study, from its `report.toml` and what its folder adds in Python."""
+
+from __future__ import annotations
+
+from workbench.checks.published import PublishedPaper
+from workbench.core.errors import InputError
+from workbench.reports.shared.claims import conclusions
+from workbench.reports.shared.context import Context, Own
+from workbench.reports.shared.declared import declared
+from workbench.reports.shared.grids import tables
+from workbench.reports.shared.outcomes import Outcomes
+from workbench.reports.shared.statements import PaperSide, paper_side
+from workbench.studies.experiments import StudyResults
+from workbench.studies.report import StudyReport
+
+
+def context_of(
+    own: Own, results: StudyResults, published: PublishedPaper | None, confidence: float
+) -> Context:
+    """What the report is made from.
+
+    Raises:
+        InputError: the study has none of the report's parts, or another unit of replication; the confidence
+            is out of range.
+    """
+    if not 0.5 < confidence < 1.0:
+        raise InputError(f"confidence must be in (0.5, 1), got {confidence}")
+    said = declared(own.paper)
+    outcomes = Outcomes(results, said.layout, own.numbers)
+    context = Context(outcomes=outcomes, paper=published, confidence=confidence, declared=said, own=own)
+    if own.check is not None:
+        own.check(context)
+    return context
+
+
+def study_report(
+    own: Own, *, results: StudyResults, published: PublishedPaper | None, confidence: float
+) -> StudyReport:
+    """Tables, figures and conclusions of a paper.
+
+    Args:
+        own: What the paper's folder adds.
+        results: Of a study with any of the report's parts.
+        published: The printed numbers; None for our numbers alone, without conclusions.
+        confidence: Of all intervals, in (0.5, 1); tests are at level 1 - confidence.
+
+    Raises:
+        InputError: see `context_of`.
+    """
+    context = context_of(own, results, published, confidence)
+    side = PaperSide() if published is None else paper_side(own, context.declared, published)
+    study, failed = results.study, [one for one in results.outcomes if one.error]
+    return StudyReport(
+        name=study.name,
+        title=study.title,
+        profile=study.profile,
+        tables=tuple(tables(context)),
+        figures=() if own.figures is None else tuple(own.figures(context)),
+        findings=() if published is None else tuple(conclusions(context, published)),
+        inconsistencies=side.inconsistencies,
+        notes=(
+            *context.lines(context.declared.content.get("opening", ())),
+            *study.notes,
+            *context.lines(
+                context.declared.content["notes"],
+                units=context.outcomes.units,
+                claims=() if published is None else published.claims,
+                remarks=side.remarks,
+                runs=results.outcomes,
+                failed=failed,
+            ),
+        ),
+    )
