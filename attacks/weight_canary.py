@@ -37,6 +37,7 @@ from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
 from workbench.estimation.all_thresholds import coin_sample_size, perfect_guesses_bound
 from workbench.estimation.judge import judge
+from workbench.execution.tasks import silent
 from workbench.games.weights import WeightsAttack, WeightsGame, WeightsSeen
 from workbench.interfaces import (
     Claim,
@@ -186,7 +187,7 @@ def audit_weights(
     claim: Claim | None = None,
     confidence: float = 0.95,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = silent,
 ) -> WeightAudit:
     """Play the weights game against a mechanism and judge its claim.
 

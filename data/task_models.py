@@ -20,9 +20,8 @@ from workbench.training.content import Given, model_facets, model_fingerprint
 if TYPE_CHECKING:
     from workbench.interfaces import Record
     from workbench.training.models import LanguageModel
-    from workbench.training.prompts import PromptedModel
+    from workbench.training.prompts import DataToTextModel, PromptedModel
     from workbench.training.text_classifier import TextClassifier
-    from workbench.training.text_generation import DataToTextModel
 
 STANDS_ON = ("base", "base_path")
 """Which parameters of such a model name its base and the folder in its place."""
@@ -139,7 +138,7 @@ def data_to_text(
         InputError: a parameter is unusable, or the base cannot be had.
         UnsupportedError: the base is no language model.
     """
-    from workbench.training.text_generation import DataToTextModel
+    from workbench.training.prompts import DataToTextModel
 
     checked_count("scored", scored)
     model = _language_base(base, base_path, seed=seed, max_length=max_length, task="data to text")

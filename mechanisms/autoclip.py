@@ -47,7 +47,7 @@ from workbench.core.registry import register
 from workbench.interfaces import Capabilities, Family, Model, Plan, Signals
 from workbench.mechanisms.shared.adaptive_sums import AdaptiveSteps, AdaptiveSums
 from workbench.mechanisms.shared.gaussian_sums import SCALES, flat_factors, noisy_sum, require_positive
-from workbench.training.canary import Layout
+from workbench.training.flat import Layout
 from workbench.training.steps import Steps
 
 ESTIMATES = ("sample", "history", "private")

@@ -47,7 +47,7 @@ from workbench.core.registry import register
 from workbench.interfaces import Groups, Model, Plan, Signals
 from workbench.mechanisms.shared.adaptive_sums import AdaptiveSteps, AdaptiveSums
 from workbench.mechanisms.shared.gaussian_sums import flat_factors
-from workbench.training.canary import Layout
+from workbench.training.flat import Layout
 from workbench.training.loop import gaussian_noise
 from workbench.training.lora import lora_pairs
 from workbench.training.steps import Steps

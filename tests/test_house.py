@@ -95,3 +95,12 @@ def test_a_dry_run_imports_its_own_paper_alone(study: str, tmp_path: Path) -> No
     assert len(imported) < 200
     reports = {name.split(".")[3] for name in imported if name.startswith("workbench.reports.papers.")}
     assert reports <= {study.removesuffix("_ablation")}
+
+
+def test_a_papers_folder_has_at_most_eight_modules() -> None:
+    spec = find_spec("workbench.reports.papers")
+    assert spec is not None
+    (place,) = spec.submodule_search_locations or ()
+    folders = [path for path in Path(place).iterdir() if (path / "report.toml").is_file()]
+    assert len(folders) == 5
+    assert max(len(list(path.glob("*.py"))) for path in folders) <= 8

@@ -91,7 +91,7 @@ class CanaryExtraction(MembershipAttack):
             sentences). `"record"`: a planted record's own text up to the secret, for each secret its own.
             `"bare"`: `secret_id=` alone.
         generations: Continuations in all.
-        filter: What counts as a valid continuation; see `_extraction_overlap.secret_like`.
+        filter: What counts as a valid continuation; see `canary_extraction.overlap.secret_like`.
         temperature, top_k, top_p, tokens: How they are drawn: see `training.continuations.Decoding`.
         references: Number K of secrets that were never trained on; at least ten a planted one.
         ending_share: Of attack `loss`: the last share of a candidate's tokens, which alone is scored.

@@ -1,1 +1,1 @@
-"""shared."""
+"""What several attacks share: statistics of losses. No attack is registered here."""

@@ -30,6 +30,7 @@ from workbench.data.bases import checkpoint, hugging_face
 from workbench.data.bases.pretraining import Pace, Training
 from workbench.data.bases.texts import public as pretraining_text
 from workbench.data.shared.parts import cache_folder, checked_count
+from workbench.execution.processes import one_thread
 from workbench.interfaces import ModelFacets
 from workbench.studies.bases import BaseCard, BuildProgress, BuildStage, BuildStep
 
@@ -238,7 +239,7 @@ class BuiltBase(ABC):
         folder.parent.mkdir(parents=True, exist_ok=True)
         name = self.recipe.name
         busy = BuildStep(name=name, stage=BuildStage.WAITING, total=self.recipe.steps)
-        with locked(folder.with_name(f".{folder.name}.lock"), lambda: progress(busy)), _one_thread():
+        with locked(folder.with_name(f".{folder.name}.lock"), lambda: progress(busy)), one_thread():
             if not self.is_built():
                 work.mkdir(exist_ok=True)
                 self.pretrain(work, progress)
@@ -289,19 +290,6 @@ def write_checkpoint(
     (folder / TOKENIZER_SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
     checkpoint.write_weights(module, folder)
     return folder
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One torch thread, for the same bytes whatever the number of cores; put back as it was."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

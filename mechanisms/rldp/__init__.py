@@ -101,9 +101,8 @@ from workbench.mechanisms.rldp.ledger import (
     theorem_7_13,
 )
 from workbench.mechanisms.shared.gaussian_sums import require_positive, require_scale, settled_noise
-from workbench.training.canary import Layout
 from workbench.training.fine_tuning import Seeds
-from workbench.training.flat import FlatLayout
+from workbench.training.flat import FlatLayout, Layout
 from workbench.training.loop import GradientMechanism, gaussian_noise
 from workbench.training.lora import lora_pairs
 from workbench.training.steps import PrivatisedSums, Steps

@@ -32,8 +32,9 @@ from workbench.interfaces import (
     Signals,
 )
 from workbench.mechanisms.dp_sgd import DPSGD
-from workbench.training.canary import FixedSignals, Layout, SignalsWithCanary
+from workbench.training.canary import FixedSignals, SignalsWithCanary
 from workbench.training.content import settled
+from workbench.training.flat import Layout
 from workbench.training.loop import GradientMechanism, gaussian_noise
 from workbench.training.samples import sample_signals
 from workbench.training.steps import PrivatisedSums, Steps

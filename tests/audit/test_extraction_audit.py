@@ -21,7 +21,8 @@ from workbench.execution.store import Store
 from workbench.interfaces import Adjacency, Claim, Released
 from workbench.reports.shared.pages.audit import extraction_views, html
 from workbench.studies.experiments import Status
-from workbench.studies.run import RunOptions, read_results, run_study
+from workbench.studies.results import read_results
+from workbench.studies.run import RunOptions, run_study
 
 FEW = {"secrets": 3, "insertions": 2, "generations": 40, "references": 30}
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from study_driver import training_key
 
 from workbench.core import registry
 from workbench.core.errors import InputError
@@ -13,7 +14,7 @@ from workbench.core.registry import Entry
 from workbench.games.membership import MembershipAttack
 from workbench.interfaces import Corpus, Insertions, Record, Scores
 from workbench.studies.experiments import Experiment
-from workbench.studies.jobs import setup_of, training_key
+from workbench.studies.jobs import setup_of
 from workbench.training import setup as workers
 
 NAME = "planting_stand_in"

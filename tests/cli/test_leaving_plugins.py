@@ -6,11 +6,11 @@ import sys
 from typing import Any
 
 import pytest
+from study_driver import probed
 
 from workbench.cli import app as cli
 from workbench.core import registry
 from workbench.core.registry import Entry
-from workbench.studies import costs
 from workbench.studies.experiments import Experiment, Study
 from workbench.studies.jobs import Refusal, jobs_of
 
@@ -48,7 +48,7 @@ def test_a_mechanism_that_exits_in_a_trial_costs_what_nobody_knows(
         name="mine", title="Mine", profile="", replication="seed", source_sha256="",
         experiments=(leaving(monkeypatch, "train", code),),
     )  # fmt: skip
-    unknown = costs.probe(study).unknown
+    unknown = probed(study).unknown
     assert any(f"trying it failed: SystemExit: {code}" in line for line in unknown)
 
 

@@ -170,11 +170,11 @@ def test_a_report_of_what_was_run(capsys: pytest.CaptureFixture[str]) -> None:
 def test_flipped_scores_are_said_in_the_reports_notes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from workbench.studies import run as study_run
+    from workbench.studies import results as study_results
 
     assert report("tiny.toml --format json", capsys)[0] == 0
     assert "below one half" not in (PLACE / "report.json").read_text()
-    reading = study_run.read_results
+    reading = study_results.read_results
 
     def flipped(*given: Any) -> StudyResults:
         """Scores that put every member last; a second group asks for the same runs."""
@@ -186,7 +186,7 @@ def test_flipped_scores_are_said_in_the_reports_notes(
         again = [replace(one, experiment=replace(one.experiment, group="again")) for one in outcomes]
         return replace(results, outcomes=(*outcomes, *again))
 
-    monkeypatch.setattr(study_run, "read_results", flipped)
+    monkeypatch.setattr(study_results, "read_results", flipped)
     assert report("tiny.toml --format json --format html", capsys)[0] == 0
     notes = json.loads((PLACE / "report.json").read_text())["report"]["notes"]
     (note,) = [one for one in notes if "AUC" in one]

@@ -99,7 +99,7 @@ def test_there_are_six_and_others_for_tasks_and_the_shipped_one_needs_no_build()
     others = {"bert_base", "gpt2_large_base", "question_base", "roberta_base", "sentiment_base", "vit_base"}
     assert set(bases.names()) == {*EVERY, *others}
     assert set(EVERY) <= set(registry.entries("model"))
-    assert [name for name in bases.names() if bases.is_built(name)] == ["gpt2_base"]
+    assert [name for name in bases.names() if bases.find(name).is_built()] == ["gpt2_base"]
     assert bases.missing(["tiny_gpt2", "llama_base", "gpt2_base", "llama_base"]) == ("llama_base",)
     with pytest.raises(InputError, match="unknown base 'qwen_base'; did you mean 'qwen2_base'"):
         bases.ensure(["qwen_base"])
@@ -112,7 +112,7 @@ def test_a_base_has_about_a_million_parameters_as_its_card_says(name: str) -> No
     else:
         module = registry.create("model", name, seed=0).module
     count = sum(p.numel() for p in module.parameters())
-    assert bases.card(name).parameters == count
+    assert bases.find(name).card().parameters == count
     assert 0.9e6 < count < 1.2e6
 
 
@@ -160,9 +160,9 @@ def test_a_base_that_is_not_built_names_the_command() -> None:
 @pytest.mark.parametrize("name", BUILT)
 def test_a_built_base_is_a_language_model_whose_rows_are_alone(name: str) -> None:
     told = Stopping(after=0)
-    folder = bases.build(name, told)
+    folder = bases.find(name).build(told)
     assert told.trained == list(range(1, STEPS + 1))
-    assert bases.is_built(name)
+    assert bases.find(name).is_built()
     model = registry.create("model", name, seed=3)
     assert isinstance(model, LanguageModel)
     assert model.name == name
@@ -173,20 +173,20 @@ def test_a_built_base_is_a_language_model_whose_rows_are_alone(name: str) -> Non
     theirs = registry.create("model", "huggingface", seed=0, path=str(folder))
     torch.testing.assert_close(theirs.losses(theirs.encode(RECORDS)), together, atol=1e-5, rtol=1e-5)
     again = Stopping(after=1)
-    assert bases.build(name, again) == folder
+    assert bases.find(name).build(again) == folder
     assert again.steps == []
     assert [path.name for path in folder.parent.iterdir() if path.name.endswith(".work")] == []
 
 
 def test_training_lowers_the_loss_and_the_recipe_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(room.RECIPES, "llama_base", replace(room.RECIPES["llama_base"], steps=40))
-    folder = bases.build("llama_base")
+    folder = bases.find("llama_base").build(lambda step: None)
     recipe = checkpoint.read_json(folder / checkpoint.RECIPE)
     tenths = recipe["training_loss_by_tenths"]
     assert len(tenths) == 10
     assert tenths[-1] < tenths[0] - 1
     assert {"sources", "text_sha256", "versions", "threads", "validation", "key"} <= set(recipe)
-    card = bases.card("llama_base")
+    card = bases.find("llama_base").card()
     assert card.perplexity == recipe["validation"]["docstrings"]["perplexity_per_token"]
     assert card.size_bytes == len(weights(folder))
 
@@ -195,13 +195,13 @@ def test_the_bytes_depend_neither_on_threads_nor_on_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = torch.get_num_threads()
-    first = weights(bases.build("smollm_base"))
+    first = weights(bases.find("smollm_base").build(lambda step: None))
     print_before = fingerprint("smollm_base")
     shutil.copytree(os.environ["WORKBENCH_CACHE"], tmp_path / "other", ignore=shutil.ignore_patterns("bases"))
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "other"))
     torch.set_num_threads(2)
     try:
-        assert weights(bases.build("smollm_base")) == first
+        assert weights(bases.find("smollm_base").build(lambda step: None)) == first
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -211,25 +211,25 @@ def test_the_bytes_depend_neither_on_threads_nor_on_the_cache(
 def test_a_stopped_build_goes_on_and_ends_with_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = weights(bases.build("qwen2_base"))
+    whole = weights(bases.find("qwen2_base").build(lambda step: None))
     shutil.copytree(os.environ["WORKBENCH_CACHE"], tmp_path / "other", ignore=shutil.ignore_patterns("bases"))
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "other"))
     with pytest.raises(KeyboardInterrupt):
-        bases.build("qwen2_base", Stopping(after=4))
-    assert not bases.is_built("qwen2_base")
+        bases.find("qwen2_base").build(Stopping(after=4))
+    assert not bases.find("qwen2_base").is_built()
     rest = Stopping(after=0)
-    assert weights(bases.build("qwen2_base", rest)) == whole
+    assert weights(bases.find("qwen2_base").build(rest)) == whole
     assert rest.trained == [5, 6]
 
 
 def test_a_kept_state_of_other_text_or_a_broken_one_is_not_used() -> None:
     for spoil in (lambda: put_text(squares(1000)), _break_states):
         with pytest.raises(KeyboardInterrupt):
-            bases.build("llama_base", Stopping(after=3))
+            bases.find("llama_base").build(Stopping(after=3))
         spoil()
         rest = Stopping(after=1)
         with pytest.raises(KeyboardInterrupt):
-            bases.build("llama_base", rest)
+            bases.find("llama_base").build(rest)
         assert rest.trained == [1]
 
 
@@ -241,11 +241,11 @@ def _break_states() -> None:
 
 @pytest.mark.parametrize("file", [*builds.HASHED, checkpoint.RECIPE])
 def test_damage_is_refused_in_one_line_and_a_build_mends_it(file: str) -> None:
-    folder = bases.build("llama_base")
+    folder = bases.find("llama_base").build(lambda step: None)
     whole, content = weights(folder), bytearray((folder / file).read_bytes())
     content[-5] ^= 1
     (folder / file).write_bytes(content if file != checkpoint.RECIPE else content[:40])
-    assert not bases.is_built("llama_base")
+    assert not bases.find("llama_base").is_built()
     for ask in (
         lambda: registry.create("model", "llama_base", seed=0),
         lambda: fingerprint("llama_base"),
@@ -254,8 +254,8 @@ def test_damage_is_refused_in_one_line_and_a_build_mends_it(file: str) -> None:
             ask()
         assert "\n" not in str(caught.value)
         assert str(folder) in str(caught.value)
-    assert weights(bases.build("llama_base")) == whole
-    assert bases.is_built("llama_base")
+    assert weights(bases.find("llama_base").build(lambda step: None)) == whole
+    assert bases.find("llama_base").is_built()
 
 
 def test_two_builds_of_one_base_wait_for_each_other() -> None:
@@ -275,7 +275,7 @@ def test_two_builds_of_one_base_wait_for_each_other() -> None:
         builds.locked(lock.with_name(f".{recipe.name}-{recipe.key}.lock"), lambda: None),
         pytest.raises(WaitedError),
     ):
-        bases.build("bloom_base", told)
+        bases.find("bloom_base").build(told)
     assert waits == [BuildStage.WAITING]
 
 
@@ -287,10 +287,10 @@ def test_processes_build_what_is_missing_with_the_same_bytes(
     assert bases.ensure(["llama_base", "gpt2_base", "llama_base"], steps.append, workers=2) == ("llama_base",)
     assert [step.done for step in steps if step.stage is BuildStage.TRAINING] == list(range(1, STEPS + 1))
     assert bases.ensure(["llama_base"], steps.append) == ()
-    built = weights(bases.card("llama_base").place)
+    built = weights(bases.find("llama_base").card().place)
     shutil.copytree(os.environ["WORKBENCH_CACHE"], tmp_path / "other", ignore=shutil.ignore_patterns("bases"))
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "other"))
-    assert weights(bases.build("llama_base")) == built
+    assert weights(bases.find("llama_base").build(lambda step: None)) == built
 
 
 @pytest.mark.slow
@@ -335,13 +335,13 @@ def test_what_the_caller_raises_ends_the_processes_and_keeps_the_state(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bases.build("llama_base", first)
+        bases.find("llama_base").build(first)
     assert rest.trained[0] > 3
 
 
 def test_a_local_folder_stands_in_for_any_base(tmp_path: Path) -> None:
     folder = tmp_path / "own"
-    shutil.copytree(bases.build("bloom_base"), folder)
+    shutil.copytree(bases.find("bloom_base").build(lambda step: None), folder)
     own = registry.create("model", "bloom_base", seed=0)
     expected = own.losses(own.encode(RECORDS))
     prints = set()
@@ -362,7 +362,7 @@ def test_a_local_folder_stands_in_for_any_base(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["bloom_base", "gpt2_base", "llama_base"])
 @pytest.mark.parametrize("max_length", [1, 513])
 def test_a_length_beyond_the_positions_is_refused(name: str, max_length: int) -> None:
-    bases.build(name)
+    bases.find(name).build(lambda step: None)
     with pytest.raises(InputError, match=f"max_length must be .*, got {max_length}"):
         registry.create("model", name, seed=0, max_length=max_length)
 
@@ -432,7 +432,7 @@ if __name__ == "__main__":
     def told(step):
         print(step.stage.name, step.done, flush=True)
 
-    print("BUILT", bases.build("qwen2_base", told), flush=True)
+    print("BUILT", bases.find("qwen2_base").build(told), flush=True)
 """
 
 

@@ -80,7 +80,7 @@ def test_without_the_gain_a_wider_stream_would_be_normalised_otherwise() -> None
 def test_the_shipped_base_grows_with_almost_the_same_logits() -> None:
     ours: Any = registry.create("model", "gpt2_base", seed=0)
     large = large_bases.GPT2_LARGE.new_module().eval()
-    assert sum(p.numel() for p in large.parameters()) == bases.card("gpt2_large_base").parameters
+    assert sum(p.numel() for p in large.parameters()) == bases.find("gpt2_large_base").card().parameters
     batch = ours.encode([Record(id="a", text=text) for text in checkpoint.SAMPLE])
     wide = LanguageModel(large, ours.tokenizer, 256, "grown")
     with torch.no_grad():
@@ -128,8 +128,8 @@ def test_a_tiny_build_is_a_language_model_that_is_listed(monkeypatch: pytest.Mon
     with pytest.raises(InputError, match="model 'gpt2_large_base' is not built: run `workbench models build"):
         registry.create("model", "gpt2_large_base", seed=0)
     assert bases.missing(["gpt2_base", "gpt2_large_base"]) == ("gpt2_large_base",)
-    folder = bases.build("gpt2_large_base")
-    assert bases.is_built("gpt2_large_base")
+    folder = bases.find("gpt2_large_base").build(lambda step: None)
+    assert bases.find("gpt2_large_base").is_built()
     model = registry.create("model", "data_to_text", seed=0, base="gpt2_large_base", max_length=64)
     assert model.base.name == "gpt2_large_base"
     assert len(PermutationGroup.of(model.module).units) > 10
@@ -143,7 +143,7 @@ def test_a_tiny_build_is_a_language_model_that_is_listed(monkeypatch: pytest.Mon
 @pytest.mark.slow
 def test_the_larger_base_learns_records_in_fewer_steps_than_the_smaller_one() -> None:
     corpus = registry.create("corpus", "clinical_records", size=300, seed=0, held_out=48)
-    bases.build("gpt2_large_base")
+    bases.find("gpt2_large_base").build(lambda step: None)
     found = {}
     for base in ("gpt2_base", "gpt2_large_base"):
         model = registry.create("model", "data_to_text", seed=0, base=base)

@@ -109,7 +109,7 @@ def test_an_example_ends_with_what_is_to_be_learned(vader: Path, tmp_path: Path)
 def test_a_build_goes_on_where_it_stopped_and_loads(
     name: str, few_steps: None, cache: Path, tmp_path: Path
 ) -> None:
-    assert not bases.is_built(name)
+    assert not bases.find(name).is_built()
     with pytest.raises(InputError, match=f"model '{name}' is not built: run `workbench models build"):
         registry.create("model", "prompted", seed=0, base=name)
 
@@ -118,18 +118,18 @@ def test_a_build_goes_on_where_it_stopped_and_loads(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bases.build(name, stopping)
+        bases.find(name).build(stopping)
     steps: list[BuildStep] = []
-    folder = bases.build(name, steps.append)
+    folder = bases.find(name).build(steps.append)
     assert [step.done for step in steps if step.stage is BuildStage.TRAINING] == [3, 4]
     weights = (folder / checkpoint.WEIGHTS).read_bytes()
     shutil.rmtree(folder)
-    assert (bases.build(name) / checkpoint.WEIGHTS).read_bytes() == weights
+    assert (bases.find(name).build(lambda step: None) / checkpoint.WEIGHTS).read_bytes() == weights
     model: Any = registry.create("model", name, seed=0, max_length=100)
     assert isinstance(model, LanguageModel)
     recipe = json.loads((folder / checkpoint.RECIPE).read_text("utf-8"))
     assert recipe["parameters"] == sum(p.numel() for p in model.module.parameters())
-    card = bases.card(name)
+    card = bases.find(name).card()
     assert card.is_built
     assert card.perplexity is None
     with pytest.raises(InputError, match="max_length must be at most 256, the positions of"):
@@ -138,7 +138,7 @@ def test_a_build_goes_on_where_it_stopped_and_loads(
 
 def test_the_models_do_their_tasks(few_steps: None) -> None:
     for name in NAMES:
-        bases.build(name)
+        bases.find(name).build(lambda step: None)
     feeling = registry.create("model", "prompted", seed=0, base="sentiment_base", max_length=24)
     records = [Record(id=str(i), text="amber " * (i + 1), label=i % 2) for i in range(3)]
     batch = feeling.encode(records)
@@ -166,8 +166,8 @@ def test_the_true_base_is_near_chance_and_tunes_well_above(
         movie_reviews.fetch()
     except InputError as error:
         pytest.skip(str(error))
-    bases.build(name)
-    assert bases.card(name).parameters == sum(
+    bases.find(name).build(lambda step: None)
+    assert bases.find(name).card().parameters == sum(
         p.numel() for p in registry.create("model", name, seed=0).module.parameters()
     )
     is_sentiment = name == "sentiment_base"

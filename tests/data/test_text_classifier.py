@@ -58,7 +58,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("WORKBENCH_CACHE", str(folder))
         hurried(patch)
         for name in NAMES:
-            bases.build(name)
+            bases.find(name).build(lambda step: None)
     return folder
 
 
@@ -296,23 +296,23 @@ def test_a_build_goes_on_where_it_stopped(name: str, cache: Path, monkeypatch: p
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bases.build(name, stopping)
+        bases.find(name).build(stopping)
     steps: list[BuildStep] = []
-    folder = bases.build(name, steps.append)
+    folder = bases.find(name).build(steps.append)
     assert [step.done for step in steps if step.stage is BuildStage.TRAINING] == [3, 4]
     weights = (folder / checkpoint.WEIGHTS).read_bytes()
     shutil.rmtree(folder)
-    assert (bases.build(name) / checkpoint.WEIGHTS).read_bytes() == weights
-    assert bases.card(name).is_built
+    assert (bases.find(name).build(lambda step: None) / checkpoint.WEIGHTS).read_bytes() == weights
+    assert bases.find(name).card().is_built
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_true_base_tunes_well_above_chance(name: str, cache: Path) -> None:
     """Under a minute of building; then 100 steps a task. Of 256 held-out records."""
-    bases.build(name)
-    recipe = json.loads((bases.card(name).place / checkpoint.RECIPE).read_text("utf-8"))
-    assert recipe["parameters"] == bases.card(name).parameters
+    bases.find(name).build(lambda step: None)
+    recipe = json.loads((bases.find(name).card().place / checkpoint.RECIPE).read_text("utf-8"))
+    assert recipe["parameters"] == bases.find(name).card().parameters
     # By chance 256 coins give 0.62 or more with probability 7e-5, three-sided ones 0.45 with 4e-5.
     for task, least in {"outcome": 0.85, "pairs": 0.62, "inference": 0.6, "answers": 0.85}.items():
         corpus: Corpus = registry.create(

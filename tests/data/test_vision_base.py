@@ -48,9 +48,9 @@ def test_it_is_built_once_and_only_its_last_layer_hangs_on_the_seed() -> None:
     with pytest.raises(InputError, match=sentence):
         registry.create("model", "vit_base", seed=0)
     assert bases.missing(["vit_base"]) == ("vit_base",)
-    folder = bases.build("vit_base")
-    assert bases.is_built("vit_base")
-    assert bases.card("vit_base").parameters == vision_base.RECIPE.parameters
+    folder = bases.find("vit_base").build(lambda step: None)
+    assert bases.find("vit_base").is_built()
+    assert bases.find("vit_base").card().parameters == vision_base.RECIPE.parameters
     first = registry.create("model", "vit_base", seed=1).module
     second = registry.create("model", "vit_base", seed=2).module
     told = {name for name, p in first.named_parameters() if not torch.equal(p, second.get_parameter(name))}
@@ -63,7 +63,7 @@ def test_it_is_built_once_and_only_its_last_layer_hangs_on_the_seed() -> None:
 
 
 def test_its_permutations_are_those_of_the_digits_transformer() -> None:
-    bases.build("vit_base")
+    bases.find("vit_base").build(lambda step: None)
     built = PermutationGroup.of(registry.create("model", "vit_base", seed=0).module)
     drawn = PermutationGroup.of(registry.create("model", "digits_vit", seed=0).module)
     assert [unit.name for unit in built.units] == [unit.name for unit in drawn.units]
@@ -72,11 +72,11 @@ def test_its_permutations_are_those_of_the_digits_transformer() -> None:
 
 @pytest.mark.parametrize("file", [checkpoint.WEIGHTS, checkpoint.CONFIG])
 def test_damage_is_refused_in_one_line(file: str) -> None:
-    path = bases.build("vit_base") / file
+    path = bases.find("vit_base").build(lambda step: None) / file
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    assert not bases.is_built("vit_base")
+    assert not bases.find("vit_base").is_built()
     with pytest.raises(InputError, match="run `workbench models build vit_base`"):
         registry.create("model", "vit_base", seed=0)
 
@@ -84,6 +84,6 @@ def test_damage_is_refused_in_one_line(file: str) -> None:
 @pytest.mark.slow
 def test_the_whole_build_knows_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vision_base, "RECIPE", replace(vision_base.RECIPE, steps=500))
-    folder = bases.build("vit_base")
+    folder = bases.find("vit_base").build(lambda step: None)
     said = checkpoint.read_json(folder / checkpoint.RECIPE)["validation"]["letters"]
     assert said["accuracy"] > 0.9

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from permutation_cases import covered
+from recovery_sweep import recovery
 from torch import Tensor, nn
 
 from workbench.accounting import ApproximateDP
@@ -29,7 +31,7 @@ from workbench.games.consecutive import (
     other_areas,
     outputs,
 )
-from workbench.games.consecutive.play import details, play_releases, play_runs, recovery
+from workbench.games.consecutive.play import details, play_releases, play_runs
 from workbench.games.consecutive.scene import Table, orbit_of, unit_places
 from workbench.interfaces import (
     Adjacency,
@@ -162,16 +164,16 @@ def test_the_batch_clip_is_part_of_what_is_known() -> None:
     table = Table.laid(SHUFFLED, model(), plan, WeightTidying(others="sample"), 0)
     signals = FixedSignals(sample_signals(model(), plan.records[:9], 64))
     known = table.knowledge(signals, 1.0)
-    covered = PermutationGroup.of(model().module).covered(signals.layout)
+    moves = covered(PermutationGroup.of(model().module), signals.layout)
     total = signals.weighted_sum((1.0 / signals.norms()).clamp(max=1.0))
-    total[~covered] = 0.0
+    total[~moves] = 0.0
     inside = total.clone()
     inside[table.scene.coordinate] += 1.0
     shrunk = [x / max(1.0, float(x.norm())) for x in (total, inside)]
     assert float(total.norm()) > 1.5
     shift = float((shrunk[1] - shrunk[0])[table.scene.coordinate])
     assert known.shift == pytest.approx(-shift, abs=1e-5)
-    assert torch.allclose(known.known[covered], shrunk[0][covered], atol=1e-5)
+    assert torch.allclose(known.known[moves], shrunk[0][moves], atol=1e-5)
     alone = table.knowledge(FixedSignals(sample_signals(model(), (), 64)), 1.0)
     assert alone.shift == pytest.approx(-1.0, abs=1e-5)
 
@@ -231,7 +233,7 @@ def test_runs_are_read_step_by_step() -> None:
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert len(attack.seen) == 4 * plan.steps
     assert (int(played.included.sum()), played.scores["tidying"].shape) == (2, (4,))
-    assert played.over_run.tolist() == [1.0] * plan.steps
+    assert played.recovered_by_step["all"].tolist() == [1.0] * plan.steps
     assert all(release.participation == 0.2 for _, release in attack.seen)
     starts = [attack.seen[run * plan.steps][1].expected for run in range(4)]
     assert not np.allclose(starts[0], starts[1], atol=1e-9)  # Other samples, from the same weights:
@@ -364,7 +366,7 @@ def test_weights_are_read_through_the_optimizer(optimizer: str, decay: float) ->
         sampling_probability=1.0,
     )
     played = play_runs(SHUFFLED, plan, WeightTidying(), trials=30, seed=4)
-    assert played.over_run.tolist() == [1.0] * 4
+    assert played.recovered_by_step["all"].tolist() == [1.0] * 4
     area = areas(dict(played.scores), played.included)
     assert area["tidying"] > 0.95
     assert abs(area["blind"] - 0.5) < 0.45  # Five deviations of 0.1, less a little.

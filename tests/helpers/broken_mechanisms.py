@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from workbench.interfaces import Capabilities, Claim, Groups, Plan, Signals
-from workbench.training.canary import Layout, SignalsWithCanary
+from workbench.training.canary import SignalsWithCanary
+from workbench.training.flat import Layout
 from workbench.training.loop import GradientMechanism
 
 

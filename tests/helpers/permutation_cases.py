@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from workbench.core import registry
 from workbench.interfaces import Model
-from workbench.training.permutations import Permutation, PermutationGroup, Reach
+from workbench.training.flat import Layout
+from workbench.training.permutations import Permutation, PermutationGroup, Reach, Unit
 
 LAWS = settings(max_examples=30, deadline=None)
 EXACT = 1e-9
@@ -50,6 +51,31 @@ def weights(module: nn.Module) -> dict[str, Tensor]:
 
 def drawn(group: PermutationGroup, seed: int = 0) -> Permutation:
     return group.draw(np.random.default_rng(seed))
+
+
+def covered(group: PermutationGroup, layout: Layout) -> Tensor:
+    """Mask of the flat vector's entries that some unit moves, shape `(d,)`."""
+    size = max((place.stop for place, _ in layout.values()), default=0)
+    mask = torch.zeros(size, dtype=torch.bool)
+    views = {name: mask[place].view(shape) for name, (place, shape) in layout.items()}
+    for unit in group.units:
+        for slot in unit.slots:
+            if slot.parameter in views:
+                views[slot.parameter].narrow(slot.axis, slot.start, unit.size).fill_(True)
+    return mask
+
+
+def features(unit: Unit, module: nn.Module) -> Tensor:
+    """All weights that move with each index of a unit, shape `(size, m)`."""
+    tensors = dict(module.named_parameters())
+    blocks = [
+        tensors[slot.parameter]
+        .narrow(slot.axis, slot.start, unit.size)
+        .movedim(slot.axis, 0)
+        .reshape(unit.size, -1)
+        for slot in unit.slots
+    ]
+    return torch.cat(blocks, dim=1)
 
 
 def images(seed: int = 1) -> Tensor:

@@ -179,7 +179,7 @@ def outcome(one: Experiment, level: float, world: World, generator: Noise) -> Ou
 
 
 def game(view: str, where: str, lower: float, epsilon: float) -> dict[str, JSON]:
-    """One judged game as `workbench.games.consecutive.study.audit_form` has it."""
+    """One judged game as a study's record has it."""
     kind = "REFUTED" if lower > epsilon else "NOT_REFUTED"
     n = 1000 if where == "one release" else 100
     return {

@@ -13,14 +13,20 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from workbench.core.errors import InputError
 from workbench.core.keys import canonical
 from workbench.execution.store import Store
+from workbench.studies.cost_probe import probe
+from workbench.studies.costs import CostEstimate
 from workbench.studies.experiments import Experiment, Study, StudyResults
-from workbench.studies.run import RunOptions, read_results, run_study
+from workbench.studies.jobs import jobs_of
+from workbench.studies.results import Pending, read_results
+from workbench.studies.run import RunOptions, run_study
 
 
 def experiment(**changes: Any) -> Experiment:
@@ -54,6 +60,36 @@ def study_of(*experiments: Experiment) -> Study:
         experiments=experiments,
         source_sha256="0" * 64,
     )
+
+
+def training_key(experiment: Experiment) -> str:
+    """Key of the subject that an experiment attacks.
+
+    Raises:
+        InputError: the experiment cannot be prepared, or its attack trains by itself.
+    """
+    jobs = jobs_of(experiment)
+    if jobs.refusal is not None:
+        raise InputError(f"{experiment.name}: {jobs.refusal.message}")
+    if not jobs.trainings:
+        raise InputError(f"{experiment.name}: attack {experiment.attack!r} attacks no shared training")
+    return jobs.trainings[0].key
+
+
+def all_jobs(study: Study) -> Pending:
+    """Every job of a study, each once, as a store that has none of them says it."""
+    every = [jobs for jobs in map(jobs_of, study.experiments) if jobs.refusal is None]
+    trainings = {job.key: job for jobs in every for job in jobs.trainings}
+    measurings = {jobs.measuring.key: jobs.measuring for jobs in every}
+    return Pending(
+        trainings=tuple(trainings.values()), measurings=tuple(measurings.values()), done=0, failed=0
+    )
+
+
+def probed(study: Study, **settings: Any) -> CostEstimate:
+    """What a study costs that no store has anything of; see `probe`."""
+    with TemporaryDirectory() as folder, closing(Store(Path(folder))) as store:
+        return probe(store, all_jobs(study), **settings)
 
 
 def sample_study(seeds: int = 2) -> Study:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.audit.words import currency_views
+from workbench.audit.views import currency_views
 from workbench.core import registry
 from workbench.estimation.low_fpr import CERTAIN, low_fpr_details
 from workbench.games.words import Judged

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import study_driver as driver
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,10 +17,11 @@ from workbench.core.keys import plain
 from workbench.execution.store import Store
 from workbench.interfaces import Currency
 from workbench.studies import cost_probe
-from workbench.studies.cost_model import Sample, fired_share, fitted
-from workbench.studies.costs import CostEstimate, estimate, probe
+from workbench.studies.cost_probe import probe
+from workbench.studies.costs import CostEstimate, Sample, estimate, fired_share, fitted
 from workbench.studies.experiments import Experiment, Study
-from workbench.studies.jobs import JobKind, Pending, StudyJob, jobs_of, pending
+from workbench.studies.jobs import JobKind, StudyJob, jobs_of
+from workbench.studies.results import Pending, pending
 
 SECONDS = (0.7, 0.004, 0.012, 0.03)
 """Made-up truth: fixed, a member, a record in an epoch, a step."""
@@ -98,7 +100,7 @@ def test_five_records_tell_a_sixth_within_a_tenth(store: Store, sixth: tuple[int
         one = experiment(members=100, epochs=epochs, batch_size=batch_size, seed=number)
         record(store, training_of(one), truth(one) * generator.uniform(0.97, 1.03))
     wanted = experiment(members=100, epochs=sixth[0], batch_size=sixth[1], seed=9)
-    found = estimate(study_of(wanted), store, only([training_of(wanted)]))
+    found = estimate(store, only([training_of(wanted)]))
     assert found.core_seconds == pytest.approx(truth(wanted), rel=0.1)
     assert found.measured_from == 5
     assert found.unknown == ()
@@ -109,7 +111,7 @@ def test_one_record_is_scaled_by_the_shape(store: Store) -> None:
     small = experiment(members=100, epochs=1, batch_size=10)
     record(store, training_of(small), 2.0)
     large = experiment(members=100, epochs=10, batch_size=10)
-    found = estimate(study_of(large), store, only([training_of(small), training_of(large)]))
+    found = estimate(store, only([training_of(small), training_of(large)]))
     own, other = found.job_seconds[training_of(small).key], found.job_seconds[training_of(large).key]
     assert own == pytest.approx(2.0, rel=0.01)
     assert 3 * own < other < 10 * own
@@ -121,7 +123,7 @@ def test_one_record_that_took_far_too_long_does_not_decide(store: Store) -> None
         one = experiment(members=100, epochs=1 + number % 3, batch_size=10, seed=number)
         record(store, training_of(one), truth(one) + (30.0 if number == 4 else 0.0))
     wanted = experiment(members=100, epochs=2, batch_size=10, seed=99)
-    found = estimate(study_of(wanted), store, only([training_of(wanted)]))
+    found = estimate(store, only([training_of(wanted)]))
     assert found.core_seconds == pytest.approx(truth(wanted), rel=0.1)
 
 
@@ -134,7 +136,7 @@ def test_what_decides_the_speed_is_not_mixed_and_the_rest_is_unknown(store: Stor
         training_of(other),
         training_of(experiment(model="digits_mlp", seed=1)),
     ]
-    found = estimate(study_of(known, other), store, only(jobs))
+    found = estimate(store, only(jobs))
     assert found.core_seconds == pytest.approx(1.0, rel=0.01)
     assert found.unknown == ("2 x training of non_private on digits_mlp: nothing comparable was run yet",)
     assert [(one.jobs, one.core_seconds is None) for one in found.per_kind] == [(1, False), (2, True)]
@@ -146,7 +148,7 @@ def test_failures_and_records_of_other_commands_do_not_count(store: Store) -> No
     record(store, failed, 100.0, status="failed")
     store.append("0" * 32, {"job": {"kind": "training"}, "cost": {"seconds": 5.0}})
     store.append("1" * 32, {"scores": [1.0]})
-    found = estimate(study_of(experiment()), store, only([training_of(experiment())]))
+    found = estimate(store, only([training_of(experiment())]))
     assert found.measured_from == 0
     assert len(found.unknown) == 1
     assert found.core_seconds == 0.0
@@ -157,7 +159,7 @@ def test_a_measuring_grows_with_the_records_it_reads(store: Store) -> None:
         record(store, jobs_of(experiment(members=members)).measuring, 0.2 + 0.01 * 2 * members)
     wanted = jobs_of(experiment(members=160)).measuring
     todo = Pending(trainings=(), measurings=(wanted,), done=0, failed=0)
-    found = estimate(study_of(experiment()), store, todo)
+    found = estimate(store, todo)
     assert found.core_seconds == pytest.approx(0.2 + 0.01 * 320, rel=0.05)
     assert found.per_kind[0].name == "measuring of non_private on digits_logistic by loss"
 
@@ -167,7 +169,7 @@ def test_wall_time_is_shared_by_workers_but_never_below_the_longest_chain(store:
     jobs = [jobs_of(one) for one in experiments]
     record(store, training_of(experiment(seed=7)), 3.0)
     record(store, jobs_of(experiment(seed=7)).measuring, 1.0)
-    found = estimate(study_of(*experiments), store, pending(study_of(*experiments), store))
+    found = estimate(store, pending(study_of(*experiments), store))
     assert found.core_seconds == pytest.approx(16.0, rel=0.01)
     assert found.job_seconds.keys() == {one.measuring.key for one in jobs} | {
         one.trainings[0].key for one in jobs
@@ -178,7 +180,7 @@ def test_wall_time_is_shared_by_workers_but_never_below_the_longest_chain(store:
 
 
 def test_nothing_left_costs_nothing(store: Store) -> None:
-    found = estimate(study_of(experiment()), store, only([]))
+    found = estimate(store, only([]))
     assert found == CostEstimate(core_seconds=0.0, per_kind=(), unknown=(), measured_from=0)
     assert found.wall_seconds(2) == 0.0
 
@@ -209,7 +211,7 @@ def test_probing_tries_what_no_record_tells(store: Store) -> None:
     known, unknown = experiment(), experiment(model="digits_mlp", epochs=4)
     record(store, training_of(experiment(seed=5)), 1.0)
     study = study_of(known, unknown)
-    found = probe(study, store, pending(study, store))
+    found = probe(store, pending(study, store))
     assert found.unknown == ()
     assert found.is_probed
     assert found.measured_from == 1
@@ -228,13 +230,13 @@ def test_probing_tries_what_no_record_tells(store: Store) -> None:
 
 def test_probing_says_what_could_not_be_tried() -> None:
     texts = experiment(corpus="clinical")  # A digits model cannot read them.
-    found = probe(study_of(texts))
+    found = driver.probed(study_of(texts))
     assert len(found.unknown) == 2
     assert all(
         "trying it failed: InputError: model 'digits_logistic' cannot read texts" in line
         for line in found.unknown
     )
-    found = probe(study_of(experiment()), seconds=0.0)
+    found = driver.probed(study_of(experiment()), seconds=0.0)
     assert [line.partition(": ")[2] for line in found.unknown] == [
         "not tried: the 0 seconds for trying were over (--try-for)"
     ] * 2
@@ -243,7 +245,7 @@ def test_probing_says_what_could_not_be_tried() -> None:
 def test_probing_says_why_an_experiment_cannot_be_prepared(store: Store) -> None:
     one = experiment(members=100_000)
     waiting = Pending(trainings=(), measurings=(jobs_of(one).measuring,), done=0, failed=0)
-    found = probe(study_of(one), store, waiting)
+    found = probe(store, waiting)
     assert len(found.unknown) == 1
     assert "200000 + 50000 + 50000 records wanted" in found.unknown[0]
 
@@ -258,7 +260,7 @@ def test_probing_foretells_a_real_training(tmp_path: Path) -> None:
 
     one = experiment(corpus="clinical", model="tiny_gpt2", members=60, epochs=4, batch_size=20)
     one = Experiment(**{**vars(one), "model_parameters": {"max_length": 64}, "learning_rate": 1e-3})
-    found = probe(study_of(one))
+    found = driver.probed(study_of(one))
     job = training_of(one)
     with one_thread():
         started = time.process_time()
@@ -298,7 +300,7 @@ def test_a_training_costs_less_the_more_of_its_steps_are_silent(store: Store) ->
         one = signs(epsilon=nats, epochs=epochs, seed=number)
         record(store, training_of(one), seconds(one))
     wanted = [signs(epsilon=nats, epochs=3, seed=9) for nats in (0.1, 0.5, 1.0, 2.0)]
-    costs = [estimate(study_of(one), store, only([training_of(one)])).core_seconds for one in wanted]
+    costs = [estimate(store, only([training_of(one)])).core_seconds for one in wanted]
     assert costs == pytest.approx([seconds(one) for one in wanted], rel=0.1)
     assert costs == sorted(costs)
 
@@ -306,7 +308,7 @@ def test_a_training_costs_less_the_more_of_its_steps_are_silent(store: Store) ->
 def test_a_probe_tries_masked_signs_whatever_their_ceiling(store: Store) -> None:
     """A few steps of two groups bear no 2 nats; what is tried has a budget of its own."""
     one = signs(epsilon=2.0, epochs=5, mechanism_parameters={"granularity": "2", "measures_quality": False})
-    found = probe(study_of(one), store)
+    found = probe(store, driver.all_jobs(study_of(one)))
     assert found.unknown == ()
     assert found.core_seconds > 0
 
@@ -314,7 +316,7 @@ def test_a_probe_tries_masked_signs_whatever_their_ceiling(store: Store) -> None
 def test_a_probe_gives_an_attack_that_compares_models_two_that_differ(store: Store) -> None:
     """Shadows that are all the target itself would leave every score the same, and the attack refused."""
     for one in (experiment(attack="lira", attack_parameters={"shadows": 4}), signs(attack="lira")):
-        found = probe(study_of(one), store)
+        found = probe(store, driver.all_jobs(study_of(one)))
         assert found.unknown == ()
 
 
@@ -330,7 +332,7 @@ def test_what_a_base_costs_is_taken_from_another_base_where_it_is_not_known(stor
         ("tiny_gpt2", parameters, None),
     ):
         wanted = experiment(corpus="clinical", model=model, model_parameters=given_parameters, seed=1)
-        found = estimate(study_of(wanted), store, only([training_of(wanted)]))
+        found = estimate(store, only([training_of(wanted)]))
         if words is None:
             assert (found.core_seconds, len(found.unknown)) == (0.0, 1)
         else:

@@ -25,7 +25,8 @@ from workbench.games.transcript.play import MOST_UNKNOWN
 from workbench.interfaces import Currency, Plan, Sampling, Schedule
 from workbench.studies.experiments import Experiment, Study
 from workbench.studies.jobs import Training, jobs_of, membership, setup_of
-from workbench.studies.run import RunOptions, read_results, run_study
+from workbench.studies.results import read_results
+from workbench.studies.run import RunOptions, run_study
 from workbench.studies.study import load_study, profiles, select
 from workbench.training import setup as workers
 from workbench.training.models import LanguageModel

@@ -15,8 +15,8 @@ import study_driver as driver
 from workbench.execution.store import Store
 from workbench.studies.experiments import Status
 from workbench.studies.jobs import jobs_of
-from workbench.studies.records import error_of, read_record
-from workbench.studies.run import RunOptions, read_results, run_study
+from workbench.studies.results import error_of, read_record, read_results
+from workbench.studies.run import RunOptions, run_study
 
 STUDY = driver.study_of(driver.experiment(), driver.experiment(seed=1))
 KEYS = [jobs_of(one).measuring.key for one in STUDY.experiments]

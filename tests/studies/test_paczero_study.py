@@ -27,7 +27,8 @@ from workbench.reports.shared.outcomes import columns_of
 from workbench.studies import work
 from workbench.studies.experiments import Experiment, Status, Study
 from workbench.studies.jobs import Measuring, setup_of
-from workbench.studies.run import RunOptions, read_results, run_study
+from workbench.studies.results import read_results
+from workbench.studies.run import RunOptions, run_study
 from workbench.studies.study import load_study, profiles
 from workbench.training import setup as workers
 

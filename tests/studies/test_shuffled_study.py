@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from study_driver import probed
 
 from workbench.accounting import NoGuarantee
 from workbench.execution.store import Store
 from workbench.games.base import Part, match_of
 from workbench.games.consecutive import RUN, SINGLE, VIEWS, ConsecutiveGame, audit_form, flat_metrics
 from workbench.interfaces import Sampling
-from workbench.studies.costs import probe
 from workbench.studies.experiments import Experiment, Outcome, Status, Study
 from workbench.studies.jobs import JobKind, Training, jobs_of, membership, setup_of
 from workbench.studies.names import check_experiments
-from workbench.studies.run import RunOptions, read_results, run_study
+from workbench.studies.results import read_results
+from workbench.studies.run import RunOptions, run_study
 from workbench.training import setup as workers
 
 RELEASES, RUNS = 200, 20
@@ -179,7 +180,7 @@ def test_what_an_audit_will_cost_is_tried() -> None:
     seconds = []
     for runs in (20, 1000):
         sizes = {"releases": RELEASES, "runs": runs}
-        found = probe(study(experiment(attack_parameters=sizes)), seconds=60.0)
+        found = probed(study(experiment(attack_parameters=sizes)), seconds=60.0)
         assert (found.unknown, found.is_probed) == ((), True)
         seconds.append(found.core_seconds)
     assert seconds[1] / seconds[0] > 50 / 4

@@ -10,7 +10,8 @@ import pytest
 from workbench.accounting.subsampled_gaussian import same_sigma_epsilon
 from workbench.execution.store import Store
 from workbench.studies.experiments import Experiment, Outcome, Status, Study
-from workbench.studies.run import RunOptions, read_results, run_study
+from workbench.studies.results import read_results
+from workbench.studies.run import RunOptions, run_study
 
 NUMBERS = 64 * 8 + 8 + 8 * 10 + 10
 LEFT_ALONE = 10

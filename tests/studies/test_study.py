@@ -20,7 +20,7 @@ from workbench.interfaces import Sampling
 from workbench.studies.experiments import Experiment, Study
 from workbench.studies.file import parse
 from workbench.studies.grid import expand
-from workbench.studies.jobs import experiment_key
+from workbench.studies.jobs import jobs_of
 from workbench.studies.study import load_study, profiles, select, study_names
 
 HEAD = """
@@ -92,7 +92,7 @@ def test_tags_are_the_groups_with_the_variants_laid_over_them_and_no_part_of_a_k
         {"part": "main", "method": "any"},
         {"part": "main", "method": "mean of two", "form": "ours"},
     )
-    assert experiment_key(plain) == experiment_key(replace(plain, tags={}))
+    assert jobs_of(plain).measuring.key == jobs_of(replace(plain, tags={})).measuring.key
 
 
 def test_a_group_may_zip_lists_and_cross_them_with_the_grid(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from dask_cluster import Cluster
 from workbench.execution.store import Store
 from workbench.execution.tasks import Failed, Started, Stepped
 from workbench.studies.experiments import Status
-from workbench.studies.run import RunOptions, read_results, run_study
+from workbench.studies.results import read_results
+from workbench.studies.run import RunOptions, run_study
 
 pytestmark = [pytest.mark.dask, pytest.mark.slow]
 

@@ -27,7 +27,8 @@ from workbench.core.outputs import write_atomically
 from workbench.execution import store as store_module
 from workbench.execution.store import Store, StoreError
 from workbench.studies.jobs import jobs_of
-from workbench.studies.run import RunOptions, read_results, run_study
+from workbench.studies.results import read_results
+from workbench.studies.run import RunOptions, run_study
 
 experiment, study_of, text_of = driver.experiment, driver.study_of, driver.text_of
 

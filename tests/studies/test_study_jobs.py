@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import study_driver as driver
+from study_driver import training_key
 
 from workbench.accounting import ApproximateDP, NoGuarantee
 from workbench.core import registry
 from workbench.core.registry import Entry
 from workbench.interfaces import Adjacency, Claim, Insertions, Mechanism, Plan, Released, Sampling, Subject
 from workbench.studies.experiments import Experiment
-from workbench.studies.jobs import Training, jobs_of, membership, setup_of, training_key
+from workbench.studies.jobs import Training, jobs_of, membership, setup_of
 from workbench.training import setup as workers
 from workbench.training.content import _later_parameters
 

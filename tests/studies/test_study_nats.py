@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import study_driver as driver
+from study_driver import training_key
 
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.core import registry
@@ -18,8 +19,9 @@ from workbench.execution.store import Store
 from workbench.interfaces import Currency, ReleasedSigns, Schedule, Secret, Transcript
 from workbench.studies import work
 from workbench.studies.experiments import Experiment, Status, Study
-from workbench.studies.jobs import jobs_of, membership, setup_of, training_key
-from workbench.studies.run import RunOptions, read_results, run_study
+from workbench.studies.jobs import jobs_of, membership, setup_of
+from workbench.studies.results import read_results
+from workbench.studies.run import RunOptions, run_study
 from workbench.studies.study import load_study, select
 from workbench.training import setup as workers
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import study_driver as driver
+from study_driver import training_key
 
 from workbench.core import registry
 from workbench.core.errors import InputError
@@ -25,8 +26,9 @@ from workbench.games.membership import MembershipAttack, MembershipSeen
 from workbench.interfaces import Scores
 from workbench.studies import run as study_run
 from workbench.studies.experiments import Experiment, Status
-from workbench.studies.jobs import JobKind, jobs_of, pending, setup_of, training_key
-from workbench.studies.run import RunOptions, Skipped, read_results, read_run, run_study
+from workbench.studies.jobs import JobKind, jobs_of, setup_of
+from workbench.studies.results import pending, read_results
+from workbench.studies.run import RunOptions, Skipped, read_run, run_study
 from workbench.training import setup as workers
 
 experiment, study_of = driver.experiment, driver.study_of

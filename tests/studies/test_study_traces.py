@@ -15,12 +15,12 @@ from workbench.core.keys import plain
 from workbench.execution.store import Store
 from workbench.interfaces import Plan
 from workbench.mechanisms.mezo import MeZO
-from workbench.studies.cost_model import kind_text, terms
-from workbench.studies.costs import probe
+from workbench.studies.cost_probe import probe
+from workbench.studies.costs import kind_text, terms
 from workbench.studies.experiments import Experiment, Status, Study
 from workbench.studies.jobs import JobKind, Training, jobs_of, membership, setup_of
-from workbench.studies.results import _training_parts
-from workbench.studies.run import RunOptions, pending, read_results, run_study
+from workbench.studies.results import _training_record, pending, read_results
+from workbench.studies.run import RunOptions, run_study
 from workbench.training import setup as workers
 
 
@@ -72,12 +72,12 @@ def test_traces_come_back_with_the_outcome(tmp_path: Path) -> None:
 
 
 def test_a_record_of_an_earlier_version_has_no_traces() -> None:
-    record = {"losses": [1.0, "nan"], "cost": {"training_seconds": 2.0}}
-    found = _training_parts(record)
+    record = {"status": "done", "losses": [1.0, "nan"], "cost": {"training_seconds": 2.0}}
+    found = _training_record(record)
     assert found.losses[0] == 1.0
     assert (dict(found.traces), dict(found.cost)) == ({}, {"training_seconds": 2.0})
-    assert _training_parts({**record, "traces": {"bit": [1.0, "nan"]}}).traces["bit"][0] == 1.0
-    assert _training_parts({**record, "traces": [3]}).losses == ()
+    assert _training_record({**record, "traces": {"bit": [1.0, "nan"]}}).traces["bit"][0] == 1.0
+    assert _training_record({**record, "traces": [3]}).losses == ()
 
 
 def test_the_rank_of_an_adapter_reaches_the_plan_and_the_key() -> None:
@@ -111,7 +111,7 @@ def test_a_probe_keeps_all_records_in_a_step_where_the_study_does(
     entry = registry.Entry(name="mezo_of_all", factory=OfAll, summary="")
     monkeypatch.setitem(registry._entries["mechanism"], "mezo_of_all", entry)
     whole = study(experiment(mechanism="mezo_of_all", members=40, batch_size=40))
-    found = probe(whole, Store(tmp_path), pending(whole, Store(tmp_path)))
+    found = probe(Store(tmp_path), pending(whole, Store(tmp_path)))
     assert set(seen) == {1.0}
     assert not found.unknown
     assert found.core_seconds > 0.0

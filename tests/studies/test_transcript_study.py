@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from study_driver import probed, training_key
 
 from workbench.core.errors import InputError
 from workbench.core.keys import plain
@@ -18,10 +19,11 @@ from workbench.execution.tasks import Stepped, silent
 from workbench.games.base import Part, game_named, match_of, play_part
 from workbench.games.transcript import TranscriptGame
 from workbench.interfaces import Currency, Released, Trials
-from workbench.studies.costs import estimate, probe
+from workbench.studies.costs import estimate
 from workbench.studies.experiments import Experiment, Status, Study
-from workbench.studies.jobs import JobKind, Training, jobs_of, membership, setup_of, training_key
-from workbench.studies.run import RunOptions, pending, read_results, run_study
+from workbench.studies.jobs import JobKind, Training, jobs_of, membership, setup_of
+from workbench.studies.results import pending, read_results
+from workbench.studies.run import RunOptions, run_study
 
 TRIALS = 20
 
@@ -117,7 +119,7 @@ def test_a_game_is_run_and_read_back(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     assert pending(asked, store).measurings == ()
     more = study(*(experiment(epsilon=epsilon) for epsilon in (0.5, 0.125, 0.1)))
-    cost = estimate(more, store, pending(more, store))
+    cost = estimate(store, pending(more, store))
     assert (cost.unknown, cost.measured_from) == ((), 2)
     assert 0 < cost.core_seconds < 60
     first, second = read_results(asked, store).outcomes
@@ -147,7 +149,7 @@ def test_what_a_game_will_cost_is_tried(tmp_path: Path) -> None:
     """Twenty times the trials, twenty times the cost: within a factor of four, on a busy machine."""
     seconds = []
     for trials in (TRIALS, 20 * TRIALS):
-        found = probe(study(experiment(attack_parameters={"trials": trials, "others": "copies"})))
+        found = probed(study(experiment(attack_parameters={"trials": trials, "others": "copies"})))
         assert (found.unknown, found.is_probed) == ((), True)
         seconds.append(found.core_seconds)
     assert 20 / 4 < seconds[1] / seconds[0] < 20 * 4

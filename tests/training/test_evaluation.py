@@ -20,10 +20,11 @@ from workbench.execution.store import Store
 from workbench.interfaces import Claim, Corpus, GradientCanary, Insertions, Model, Plan
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.non_private import NonPrivate
-from workbench.studies.cost_model import terms
+from workbench.studies.costs import terms
 from workbench.studies.experiments import Experiment, Status, Study
 from workbench.studies.jobs import JobKind
-from workbench.studies.run import RunOptions, read_results, run_study
+from workbench.studies.results import read_results
+from workbench.studies.run import RunOptions, run_study
 from workbench.training.content import settled
 from workbench.training.fine_tuning import quality, trainable
 from workbench.training.steps import PrivatisedSums, Steps

@@ -240,7 +240,7 @@ def test_the_pairs_of_adapters_are_groups() -> None:
         assert a.replace("lora_A", "lora_B") == b
     with pytest.raises(InputError, match="must be LoRA matrices"):
         lora_pairs(twin_of(mlp()).layout)
-    with pytest.raises(InputError, match="beside its twin"):
+    with pytest.raises(InputError, match="come with its partner"):
         lora_pairs({name: layout[name] for name in list(layout)[:-1]})
 
 

@@ -11,7 +11,7 @@ import study_driver as driver
 from workbench.accounting import ApproximateDP
 from workbench.audit.run import audit_mechanisms
 from workbench.audit.settings import embedded_settings
-from workbench.cli.run_plan import check_fits
+from workbench.cli.run import check_fits
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency, Claim, Corpus, Insertions, Plan, Record, Released

@@ -39,7 +39,7 @@ def test_weights_come_back_bit_by_bit() -> None:
 def test_a_file_that_ends_early_is_an_error() -> None:
     kept = ScratchWeights()
     kept.keep(weights()[:1])
-    with pytest.raises(OSError, match="cut short"):
+    with pytest.raises(OSError, match="too short"):
         kept.restore(weights())
 
 

@@ -20,9 +20,8 @@ from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Plan, Record, TaskModel
 from workbench.training.per_record import per_record_signals
 from workbench.training.permutations import PermutationGroup
-from workbench.training.prompt_rows import Greedy
+from workbench.training.prompts import DataToTextModel, Greedy
 from workbench.training.subject import load_subject
-from workbench.training.text_generation import DataToTextModel
 
 RECORDS = [
     Record(id="a", text="age[60]", answers=("She is 60.", "Her age is 60.")),

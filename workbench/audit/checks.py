@@ -1,4 +1,4 @@
-"""What an audit refuses before it trains: plans, claims and games that do not go together."""
+"""Refuses, before anything is trained, plans, claims and games that do not go together."""
 
 from __future__ import annotations
 
@@ -19,27 +19,23 @@ _ASKED = {
 
 
 def checked(settings: AuditSettings, audited: Mapping[str, Audited]) -> Claim:
-    """What the mechanism itself claims of the run that decides.
-
-    Args:
-        settings: Of the audit.
-        audited: What is to be trained and attacked.
+    """Check an audit; returns what the mechanism itself claims of the run that decides.
 
     Raises:
         InputError: a plan that cannot be met, such as a budget above the mechanism's ceiling.
         UnsupportedError: the games do not test the claim, or see more than it covers.
     """
-    attacks = [one for part, subject in audited.items() if part != CONTROL for one in subject.attacks]
+    attacks = [attack for part, subject in audited.items() if part != CONTROL for attack in subject.attacks]
     _require_kind(settings)
     claims = {part: _checked_plan(subject) for part, subject in audited.items()}
-    own = claims.get(MAIN) or next(iter(claims.values()))
-    _require_alike(settings, own)
+    claim = claims.get(MAIN) or next(iter(claims.values()))
+    _require_alike(settings, claim)
     for subject in audited.values():
-        for one in subject.attacks:
-            one.game.check(subject.match(one))
+        for attack in subject.attacks:
+            attack.game.check(subject.match(attack))
     _require_tested(settings, attacks)
-    _require_covered(settings, own, attacks)
-    return own
+    _require_covered(settings, claim, attacks)
+    return claim
 
 
 def _checked_plan(subject: Audited) -> Claim:
@@ -56,7 +52,7 @@ def _checked_plan(subject: Audited) -> Claim:
 
 
 def _require_kind(settings: AuditSettings) -> None:
-    """Refuse a claim of another kind than the mechanism's games test."""
+    """Refuse a claim of another kind than the games test: differential privacy, or nats about a secret."""
     claim, secret = settings.claim, settings.secret
     if isinstance(claim.about, Secret) and secret is None:
         raise UnsupportedError(
@@ -78,72 +74,64 @@ def _require_kind(settings: AuditSettings) -> None:
 def _require_tested(settings: AuditSettings, attacks: list[PlayedBy]) -> None:
     """Refuse attacks whose games decide about other neighbours than the claim, or about another secret."""
     claim, secret = settings.claim, settings.secret
-    for one in attacks:
-        tested = one.game.adjacencies if isinstance(claim.about, Adjacency) else one.game.secrets
-        if claim.about not in tested and not (one.game.trains_once and secret is claim.about):
+    for attack in attacks:
+        tested = attack.game.adjacencies if isinstance(claim.about, Adjacency) else attack.game.secrets
+        if claim.about not in tested and not (attack.game.trains_once and secret is claim.about):
             ends = f"and the claim says adjacency {claim.about}"
             if isinstance(claim.about, Secret):
                 ends = f"which a claim about the {claim.about} says nothing of"
-            raise UnsupportedError(f"attack {one.name!r} adds a record or removes it, {ends}")
-    if isinstance(claim.about, Secret) and all(one.game.trains_once for one in attacks):
-        tried = ", ".join(one.name for one in attacks)
+            does = "adds a record or removes it" if attack.game.adjacencies else "decides about no record"
+            raise UnsupportedError(f"attack {attack.name!r} {does}, {ends}: leave it out")
+    if isinstance(claim.about, Secret) and all(attack.game.trains_once for attack in attacks):
+        tried = ", ".join(attack.name for attack in attacks)
         raise UnsupportedError(
             f"{claim.guarantee.describe()} bounds an average over independent trainings, which scores of "
-            f"one training ({tried}) cannot test: add --attack {_testing(settings, claim.about)}"
+            f"one training ({tried}) cannot test: {_testing(settings, claim.about)}"
         )
 
 
 def _testing(settings: AuditSettings, secret: Secret) -> str:
-    """The attack that tests nats about a secret where the mechanism is audited by default."""
+    """What to add: an attack that tests nats about the secret, of the mechanism's default audit if it can."""
+    from workbench.core import registry
     from workbench.games.base import game_named
 
     default = default_settings(settings.mechanism, settings.mechanism_parameters)
-    return next(name for name in default.attacks if secret in game_named(name).secrets)
+    for name in (*default.attacks, *sorted(registry.entries("attack"))):
+        if secret in game_named(name).secrets:
+            return f"add --attack {name}"
+    return f"no registered attack tests nats about the {secret}"
 
 
-def _require_about(settings: AuditSettings, attacks: list[PlayedBy]) -> None:
-    """Refuse games of trainings whose coins a claim in nats says nothing of."""
-    claim, secret = settings.claim, settings.secret
-    if not isinstance(claim.about, Secret):
-        return
-    for one in attacks:
-        if not one.game.trains_once and one.game.adjacencies and secret not in one.game.secrets:
-            raise UnsupportedError(
-                f"attack {one.name!r} adds a record or removes it, which a claim about the {secret} says "
-                "nothing of"
-            )
-
-
-def _require_alike(settings: AuditSettings, own: Claim) -> None:
+def _require_alike(settings: AuditSettings, mechanism_claim: Claim) -> None:
     """Refuse a mechanism whose own claim, with its parameters, is about something else than the games."""
     name, secret = settings.mechanism, settings.secret
-    if secret is not None and own.about is not secret:
+    if secret is not None and mechanism_claim.about is not secret:
         given = ", ".join(f"{key}={value}" for key, value in settings.mechanism_parameters.items())
         raise UnsupportedError(
             f"the games of an audit test nats about {_ABOUT[secret]}; {name}{given and f' with {given}'} "
-            f"claims {own.describe()}"
+            f"claims {mechanism_claim.describe()}"
         )
     if isinstance(settings.claim.about, Adjacency) and secret is not None:
-        own = replace(own, about=settings.capabilities.adjacency)
-    if isinstance(settings.claim.about, Adjacency) and own.about is not settings.claim.about:
+        mechanism_claim = replace(mechanism_claim, about=settings.capabilities.adjacency)
+    if isinstance(settings.claim.about, Adjacency) and mechanism_claim.about is not settings.claim.about:
         raise UnsupportedError(
-            f"claim says adjacency {settings.claim.about}; {name} and the games are {own.about}"
+            f"claim says adjacency {settings.claim.about}; {name} and the games are {mechanism_claim.about}"
         )
 
 
-def _require_covered(settings: AuditSettings, own: Claim, attacks: list[PlayedBy]) -> None:
+def _require_covered(settings: AuditSettings, mechanism_claim: Claim, attacks: list[PlayedBy]) -> None:
     """Refuse attacks that see more than the claim, or the mechanism's own, covers."""
     claim, name = settings.claim, settings.mechanism
-    for one in attacks:
-        seen = one.game.released
-        for whose, covered in (("claim", claim.released), (name, own.released)):
+    for attack in attacks:
+        seen = attack.game.released
+        for whose, covered in (("claim", claim.released), (name, mechanism_claim.released)):
             if not covered.covers(seen):
                 raise UnsupportedError(
-                    f"{whose} covers {covered}, and attack {one.name!r} sees {seen}; name attacks that it "
+                    f"{whose} covers {covered}, and attack {attack.name!r} sees {seen}; name attacks that it "
                     "covers"
                 )
-    if not own.released.covers(claim.released):
+    if not mechanism_claim.released.covers(claim.released):
         raise UnsupportedError(
-            f"claim covers {claim.released}, and {name} promises nothing beyond its {own.released}: "
-            f"claim released={own.released}"
+            f"claim covers {claim.released}, and {name} promises nothing beyond its "
+            f"{mechanism_claim.released}: claim released={mechanism_claim.released}"
         )

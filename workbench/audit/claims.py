@@ -1,4 +1,4 @@
-"""A claim as a user types it: `epsilon=1,delta=1e-5,adjacency=add-remove`.
+"""Parses a claim as a user types it: `epsilon=1,delta=1e-5,adjacency=add-remove`.
 
 One currency, and what the claim is about; nothing is guessed, because a number without its adjacency (or
 its secret) can be neither confirmed nor refuted:
@@ -66,10 +66,9 @@ _HINTS = {"delta": " (delta=0 states pure differential privacy)"}
 
 
 def parse_claim(text: str, *, source: str = "the user", released: Released = Released.SCORES) -> Claim:
-    """Read a claim.
+    """The claim that a text of comma-separated `key=value` pairs makes.
 
     Args:
-        text: `key=value` pairs, separated by commas; spaces around them are ignored.
         source: Whose claim it is.
         released: What the adversary sees, where `text` does not say.
 

@@ -1,4 +1,4 @@
-"""What `workbench audit` plays where the user says nothing, as the data room writes it."""
+"""The audit that `workbench audit` runs without options, from the data room."""
 
 from __future__ import annotations
 

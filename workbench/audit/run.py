@@ -27,7 +27,7 @@ from workbench.core.outputs import write_atomically
 from workbench.core.streams import stream
 from workbench.estimation import check_game
 from workbench.estimation.deciding import unknown_prior_range
-from workbench.estimation.judged import claim_form, judged_subject
+from workbench.estimation.judge import claim_form, judged_subject
 from workbench.execution.engine import Engine, Job, Progress, hardware, versions
 from workbench.execution.store import Store
 from workbench.interfaces import (
@@ -59,49 +59,43 @@ EXIT_CODES = {
 def audit_mechanisms(
     settings: AuditSettings, *, out: Path, command: str, progress: Progress | None = None
 ) -> dict[str, JSON]:
-    """Train, attack and judge a registered mechanism and the control.
+    """Train, attack and judge a registered mechanism and the control; returns the report record.
 
     A mechanism that budgets in nats is judged in several views, each a claim of its own
-    (`workbench.audit.views`).
+    (`workbench.audit.views`). The store lies in `out/store`.
 
     Args:
-        settings: What to audit.
-        out: Folder; the store lies in `out/store`.
         command: The command line, for the report.
-        progress: Told of each finished job.
-
-    Returns:
-        The report record.
+        progress: Called as the work goes on.
 
     Raises:
         InputError: an unknown name, an unusable parameter, or a place that cannot be written.
-        UnsupportedError: the mechanism cannot meet the claimed guarantee, or no game of the audit can judge
-        it.
+        UnsupportedError: the mechanism cannot meet the claimed guarantee, or no game can judge it.
     """
     started = datetime.now(UTC)
     forget_corpora()
     settings = settings.about_claimed()
     audited = audited_by(settings)
-    own = checked(settings, audited)
+    mechanism_claim = checked(settings, audited)
     store = Store(out / "store")
     with Engine(store, workers=settings.workers, scheduler=settings.scheduler, progress=progress) as engine:
-        found = play(audited, engine)
+        played = play(audited, engine)
     store.sweep()
-    subjects, views = judged_views(settings, own, audited, found)
+    subjects, views = judged_views(settings, mechanism_claim, audited, played)
     report = _report(settings.claim, subjects, seed=settings.seed, command=command, started=started)
     aside = _aside(subjects)
     return report | ({"views": views} if views else {}) | ({"extraction": aside} if aside else {})
 
 
 def _aside(subjects: list[dict[str, JSON]]) -> list[dict[str, JSON]]:
-    """What attacks say of the subjects next to the verdict on the claim."""
-    known, found = registry.entries("attack"), []
+    """What attacks report of the subjects besides the verdict on the claim."""
+    known, forms = registry.entries("attack"), []
     for subject in subjects:
         for form in subject["attacks"]:
             attack: object = known[str(form["attack"]).partition(" (")[0]].factory
             if isinstance(attack, type) and issubclass(attack, Attack):
-                found.append(attack.aside(str(subject["name"]), str(subject["role"]), form["details"]))
-    return [form for form in found if form is not None]
+                forms.append(attack.aside(str(subject["name"]), str(subject["role"]), form["details"]))
+    return [form for form in forms if form is not None]
 
 
 def _report(
@@ -142,9 +136,7 @@ def audit_training(
         function_spec: `path/to/file.py:function`; the contract is in `workbench.audit.user_training`.
         settings: Claim, corpus, candidates, seed and confidence are used.
         runs: Independent trainings, each with fresh coins; their scores are pooled.
-        out: Folder; the store lies in `out/store`.
-        command: The command line, for the report.
-        progress: Told of each finished run.
+        out, command, progress: As in `audit_mechanisms`.
 
     Returns:
         The report record.
@@ -215,20 +207,17 @@ def audit_scores(
     source: str,
     blind_texts: tuple[str, ...] = (),
 ) -> dict[str, JSON]:
-    """Judge a claim by somebody's scores.
+    """Judge a claim by scores that somebody supplies; returns the report record.
 
     Args:
-        scores: Shape `(n,)`, finite, higher = member.
-        members: Shape `(n,)`.
-        claim: What is claimed.
+        scores, members: Shape `(n,)`; the scores finite, higher = member.
         trials: How the scores depend on each other, as the user says.
         prior: Probability of the coin that chose the labels. None: one half, or, where the labels are not
             even enough for that, an unknown one, for which the bound then pays. That the labels are looked at
             first is not paid for; measured over priors that pass for one half, the error stays below 5 %.
         confidence: One-sided.
         seed: Of sample splits.
-        command: The command line, for the report.
-        source: Name of the file, for the report.
+        command, source: The command line and the file's name, for the report.
         blind_texts: Text of each record, for the blind classifier; empty for none.
 
     Raises:
@@ -266,7 +255,7 @@ def audit_scores(
 
 
 def write_report(report: Mapping[str, JSON], *, out: Path | None, json_file: Path | None) -> None:
-    """Write `report.json` and `report.html` to a folder, and the record to a file of its own.
+    """Write `report.json` and `report.html` to a folder, and the record to a file.
 
     Raises:
         InputError: a place cannot be written.

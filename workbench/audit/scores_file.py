@@ -1,11 +1,9 @@
-"""Anybody's attack scores, from a CSV, NPZ or Parquet file.
+"""Reads attack scores from a CSV, NPZ or Parquet file.
 
 Columns: `score` (a finite number), `member` (0 or 1; in CSV also true and false), and optionally `id`
 (unique) and `text` (what was scored, for the check that members and non-members cannot be told apart
 without a model). Other columns are ignored. Nothing in the file is ever executed: NPZ arrays of Python
-objects are refused.
-
-Every complaint is one line with the file, the column and the data row, counted from 1 without the header.
+objects are refused. Errors name the file, the column and the data row, counted from 1 without the header.
 """
 
 from __future__ import annotations
@@ -37,10 +35,9 @@ class ScoresFile:
     """The checked content of a scores file.
 
     Attributes:
-        scores: Finite, not all equal, shape `(n,)`; the direction is the user's to say.
+        scores: Finite, not all equal, shape `(n,)`; the user says whether high means member.
         members: True where the record was trained on, shape `(n,)`; both values occur.
-        ids: Unique, one a row, or empty where the file has none.
-        texts: One a row, or empty where the file has none.
+        ids, texts: One a row (ids unique), or empty where the file has none.
     """
 
     scores: FloatArray
@@ -50,10 +47,7 @@ class ScoresFile:
 
 
 def read_scores(path: str | Path) -> ScoresFile:
-    """Read and check a scores file; its type is told by its ending.
-
-    Args:
-        path: A `.csv`, `.npz` or `.parquet` file.
+    """Read and check a scores file, by its ending: `.csv`, `.npz` or `.parquet`.
 
     Raises:
         InputError: the file is missing, unreadable, of another type, or holds no usable membership game.
@@ -88,8 +82,8 @@ def _problem(path: Path, message: str) -> InputError:
 def _unreadable(path: Path, kind: str) -> Iterator[None]:
     """Turn whatever a parser raises on a corrupt file into one line.
 
-    The parsers promise no closed list of exceptions for damaged input (zlib, zipfile, struct, tokenizer
-    and memory errors all occur), hence `Exception`; the cause stays attached.
+    Parsers promise no closed list of exceptions for damaged input (zlib, zipfile, struct, tokenizer and
+    memory errors all occur), hence `Exception`.
     """
     try:
         yield
@@ -101,7 +95,7 @@ def _unreadable(path: Path, kind: str) -> Iterator[None]:
 
 
 def _wanted(path: Path, names: Sequence[str]) -> list[str]:
-    """The columns to read, after the check that they can be told apart and that none is missing."""
+    """The columns to read; refuses names that repeat or are missing."""
     for name in (*REQUIRED, *OPTIONAL):
         if names.count(name) > 1:
             raise _problem(path, f"column {name!r} occurs {names.count(name)} times")

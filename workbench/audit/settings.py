@@ -1,4 +1,4 @@
-"""What an audit is asked to do: its settings, and the defaults that a mechanism has."""
+"""The settings of an audit, and the defaults of each mechanism."""
 
 from __future__ import annotations
 
@@ -54,13 +54,11 @@ class AuditSettings(TimedSpec):
             private one, in which they should not.
         attacks: Names, in the order of the report.
         attack_parameters: Parameters by attack name.
-        corpus, corpus_parameters: The data.
         candidates: Size of the candidate pool; each is a member by a fair coin.
         members: Fields of these settings that attacks on ordinary members have otherwise, where a game of
             whole trainings wants a small training; empty for the same training.
         control_learning_rate: The control's own step size; None for the subject's. Noise wants small steps,
             and a control that learns nothing controls nothing.
-        seed: Of everything.
         confidence: Of the whole audit, shared by its attacks.
         workers: Processes; 0 runs in this process.
         scheduler: Address of a Dask scheduler, which then has the workers; None for none.
@@ -136,7 +134,7 @@ class AuditSettings(TimedSpec):
         return replace(self, members={}, **self.members)
 
     def about_claimed(self) -> AuditSettings:
-        """With the mechanism told whose neighbours the claim is about, where it has a parameter for that."""
+        """These settings, with the claim's adjacency passed to a mechanism that has a parameter for it."""
         if not self.capabilities.adjacencies or "adjacency" in self.mechanism_parameters:
             return self
         parameters = {**self.mechanism_parameters, "adjacency": str(self.claim.about)}
@@ -186,11 +184,9 @@ def embedded_settings(**changes: Any) -> AuditSettings:
 
 
 def claim_of(mechanism: str, epsilon: float, delta: float, *, source: str = "the user") -> Claim:
-    """The claim that a bare number makes: in the mechanism's own currency, about what that is about.
+    """The claim that a bare number (epsilon, or nats) makes: in the mechanism's own currency.
 
     Args:
-        mechanism: Registry name.
-        epsilon: The number: epsilon, or nats.
         delta: Of (epsilon, delta)-DP; not read by nats.
         source: Whose claim it is.
 
@@ -210,11 +206,11 @@ def claim_of(mechanism: str, epsilon: float, delta: float, *, source: str = "the
 def default_settings(
     mechanism: str | None, parameters: Mapping[str, Any] = MappingProxyType({}), **changes: Any
 ) -> AuditSettings:
-    """The embedded audit, with what the mechanism itself plays otherwise (`Mechanism.audit_defaults`).
+    """The embedded audit with the mechanism's own `audit_defaults`, and the fields that a user chose.
 
     Args:
         mechanism: Registry name; None for the embedded one.
-        parameters: Of it.
+        parameters: Of the mechanism.
         **changes: Fields that a user chose.
 
     Raises:

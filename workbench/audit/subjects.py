@@ -39,9 +39,7 @@ class PlayedBy:
     """An attack of an audit with the game that it plays.
 
     Attributes:
-        name: Registry name of the attack.
-        given: Its parameters; of several games of one attack, those of this game.
-        attack, game: Made of them.
+        given: The attack's parameters; of several games of one attack, those of this game.
     """
 
     name: str
@@ -51,7 +49,7 @@ class PlayedBy:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the game is of trainings of its own alone, and is cut into parts."""
+        """Whether the game does only trainings of its own, and is cut into parts."""
         return self.game.most_trials > 0
 
 
@@ -61,37 +59,32 @@ def attacks_of(settings: AuditSettings) -> tuple[PlayedBy, ...]:
     Raises:
         InputError: an unknown name, or a parameter that is unknown or out of range.
     """
-    found = []
+    played = []
     for name in settings.attacks:
         given = dict(settings.attack_parameters.get(name, {}))
         game = game_named(name)
-        for own in game.variants(given):
-            attack = registry.create("attack", name, **own)
-            found.append(PlayedBy(name=name, given=own, attack=game.adopt(name, attack), game=game))
-    return tuple(found)
+        for variant in game.variants(given):
+            attack = registry.create("attack", name, **variant)
+            played.append(PlayedBy(name=name, given=variant, attack=game.adopt(name, attack), game=game))
+    return tuple(played)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Audited:
-    """A training of an audit, with the games that are played with it.
-
-    Attributes:
-        settings: Its own.
-        attacks: Those that it is attacked by.
-    """
+    """A training of an audit, with the games that are played with it."""
 
     settings: AuditSettings
     attacks: tuple[PlayedBy, ...]
 
     @property
     def shared(self) -> tuple[PlayedBy, ...]:
-        """Those that attack the trained subject."""
-        return tuple(one for one in self.attacks if not one.is_cut)
+        """The attacks on the trained subject."""
+        return tuple(attack for attack in self.attacks if not attack.is_cut)
 
     @cached_property
     def setup(self) -> TrainingSetup:
-        """Of the training; with the parameters of the attacks on the trained subject."""
-        return self.settings.setup([one.name for one in self.shared])
+        """The setup of the training; with the parameters of the attacks on the trained subject."""
+        return self.settings.setup([attack.name for attack in self.shared])
 
     @cached_property
     def included(self) -> BoolArray:
@@ -101,25 +94,25 @@ class Audited:
 
     @cached_property
     def shadow_included(self) -> BoolArray:
-        """The same of each shadow model, as many as an attack asks for."""
-        needed = max((self._references(one.name) for one in self.shared), default=0)
+        """The members of each shadow model, as many models as an attack asks for."""
+        needed = max((self._references(attack.name) for attack in self.shared), default=0)
         if not needed:
             return np.zeros((0, 0), dtype=bool)
         generator = stream(self.settings.seed, "shadows")
         return shadow_memberships(self.settings.candidates, needed, generator)
 
-    def match(self, one: PlayedBy) -> Match[Any]:
-        """What a game is played with, before anything is trained."""
-        given = one.given if one.is_cut else None
+    def match(self, attack: PlayedBy) -> Match[Any]:
+        """The match of an attack before anything is trained, for its game to check."""
+        given = attack.given if attack.is_cut else None
         included = tuple(self.included.tolist())
-        return match_of(Part(setup=self.setup, attack=one.name, parameters=given, included=included), {})
+        return match_of(Part(setup=self.setup, attack=attack.name, parameters=given, included=included), {})
 
-    def parts(self, one: PlayedBy) -> list[Job]:
+    def parts(self, attack: PlayedBy) -> list[Job]:
         """The parts of a game that is cut."""
-        return one.game.jobs(self.setup, self.included.tolist(), one.name, one.given)
+        return attack.game.jobs(self.setup, self.included.tolist(), attack.name, attack.given)
 
     def trainings(self) -> list[Job]:
-        """The target first, then the shadows; nothing where nobody attacks what is trained."""
+        """The target first, then the shadows; nothing where no attack reads what is trained."""
         rows = [self.included, *self.shadow_included] if self.shared else []
         return [self._training(row, run) for run, row in enumerate(rows)]
 
@@ -128,18 +121,18 @@ class Audited:
         trainings, content = self.trainings(), content_digest(self.setup)
         folders = [_trained_folder(engine, job.key) for job in trainings]
         jobs = []
-        for one in self.shared:
-            count = self._references(one.name)
+        for attack in self.shared:
+            count = self._references(attack.name)
             payload = Part(
                 setup=self.setup,
-                attack=one.name,
+                attack=attack.name,
                 included=tuple(self.included.tolist()),
                 shadows=tuple(tuple(row.tolist()) for row in self.shadow_included[:count]),
             )
             used = [job.key for job in trainings[: count + 1]]
-            identity = {"kind": "attack", "setup": plain(self.setup), "attack": one.name, "subjects": used}
+            identity = {"kind": "attack", "setup": plain(self.setup), "attack": attack.name, "subjects": used}
             inputs = {str(run): folder for run, folder in enumerate(folders[: count + 1])}
-            label = f"{one.name} on {self.setup.mechanism}"
+            label = f"{attack.name} on {self.setup.mechanism}"
             jobs.append(Job(identity=identity, payload=payload, inputs=inputs, label=label, content=content))
         return jobs
 
@@ -184,7 +177,7 @@ def coins_of(candidates: int, generator: np.random.Generator, adjacency: Adjacen
 
 
 def audited_by(settings: AuditSettings) -> dict[str, Audited]:
-    """What is trained and attacked, by its part in the audit.
+    """What an audit trains and attacks, under `MAIN`, `MEMBERS` and `CONTROL`.
 
     Scores of one training say nothing of a claim in nats, which bounds an average over trainings: there the
     attacks on ordinary members have a training of their own, and the control is trained for them alone.
@@ -193,17 +186,19 @@ def audited_by(settings: AuditSettings) -> dict[str, Audited]:
         InputError: an unknown attack, or a parameter out of range.
     """
     attacks = attacks_of(settings)
-    on_members = tuple(one for one in attacks if one.game.trains_once and settings.secret is not None)
-    rest = tuple(one for one in attacks if one not in on_members)
-    found = {}
+    on_members = tuple(
+        attack for attack in attacks if attack.game.trains_once and settings.secret is not None
+    )
+    rest = tuple(attack for attack in attacks if attack not in on_members)
+    parts = {}
     if rest:
-        found[MAIN] = Audited(settings=settings, attacks=rest)
+        parts[MAIN] = Audited(settings=settings, attacks=rest)
     if on_members:
-        found[MEMBERS] = Audited(settings=settings.for_members(), attacks=on_members)
-    compared = found.get(MAIN) if settings.secret is None else found.get(MEMBERS)
+        parts[MEMBERS] = Audited(settings=settings.for_members(), attacks=on_members)
+    compared = parts.get(MAIN) if settings.secret is None else parts.get(MEMBERS)
     if compared is not None and settings.control and settings.mechanism != settings.control_mechanism:
-        found[CONTROL] = replace(compared, settings=compared.settings.as_control())
-    return found
+        parts[CONTROL] = replace(compared, settings=compared.settings.as_control())
+    return parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,31 +216,31 @@ class Found:
 
 def play(audited: Mapping[str, Audited], engine: Engine) -> dict[str, Found]:
     """Do the work that the store lacks: games of whole trainings first, for they are most of it."""
-    cut = [(part, one) for part, subject in audited.items() for one in subject.attacks if one.is_cut]
+    cut = [(part, attack) for part, subject in audited.items() for attack in subject.attacks if attack.is_cut]
     records: dict[tuple[str, int], Sequence[Mapping[str, JSON]]] = {}
     for stage, same in groupby(
         sorted(cut, key=lambda pair: pair[1].game.stage), lambda pair: pair[1].game.stage
     ):
-        wanted = [(part, one, audited[part].parts(one)) for part, one in same]
+        wanted = [(part, attack, audited[part].parts(attack)) for part, attack in same]
         done = iter(
             engine.run(stage, [job for *_, jobs in wanted for job in jobs], play_part, keeps_folder=False)
         )
-        records |= {(part, id(one)): [next(done) for _ in jobs] for part, one, jobs in wanted}
+        records |= {(part, id(attack)): [next(done) for _ in jobs] for part, attack, jobs in wanted}
     trainings = {part: subject.trainings() for part, subject in audited.items()}
     done = iter(
         engine.run("training", [job for jobs in trainings.values() for job in jobs], train, keeps_folder=True)
     )
     trained = {part: [next(done) for _ in jobs] for part, jobs in trainings.items()}
-    asked = {part: audited[part].on_trained(engine) for part, jobs in trainings.items() if jobs}
+    attacking = {part: audited[part].on_trained(engine) for part, jobs in trainings.items() if jobs}
     done = iter(
         engine.run(
-            "attacking", [job for jobs in asked.values() for job in jobs], play_part, keeps_folder=False
+            "attacking", [job for jobs in attacking.values() for job in jobs], play_part, keeps_folder=False
         )
     )
-    for part in asked:
-        records |= {(part, id(one)): [next(done)] for one in audited[part].shared}
+    for part in attacking:
+        records |= {(part, id(attack)): [next(done)] for attack in audited[part].shared}
     return {
-        part: _found(subject, [records[part, id(one)] for one in subject.attacks], trained[part])
+        part: _found(subject, [records[part, id(attack)] for attack in subject.attacks], trained[part])
         for part, subject in audited.items()
     }
 
@@ -255,10 +250,10 @@ def _found(
 ) -> Found:
     settings, facts = subject.settings, {"parameters": plain(subject.setup)}
     games: list[Evidence] = []
-    for one, own in zip(subject.attacks, records, strict=True):
-        name = one.game.name_of(one.name, one.attack)
-        games += one.game.evidence(name, own, seed=settings.seed, confidence=settings.confidence)
-        facts |= one.game.facts(own, confidence=settings.confidence)
+    for attack, parts in zip(subject.attacks, records, strict=True):
+        name = attack.game.name_of(attack.name, attack.attack)
+        games += attack.game.evidence(name, parts, seed=settings.seed, confidence=settings.confidence)
+        facts |= attack.game.facts(parts, confidence=settings.confidence)
     if trained:
         facts |= {name: trained[0][name] for name in ("metrics", "losses", "cost")}
         facts["own_claim"] = trained[0]["claim"]

@@ -71,7 +71,7 @@ _FORMS = (
 
 
 def as_dicts(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """The records as the user's code sees them; fresh objects on every call."""
+    """The records as the user's code gets them; fresh objects on every call."""
     return [
         {
             "id": record.id,
@@ -85,11 +85,10 @@ def as_dicts(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class UserTraining:
-    """A user's training function, ready to be played against.
+    """A user's training function, loaded.
 
     Attributes:
         spec: `path/to/file.py:function`.
-        function: The loaded function.
         source_sha256: Hash of the file, so that a stored result is not taken for that of edited code.
             Files that it imports are not hashed.
 
@@ -115,9 +114,8 @@ class UserTraining:
         """Train once on the included candidates and score all of them.
 
         Args:
-            candidates: The n candidate records.
             included: The coins, shape `(n,)`.
-            seed: Handed to the function.
+            seed: Passed to the function.
 
         Returns:
             One finite score a candidate, higher = member, shape `(n,)`.
@@ -126,7 +124,11 @@ class UserTraining:
             InputError: the function fails, or returns something that cannot be scored.
         """
         members = [record for record, inside in zip(candidates, included, strict=True) if inside]
-        result = self._guarded(lambda: self.function(as_dicts(members), int(seed)))
+        return self.trained(as_dicts(members), seed, candidates)
+
+    def trained(self, records: list[dict[str, Any]], seed: int, candidates: Sequence[Record]) -> FloatArray:
+        """Train on these records, and score the candidates; see `scores`."""
+        result = self._guarded(lambda: self.function(records, int(seed)))
         scorer = self._scorer(result)
         values: FloatArray = self._guarded(lambda: scorer(candidates))
         if values.shape != (len(candidates),):
@@ -172,12 +174,9 @@ class UserTraining:
 
 
 def load_training_function(spec: str) -> TrainingFunction:
-    """Import the user's file and return the function named after the colon.
+    """Import the user's file and return the function named after the colon of `path/to/file.py:function`.
 
     The file's folder is appended to the module search path, so that it may import its neighbours.
-
-    Args:
-        spec: `path/to/file.py:function`.
 
     Raises:
         InputError: the spec is malformed, the file is missing or fails to import, or holds no such function.
@@ -279,7 +278,7 @@ def _model_scores(model: Model, records: Sequence[Record]) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class UserJob:
-    """Let a user's function train on the included candidates, and score all of them."""
+    """Payload: let a user's function train on the included candidates, and score all of them."""
 
     setup: TrainingSetup
     spec: str

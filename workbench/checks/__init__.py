@@ -1,4 +1,1 @@
-"""Checks that need no training run of the user: accountants against certified bounds, published claims.
-
-It loads the ledger of claims and the accountants, and runs their checks.
-"""
+"""Checks that train nothing for the user: published claims, and accountants against certified bounds."""

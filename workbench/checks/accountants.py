@@ -1,4 +1,4 @@
-"""What an accountant under test may answer, and how a user's own is loaded.
+"""The protocols of an accountant under test, and how a user's own is loaded.
 
 The least is a function, named `module:function`:
 
@@ -23,7 +23,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from workbench.accounting.events import Event, Gaussian, SubsampledGaussian
 from workbench.core import registry
-from workbench.core.errors import InputError, UnsupportedError, WorkbenchError, unknown_name
+from workbench.core.errors import InputError, UnsupportedError, WorkbenchError
 from workbench.core.one_line import error_line
 from workbench.interfaces import Adjacency
 
@@ -40,11 +40,7 @@ class Accountant(Protocol):
         """What tables call it."""
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
-        """Epsilon of the event at `delta`.
-
-        Raises:
-            UnsupportedError: it does not answer for this event, delta or adjacency.
-        """
+        """Epsilon of the event at `delta`; UnsupportedError where it does not answer such a question."""
 
 
 @runtime_checkable
@@ -81,22 +77,13 @@ class NoiseCalibrator(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionAccountant:
-    """The least function, as an accountant of Poisson-subsampled Gaussian runs under add-remove adjacency.
-
-    Attributes:
-        name: What tables call it.
-        function: See the module's text.
-    """
+    """A user's function (see above), as an accountant of Poisson-subsampled Gaussian runs, add-remove."""
 
     name: str
     function: Callable[..., float]
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
-        """What the function says.
-
-        Raises:
-            UnsupportedError: the adjacency is another, or the event is no homogeneous DP-SGD run.
-        """
+        """What the function says; UnsupportedError where the question is not about such a run."""
         if adjacency is not Adjacency.ADD_REMOVE:
             raise UnsupportedError(f"{self.name} answers for add-remove adjacency only, not {adjacency}")
         parts = list(event.parts())
@@ -117,7 +104,7 @@ class FunctionAccountant:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether an accountant's exception is a clear refusal of the question, and no fault."""
+    """Whether an accountant's exception says that it does not answer the question, which is no fault."""
     has_words = error_line(error) != type(error).__name__
     return isinstance(error, WorkbenchError | NotImplementedError) or (
         isinstance(error, ValueError) and has_words
@@ -138,35 +125,30 @@ def is_interruption(error: BaseException) -> bool:
 def load_accountant(target: str) -> Accountant:
     """The accountant that a user names: one that is registered, or `module:function`.
 
-    Args:
-        target: A registered name, or a dotted module and an attribute with a colon between; modules are
-            looked up in the current directory too.
+    Modules are looked up in the current directory too.
 
     Raises:
         InputError: there is no such name, module or attribute, or it is no accountant.
     """
     if ":" not in target:
-        known = registry.entries("accountant")
-        if target not in known:
-            raise unknown_name("accountant", target, known)
         made: Accountant = registry.create("accountant", target)
         return made
-    found = _import_target(target)
-    return accountant_of(found, target)
+    target_object = _import_target(target)
+    return accountant_of(target_object, target)
 
 
-def accountant_of(found: Any, name: str) -> Accountant:
+def accountant_of(candidate: Any, name: str) -> Accountant:
     """An accountant out of a user's object: itself, what it makes, or the least function wrapped.
 
     Raises:
         InputError: it is none of these.
     """
-    if not inspect.isclass(found) and _is_accountant(found, name):
-        made: Accountant = found
+    if not inspect.isclass(candidate) and _is_accountant(candidate, name):
+        made: Accountant = candidate
         return made
-    if not callable(found):
-        raise InputError(f"accountant {name!r} is no function and no accountant: {type(found).__name__}")
-    maker: Callable[..., Any] = found
+    if not callable(candidate):
+        raise InputError(f"accountant {name!r} is no function and no accountant: {type(candidate).__name__}")
+    maker: Callable[..., Any] = candidate
     try:
         parameters = inspect.signature(maker).parameters.values()
     except (TypeError, ValueError) as error:
@@ -190,14 +172,10 @@ def accountant_of(found: Any, name: str) -> Accountant:
     )
 
 
-def _is_accountant(found: Any, name: str) -> bool:
-    """Whether an object has what `Accountant` asks for; looking may run code of its own.
-
-    Raises:
-        InputError: that code fails.
-    """
+def _is_accountant(candidate: Any, name: str) -> bool:
+    """Whether an object has what `Accountant` asks for; InputError where its own code fails in the check."""
     try:
-        return isinstance(found, Accountant)
+        return isinstance(candidate, Accountant)
     except Exception as error:
         raise InputError(f"accountant {name!r} cannot be looked at: {error_line(error)}") from error
 
@@ -211,14 +189,14 @@ def _import_target(target: str) -> Any:
     if here not in sys.path:
         sys.path.append(here)
     try:
-        found: Any = importlib.import_module(module_name)
+        attribute_value: Any = importlib.import_module(module_name)
     except BaseException as error:
         if is_interruption(error):
             raise
         reason = error_line(error)
         raise InputError(f"accountant {target!r}: cannot import {module_name!r}: {reason}") from error
     for piece in attribute.split("."):
-        if not hasattr(found, piece):
+        if not hasattr(attribute_value, piece):
             raise InputError(f"accountant {target!r}: {module_name!r} has no attribute {attribute!r}")
-        found = getattr(found, piece)
-    return found
+        attribute_value = getattr(attribute_value, piece)
+    return attribute_value

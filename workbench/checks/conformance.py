@@ -1,4 +1,4 @@
-"""The way from the bench to the conformance suite, and what its results mean for an exit code.
+"""Gives the bench the conformance suite for accountants, and maps its results to exit codes.
 
 The suite lies in a room, which the bench reaches by name; what it returns is described there
 (`workbench.attacks.accountant_checks.conformance`: `ConformanceReport`, `CheckResult`).
@@ -25,7 +25,6 @@ def breaks(result: Any, *, strict: bool, has_budget: bool) -> bool:
     """Whether a check's result is to fail a build.
 
     Args:
-        result: Of one check.
         strict: Whether every broken promise counts, and not only an under-reported privacy loss.
         has_budget: Whether the user set a looseness budget, so that overstepping it counts.
     """

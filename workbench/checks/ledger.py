@@ -108,10 +108,7 @@ _REQUIRED = ("id", "paper", "place", "restatement", "method")
 
 
 def load_ledger(path: Path | None = None) -> tuple[PublishedClaim, ...]:
-    """All claims of a ledger, in the file's order.
-
-    Args:
-        path: A ledger file; None for the shipped one.
+    """All claims of a ledger file, in its order; None for the shipped one.
 
     Raises:
         InputError: the file cannot be read or is no TOML; an entry has an unknown field, paper, method,
@@ -157,7 +154,6 @@ def select_claims(claims: Sequence[PublishedClaim], filters: Iterable[str]) -> t
     """The claims that a filter names, in the ledger's order; all of them without a filter.
 
     Args:
-        claims: A ledger.
         filters: Papers, by key or by the name that tables use (capitals do not matter), or beginnings of ids.
 
     Raises:
@@ -196,7 +192,7 @@ def _own_papers(table: Any) -> dict[str, str]:
 def _claim(table: Mapping[str, Any], number: int, papers: Mapping[str, str]) -> PublishedClaim:
     """One entry, its fields checked one by one."""
     label = f"claim {table['id']!r}" if isinstance(table.get("id"), str) else f"claim number {number}"
-    known = [one.name for one in fields(PublishedClaim)]
+    known = [known_field.name for known_field in fields(PublishedClaim)]
     try:
         for name in table:
             if name not in known:

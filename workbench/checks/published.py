@@ -63,12 +63,7 @@ class PublishedCell:
 
 @dataclass(frozen=True, kw_only=True)
 class UnreadableCell:
-    """A cell that is printed, but that our copy of the paper does not show.
-
-    Attributes:
-        row, column: Its place, as in `PublishedCell`.
-        reason: Why it cannot be read, and where else its number stands, if anywhere.
-    """
+    """A cell that is printed, but that our copy of the paper does not show, and why."""
 
     row: tuple[str, ...]
     column: str
@@ -126,7 +121,7 @@ class QualitativeClaim:
         place: Where it is drawn.
         statement: What it says, with its quantities.
         tables: Ids of the tables that it rests on.
-        test: Name of the stated test by which our results are held to it; the study's report knows it.
+        test: Name of the test that decides whether our results show it; the study's report knows it.
         parameters: Of that test: which metrics, models and settings the conclusion is about.
     """
 
@@ -148,11 +143,7 @@ class PublishedPaper:
     claims: tuple[QualitativeClaim, ...]
 
     def table(self, table_id: str) -> PublishedTable:
-        """The table of an id.
-
-        Raises:
-            InputError: there is none.
-        """
+        """The table of an id; InputError where there is none."""
         for table in self.tables:
             if table.id == table_id:
                 return table
@@ -161,12 +152,7 @@ class PublishedPaper:
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedNumber:
-    """A number as printed.
-
-    Attributes:
-        value: The number.
-        decimals: Digits after the point, less the exponent: 19 for `1.685e-16`.
-    """
+    """A printed number; `decimals` are the digits after the point, less the exponent: 19 for `1.685e-16`."""
 
     value: float
     decimals: int
@@ -193,11 +179,7 @@ _CLAIM_FIELDS = (*_CLAIM_TEXTS, "tables", "parameters")
 
 
 def printed_numbers(text: str) -> tuple[PrintedNumber, ...]:
-    """The numbers of a printed cell, in its order.
-
-    Raises:
-        InputError: the text has none of the forms of a cell.
-    """
+    """The numbers of a printed cell, in its order; InputError where the text is not of a cell's form."""
     return _parse(text)[1]
 
 
@@ -219,13 +201,10 @@ def _number(text: str) -> PrintedNumber:
 
 @cache
 def published(paper: str) -> PublishedPaper:
-    """All that is transcribed from a paper.
-
-    Args:
-        paper: Key of `workbench.checks.ledger.papers()` with a file `data/published/<paper>.toml`.
+    """All that is transcribed from a paper of `workbench.checks.ledger.papers()`.
 
     Raises:
-        InputError: there is no such file, or it is damaged; the message says where.
+        InputError: there is no file `data/published/<paper>.toml`, or it is damaged; the message says where.
     """
     folder = files("workbench.data") / "published"
     known = sorted(
@@ -242,10 +221,7 @@ def published(paper: str) -> PublishedPaper:
 
 
 def parse_published(text: str) -> PublishedPaper:
-    """The contents of a file of printed numbers.
-
-    Args:
-        text: TOML with `paper`, `title`, `[[table]]` and `[[claim]]`; as those of `data/published/`.
+    """The contents of a file of printed numbers, as those of `data/published/`.
 
     Raises:
         InputError: it is no TOML; a field is missing, unknown or of a wrong type; an id or a place is given

@@ -1,4 +1,4 @@
-"""Runs the ledger's checks, each to a finding or to a recorded failure; no claim goes missing.
+"""Runs the checks of published claims: each ends with a finding or with a recorded failure.
 
 A claim is a task of the executor that audits and studies run on. One whose check raises, kills its worker or
 takes too long gets a failure; the others go on. The answers do not depend on where the checks run.
@@ -49,10 +49,9 @@ _STAGE = "claims"
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedClaim:
-    """A claim with what its check answered: a finding, or a failure.
+    """A claim with the answer of its check: a finding, or a failure.
 
     Attributes:
-        claim: The ledger's entry.
         finding: The answer; None where the check failed.
         failure: In one line, why there is no answer; empty where there is one.
         details: The traceback of a failure, where there is one.
@@ -90,10 +89,10 @@ class CheckedClaim:
             "evidence": [],
             "counterexample": {},
         }
-        found = self.finding.to_json() if self.finding is not None else empty
-        found = {"assumptions": [], "confidence": None, **found}
+        form = self.finding.to_json() if self.finding is not None else empty
+        form = {"assumptions": [], "confidence": None, **form}
         result: dict[str, JSON] = plain(
-            {**self.claim.to_json(), **found, "failure": self.failure or None, "seconds": self.seconds}
+            {**self.claim.to_json(), **form, "failure": self.failure or None, "seconds": self.seconds}
         )
         return result
 
@@ -152,17 +151,13 @@ def check_claims(
     progress: Progress | None = None,
     limit_seconds: float = LIMIT_SECONDS,
 ) -> tuple[CheckedClaim, ...]:
-    """Run the checks of some claims.
+    """Run the checks of some claims; one answer a claim, in the claims' order.
 
     Args:
-        claims: Entries of a ledger.
         workers: Number of processes; 0 runs in this process, where no time limit holds.
         scheduler: Address of a Dask scheduler, which then has the workers; None for none.
         progress: Called after each claim that is done.
         limit_seconds: Time for one check, > 0.
-
-    Returns:
-        One answer a claim, in the claims' order.
 
     Raises:
         InputError: the number of workers or the limit is out of range, or the scheduler cannot be used.

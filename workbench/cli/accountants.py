@@ -1,4 +1,4 @@
-"""`workbench accountants`: holds accountants to certified bounds, or asks them one question.
+"""`workbench accountants`: compares accountants with certified bounds, over a grid or for one question.
 
 Exit code of `check`: 0 no answer was below the certified truth; 1 one was (with `--strict`: any promise was
 broken; with a looseness budget: it was overstepped); 2 bad input; 3 the accountant refused everything, or
@@ -11,25 +11,29 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from numbers import Complex, Real
-from pathlib import Path
 from typing import Annotated, Any
+from xml.etree import ElementTree
 
-import typer
 from rich import box
+from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import Event, gaussian_run
 from workbench.checks.accountants import Accountant, is_interruption, is_refusal, load_accountant
-from workbench.checks.conformance import suite
+from workbench.checks.conformance import breaks, is_unsettled, suite
 from workbench.cli import terminal
-from workbench.cli.accountants_report import Judged, conformance_junit, print_judged
-from workbench.cli.junit import write_document
+from workbench.cli.junit import clean, junit_case, junit_document, write_document
+from workbench.cli.parameters import JunitFile, NoProgress, ReportFile
+from workbench.cli.terminal import verdict_text
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.core.keys import JSON, plain
 from workbench.core.one_line import error_line, object_line, one_line
@@ -60,45 +64,47 @@ class Grid(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
-    """What a user may say to `workbench accountants check`."""
+    """The options of `workbench accountants check`."""
 
-    targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help=_TARGETS)]
-    grid: Annotated[Grid, typer.Option(help="How many questions are asked.")] = Grid.QUICK
+    targets: Annotated[list[str], Argument(metavar="TARGET...", help=_TARGETS)]
+    grid: Annotated[Grid, Option(help="How many questions are asked.")] = Grid.QUICK
     looseness_budget: Annotated[
         float | None,
-        typer.Option(metavar="RATIO", help="Fail where an answer is above this many certified upper bounds."),
+        Option(metavar="RATIO", help="Fail where an answer is above this multiple of the upper bound."),
     ] = None
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="CHECK", help="Only this check; may be repeated. Without [...]: all its kinds."),
+        Option(metavar="CHECK", help="Only this check; may be repeated. Without [...]: all its kinds."),
     ] = None
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail on every broken promise, not only on under-reports.")
+        bool, Option("--strict", help="Fail on every broken promise, not only on under-reports.")
     ] = False
     seconds: Annotated[
         float | None,
-        typer.Option(help="Time for each accountant.", show_default="18 on the quick grid, 900 on the full"),
+        Option(help="Time for each accountant.", show_default="18 on the quick grid, 900 on the full"),
     ] = None
-    seed: Annotated[int, typer.Option(help="Seed of the search for small counterexamples.")] = 0
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the report here.")] = None
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML here.")] = None
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False
+    seed: Annotated[int, Option(help="Seed of the search for small counterexamples.")] = 0
+    json: ReportFile = None
+    junit: JunitFile = None
+    quiet: NoProgress = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskOptions:
-    """What a user may say to `workbench accountants ask`."""
+    """The options of `workbench accountants ask`."""
 
-    targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help=_TARGETS)]
-    noise_multiplier: Annotated[float, typer.Option(help="Noise, in units of the clipping norm.")]
-    steps: Annotated[int, typer.Option(help="Number of releases.")]
-    delta: Annotated[float, typer.Option(help="Of the epsilon that is asked for, in (0, 1).")]
-    sampling_probability: Annotated[float, typer.Option(help="Of a Poisson sample, in (0, 1].")] = 1.0
-    adjacency: Annotated[Adjacency, typer.Option(help="How neighbours differ.")] = Adjacency.ADD_REMOVE
+    targets: Annotated[list[str], Argument(metavar="TARGET...", help=_TARGETS)]
+    noise_multiplier: Annotated[float, Option(help="Noise, in units of the clipping norm.")]
+    steps: Annotated[int, Option(help="Number of releases.")]
+    delta: Annotated[float, Option(help="Delta at which epsilon is computed, in (0, 1).")]
+    sampling_probability: Annotated[
+        float, Option(help="Probability of each record to be in a step, in (0, 1].")
+    ] = 1.0
+    adjacency: Annotated[Adjacency, Option(help="How neighbours differ.")] = Adjacency.ADD_REMOVE
 
 
 def check(options: CheckOptions) -> int:
-    """Hold accountants to certified bounds, and fail where one reports too small an epsilon.
+    """Compare accountants with certified bounds, and fail where one reports too small an epsilon.
 
     Exit code: 0 no under-report was found, 1 one was, 2 bad input, 3 nothing could be judged.
     """
@@ -129,15 +135,15 @@ def check(options: CheckOptions) -> int:
                 )
             named = replace(report, accountant=target)
             judged.append(Judged(report=named, strict=options.strict, has_budget=budget is not None))
-    codes = [one.exit_code for one in judged]
+    codes = [judgement.exit_code for judgement in judged]
     code = 1 if 1 in codes else max(codes)
     if options.json is not None:
         write_atomically(options.json, _json_text(options, judged, code))
     if options.junit is not None:
         write_document(conformance_junit(judged), options.junit)
     console = terminal.output_console()
-    for one in judged:
-        print_judged(console, one)
+    for judgement in judged:
+        print_judged(console, judgement)
     return code
 
 
@@ -156,7 +162,7 @@ def ask(options: AskOptions) -> int:
         steps=options.steps,
     )
     accountants = [(target, _load(target)) for target in _different(options.targets)]
-    answers = [(target, _epsilon(target, one, event, options)) for target, one in accountants]
+    answers = [(target, _epsilon(target, accountant, event, options)) for target, accountant in accountants]
     bounds = _certified(event, options)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("accountant", "epsilon", "beside the certified bounds"):
@@ -165,8 +171,8 @@ def ask(options: AskOptions) -> int:
     for target, answer in answers:
         words, code = _compared(answer, bounds)
         codes.append(code)
-        shown = f"{answer:.9g}" if isinstance(answer, float) else "-"
-        table.add_row(Text(target), Text(shown), Text(words))
+        cell = f"{answer:.9g}" if isinstance(answer, float) else "-"
+        table.add_row(Text(target), Text(cell), Text(words))
     console = terminal.output_console()
     console.print(Text(f"{event.describe()} at delta = {options.delta:g}, {options.adjacency}"))
     console.print(table)
@@ -208,7 +214,8 @@ def _json_text(options: CheckOptions, judged: list[Judged], code: int) -> str:
             },
             "exit_code": code,
             "accountants": [
-                {**one.report.to_json(), "verdict": one.verdict, "sentence": one.sentence()} for one in judged
+                {**each.report.to_json(), "verdict": each.verdict, "sentence": each.sentence()}
+                for each in judged
             ],
         }
     )
@@ -216,27 +223,23 @@ def _json_text(options: CheckOptions, judged: list[Judged], code: int) -> str:
 
 
 def _epsilon(target: str, accountant: Accountant, event: Event, options: AskOptions) -> float | str:
-    """The accountant's answer; a sentence where it refuses.
-
-    Raises:
-        InputError: it fails, or answers no number >= 0.
-    """
+    """The accountant's answer, a number >= 0; a sentence where it refuses. InputError where it fails."""
     try:
         with redirect_stdout(sys.stderr):
-            found: Any = accountant.epsilon(event, delta=options.delta, adjacency=options.adjacency)
+            answer: Any = accountant.epsilon(event, delta=options.delta, adjacency=options.adjacency)
     except BaseException as error:
         if is_interruption(error):
             raise
         if is_refusal(error):
             return "refused: " + error_line(error).removeprefix(f"{type(error).__name__}: ")
         raise InputError(f"accountant {target!r} failed: {error_line(error)}") from error
-    is_real = hasattr(type(found), "__float__") and isinstance(found, Real) >= isinstance(found, Complex)
+    is_real = hasattr(type(answer), "__float__") and isinstance(answer, Real) >= isinstance(answer, Complex)
     try:
-        number = float(found) if is_real else math.nan
+        number = float(answer) if is_real else math.nan
     except Exception:  # The number's own code: a tensor of two elements has its own error.
         number = math.nan
     if not number >= 0:
-        raise InputError(f"accountant {target!r} must answer a number >= 0, got {object_line(found)}")
+        raise InputError(f"accountant {target!r} must answer a number >= 0, got {object_line(answer)}")
     return number
 
 
@@ -251,7 +254,7 @@ def _certified(event: Event, options: AskOptions) -> Bounds | str:
 
 
 def _compared(answer: float | str, bounds: Bounds | str) -> tuple[str, int]:
-    """An answer beside the bounds, in words, and the exit code that it earns."""
+    """An answer compared with the bounds, in words, and the exit code that follows."""
     if isinstance(answer, str):
         return answer, 3
     if isinstance(bounds, str):
@@ -265,3 +268,163 @@ def _compared(answer: float | str, bounds: Bounds | str) -> tuple[str, int]:
         return "equal up to rounding", 0
     words = f"{100 * (1 - answer / bounds.lower):.3g} % below the lower one"
     return (f"UNDER-REPORT: {words}", 1) if bounds.rigorous else (f"{words}, which is not rigorous", 3)
+
+
+_NARROW = 132
+"""Columns below which checks are printed one below the other, and not as a table."""
+
+_STYLES = {"passed": "green", "failed": "bold red", "error": "bold magenta"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """The `ConformanceReport` of one accountant, and how strictly it is read.
+
+    Attributes:
+        strict: Whether every broken promise counts.
+        has_budget: Whether the user set a looseness budget.
+    """
+
+    report: Any
+    strict: bool
+    has_budget: bool
+
+    def breaks(self, result: Any) -> bool:
+        """Whether this result of the report fails the build."""
+        return breaks(result, strict=self.strict, has_budget=self.has_budget)
+
+    @property
+    def exit_code(self) -> int:
+        """1: a check fails the build; 3: nothing was settled, or the accountant crashed; else 0."""
+        results = self.report.results
+        if any(map(self.breaks, results)):
+            return 1
+        unsettled = any(is_unsettled(result, strict=self.strict) for result in results)
+        return 3 if unsettled or not self.report.judged else 0
+
+    @property
+    def verdict(self) -> str:
+        """The exit code in a word."""
+        return {0: "NOT_REFUTED", 1: "REFUTED", 3: "INCONCLUSIVE"}[self.exit_code]
+
+    def sentence(self) -> str:
+        """The report in a sentence, which says no more than was shown."""
+        count, judged = len(self.report.under_reports), self.report.judged
+        other = [result.name for result in self.report.failed if not self.breaks(result)]
+        crashed = [result.name for result in self.report.results if result.status == "error"]
+        text = {
+            0: f"no answer below the certified truth in {judged} judged cells",
+            1: f"{count} under-reports" if count else "a promise is broken",
+            3: f"crashed in {', '.join(crashed)}" if crashed else "every question was refused",
+        }[self.exit_code]
+        late = sum(result.cells.out_of_time for result in self.report.results)
+        if late:
+            text += f"; {late} cells were left out for want of time"
+        if other:
+            text += f"; also failed, but without an under-report (--strict counts these): {', '.join(other)}"
+        return text
+
+
+def print_judged(console: Console, judged: Judged) -> None:
+    """Print one accountant's table, its failures, and its verdict."""
+    report = judged.report
+    if console.width >= _NARROW:
+        console.print(_table(report))
+    else:
+        _print_rows(console, report)
+    for result in report.results:
+        if result.status in ("failed", "error"):
+            console.print(Text(result.describe()), soft_wrap=True)
+    kind = judged.verdict
+    console.print(
+        Text.assemble(verdict_text(kind), f" {report.accountant}: {judged.sentence()}"), soft_wrap=True
+    )
+
+
+def conformance_junit(judged: list[Judged]) -> str:
+    """The reports as one JUnit document: a case a check, in class `workbench.checks.accountants.NAME`.
+
+    | check of the accountant | JUnit |
+    |---|---|
+    | passed | passes |
+    | failed, and fails the build | `failure` |
+    | failed, and does not | `skipped`, with the finding (`--strict` makes it a `failure`) |
+    | the accountant crashed, nothing broken was seen | `error` |
+    | refused, or left out | `skipped` |
+    """
+    return junit_document("workbench accountants check", _cases(judged))
+
+
+def _cases(judged: list[Judged]) -> Iterator[ElementTree.Element]:
+    for accountant in judged:
+        for result in accountant.report.results:
+            case = junit_case(
+                f"workbench.checks.accountants.{accountant.report.accountant}", result.name, _seconds(result)
+            )
+            text = clean(result.describe())
+            outcome = _outcome(accountant, result)
+            if outcome is None:
+                ElementTree.SubElement(case, "system-out").text = text
+            else:
+                message = clean(result.message)
+                ElementTree.SubElement(case, outcome, type=str(result.status), message=message).text = text
+            yield case
+
+
+def _outcome(judged: Judged, result: Any) -> str | None:
+    if judged.breaks(result):
+        return "failure"
+    if result.status == "error":
+        return "error"
+    return None if result.status == "passed" else "skipped"
+
+
+def _seconds(result: Any) -> float:
+    """Time of a check's calls of the accountant, as far as it is known."""
+    per_call = result.milliseconds_per_call
+    return 0.0 if per_call is None else per_call * result.cells.judged / 1000
+
+
+def _table(report: Any) -> Table:
+    per_call = _number(report.milliseconds_per_call, "{:.3g}")
+    title = f"{report.accountant}, {report.grid} grid, {report.calls} calls of {per_call} ms"
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("check", no_wrap=True)
+    table.add_column("status")
+    for heading in ("cells", "under-reports", "looseness", "worst", "ms a call"):
+        table.add_column(heading, justify="right")
+    table.add_column("worst case")
+    for result in report.results:
+        table.add_row(*_cells(result), Text(result.worst or "-"))
+    return table
+
+
+def _cells(result: Any) -> tuple[Text, ...]:
+    """The cells of a check's row, without its worst case."""
+    texts = (
+        f"{result.cells.judged}/{result.cells.planned}",
+        str(len(result.under_reports)),
+        _number(result.looseness_median, "{:.4g}"),
+        _number(result.looseness_worst, "{:.4g}"),
+        _number(result.milliseconds_per_call, "{:.3g}"),
+    )
+    status = Text(str(result.status), style=_STYLES.get(str(result.status), ""))
+    return (Text(result.name), status, *map(Text, texts))
+
+
+def _print_rows(console: Console, report: Any) -> None:
+    """The table as paragraphs, for a narrow terminal."""
+    console.print(Text(f"{report.accountant}, {report.grid} grid", style="bold"))
+    for result in report.results:
+        name, status, cells, below, median, worst, milliseconds = _cells(result)
+        console.print(Text.assemble(name, " ", status))
+        line = f"cells {cells}, under-reports {below}, looseness {median} (worst {worst}), ms {milliseconds}"
+        console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
+        if result.worst:
+            console.print(Padding(Text(result.worst), (0, 0, 0, 2), expand=False))
+
+
+def _number(value: float | None, form: str) -> str:
+    if value is None:
+        return "-"
+    return form.format(value) if math.isfinite(value) else str(value)

@@ -1,8 +1,8 @@
-"""The command `workbench`.
+"""The command `workbench`, and its exit codes.
 
-Exit codes: 0 not refuted (or done), 1 refuted (of a study's run: an experiment failed), 2 bad input, 3
-underpowered, invalid or inconclusive, 130 interrupted, 70 a bug of ours. A user's mistake gets one line on
-the error stream, a bug its traceback. `docs/commands/` is built from `COMMANDS`.
+0 not refuted (or done), 1 refuted (of a study's run: an experiment failed), 2 bad input, 3 underpowered,
+invalid or inconclusive, 130 interrupted, 70 a bug of ours. A user's mistake gets one line on the error
+stream, a bug its traceback. `docs/commands/` is built from `COMMANDS`.
 
 A subcommand's module is imported when the subcommand is called, so `workbench --help` answers at once.
 """
@@ -47,6 +47,12 @@ class Command:
 
 COMMANDS: Mapping[str, Command] = {
     "audit": Command("audit", "audit", "AuditOptions", "Test a claimed privacy guarantee by attack."),
+    "replay": Command(
+        "replay",
+        "replay",
+        "ReplayOptions",
+        "Measure what a training function releases of one record, by replaying it with another one.",
+    ),
     "claims": Command(
         "claims",
         "claims",
@@ -63,10 +69,7 @@ COMMANDS: Mapping[str, Command] = {
         "run", "run", "RunCommandOptions", "Run the experiments of a study that its store does not have yet."
     ),
     "list": Command(
-        "lists",
-        "list_names",
-        "",
-        "List what can be audited, and with what; and the studies that can be run.",
+        "lists", "list_names", "", "List what can be audited, and with what; and the studies that can be run."
     ),
     "data fetch": Command(
         "lists", "fetch", "", "Download a corpus to the user's cache, where it is not there yet."
@@ -75,7 +78,7 @@ COMMANDS: Mapping[str, Command] = {
         "accountants",
         "check",
         "CheckOptions",
-        "Hold accountants to certified bounds, and fail where one reports too small an epsilon.",
+        "Compare accountants with certified bounds, and fail where one reports too small an epsilon.",
     ),
     "accountants ask": Command(
         "accountants",
@@ -101,7 +104,7 @@ COMMANDS: Mapping[str, Command] = {
 
 GROUPS: Mapping[str, str] = {
     "data": "The data that an audit trains on.",
-    "accountants": "Hold accountants to certified bounds.",
+    "accountants": "Compare accountants with certified bounds.",
     "models": "The small base models that studies start from.",
 }
 
@@ -111,7 +114,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 @dataclass(frozen=True)
 class Example:
-    """A worked example: what is typed, and what comes of it."""
+    """A worked example: a command, and its result."""
 
     command: str
     says: str
@@ -119,7 +122,7 @@ class Example:
 
 @cache
 def examples() -> Mapping[str, Example]:
-    """One of each subcommand, for `--help` and for its page; written in the data room."""
+    """One example of each subcommand, for `--help` and for its page; from the data room."""
     import tomllib
     from importlib.resources import files
 
@@ -203,14 +206,7 @@ app = _app()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    Args:
-        arguments: Words after the program's name; None for those of this process.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command on these words (None for those of this process); returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with output_that_may_close():
@@ -242,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage(error: Any, words: Sequence[str]) -> str:
-    """What is wrong with the words; with the value, which not every version of typer names."""
+    """The message of a usage error, with the value, which not every version of typer names."""
     message = str(error.format_message())
     flags = getattr(getattr(error, "param", None), "opts", ())
     given = [after for word, after in pairwise(words) if word in flags]

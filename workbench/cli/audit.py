@@ -1,8 +1,7 @@
-"""The options of `workbench audit`, their checks, and the way from them to a written report.
+"""`workbench audit`: its options, their checks, and the call of the runner.
 
-Everything that can be told to be wrong is told before any work starts, and nothing is written before all
-work is done. The heavy modules are imported where they are needed: reading a scores file needs no
-deep-learning framework.
+Whatever can be refused is refused before any work starts, and nothing is written before all work is done.
+The heavy modules are imported where they are needed: reading a scores file needs no deep-learning framework.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from workbench.accounting import MutualInformation
 from workbench.audit.claims import EXAMPLE, parse_claim
@@ -23,6 +23,9 @@ from workbench.audit.embedded import EMBEDDED
 from workbench.audit.scores_file import read_scores
 from workbench.cli import junit, terminal
 from workbench.cli.parameters import (
+    JunitFile,
+    ReportFile,
+    Scheduler,
     as_declared,
     attack_parameters,
     check_scheduler,
@@ -43,7 +46,7 @@ __all__ = ["AuditOptions", "audit", "command_line", "parameters"]
 
 
 class HigherIs(StrEnum):
-    """Which way the scores of a file point."""
+    """Whether high scores of a file mean member or non-member."""
 
     MEMBER = "member"
     NONMEMBER = "nonmember"
@@ -58,152 +61,145 @@ class TrialsChoice(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """What a user may say to `workbench audit`; None where they said nothing."""
+    """The options of `workbench audit`; None where the user gave none."""
 
     scores: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Judge these scores (.csv, .npz, .parquet: score, member; id, text)."
-        ),
+        Option(metavar="FILE", help="Judge these scores (.csv, .npz, .parquet: score, member; id, text)."),
     ] = None
     train: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE.py:FUNCTION", help="Audit your own training function (docs/user_training.md)."
-        ),
+        Option(metavar="FILE.py:FUNCTION", help="Audit your own training function (docs/user_training.md)."),
     ] = None
     claim: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="The guarantee to test: epsilon and delta; mu; alpha and renyi; or nats and secret.",
             show_default=EXAMPLE,
         ),
     ] = None
     epsilon: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="Instead of --claim: the number that the mechanism claims, in its own currency.",
             show_default="1; see --nats",
         ),
     ] = None
     nats: Annotated[
         float | None,
-        typer.Option(
-            help="The same of a mechanism that claims nats, in nats.",
+        Option(
+            help="Instead of --epsilon, for a mechanism that claims nats: the number of nats.",
             show_default="the mechanism's own",
         ),
     ] = None
     delta: Annotated[
         float | None,
-        typer.Option(
-            help="Of --epsilon; with nats, of their reading as (epsilon, delta)-DP.", show_default="1e-5"
+        Option(
+            help="Delta of --epsilon; of nats, that of their reading as (epsilon, delta)-DP.",
+            show_default="1e-5",
         ),
     ] = None
     mechanism: Annotated[
-        str | None, typer.Option(help="The subject.", show_default=EMBEDDED["mechanism"])
+        str | None, Option(help="The mechanism to audit.", show_default=EMBEDDED["mechanism"])
     ] = None
     variant: Annotated[
-        str | None, typer.Option(help="Of the mechanism: short for --mechanism-parameter variant=...")
+        str | None, Option(help="Variant of the mechanism; short for --mechanism-parameter variant=...")
     ] = None
     attack: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="An attack; may be repeated.",
             show_default=f"{', '.join(EMBEDDED['attacks'])}, or those that the mechanism names",
         ),
     ] = None
-    corpus: Annotated[str | None, typer.Option(help="The data.", show_default=EMBEDDED["corpus"])] = None
-    corpus_parameter: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A parameter of the corpus; may be repeated."),
-    ] = None
-    model: Annotated[str | None, typer.Option(help="The model to train.", show_default=EMBEDDED["model"])] = (
+    corpus: Annotated[str | None, Option(help="The corpus to train on.", show_default=EMBEDDED["corpus"])] = (
         None
     )
+    corpus_parameter: Annotated[
+        list[str] | None, Option(metavar="KEY=VALUE", help="A parameter of the corpus; may be repeated.")
+    ] = None
+    model: Annotated[str | None, Option(help="The model to train.", show_default=EMBEDDED["model"])] = None
     model_parameter: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of the model; may be repeated.")
+        list[str] | None, Option(metavar="KEY=VALUE", help="A parameter of the model; may be repeated.")
     ] = None
     candidates: Annotated[
-        int | None,
-        typer.Option(help="Number of candidate records.", show_default=str(EMBEDDED["candidates"])),
+        int | None, Option(help="Number of candidate records.", show_default=str(EMBEDDED["candidates"]))
     ] = None
     steps: Annotated[
-        int | None, typer.Option(help="Number of training steps.", show_default=str(EMBEDDED["steps"]))
+        int | None, Option(help="Number of training steps.", show_default=str(EMBEDDED["steps"]))
     ] = None
     sampling_probability: Annotated[
-        float | None, typer.Option(help="Probability of each record to be in a step's sample.")
+        float | None, Option(help="Probability of each record to be in a step's sample.")
     ] = None
-    sampling: Annotated[
-        Sampling | None, typer.Option(help="How records are chosen.", show_default="poisson")
-    ] = None
-    learning_rate: Annotated[float | None, typer.Option(help="Step size.")] = None
-    schedule: Annotated[Schedule | None, typer.Option(help="Of the step size.", show_default="constant")] = (
+    sampling: Annotated[Sampling | None, Option(help="How records are chosen.", show_default="poisson")] = (
         None
     )
-    warmup: Annotated[
-        float | None,
-        typer.Option(help="Share of the steps over which the step size rises to its full value."),
+    learning_rate: Annotated[float | None, Option(help="Step size.")] = None
+    schedule: Annotated[
+        Schedule | None, Option(help="How the step size changes over the steps.", show_default="constant")
     ] = None
-    optimizer: Annotated[str | None, typer.Option(help="adamw or sgd.")] = None
-    weight_decay: Annotated[float | None, typer.Option(help="Of the optimizer.", show_default="0")] = None
-    adapter: Annotated[str | None, typer.Option(help="full or lora.", show_default="full")] = None
-    lora_rank: Annotated[int | None, typer.Option(help="With --adapter lora.")] = None
-    lora_alpha: Annotated[float | None, typer.Option(help="Likewise.", show_default="twice the rank")] = None
+    warmup: Annotated[
+        float | None, Option(help="Share of the steps over which the step size rises to its full value.")
+    ] = None
+    optimizer: Annotated[str | None, Option(help="adamw or sgd.")] = None
+    weight_decay: Annotated[float | None, Option(help="Weight decay of the optimizer.", show_default="0")] = (
+        None
+    )
+    adapter: Annotated[str | None, Option(help="full or lora.", show_default="full")] = None
+    lora_rank: Annotated[int | None, Option(help="With --adapter lora: rank of the adapters.")] = None
+    lora_alpha: Annotated[
+        float | None,
+        Option(help="With --adapter lora: scale of the adapters.", show_default="twice the rank"),
+    ] = None
     lora_targets: Annotated[
-        str | None, typer.Option(help="Likewise: all-linear, attention or query-value.")
+        str | None, Option(help="With --adapter lora: all-linear, attention or query-value.")
     ] = None
     mechanism_parameter: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="KEY=VALUE",
-            help="A parameter of the subject, `inf` where its default is infinite; may be repeated.",
+            help="A parameter of the mechanism, `inf` where its default is infinite; may be repeated.",
         ),
     ] = None
     attack_parameter: Annotated[
         list[str] | None,
-        typer.Option(metavar="ATTACK.KEY=VALUE", help="A parameter of an attack; may be repeated."),
+        Option(metavar="ATTACK.KEY=VALUE", help="A parameter of an attack; may be repeated."),
     ] = None
     control: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--control/--no-control",
             help="Also attack a control, which does not count for the exit code: a subject without "
             "privacy, or with permuted weights DP-SGD.",
             show_default="control",
         ),
     ] = None
-    runs: Annotated[int | None, typer.Option(help="With --train: number of trainings.", show_default="1")] = (
-        None
-    )
+    runs: Annotated[int | None, Option(help="With --train: number of trainings.", show_default="1")] = None
     trials: Annotated[
         TrialsChoice | None,
-        typer.Option(help="With --scores: how the scores depend on each other.", show_default="one-run"),
+        Option(help="With --scores: how the scores depend on each other.", show_default="one-run"),
     ] = None
     prior: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="With --scores: probability with which records became members.",
             show_default="0.5; estimated where the labels are uneven",
         ),
     ] = None
     higher_is: Annotated[
-        HigherIs | None, typer.Option(help="With --scores: their direction.", show_default="member")
+        HigherIs | None,
+        Option(help="With --scores: whether high scores mean member or non-member.", show_default="member"),
     ] = None
-    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0
-    confidence: Annotated[float, typer.Option(help="Confidence of the verdict, in (0.5, 1).")] = 0.95
-    workers: Annotated[int | None, typer.Option(help="Worker processes; 0: this one.", show_default="2")] = (
-        None
-    )
-    scheduler: Annotated[
-        str | None,
-        typer.Option(metavar="tcp://HOST:PORT", help="Run on the workers of this Dask scheduler instead."),
-    ] = None
+    seed: Annotated[int, Option(help="Seed of every random choice.")] = 0
+    confidence: Annotated[float, Option(help="Confidence of the verdict, in (0.5, 1).")] = 0.95
+    workers: Annotated[int | None, Option(help="Worker processes; 0: this one.", show_default="2")] = None
+    scheduler: Scheduler = None
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where report.html, report.json and the store go.")
+        Path, Option(metavar="FOLDER", help="Where report.html, report.json and the store go.")
     ] = Path("audit")
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the report here.")] = None
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML here.")] = None
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the verdict only.")] = False
+    json: ReportFile = None
+    junit: JunitFile = None
+    quiet: Annotated[bool, Option("--quiet", help="Print the verdict only.")] = False
 
 
 _PLAN = (
@@ -281,7 +277,7 @@ def _flag(name: str) -> str:
 
 
 def _mode(options: AuditOptions) -> str:
-    """Which of the three audits is asked for."""
+    """Which of the three kinds of audit the options ask for."""
     if options.scores is not None and options.train is not None:
         raise InputError("--scores and --train exclude each other")
     if options.scores is not None:
@@ -386,11 +382,7 @@ def _audit_mechanism(options: AuditOptions) -> dict[str, Any]:
 
 
 def _mechanism_claim(options: AuditOptions, default: AuditSettings) -> Claim:
-    """The claim about a mechanism: as written, or as a number in the mechanism's own currency.
-
-    Raises:
-        InputError: a delta where the claim has one, or where nothing says which epsilon it belongs to.
-    """
+    """The claim about a mechanism: as written, or as a number in the mechanism's own currency."""
     from workbench.audit.settings import claim_of
 
     in_nats = default.secret is not None
@@ -411,7 +403,7 @@ def _mechanism_claim(options: AuditOptions, default: AuditSettings) -> Claim:
     return default.claim
 
 
-def _own_parameters(options: AuditOptions) -> dict[str, Any]:
+def _mechanism_parameters(options: AuditOptions) -> dict[str, Any]:
     """The mechanism's parameters, `--variant` among them."""
     name = options.mechanism or EMBEDDED["mechanism"]
     given = with_variant(
@@ -421,15 +413,16 @@ def _own_parameters(options: AuditOptions) -> dict[str, Any]:
 
 
 def _settings(options: AuditOptions, **given: Any) -> AuditSettings:
-    """The runner's settings: what the user gave, and the runner's defaults for what they left open.
+    """The runner's settings: what the user gave, and the runner's defaults for the rest.
 
     The default parameters of the corpus and of the model belong to the default corpus and model; they stay
     with these (the user's are laid over them), and go where the user names another.
     """
     from workbench.audit.settings import default_settings
 
-    name, own = options.mechanism and known("mechanism", options.mechanism), _own_parameters(options)
-    default = default_settings(name, own)
+    name = options.mechanism and known("mechanism", options.mechanism)
+    of_mechanism = _mechanism_parameters(options)
+    default = default_settings(name, of_mechanism)
     given |= {"seed": options.seed, "confidence": options.confidence}
     for kind in ("corpus", "model"):
         chosen = known(kind, getattr(options, kind) or getattr(default, kind))
@@ -445,7 +438,7 @@ def _settings(options: AuditOptions, **given: Any) -> AuditSettings:
     for field in ("delta", "candidates", "control", "workers", "scheduler", *_PLAN):
         if getattr(options, field) is not None:
             given[field] = getattr(options, field)
-    settings = default_settings(name, own, **given)
+    settings = default_settings(name, of_mechanism, **given)
     laid = attack_parameters(options.attack_parameter or [], settings.attacks, settings.attack_parameters)
     return replace(settings, attack_parameters=laid)
 

@@ -1,4 +1,4 @@
-"""`workbench claims`: runs the checks of the ledger of published claims, and prints what they find.
+"""`workbench claims`: runs the checks of published claims, and prints their verdicts.
 
 Exit code: 0 the ledger ran, whatever its verdicts (that a published claim is refuted is a finding, not a
 failure); 2 bad input; 3 a check crashed or ended without an answer. Nothing is written before all is done.
@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from workbench.checks.ledger import Method, PublishedClaim, load_ledger, select_claims
 from workbench.checks.run import CheckedClaim, check_claims
 from workbench.cli import terminal
-from workbench.cli.parameters import check_scheduler
+from workbench.cli.parameters import NoProgress, Scheduler, check_scheduler
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.keys import JSON, plain
 from workbench.core.outputs import require_distinct, require_file_place, write_atomically
@@ -45,31 +45,26 @@ _ORDER = ("PROVEN", "REFUTED", "HOLDS_UNDER", "UNDECIDED", FAILED)
 def claims(
     filters: Annotated[
         list[str] | None,
-        typer.Argument(metavar="PAPER|ID", help="Papers, or beginnings of ids; all claims without."),
+        Argument(metavar="PAPER|ID", help="Papers, or beginnings of ids; all claims without."),
     ] = None,
     *,
     explain: Annotated[
-        str | None, typer.Option(metavar="ID", help="Check this claim, and show the evidence in full.")
+        str | None, Option(metavar="ID", help="Check this claim, and show the evidence in full.")
     ] = None,
     method: Annotated[
-        str | None,
-        typer.Option(help=f"Only claims that are checked so: {', '.join(map(str, Method))}."),
+        str | None, Option(help=f"Only claims checked by this method: {', '.join(map(str, Method))}.")
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the ledger with its evidence.")
+        Path | None, Option("--json", metavar="FILE", help="Also write the ledger with its evidence.")
     ] = None,
     ledger: Annotated[
-        Path | None, typer.Option(metavar="FILE.toml", help="Another ledger than the shipped one.")
+        Path | None, Option(metavar="FILE.toml", help="Another ledger than the shipped one.")
     ] = None,
     workers: Annotated[
-        int | None,
-        typer.Option("--workers", "--jobs", help="Worker processes; 0: this one.", show_default="2"),
+        int | None, Option("--workers", "--jobs", help="Worker processes; 0: this one.", show_default="2")
     ] = None,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(metavar="tcp://HOST:PORT", help="Run on the workers of this Dask scheduler instead."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    scheduler: Scheduler = None,
+    quiet: NoProgress = False,
 ) -> int:
     """Check the privacy claims that papers print: PROVEN, REFUTED, HOLDS UNDER, or UNDECIDED.
 
@@ -99,9 +94,6 @@ def claims(
 def ledger_json(checked: Sequence[CheckedClaim]) -> dict[str, JSON]:
     """The whole ledger as plain data; numbers that are not finite are texts.
 
-    Args:
-        checked: What `check_claims` returns.
-
     Returns:
         `schema`, `versions`, `counts` of each verdict, `seconds`, and `claims`: for each its id, paper,
         place, restatement, method, check, parameters, function, verdict (null where the check failed),
@@ -128,15 +120,15 @@ def _chosen(
     if explain is not None:
         if filters or method is not None:
             raise InputError("--explain takes one claim's id, and no filters beside it")
-        found = [claim for claim in known if claim.id == explain]
-        if not found:
+        matching = [claim for claim in known if claim.id == explain]
+        if not matching:
             raise unknown_name("claim", explain, [claim.id for claim in known])
-        return found
+        return matching
     chosen = select_claims(known, filters)
     if method is None:
         return chosen
     if method not in list(Method):
-        raise unknown_name("method", method, [str(one) for one in Method])
+        raise unknown_name("method", method, [str(known_method) for known_method in Method])
     return [claim for claim in chosen if claim.method == method]
 
 
@@ -171,7 +163,7 @@ def _print_ledger(console: Console, checked: Sequence[CheckedClaim]) -> None:
 
 
 def _print_evidence(console: Console, answer: CheckedClaim) -> None:
-    """Everything about one claim."""
+    """Print everything about one claim."""
     claim, finding = answer.claim, answer.finding
     console.print(Text.assemble((claim.id, "bold"), " ", terminal.verdict_text(_verdict(answer))))
     plain_form = answer.to_json()
@@ -204,5 +196,5 @@ def _print_items(console: Console, name: str, items: Sequence[str]) -> None:
 
 
 def _assignments(values: Mapping[str, Any]) -> list[str]:
-    shown = {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()}
-    return [f"{name} = {value}" for name, value in shown.items()]
+    texts = {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()}
+    return [f"{name} = {value}" for name, value in texts.items()]

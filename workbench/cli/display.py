@@ -1,8 +1,8 @@
-"""How far a run of a study is: what its workers do, and how long it will still take.
+"""The progress of a study's run: what its workers do, and how long it will still take.
 
 On a terminal a live display on the error stream, one line a worker; elsewhere (a log file) a plain line for
-every tenth. The remaining time comes from what the jobs were expected to cost, set right by what this run
-has measured; where neither is known, it says so and gives no number.
+every tenth. The remaining time comes from what the jobs were expected to cost, corrected by what this run
+has measured; where neither is known, no number is given.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ _EXTRAPOLATED = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """A job that is to be done.
+    """A job that is to be done, under the `id` that events use.
 
     Attributes:
-        id: As events name it.
         kind: `"training"` or `"measuring"`.
         label: What a worker's line says.
         seconds: Core seconds that it is expected to take; None where nothing is known.
@@ -60,7 +59,7 @@ class _Running:
 
 @dataclass
 class _Kind:
-    """What is known of one kind of job from this run.
+    """Times of one kind of job in this run.
 
     Attributes:
         measured: Seconds of the finished jobs.
@@ -89,10 +88,9 @@ class _Kind:
 
 @dataclass
 class RunProgress:
-    """What is done, what runs, and what is left; safe to read while another thread reports.
+    """Which jobs are done, running and left; safe to read while another thread reports.
 
     Args:
-        jobs: All jobs of the run.
         workers: Jobs that can run at a time, at least 1; None for as many as do (a cluster).
         clock: Seconds, never going back.
     """
@@ -103,7 +101,6 @@ class RunProgress:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        """Nothing is done yet."""
         self._left = {job.id: job for job in self.jobs}
         self._running: dict[str, _Running] = {}
         self._kinds: dict[str, _Kind] = {job.kind: _Kind() for job in self.jobs}
@@ -114,7 +111,7 @@ class RunProgress:
             kind.mean_expected = sum(known) / len(known) if known else 0.0
 
     def started(self, job: str, worker: str) -> None:
-        """A worker took a job up; one that was taken from a lost worker starts anew."""
+        """A worker started a job; one that was taken from a lost worker starts anew."""
         with self.lock:
             if job in self._left:
                 self._running[job] = _Running(worker=worker, since=self.clock())
@@ -146,7 +143,7 @@ class RunProgress:
                 self._failed += 1
 
     def skipped(self, job: str) -> None:
-        """A job needs nothing more: another run did it, or nobody wants it any more."""
+        """A job needs nothing more: another run did it, or nothing waits for it any more."""
         with self.lock:
             self._end(job)
 
@@ -172,7 +169,7 @@ class RunProgress:
         return self.clock() - self._begun
 
     def remaining_seconds(self) -> float | None:
-        """Wall time that is left, finite and >= 0; None where a job's cost cannot be told yet.
+        """Wall time that is left, finite and >= 0; None where a job's cost is not known yet.
 
         The work that is left, spread over the workers; but no less than the longest job that runs.
         """
@@ -180,7 +177,7 @@ class RunProgress:
         return seconds if is_whole else None
 
     def least_remaining_seconds(self) -> float:
-        """The same of the jobs whose cost can be told: the whole takes at least about so long."""
+        """The same of the jobs whose cost is known: the whole takes at least about so long."""
         return self._remaining()[0]
 
     def _remaining(self) -> tuple[float, bool]:
@@ -195,12 +192,12 @@ class RunProgress:
             return seconds, len(known) == len(left)
 
     def lines(self) -> list[tuple[str, str, int, int]]:
-        """Worker, what it does, steps done, steps in all (0 where it reports none); by worker."""
+        """Worker, label of its job, steps done, steps in all (0 where it reports none); sorted by worker."""
         with self.lock:
-            found = [
+            running = [
                 (run.worker, self._left[job].label, run.done, run.total) for job, run in self._running.items()
             ]
-        return sorted(found, key=lambda line: (len(line[0]), line))  # "worker 9" before "worker 10".
+        return sorted(running, key=lambda line: (len(line[0]), line))  # "worker 9" before "worker 10".
 
     def _end(self, job: str) -> Expected | None:
         self._running.pop(job, None)
@@ -244,12 +241,7 @@ def plural(count: int, noun: str) -> str:
 
 @dataclass(frozen=True)
 class Display:
-    """What shows the progress of a run.
-
-    Attributes:
-        changed: To be called after each change.
-        say: Shows one line, and keeps it.
-    """
+    """The callbacks of a display: `changed` after each change; `say` prints a line above it."""
 
     changed: Callable[[], None]
     say: Callable[[str], None]
@@ -257,13 +249,7 @@ class Display:
 
 @contextmanager
 def run_display(title: str, progress: RunProgress, *, quiet: bool) -> Iterator[Display]:
-    """Shows the progress for the length of the context.
-
-    Args:
-        title: Study and profile.
-        progress: What is shown.
-        quiet: Show nothing.
-    """
+    """Shows the progress for the length of the context; nothing where quiet."""
     console = terminal.error_console()
 
     def say(message: str) -> None:
@@ -284,7 +270,7 @@ def run_display(title: str, progress: RunProgress, *, quiet: bool) -> Iterator[D
 
 
 def live_view(title: str, progress: RunProgress) -> RenderableType:
-    """Totals, then a line a worker."""
+    """The totals, then a line a worker."""
     failed = f", {progress.failures} failed" if progress.failures else ""
     head = Text(
         f"{title}: {progress.ended}/{len(progress.jobs)} jobs{failed}, {_times(progress)}", no_wrap=True
@@ -308,15 +294,15 @@ def live_view(title: str, progress: RunProgress) -> RenderableType:
 
 
 def _log(console: Console, title: str, progress: RunProgress) -> Callable[[], None]:
-    """A line for every tenth of the jobs."""
-    shown = -1
+    """Print a line for every tenth of the jobs."""
+    printed = -1
 
     def changed() -> None:
-        nonlocal shown
+        nonlocal printed
         tenth = 10 * progress.ended // len(progress.jobs)
-        if tenth == shown:
+        if tenth == printed:
             return
-        shown = tenth
+        printed = tenth
         counts = ", ".join(f"{kind}s {ended}/{every}" for kind, (ended, every) in progress.counts().items())
         failed = f", {progress.failures} failed" if progress.failures else ""
         line = f"{title}: {counts}{failed}, {_times(progress)}"

@@ -37,21 +37,12 @@ _OUTCOMES = {
 
 
 def junit_xml(report: Mapping[str, Any]) -> str:
-    """The report record as a JUnit document.
-
-    Args:
-        report: What the runner returns; see `workbench.audit.run`.
-    """
+    """The report record (see `workbench.audit.run`) as a JUnit document."""
     return junit_document("workbench audit", _cases(report))
 
 
 def junit_document(name: str, given: Iterable[ElementTree.Element]) -> str:
-    """Test cases as a JUnit document of one suite, with their outcomes counted.
-
-    Args:
-        name: Of the suite.
-        given: `testcase` elements; `junit_case` makes them.
-    """
+    """`testcase` elements, as `junit_case` makes them, as a JUnit document of one suite with its counts."""
     suite = ElementTree.Element("testsuite", name=clean(name))
     counts = dict.fromkeys(("failure", "error", "skipped"), 0)
     cases = list(given)
@@ -71,20 +62,12 @@ def junit_document(name: str, given: Iterable[ElementTree.Element]) -> str:
 
 
 def write_junit(report: Mapping[str, Any], path: Path) -> None:
-    """Write the report as JUnit XML, in one piece or not at all.
-
-    Raises:
-        InputError: the place cannot be written.
-    """
+    """Write the report as JUnit XML, in one piece or not at all."""
     write_document(junit_xml(report), path)
 
 
 def write_document(document: str, path: Path) -> None:
-    """Write a JUnit document, in one piece or not at all.
-
-    Raises:
-        InputError: the place cannot be written.
-    """
+    """Write a JUnit document, in one piece or not at all; InputError where the place cannot be written."""
     write_atomically(path, '<?xml version="1.0" encoding="utf-8"?>\n' + document)
 
 

@@ -1,4 +1,4 @@
-"""`workbench models`: which bases there are, and building those that are missing.
+"""`workbench models`: lists the base models, and builds those that are missing.
 
 A base that is not shipped is pretrained once on the user's machine and kept in the user's cache. Whatever
 stops a build, the state of at most the last twenty seconds is lost: the same command goes on.
@@ -17,21 +17,14 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from workbench.cli import terminal
 from workbench.cli.display import duration, plural
-from workbench.cli.parameters import check_scheduler
+from workbench.cli.parameters import PrintJson, check_scheduler
 from workbench.core.errors import InputError, InterruptedRunError
 from workbench.core.keys import plain
 from workbench.studies import bases
@@ -43,34 +36,34 @@ MOST_WORKERS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """What a user may say to `workbench models build`."""
+    """The options of `workbench models build`."""
 
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME...", help="Bases; see `workbench models list`. Without one: all."),
+        Argument(metavar="NAME...", help="Bases; see `workbench models list`. Without one: all."),
     ] = None
     workers: Annotated[
         int | None,
-        typer.Option(
-            help="Bases that are built at a time; 0: in this process.",
+        Option(
+            help="Number of bases built at the same time; 0: in this process.",
             show_default="2, or the cores if fewer",
         ),
     ] = None
     scheduler: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="tcp://HOST:PORT",
             help="Build on the workers of this Dask scheduler instead; this machine must share their cache.",
         ),
     ] = None
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False
+    quiet: Annotated[bool, Option("--quiet", help="Print nothing.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListOptions:
-    """What a user may say to `workbench models list`."""
+    """The options of `workbench models list`."""
 
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+    as_json: PrintJson = False
 
 
 def build_models(options: BuildOptions) -> int:
@@ -87,7 +80,7 @@ def build_models(options: BuildOptions) -> int:
         raise InputError(f"--workers must be in [0, {MOST_WORKERS}], got {options.workers}")
     check_scheduler(options.scheduler, options.workers)
     wanted = options.names or list(bases.names())
-    cards = [bases.card(name) for name in dict.fromkeys(wanted)]
+    cards = [bases.find(name).card() for name in dict.fromkeys(wanted)]
     todo = [card.name for card in cards if not card.is_built]
     console = terminal.output_console()
     began = time.monotonic()
@@ -96,7 +89,7 @@ def build_models(options: BuildOptions) -> int:
     if options.quiet:
         return 0
     for name in todo:
-        console.print(Text(_built(bases.card(name))), soft_wrap=True)
+        console.print(Text(_built(bases.find(name).card())), soft_wrap=True)
     if todo:
         words = f"Built {plural(len(todo), 'base')} in {duration(time.monotonic() - began)}"
     else:
@@ -107,11 +100,7 @@ def build_models(options: BuildOptions) -> int:
 
 
 def _build(options: BuildOptions, names: Sequence[str]) -> None:
-    """Build under the display.
-
-    Raises:
-        InterruptedRunError: the user stopped it.
-    """
+    """Build under the display; InterruptedRunError where the user stopped it."""
     workers = min(2, os.cpu_count() or 1) if options.workers is None else options.workers
     try:
         with build_display(quiet=options.quiet) as progress:
@@ -140,7 +129,7 @@ def list_models(options: ListOptions) -> int:
 
     Exit code: 0 listed, 2 bad input.
     """
-    cards = [bases.card(name) for name in bases.names()]
+    cards = [bases.find(name).card() for name in bases.names()]
     if options.as_json:
         typer.echo(json.dumps([plain(card) for card in cards], indent=2))
         return 0
@@ -172,53 +161,37 @@ def _row(card: BaseCard) -> tuple[str, ...]:
 
 @contextmanager
 def build_display(*, quiet: bool) -> Iterator[BuildProgress]:
-    """Shows builds for the length of the context, on the error stream.
+    """Shows builds on the error stream, for the length of the context; nothing where quiet.
 
     On a terminal each base is a bar with its loss and the time that is left; elsewhere (a log file) it gets a
     line for every tenth.
-
-    Args:
-        quiet: Show nothing.
     """
     console = terminal.error_console()
     if quiet:
         yield lambda step: None
     elif console.is_terminal:
-        with _bars(console) as callback:
-            yield callback
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        with terminal.progress_bars(console, *columns, speed_estimate_period=60.0) as bars:
+            yield lambda step: bars(step.name, step.done, step.total, _note(step))
     else:
         yield _lines(console)
 
 
-@contextmanager
-def _bars(console: Console) -> Iterator[BuildProgress]:
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, speed_estimate_period=60.0) as display:
-        tasks: dict[str, TaskID] = {}
-
-        def callback(step: BuildStep) -> None:
-            if step.name not in tasks:
-                tasks[step.name] = display.add_task(step.name, total=step.total, note="")
-            display.update(tasks[step.name], completed=step.done, total=step.total, note=_note(step))
-
-        yield callback
-
-
 def _note(step: BuildStep) -> str:
-    """The loss, while there is one; else what is done."""
+    """The loss, once there is one; before that, the stage."""
     return step.stage.value if step.loss is None else f"loss {step.loss:.2f}"
 
 
 def _lines(console: Console) -> Callable[[BuildStep], None]:
-    shown: dict[str, tuple[BuildStage, int]] = {}
+    printed: dict[str, tuple[BuildStage, int]] = {}
     began: dict[str, tuple[float, int]] = {}
 
     def callback(step: BuildStep) -> None:
@@ -226,9 +199,9 @@ def _lines(console: Console) -> Callable[[BuildStep], None]:
         tenth = (step.stage, 10 * step.done // max(step.total, 1))
         if step.stage is BuildStage.TRAINING:
             began.setdefault(step.name, (now, step.done))
-        if shown.get(step.name) == tenth:
+        if printed.get(step.name) == tenth:
             return
-        shown[step.name] = tenth
+        printed[step.name] = tenth
         words = f"{step.name}: {_note(step)}"
         if step.stage is BuildStage.TRAINING:
             words = f"{step.name}: step {step.done}/{step.total}, {_note(step)}"

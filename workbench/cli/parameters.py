@@ -1,4 +1,4 @@
-"""Parameters as a user types them: `key=value` pairs, and what a factory takes them for; schedulers."""
+"""Options that several commands share, and `key=value` parameters as a user types them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,29 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
+
+from typer import Argument, Option
 
 from workbench.core import registry
 from workbench.core.errors import InputError, unknown_name
+
+StudyName: TypeAlias = Annotated[
+    str, Argument(metavar="STUDY", help="A shipped study (`workbench list studies`), or a file.")
+]
+Scheduler: TypeAlias = Annotated[
+    str | None, Option(metavar="tcp://HOST:PORT", help="Run on the workers of this Dask scheduler instead.")
+]
+ReportFile: TypeAlias = Annotated[Path | None, Option(metavar="FILE", help="Also write the report here.")]
+JunitFile: TypeAlias = Annotated[Path | None, Option(metavar="FILE", help="Also write JUnit XML here.")]
+NoProgress: TypeAlias = Annotated[bool, Option("--quiet", help="Show no progress.")]
+PrintJson: TypeAlias = Annotated[bool, Option("--json", help="Print JSON.")]
 
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):\d{1,5}")
 
 
 def check_scheduler(scheduler: str | None, workers: int | None) -> None:
-    """Refuse an address of another form, and `--workers` beside `--scheduler`; None where not given."""
+    """Refuse an address of another form, and `--workers` together with `--scheduler`."""
     if workers is not None and scheduler is not None:
         raise InputError("--workers and --scheduler exclude each other")
     if scheduler is not None and not _ADDRESS.fullmatch(scheduler):
@@ -26,7 +39,7 @@ def check_scheduler(scheduler: str | None, workers: int | None) -> None:
 
 
 def require_scheduler(scheduler: str | None) -> None:
-    """Refuse a scheduler where nobody answers, before a folder is made."""
+    """Refuse a scheduler that does not answer, before a folder is made."""
     if scheduler is None:
         return
     from workbench.execution.backend import make_backend
@@ -36,7 +49,7 @@ def require_scheduler(scheduler: str | None) -> None:
 
 
 def parameters(flag: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """Read `key=value` pairs; a value that is a JSON number or boolean becomes one, else it stays text.
+    """Parse `key=value` pairs; a value that is a JSON number or boolean becomes one, else it stays text.
 
     Raises:
         InputError: a pair has no key or no equals sign, or a key is given twice.
@@ -58,21 +71,16 @@ def parameters(flag: str, pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def as_declared(kind: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters as the factory takes them, where how they are typed does not tell.
+    """Parameters that `parameters` read, converted to what the factory of a registered name declares.
 
     Whole numbers are text where the factory declares text: a name may look like one. The text `inf` is a
     number where the factory's default is infinite.
-
-    Args:
-        kind: Of registry.
-        name: Registered.
-        given: What `parameters` read.
     """
     if not given:
         return {}
     declared = inspect.signature(registry.entries(kind)[name].factory).parameters
-    texts = {key for key, one in declared.items() if one.annotation in ("str", str)}
-    endless = {key for key, one in declared.items() if one.default == math.inf}
+    texts = {key for key, parameter in declared.items() if parameter.annotation in ("str", str)}
+    endless = {key for key, parameter in declared.items() if parameter.default == math.inf}
 
     def declared_value(key: str, value: Any) -> Any:
         if key in endless and value == "inf":
@@ -83,12 +91,7 @@ def as_declared(kind: str, name: str, given: Mapping[str, Any]) -> dict[str, Any
 
 
 def with_variant(mechanism: str, given: Mapping[str, Any], variant: str | None) -> dict[str, Any]:
-    """A mechanism's parameters with the variant that `--variant` names.
-
-    Args:
-        mechanism: Registered.
-        given: Its other parameters.
-        variant: What `--variant` says; None where it says nothing.
+    """A mechanism's parameters with the variant that `--variant` names, if any.
 
     Raises:
         InputError: the mechanism has no variants, or the variant is given twice.
@@ -109,7 +112,6 @@ def attack_parameters(
     """Parameters by attack from `attack.key=value` pairs, laid over the defaults.
 
     Args:
-        pairs: As they are typed.
         attacks: Names of the audit's attacks.
         default: Parameters by attack.
 
@@ -125,17 +127,13 @@ def attack_parameters(
             raise unknown_name("attack of this audit", attack, by_attack)
         by_attack[attack].append(rest)
     return {
-        name: {**default.get(name, {}), **parameters("--attack-parameter", own)}
-        for name, own in by_attack.items()
+        name: {**default.get(name, {}), **parameters("--attack-parameter", typed)}
+        for name, typed in by_attack.items()
     }
 
 
 def known(kind: str, name: str) -> str:
-    """The name, if it is registered.
-
-    Raises:
-        InputError: it is not.
-    """
+    """The name, if it is registered; InputError if not."""
     entries = registry.entries(kind)
     if name not in entries:
         raise unknown_name(kind, name, entries)

@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="MODULE:FUNCTION",
-        help="hold this accountant to certified bounds, one test a check; may be repeated",
+        help="compare this accountant with certified bounds, one test a check; may be repeated",
     )
     group.addoption(
         "--accountant-grid",
@@ -112,9 +112,8 @@ def accountant_conformance(request: pytest.FixtureRequest) -> Callable[..., Any]
 def parametrize_with_accountant_checks(*accountants: Any, **settings: Any) -> Any:
     """A decorator that runs a test once for each check of each accountant.
 
-    The test takes one argument, `accountant_check`, and calls it; see
-    `workbench.attacks.accountant_checks.conformance.parametrize_with_accountant_checks`, which this hands
-    over to.
+    The test takes one argument, `accountant_check`, and calls it; see the function of the same name in
+    `workbench.attacks.accountant_checks.conformance`.
 
     Args:
         *accountants: Objects, functions or names of accountants.
@@ -127,11 +126,7 @@ class AccountantCollector(pytest.Collector):
     """The checks of one accountant, named as `workbench.checks.accountants.load_accountant` takes it."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """One item a check.
-
-        Raises:
-            pytest.UsageError: there is no such accountant, or a setting is out of range.
-        """
+        """One item a check; UsageError where there is no such accountant, or a setting is out of range."""
         from workbench.checks.accountants import load_accountant
         from workbench.core.errors import InputError, UnsupportedError
         from workbench.core.one_line import one_line
@@ -155,14 +150,14 @@ class AccountantCollector(pytest.Collector):
 
 
 class _Item(pytest.Item):
-    """A test about an accountant, whose failures speak for themselves."""
+    """A test about an accountant."""
 
     def __init__(self, *, results: list[Any], **keywords: Any) -> None:
         super().__init__(**keywords)
         self.results = results
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """A broken promise speaks for itself; anything else shows its traceback."""
+        """The report of a broken promise; of anything else the traceback."""
         if isinstance(excinfo.value, CheckFailedError):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
@@ -180,10 +175,8 @@ class AccountantItem(_Item):
         self._run = run
 
     def runtest(self) -> None:
-        """Run the check.
-
-        Raises:
-            CheckFailedError: the accountant broke the promise, or crashed and nothing was shown.
+        """Run the check; CheckFailedError where the accountant broke the promise, or crashed and showed
+        nothing.
         """
         result = self._run()
         self.results.append(result)
@@ -197,14 +190,10 @@ class AccountantItem(_Item):
 
 
 class AnswersItem(_Item):
-    """Whether the checks before it judged anything: a run of skipped tests alone is no success."""
+    """Fails where no check before it judged anything: a run of skipped tests alone is no success."""
 
     def runtest(self) -> None:
-        """Look at the results so far.
-
-        Raises:
-            CheckFailedError: none of them judged anything.
-        """
+        """Look at the results so far; CheckFailedError where none of them judged anything."""
         if not self.results:
             pytest.skip("no check of this accountant ran")
         if not any(result.cells.judged or result.cells.crashed for result in self.results):
@@ -219,11 +208,7 @@ def _fails(result: Any, config: pytest.Config, settings: dict[str, Any], strict:
 
 
 def _settings(config: pytest.Config) -> dict[str, Any]:
-    """What the command line and the ini file say.
-
-    Raises:
-        pytest.UsageError: the ini file's grid is none.
-    """
+    """The settings of the command line and the ini file; UsageError where the ini file's grid is none."""
     grid = config.getoption("--accountant-grid") or config.getini("accountant_grid")
     if grid not in GRIDS:
         raise pytest.UsageError(f"accountant_grid must be quick or full, got {grid!r}")

@@ -16,15 +16,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
 from workbench.cli import terminal
 from workbench.cli.display import plural
+from workbench.cli.parameters import StudyName
 from workbench.cli.starting_points import bases_of, missing_bases, stand_ins, with_stand_ins
 from workbench.core import registry
 from workbench.core.errors import InputError
@@ -46,7 +47,7 @@ GENERIC = "generic"
 
 
 class Format(StrEnum):
-    """What is written."""
+    """The file formats of a report."""
 
     HTML = "html"
     MARKDOWN = "markdown"
@@ -86,43 +87,33 @@ _NARROW = 100
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """What a user may say to `workbench report`."""
+    """The options of `workbench report`."""
 
-    study: Annotated[
-        str, typer.Argument(metavar="STUDY", help="A shipped study (`workbench list studies`), or a file.")
-    ]
+    study: StudyName
     profile: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="One of the study's profiles.", show_default="the one that was run"
-        ),
+        Option(metavar="NAME", help="One of the study's profiles.", show_default="the one that was run"),
     ] = None
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Where the study was run.", show_default="studies/STUDY"),
+        Path | None, Option(metavar="FOLDER", help="Where the study was run.", show_default="studies/STUDY")
     ] = None
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FIELD=VALUE", help="Only these experiments, as in `workbench run`; may be repeated."
-        ),
+        Option(metavar="FIELD=VALUE", help="Only these experiments, as in `workbench run`; may be repeated."),
     ] = None
     base: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="NAME=FOLDER",
             help="This folder stood in for a base model, as in `workbench run`; may be repeated.",
             show_default="what was run",
         ),
     ] = None
-    confidence: Annotated[float, typer.Option(help="Of intervals and tests, in (0.5, 1).")] = 0.95
+    confidence: Annotated[float, Option(help="Confidence of intervals and tests, in (0.5, 1).")] = 0.95
     format: Annotated[
-        list[Format] | None,
-        typer.Option(help="Write only this; may be repeated.", show_default="all"),
+        list[Format] | None, Option(help="Write only this format; may be repeated.", show_default="all")
     ] = None
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print where the report is, and no findings.")] = (
-        False
-    )
+    quiet: Annotated[bool, Option("--quiet", help="Print where the report is, and no findings.")] = False
 
 
 def report(options: ReportOptions) -> int:
@@ -151,7 +142,7 @@ def report(options: ReportOptions) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _Basis:
-    """What a report was made from; `source` is the study as the user named it."""
+    """The results that a report is made from; `source` is the study as the user named it."""
 
     results: StudyResults
     confidence: float
@@ -159,7 +150,7 @@ class _Basis:
 
     @property
     def command(self) -> str:
-        """What makes the same report anywhere: no folder of this machine is in it."""
+        """The command that makes the same report anywhere: no folder of this machine is in it."""
         study = self.results.study
         profile = f" --profile {shlex.quote(study.profile)}" if study.profile else ""
         words = f"{shlex.quote(Path(self.source).name)}{profile}"
@@ -222,11 +213,7 @@ def _chosen(options: ReportOptions) -> tuple[Study, Path]:
 
 
 def _ran(out: Path, name: str, *, is_needed: bool) -> dict[str, JSON]:
-    """What is remembered of the folder's last run; empty where no run of this study is.
-
-    Raises:
-        InputError: the file that remembers it is damaged, and nobody says what it would.
-    """
+    """What `run.json` says of the folder's last run; empty where that was no run of this study."""
     from workbench.studies.run import RUN_FILE, read_run
 
     if not (out / RUN_FILE).is_file():
@@ -241,12 +228,8 @@ def _ran(out: Path, name: str, *, is_needed: bool) -> dict[str, JSON]:
 
 
 def _results(study: Study, out: Path, options: ReportOptions) -> StudyResults:
-    """What the store holds of the study.
-
-    Raises:
-        InputError: it holds nothing.
-    """
-    from workbench.studies.run import read_results
+    """What the store holds of the study; InputError where that is nothing."""
+    from workbench.studies.results import read_results
 
     words = ["workbench", "run", options.study, *(["--profile", study.profile] if study.profile else [])]
     if out != Path("studies") / study.name:
@@ -260,9 +243,9 @@ def _results(study: Study, out: Path, options: ReportOptions) -> StudyResults:
         raise InputError(f"{where}; {go_on}")
     require_reachable("--out", out / "report" / "index.html")
     results = read_results(study, Store(out / "store"))
-    found = counts(results)
-    if not found["done"]:
-        failed = f" ({found['failed']} failed)" if found["failed"] else ""
+    by_status = counts(results)
+    if not by_status["done"]:
+        failed = f" ({by_status['failed']} failed)" if by_status["failed"] else ""
         lacking = missing_bases(study)
         if lacking:  # Keys hold what the models' files are, so without them nothing is found.
             failed += f"; base models that it needs are not built here ({', '.join(lacking)})"
@@ -284,7 +267,7 @@ def _made(results: StudyResults, confidence: float) -> StudyReport:
 
 
 def _below_half(results: StudyResults, confidence: float) -> tuple[str, ...]:
-    """What must be said of runs whose attack has an AUC below one half; see `runs_below_half`."""
+    """Notes on runs whose attack has an AUC below one half; see `runs_below_half`."""
     import numpy as np
 
     from workbench.estimation import runs_below_half
@@ -299,7 +282,7 @@ def _below_half(results: StudyResults, confidence: float) -> tuple[str, ...]:
 
 
 def _write(made: StudyReport, basis: _Basis, folder: Path, formats: Sequence[Format]) -> list[Path]:
-    """Write the files of these formats, relative to the folder; what an earlier report left over goes.
+    """Write the files of these formats, relative to the folder; what an earlier report left over is deleted.
 
     Everything is rendered before the first file is written.
     """
@@ -317,9 +300,9 @@ def _write(made: StudyReport, basis: _Basis, folder: Path, formats: Sequence[For
 
 def _tables(form: Format, made: StudyReport) -> dict[Path, str]:
     name, ending = _TABLES[form]
-    beside: dict[str, Any] = {} if form is Format.CSV else {"findings": made.findings}
+    extra: dict[str, Any] = {} if form is Format.CSV else {"findings": made.findings}
     return {
-        Path("tables") / f"{table.id}.{ending}": registry.create("report", name, table=table, **beside)
+        Path("tables") / f"{table.id}.{ending}": registry.create("report", name, table=table, **extra)
         for table in made.tables
     }
 
@@ -372,10 +355,7 @@ def _earlier_files(folder: Path) -> set[Path]:
 
 
 def _print_findings(console: Console, findings: Sequence[ReplicationFinding]) -> None:
-    """A row a conclusion (on a narrow terminal: a paragraph), then how many came out how.
-
-    The tests and figures behind an outcome are paragraphs each, and stand on the page.
-    """
+    """Print a row a conclusion (on a narrow terminal: a paragraph), then their counts."""
     if not findings:
         return
     if console.width >= _NARROW:
@@ -405,11 +385,11 @@ def _print_items(console: Console, name: str, items: Sequence[str]) -> None:
 
 
 def _print_places(console: Console, results: StudyResults, folder: Path, written: Sequence[Path]) -> None:
-    """What the report is made of, and where it is."""
-    found = counts(results)
-    lacking = ", ".join(f"{found[status]} {status}" for status in ("failed", "missing") if found[status])
+    """Print what the report is made of, and where it is."""
+    by_status = counts(results)
+    lacking = ", ".join(f"{by_status[name]} {name}" for name in ("failed", "missing") if by_status[name])
     profile = f" ({results.study.profile})" if results.study.profile else ""
-    made_of = f"{results.study.name}{profile}: made from {plural(found['done'], 'experiment')}"
+    made_of = f"{results.study.name}{profile}: made from {plural(by_status['done'], 'experiment')}"
     console.print(Text(f"{made_of}; {lacking}, which are left out" if lacking else made_of), soft_wrap=True)
     for parent in dict.fromkeys(place.parent for place in written):
         group = [place for place in written if place.parent == parent]

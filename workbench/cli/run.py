@@ -1,8 +1,8 @@
-"""`workbench run`: does what a study's store does not have yet, and says before what that costs.
+"""`workbench run`: runs what a study's store does not have yet, and says before what that costs.
 
 Exit code: 0 every chosen experiment is done, 1 some failed (recorded), 2 bad input, or a store that cannot be
-written, 3 the workers are gone, 130 interrupted (what is done is kept). Everything that can be told to be
-wrong is told before any work starts or a folder is made.
+written, 3 the workers are gone, 130 interrupted (what is done is kept). Whatever can be refused is refused
+before any work starts or a folder is made.
 """
 
 from __future__ import annotations
@@ -10,21 +10,23 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from rich import box
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
+from typer import Option
 
 from workbench.cli import terminal
-from workbench.cli.display import Display, RunProgress, duration, plural, run_display
-from workbench.cli.parameters import check_scheduler, require_scheduler
-from workbench.cli.run_plan import Plan, check_fits, expected_jobs, make_plan, print_cost, print_plan
+from workbench.cli.display import Display, Expected, RunProgress, duration, plural, run_display
+from workbench.cli.parameters import Scheduler, StudyName, check_scheduler, require_scheduler
 from workbench.cli.starting_points import (
     build_bases,
     fetch_corpora,
@@ -39,7 +41,9 @@ from workbench.core.outputs import require_distinct, require_file_place, require
 from workbench.execution.store import Store
 
 if TYPE_CHECKING:
+    from workbench.studies.costs import CostEstimate
     from workbench.studies.experiments import Study
+    from workbench.studies.results import Pending
     from workbench.studies.run import RunEvent, RunSummary
 
 SCHEMA = 1
@@ -51,25 +55,22 @@ MOST_WORKERS = 1024
 MOST_FAILURES = 10
 """Failures that are printed; of more it says how many."""
 
-
 MOST_TRYING = 86_400.0
 """Seconds that a dry run may try."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunCommandOptions:
-    """What a user may say to `workbench run`; None where they said nothing."""
+    """The options of `workbench run`; None where the user gave none."""
 
-    study: Annotated[
-        str, typer.Argument(metavar="STUDY", help="A shipped study (`workbench list studies`), or a file.")
-    ]
+    study: StudyName
     profile: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="One of the study's profiles.", show_default="the file's first"),
+        Option(metavar="NAME", help="One of the study's profiles.", show_default="the file's first"),
     ] = None
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FOLDER",
             help="Where the store and run.json go; a second run there does what is left.",
             show_default="studies/STUDY",
@@ -77,7 +78,7 @@ class RunCommandOptions:
     ] = None
     only: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="FIELD=VALUE",
             help="Only experiments with this field (`seed=0`), group or variant; may be repeated: "
             "values of one field are alternatives, different fields must all fit.",
@@ -85,24 +86,20 @@ class RunCommandOptions:
     ] = None
     base: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="NAME=FOLDER",
             help="This local Hugging Face folder stands in for a base model (`workbench models list`) in "
             "every experiment that starts from it; may be repeated.",
         ),
     ] = None
-    limit: Annotated[int | None, typer.Option(help="Only the first so many experiments of these.")] = None
+    limit: Annotated[int | None, Option(help="Only the first experiments, up to this number.")] = None
     workers: Annotated[
-        int | None,
-        typer.Option(help="Worker processes; 0: this one.", show_default="2, or the cores if fewer"),
+        int | None, Option(help="Worker processes; 0: this one.", show_default="2, or the cores if fewer")
     ] = None
-    scheduler: Annotated[
-        str | None,
-        typer.Option(metavar="tcp://HOST:PORT", help="Run on the workers of this Dask scheduler instead."),
-    ] = None
+    scheduler: Scheduler = None
     dry_run: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--dry-run",
             help="Say what would run and what it costs, and stop. Without earlier records a few steps of each"
             " kind are tried to tell the cost.",
@@ -110,22 +107,22 @@ class RunCommandOptions:
     ] = False
     try_for: Annotated[
         float | None,
-        typer.Option(
+        Option(
             metavar="SECONDS",
-            help="How long `--dry-run` tries at most; large models need minutes.",
+            help="Most time for which `--dry-run` tries steps; large models need minutes.",
             show_default="20",
         ),
     ] = None
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Do experiments again that failed before.")
+        bool, Option("--retry-failed", help="Do experiments again that failed before.")
     ] = False
     json: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE", help="Also write what was planned and done here, also where a run is stopped."
         ),
     ] = None
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print failures only.")] = False
+    quiet: Annotated[bool, Option("--quiet", help="Print failures only.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,10 +187,10 @@ def run(options: RunCommandOptions) -> int:
 
 
 def _probe_seconds(options: RunCommandOptions) -> float | None:
-    """How long a dry run may try; None for a run."""
+    """How long a dry run may try small jobs; None for a run."""
     if not options.dry_run:
         return None
-    from workbench.studies.costs import PROBE_SECONDS
+    from workbench.studies.cost_probe import PROBE_SECONDS
 
     return PROBE_SECONDS if options.try_for is None else options.try_for
 
@@ -224,18 +221,14 @@ def _check_places(options: RunCommandOptions, out: Path) -> None:
 
 
 def _worker_count(options: RunCommandOptions) -> int | None:
-    """Processes that are used, 0 for this one; None for a cluster's."""
+    """Number of worker processes, 0 for this one; None for a cluster's."""
     if options.scheduler is not None:
         return None
     return min(2, os.cpu_count() or 1) if options.workers is None else options.workers
 
 
 def _execute(options: RunCommandOptions, study: Study, out: Path, plan: Plan) -> RunSummary:
-    """Do the work under the display.
-
-    Raises:
-        InterruptedRunError: the user stopped it.
-    """
+    """Run the study under the display; InterruptedRunError where the user stopped it."""
     from workbench.studies.run import RunOptions, run_study
 
     workers = _worker_count(options)
@@ -262,13 +255,8 @@ def _execute(options: RunCommandOptions, study: Study, out: Path, plan: Plan) ->
 def _write_stopped(
     options: RunCommandOptions, study: Study, out: Path, plan: Plan, end: tuple[str, float]
 ) -> None:
-    """Write the JSON file of a run that did not come to its end: what the store has of it.
-
-    Args:
-        options, study, out, plan: Of the run.
-        end: Why it stopped, and after how many seconds.
-    """
-    from workbench.studies.jobs import is_trained, pending
+    """Write the JSON file of a run that stopped for a reason after some seconds: what the store has of it."""
+    from workbench.studies.results import is_trained, pending
     from workbench.studies.run import RunSummary
 
     if options.json is None or not (out / "store").is_dir():
@@ -317,11 +305,7 @@ def _listener(progress: RunProgress, display: Display) -> Callable[[RunEvent], N
 
 
 def _build(options: RunCommandOptions, names: Sequence[str]) -> None:
-    """Build missing bases on this machine, also for a cluster, whose workers share its cache or fail clearly.
-
-    Raises:
-        InterruptedRunError: the user stopped it.
-    """
+    """Build missing bases on this machine, also for a cluster, whose workers must share its cache."""
     try:
         build_bases(names, workers=min(2, os.cpu_count() or 1), quiet=options.quiet)
     except KeyboardInterrupt:
@@ -332,12 +316,7 @@ def _build(options: RunCommandOptions, names: Sequence[str]) -> None:
 
 
 def command_line(options: RunCommandOptions, command: str = "run") -> str:
-    """The shell command that goes on with these options (or reports on their run).
-
-    Args:
-        options: What was asked for.
-        command: `"run"` or `"report"`, which knows fewer options.
-    """
+    """The shell command that goes on with these options; or that reports on their run (`"report"`)."""
     names: tuple[str, ...] = ("profile", "out", "only", "base")
     if command == "run":
         names += ("limit", "workers", "scheduler")
@@ -352,32 +331,24 @@ def command_line(options: RunCommandOptions, command: str = "run") -> str:
 def _failures(study: Study, out: Path) -> list[Failure]:
     """The chosen experiments that are recorded as failed, each once."""
     from workbench.studies.experiments import Status
-    from workbench.studies.jobs import Known, jobs_of
-    from workbench.studies.records import error_of, read_record
+    from workbench.studies.jobs import jobs_of
+    from workbench.studies.results import Known
 
-    found: dict[str, Failure] = {}
+    failures: dict[str, Failure] = {}
     with closing(Store(out / "store")) as store:
         known = Known(store)
         for experiment in study.experiments:
             job = jobs_of(experiment).measuring
-            if job.key in found or known.status(job) is not Status.FAILED:
-                continue
-            error = error_of(read_record(store, job.key))
-            if not error:
-                error = next(filter(None, map(known.training_error, job.needs)), "")
-                error = f"its training failed: {error}"
-            found[job.key] = Failure(experiment=experiment.name, error=error)
-    return list(found.values())
+            status, error = known.status(job)
+            if status is Status.FAILED:
+                failures.setdefault(job.key, Failure(experiment=experiment.name, error=error))
+    return list(failures.values())
 
 
 def _print_outcome(
-    console: Console,
-    options: RunCommandOptions,
-    plan: Plan,
-    summary: RunSummary,
-    failures: Sequence[Failure],
+    console: Console, options: RunCommandOptions, plan: Plan, summary: RunSummary, failures: Sequence[Failure]
 ) -> None:
-    """What was done, what failed and how, and how to go on."""
+    """Print what was done, what failed and how, and how to go on."""
     for failure in failures[:MOST_FAILURES]:
         console.print(
             Text.assemble(("failed", "bold red"), f": {failure.experiment}: {failure.error}"), soft_wrap=True
@@ -453,3 +424,172 @@ def run_json(
         }
     )
     return form
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRow:
+    """One group and variant, with the number of its jobs to do and of its experiments by status.
+
+    A training that two rows share is counted in both, but once in the totals.
+    """
+
+    group: str
+    variant: str
+    trainings: int
+    measurings: int
+    done: int
+    failed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The plan of a run: rows for the table, jobs, and what they cost."""
+
+    rows: tuple[PlanRow, ...]
+    pending: Pending
+    cost: CostEstimate
+
+
+def check_fits(study: Study) -> None:
+    """Refuse models, corpora and mechanisms of a study that do not go together, one seed for all.
+
+    Raises:
+        InputError: of which group and variant, and why (`workbench.training.setup.check_fit`).
+    """
+    from workbench.core.keys import canonical
+    from workbench.studies.file import place
+    from workbench.studies.jobs import setup_of
+    from workbench.training import setup as workers
+
+    seen: set[str] = set()
+    for experiment in study.experiments:
+        combination = canonical([getattr(experiment, name) for name in _DECIDE_FIT])
+        if combination in seen:
+            continue
+        seen.add(combination)
+        with place(f"group {experiment.group!r}, variant {experiment.variant!r}"):
+            workers.check_fit(setup_of(experiment))
+
+
+_DECIDE_FIT = tuple(
+    f"{name}{suffix}" for name in ("mechanism", "attack", "corpus", "model") for suffix in ("", "_parameters")
+)
+
+
+def make_plan(study: Study, out: Path, *, retry_failed: bool, probe_seconds: float | None) -> Plan:
+    """Read the store in a folder, which may be missing, and estimate the cost; writes nothing.
+
+    Args:
+        retry_failed: Failures count as not done.
+        probe_seconds: Try a few steps of what no record tells the cost of, for so long; None for not at all.
+    """
+    from workbench.studies import costs
+    from workbench.studies.results import pending
+
+    with _store(out) as store:
+        waiting = pending(study, store, retry_failed=retry_failed)
+        rows = _rows(study, store, waiting)
+        cost = costs.estimate(store, waiting)
+        if probe_seconds is not None and cost.unknown:
+            from workbench.studies import cost_probe
+
+            cost = cost_probe.probe(store, waiting, seconds=probe_seconds)
+    return Plan(rows=rows, pending=waiting, cost=cost)
+
+
+def _rows(study: Study, store: Store, waiting: Pending) -> tuple[PlanRow, ...]:
+    """A row for each group and variant, in the order of the study."""
+    from workbench.studies.experiments import Status
+    from workbench.studies.jobs import StudyJob, jobs_of
+    from workbench.studies.results import Known
+
+    known = Known(store)
+    to_train = {job.key for job in waiting.trainings}
+    to_measure = {job.key for job in waiting.measurings}
+    parts: dict[tuple[str, str], dict[str, StudyJob]] = {}
+    for experiment in study.experiments:
+        job = jobs_of(experiment).measuring
+        parts.setdefault((experiment.group, experiment.variant), {})[job.key] = job
+    rows = []
+    for (group, variant), jobs in parts.items():
+        left = [job for key, job in jobs.items() if key in to_measure]
+        over = [known.status(job)[0] for key, job in jobs.items() if key not in to_measure]
+        row = PlanRow(
+            group=group,
+            variant=variant,
+            trainings=len({key for job in left for key in job.needs} & to_train),
+            measurings=len(left),
+            done=over.count(Status.DONE),
+            failed=over.count(Status.FAILED),
+        )
+        rows.append(row)
+    return tuple(rows)
+
+
+@contextmanager
+def _store(out: Path) -> Iterator[Store]:
+    """The store of a folder; where there is none, an empty one elsewhere, so that looking makes no folder."""
+    with tempfile.TemporaryDirectory() as empty:
+        store = Store(out / "store" if (out / "store").is_dir() else Path(empty))
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+def print_plan(console: Console, study: Study, plan: Plan) -> None:
+    """Print what will run: a row for each group and variant, and the totals."""
+    waiting = plan.pending
+    profile = f" ({study.profile})" if study.profile else ""
+    console.print(Text(f"{study.name}{profile}: {study.title}"), soft_wrap=True)
+    table = Table(box=box.SIMPLE, pad_edge=False, show_footer=len(plan.rows) > 1)
+    table.add_column("group", footer="in all", overflow="fold")
+    table.add_column("variant", overflow="fold")
+    totals = (len(waiting.trainings), len(waiting.measurings), waiting.done, waiting.failed)
+    names = ("to train", "to measure", "done", "failed before")
+    for name, total in zip(names, totals, strict=True):
+        table.add_column(name, footer=str(total), justify="right", overflow="fold")
+    for row in plan.rows:
+        numbers = (row.trainings, row.measurings, row.done, row.failed)
+        table.add_row(Text(row.group), Text(row.variant), *map(str, numbers))
+    console.print(table)
+    trainings = sum(row.trainings for row in plan.rows)
+    experiments = sum(row.measurings + row.done + row.failed for row in plan.rows)
+    if trainings > totals[0] or experiments > sum(totals[1:]):
+        console.print(Text("What rows share is counted once in all."), soft_wrap=True)
+
+
+def print_cost(console: Console, plan: Plan, *, workers: int | None, is_detailed: bool) -> None:
+    """Print what the run will cost, as far as it is known, and from what it is known.
+
+    Args:
+        workers: At work at a time, 0 for this process; None where that is not known (a cluster).
+        is_detailed: Say what is not counted, and why, also where nothing is.
+    """
+    cost = plan.cost
+    if not plan.pending.measurings:
+        return
+    words = "not known yet"
+    if cost.core_seconds > 0:
+        words = f"{duration(cost.core_seconds)} of one core"
+        if workers is not None:
+            count = max(1, workers)
+            words += f", about {duration(cost.wall_seconds(count))} with {plural(count, 'worker')}"
+        sources = [f"from {plural(cost.measured_from, 'earlier record')}"] if cost.measured_from else []
+        sources += ["by trying a few steps"] if cost.is_probed else []
+        words += f" (measured {' and '.join(sources)})"
+    console.print(Text(f"Cost: {words}"), soft_wrap=True)
+    borrowed = dict.fromkeys(kind.counted_as for kind in cost.per_kind if kind.counted_as)
+    if borrowed:
+        console.print(Text(f"  counted: {', '.join(borrowed)}"), soft_wrap=True)
+    for line in cost.unknown if cost.core_seconds > 0 or is_detailed else ():
+        console.print(Text(f"  not counted: {line}"), soft_wrap=True)
+
+
+def expected_jobs(plan: Plan) -> list[Expected]:
+    """The jobs of the run, each with what it is expected to cost."""
+    seconds = plan.cost.job_seconds
+    return [
+        Expected(id=job.key, kind=str(job.kind), label=job.label, seconds=seconds.get(job.key))
+        for job in (*plan.pending.trainings, *plan.pending.measurings)
+    ]

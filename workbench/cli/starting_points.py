@@ -1,7 +1,6 @@
-"""What a study starts from: base models, folders that stand in for them, corpora that are fetched.
+"""What a study starts from: base models, folders that stand in for them, and corpora that are fetched.
 
 Bases that are missing are built, and corpora that are not shipped are fetched, before anything else.
-
 `--base NAME=FOLDER` puts a local Hugging Face folder in the place of a base in every experiment that starts
 from it, so that one study file serves the bench's small bases and somebody's own large models.
 """
@@ -29,30 +28,27 @@ if TYPE_CHECKING:
 
 
 def stand_ins(given: Sequence[str]) -> dict[str, str]:
-    """What `--base NAME=FOLDER` says: the folder of each base, absolute.
-
-    Args:
-        given: The option's values.
+    """The absolute folder of each base that `--base NAME=FOLDER` options name.
 
     Raises:
         InputError: no `=`, an unknown base, one given twice, or a folder that is not there or no model's.
     """
     from workbench.studies import bases
 
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for text in given:
         name, equals, folder = text.partition("=")
         if not equals or not name or not folder:
             raise InputError(f"--base must be NAME=FOLDER, got {text!r}")
         if name not in bases.names():
             raise InputError(f"--base: {unknown_name('base', name, bases.names())}")
-        if name in found:
+        if name in folders:
             raise InputError(f"--base: {name} is given twice")
         if not Path(folder).is_dir():
             raise InputError(f"--base: {name} must be a folder that exists, got {folder!r}")
         _check_folder(name, Path(folder))
-        found[name] = str(Path(folder).resolve())
-    return found
+        folders[name] = str(Path(folder).resolve())
+    return folders
 
 
 def _check_folder(name: str, folder: Path) -> None:
@@ -68,15 +64,7 @@ def _check_folder(name: str, folder: Path) -> None:
 
 
 def with_stand_ins(study: Study, folders: Mapping[str, str]) -> Study:
-    """The study with these folders in the place of bases.
-
-    Args:
-        study: The study.
-        folders: A folder by base.
-
-    Raises:
-        InputError: no experiment of the study starts from a base that is given.
-    """
+    """The study with these folders in the place of bases; InputError where no experiment uses one."""
     used = bases_of(study)
     for name in folders:
         if name not in used:
@@ -85,11 +73,11 @@ def with_stand_ins(study: Study, folders: Mapping[str, str]) -> Study:
                 f"{', '.join(used)}"
             )
 
-    def changed(one: Experiment) -> Experiment:
-        name, parameter = _starts_from(one)
+    def changed(experiment: Experiment) -> Experiment:
+        name, parameter = _starts_from(experiment)
         if name not in folders:
-            return one
-        return replace(one, model_parameters={**one.model_parameters, parameter: folders[name]})
+            return experiment
+        return replace(experiment, model_parameters={**experiment.model_parameters, parameter: folders[name]})
 
     return replace(study, experiments=tuple(map(changed, study.experiments)))
 
@@ -98,35 +86,33 @@ def missing_bases(study: Study) -> tuple[str, ...]:
     """The bases that experiments of a study start from and that are not built; stand-ins need no building."""
     from workbench.studies import bases
 
-    wanted = ((one, *_starts_from(one)) for one in study.experiments)
-    return bases.missing(name for one, name, parameter in wanted if not one.model_parameters.get(parameter))
+    wanted = ((experiment, *_starts_from(experiment)) for experiment in study.experiments)
+    return bases.missing(
+        name for experiment, name, parameter in wanted if not experiment.model_parameters.get(parameter)
+    )
 
 
 def bases_of(study: Study) -> list[str]:
-    """The models whose weights experiments of a study start from, each once."""
-    return list(dict.fromkeys(_starts_from(one)[0] for one in study.experiments))
+    """The models whose weights a study's experiments start from, each once."""
+    return list(dict.fromkeys(_starts_from(experiment)[0] for experiment in study.experiments))
 
 
-def _starts_from(one: Experiment) -> tuple[str, str]:
+def _starts_from(experiment: Experiment) -> tuple[str, str]:
     """Whose weights an experiment starts from, and which parameter names a folder in their place."""
     from workbench.studies import bases
 
-    return bases.starts_from(one.model, one.model_parameters)
+    return bases.starts_from(experiment.model, experiment.model_parameters)
 
 
 def fetch_corpora(study: Study, *, quiet: bool) -> None:
-    """Fetch the corpora of a study that are not shipped, where they are not there yet; tells of each.
-
-    Args:
-        study: The study.
-        quiet: Tell of nothing.
+    """Fetch the corpora of a study that are not shipped and not there yet, saying so unless quiet.
 
     Raises:
         InputError: one cannot be had.
     """
     known = registry.entries("corpus")
     console = terminal.error_console()
-    for name in dict.fromkeys(one.corpus for one in study.experiments):
+    for name in dict.fromkeys(experiment.corpus for experiment in study.experiments):
         facets = known[name].facets if name in known else None
         if isinstance(facets, CorpusFacets) and facets.fetch is not None:
             facets.fetch(None if quiet else partial(_say, console, name))
@@ -137,12 +123,7 @@ def _say(console: Console, corpus: str, line: str) -> None:
 
 
 def build_bases(names: Sequence[str], *, workers: int, quiet: bool) -> None:
-    """Build bases, telling of it on the error stream.
-
-    Args:
-        names: Of bases that are not built.
-        workers: Processes at a time; 0 builds in this one.
-        quiet: Tell of nothing.
+    """Build bases in so many processes (0: this one), saying so on the error stream unless quiet.
 
     Raises:
         InputError: a build refuses.
@@ -161,13 +142,13 @@ def build_bases(names: Sequence[str], *, workers: int, quiet: bool) -> None:
 
 def _told(console: Console) -> BuildProgress:
     """A line for each stage of a build, and for every quarter of its training."""
-    shown: dict[str, tuple[str, int]] = {}
+    printed: dict[str, tuple[str, int]] = {}
 
     def tell(step: BuildStep) -> None:
         quarter = 4 * step.done // step.total if step.total else 0
-        if shown.get(step.name) == (step.stage.value, quarter):
+        if printed.get(step.name) == (step.stage.value, quarter):
             return
-        shown[step.name] = (step.stage.value, quarter)
+        printed[step.name] = (step.stage.value, quarter)
         share = f", step {step.done} of {step.total}" if step.total else ""
         loss = f", loss {step.loss:.3f}" if step.loss is not None else ""
         console.print(Text(f"{step.name}: {step.stage.value}{share}{loss}"), soft_wrap=True)
@@ -176,7 +157,7 @@ def _told(console: Console) -> BuildProgress:
 
 
 def print_to_build(console: Console, names: Sequence[str]) -> None:
-    """Say which base models a run would build before anything else; nothing where there is none."""
+    """Print which base models a run would build before anything else; nothing where there is none."""
     if names:
         line = f"{plural(len(names), 'base model')} would be built first, once: {', '.join(names)}"
         console.print(Text(f"{line} (`workbench models build`); that is not in the cost"), soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import Any, TextIO, cast
 
 
 class _Output:
-    """An output stream whose reader may have seen enough (`| head`): from then on all goes nowhere."""
+    """An output stream whose reader may leave (`| head`): after that, what is written is dropped."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -29,7 +29,7 @@ class _Output:
             self._close()
 
     def _close(self) -> None:
-        """Let the stream's own descriptor lead nowhere, with what is left in its buffer."""
+        """Connect the stream's descriptor, with what is left in its buffer, to the null device."""
         with suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
@@ -41,9 +41,8 @@ class _Output:
 
 @contextmanager
 def output_that_may_close() -> Iterator[None]:
-    """For the length of the context, a reader who leaves early is no reason to end, or for another exit code.
-
-    Whatever prints within to the output stream is covered: tables, help, and plain words.
+    """Within the context, a reader of the output stream who leaves early causes no error and no other exit
+    code.
     """
     if sys.stdout is None:
         yield

@@ -1,4 +1,4 @@
-"""What an audit prints: progress on the error stream, the table and the verdict on the output stream."""
+"""The output of commands: progress on the error stream, tables and verdicts on the output stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from typing import Any, TextIO, TypeAlias, cast
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -48,46 +56,44 @@ def progress_display(quiet: bool) -> Iterator[ProgressCallback]:
     if quiet:
         yield lambda stage, done, total: None
     elif console.is_terminal:
-        with _bars(console) as callback:
-            yield callback
+        named = TextColumn("{task.description}", markup=False)
+        with progress_bars(console, named, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as bars:
+            yield bars
     else:
         yield _lines(console)
 
 
 @contextmanager
-def _bars(console: Console) -> Iterator[ProgressCallback]:
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as display:
+def progress_bars(
+    console: Console, *columns: ProgressColumn, speed_estimate_period: float = 30.0
+) -> Iterator[Callable[..., None]]:
+    """Bars on a terminal; the callback takes a bar's name, steps done, steps in all, and a note."""
+    with Progress(*columns, console=console, speed_estimate_period=speed_estimate_period) as display:
         tasks: dict[str, TaskID] = {}
 
-        def callback(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = display.add_task(stage, total=total)
-            display.update(tasks[stage], completed=done, total=total)
+        def callback(name: str, done: int, total: int, note: str = "") -> None:
+            if name not in tasks:
+                tasks[name] = display.add_task(name, total=total, note=note)
+            display.update(tasks[name], completed=done, total=total, note=note)
 
         yield callback
 
 
 def _lines(console: Console) -> ProgressCallback:
-    shown: dict[str, int] = {}
+    printed: dict[str, int] = {}
 
     def callback(stage: str, done: int, total: int) -> None:
         tenth = 10 * done // max(total, 1)
-        if shown.get(stage) != tenth:
+        if printed.get(stage) != tenth:
             line = f"{stage}: {done}/{total}" if total else stage
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-            shown[stage] = tenth
+            printed[stage] = tenth
 
     return callback
 
 
 class _Forgiving:
-    """An error stream that nobody may be reading any more: what it says is lost, and the work goes on."""
+    """An error stream that may have no reader any more: then what is written is lost."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -106,7 +112,7 @@ class _Forgiving:
 
 
 def error_console() -> Console:
-    """The error stream, on which a closed pipe or a full disk ends nothing."""
+    """The error stream; a closed pipe or a full disk there raises nothing."""
     if sys.stderr is None:
         return Console(stderr=True)
     return Console(file=cast(TextIO, _Forgiving(sys.stderr)))
@@ -119,12 +125,7 @@ def output_console() -> Console:
 
 
 def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
-    """Print the table of subjects and attacks, and the verdict with its sentence; the verdict alone if quiet.
-
-    Args:
-        report: What the runner returns; see `workbench.audit.run`.
-        quiet: Leave the table out.
-    """
+    """Print the table of subjects and attacks, and the verdict with its sentence; if quiet, that alone."""
     console = output_console()
     if not quiet:
         console.print(_table(report))
@@ -143,7 +144,7 @@ def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
 
 
 def _print_views(console: Console, views: Mapping[str, Any]) -> None:
-    """What each view says in plain words, the comparison of all, and the notes."""
+    """Print the sentences of each view, the comparison of all, and the notes."""
     for view in views["of"]:
         head = Text.assemble(view["title"], f" ({view['label']}): ", verdict_text(view["verdict"]))
         console.print(head, soft_wrap=True)
@@ -165,7 +166,7 @@ def _print_views(console: Console, views: Mapping[str, Any]) -> None:
 
 
 def _print_extraction(console: Console, form: Mapping[str, Any]) -> None:
-    """What was extracted from one subject, with its chance level, and what that says."""
+    """Print what was extracted from one subject, with its chance level, and what that says."""
     subject = f"{form['subject']}{_ROLES.get(form['role'], '')}"
     title = Text.assemble(f"Canary extraction from {subject}: ", verdict_text(form["verdict"]))
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)

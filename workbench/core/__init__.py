@@ -1,4 +1,1 @@
-"""What every other package stands on: errors, the registry, random streams, keys and output files.
-
-It imports nothing of the workbench.
-"""
+"""Errors, registry, random streams, store keys and output files; imports no other package of the bench."""

@@ -1,4 +1,4 @@
-"""Checks of arguments that come from outside: plain numbers and names, or one line that says what is wrong.
+"""Checks of arguments that users give: each returns a plain value or raises a one-line error.
 
 >>> number("delta", 1e-5, above=0, below=1), whole_number("steps", 20.0, least=1)
 (1e-05, 20)
@@ -22,7 +22,7 @@ from workbench.core.one_line import object_line
 Name = TypeVar("Name", bound=StrEnum)
 
 LARGEST = 10**9
-"""Whole numbers beyond it can only be mistakes."""
+"""Whole numbers beyond this are taken for mistakes: no run would end, or no memory would do."""
 
 
 def number(
@@ -34,20 +34,18 @@ def number(
     below: float | None = None,
     most: float | None = None,
 ) -> float:
-    """The value as a plain `int` or `float`, checked to lie in a range.
+    """Returns a number as a plain `int` or `float`, checked to lie in a range.
 
-    Python's own numbers come back as they are. Scalars of other libraries (numpy, torch; arrays and tensors
-    without dimensions too) become the float of their exact value. NaN passes only where no end is given.
+    Scalars of other libraries (numpy, torch; also arrays and tensors without dimensions) become the float of
+    their exact value. NaN passes only where no end is given.
 
     Args:
         name: Of the parameter, for the error.
-        value: What was given.
         above, least: Lower end, excluded or included. Without one there may be no upper end either.
         below, most: Upper end, excluded or included; without one infinity passes.
 
-    Raises:
-        InputError: it is no number (a boolean, text, several numbers), none that a float holds exactly, or
-            out of range.
+    Raises `InputError`: not a number (a boolean, text, several numbers), not exactly a float, or out of
+    range.
     """
     plain: Any = value.item() if getattr(value, "ndim", None) == 0 else value
     is_number = isinstance(plain, Real) and not isinstance(plain, bool)
@@ -83,17 +81,10 @@ def _range(above: float | None, least: float | None, below: float | None, most: 
 
 
 def whole_number(name: str, value: Any, *, least: int, even: bool = False, most: int | None = LARGEST) -> int:
-    """The value as a whole number.
+    """Returns a value as an `int`; 20.0 becomes 20, and so do scalars of other libraries.
 
-    Args:
-        name: Of the parameter, for the error.
-        value: What was given; 20.0 is 20, and so are the scalars of other libraries.
-        least: Smallest that is allowed.
-        even: Whether odd ones are refused.
-        most: Largest that is allowed, None for no limit.
-
-    Raises:
-        InputError: it is none, too small, too large, or odd.
+    Raises `InputError`: not whole, below `least`, above `most` (None for no limit), or odd where `even` is
+    asked.
     """
     kind = "an even whole number" if even else "a whole number"
     try:
@@ -108,10 +99,9 @@ def whole_number(name: str, value: Any, *, least: int, even: bool = False, most:
 
 
 def one_of(kind: type[Name], name: str, value: Any) -> Name:
-    """The member of an enumeration, given as itself or by its exact text (`"replace-one"`).
+    """Returns the enumeration member that is given as itself or by its exact text (`"replace-one"`).
 
-    Raises:
-        InputError: it is neither; the message lists the texts.
+    Raises `InputError`: neither; the message lists the texts.
     """
     try:
         return kind(value if isinstance(value, str) else "")
@@ -121,17 +111,7 @@ def one_of(kind: type[Name], name: str, value: Any) -> Name:
 
 
 def require_count(name: str, value: float, *, least: int, most: int = LARGEST) -> None:
-    """Refuse a value that is no `int` in [least, most]; 20.0 and True are none.
-
-    Args:
-        name: Of the parameter, for the error.
-        value: What was given.
-        least: Smallest that is allowed.
-        most: Largest that is allowed; with a larger one no run would end, or no memory would do.
-
-    Raises:
-        InputError: in one line that names the parameter and its value.
-    """
+    """Raises `InputError` unless the value is an `int` in [least, most]; 20.0 and True are refused."""
     if type(value) is not int or value < least:
         raise InputError(f"{name} must be a whole number >= {least}, got {value!r}")
     if value > most:

@@ -8,7 +8,7 @@ import time
 
 
 def cost_since(started: float) -> dict[str, float]:
-    """Seconds since `started` (of `time.perf_counter`), and the process's peak memory so far."""
+    """Returns seconds since `started` (of `time.perf_counter`) and the process's peak memory, in MB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "seconds": time.perf_counter() - started,

@@ -1,7 +1,7 @@
 """The errors that the bench raises on purpose.
 
-`InputError` is a user's mistake: the command line prints its one line and exits with 2. The other two are
-answers, not mistakes: a question that we cannot answer, and an experiment that did not settle one.
+`InputError` is a user's mistake: the command line prints its line and exits with 2. `UnsupportedError` and
+`InconclusiveError` are answers: we cannot answer the question, or the experiment did not settle it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class InputError(WorkbenchError, ValueError):
 
 
 class ContentError(InputError):
-    """A worker's files are not those that the run was started with: no fault of the job that met it."""
+    """A worker's files differ from those that the run was started with; the job itself is not at fault."""
 
 
 class UnsupportedError(WorkbenchError):
-    """The question is well-formed, but this part cannot answer it (say which can)."""
+    """The question is well-formed, but this part cannot answer it; the message says which part can."""
 
 
 class InconclusiveError(WorkbenchError):
@@ -31,16 +31,13 @@ class InconclusiveError(WorkbenchError):
 
 
 class InterruptedRunError(WorkbenchError):
-    """The user stopped a run; the message says what is kept."""
+    """The user stopped a run; the message says which results are kept."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """An `InputError` for a name that is not registered, with "did you mean" where one is close.
+    """Returns an `InputError` for an unregistered name, with "did you mean" where a known name is close.
 
-    Args:
-        kind: What was looked up, in the singular (`"mechanism"`).
-        name: The name that was given.
-        known: The names that exist.
+    `kind` is what was looked up, in the singular: `"mechanism"`.
     """
     names = sorted(known)
     close = get_close_matches(name, names, n=1, cutoff=0.5)

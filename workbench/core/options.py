@@ -1,4 +1,4 @@
-"""Commands whose options are the fields of a frozen dataclass."""
+"""Builds commands whose options are the fields of a frozen dataclass."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ Options = TypeVar("Options")
 
 
 def as_command(run: Callable[[Options], int], kind: type[Options]) -> Callable[..., int]:
-    """A function whose parameters, for Typer, are the fields of a dataclass.
+    """Returns a function whose parameters, for Typer, are the fields of the dataclass `kind`.
 
-    Args:
-        run: Takes the options, returns the exit code; its docstring becomes the command's help.
-        kind: The dataclass; the fields are annotated for Typer.
+    `run` takes the options and returns the exit code; its docstring becomes the command's help.
     """
     hints = get_type_hints(kind, include_extras=True)
 

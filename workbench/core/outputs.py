@@ -1,4 +1,4 @@
-"""Output files: places that cannot be written are refused before any work, and files are written whole."""
+"""Output files: unwritable places are refused before any work starts, and files are written whole."""
 
 from __future__ import annotations
 
@@ -10,19 +10,14 @@ from pathlib import Path
 from workbench.core.errors import InputError
 
 UMASK = os.umask(0o022)
-"""The process's own: temporary files ignore it, and files that are kept must not."""
+"""The process's file mode mask: temporary files ignore it, and files that are kept must not."""
 os.umask(UMASK)  # It can be read only by setting it.
 
 
 def require_file_place(flag: str, path: Path) -> None:
-    """Refuse a place where no file can be written; a missing folder will be made.
+    """Raises `InputError` where no regular file can be written; a missing folder will be made.
 
-    Args:
-        flag: The option that named the place, for the message.
-        path: Where a regular file is to be written, or replaced.
-
-    Raises:
-        InputError: there is a folder, a device or another special file; or it cannot be written.
+    `flag` is the option that named the place, for the message.
     """
     if path.is_dir():
         raise InputError(f"{flag} must be a file, got the folder {str(path)!r}")
@@ -32,11 +27,7 @@ def require_file_place(flag: str, path: Path) -> None:
 
 
 def require_reachable(flag: str, path: Path) -> None:
-    """Refuse a place below something that is no folder, or in a folder without permission to write.
-
-    Raises:
-        InputError: it is such a place.
-    """
+    """Raises `InputError` for a place below something other than a folder, or without write permission."""
     place = path.absolute()
     ancestor = next(parent for parent in (place, *place.parents) if parent.exists())
     if ancestor != place and not ancestor.is_dir():
@@ -46,13 +37,9 @@ def require_reachable(flag: str, path: Path) -> None:
 
 
 def require_distinct(places: Mapping[str, Path | None]) -> None:
-    """Refuse an output that would overwrite an input, or another output.
+    """Raises `InputError` where an output would overwrite an input or another output.
 
-    Args:
-        places: Files by the option that named them; None where it named none.
-
-    Raises:
-        InputError: two of them are the same file.
+    `places` maps options to their files; None where an option named none.
     """
     seen: dict[Path, str] = {}
     for flag, path in places.items():
@@ -64,10 +51,10 @@ def require_distinct(places: Mapping[str, Path | None]) -> None:
 
 
 def write_atomically(path: Path, content: str) -> None:
-    """Write a text file so that a reader sees the old content, or the new, and nothing between.
+    """Writes a text file so that a reader sees the old content or the new, never a part.
 
-    Raises:
-        InputError: the place cannot be written (no space, no permission, a file where a folder should be).
+    Raises `InputError`: the place cannot be written (no space, no permission, a file where a folder should
+    be).
     """
     path = Path(os.path.realpath(path))  # A link stays a link, to a file with new content.
     if path.exists() and not path.is_file():

@@ -1,9 +1,9 @@
-"""Looks up what the rooms define, by kind and name; the bench never imports a room.
+"""Looks up plug-ins by kind and name; the bench never imports the rooms that define them.
 
-A room's file registers a class or function with `@register(kind, name)`, both written as literals. Names are
-found by reading the rooms' source files, and a module is imported when one of its names is looked up: a study
-of one paper imports no other paper's mechanisms. A plug-in package names its modules under the entry points
-of `ENTRY_POINTS`; these are imported where a name is not the rooms' own, or where all names are listed.
+A file of a room registers a class or function with `@register(kind, name)`, both written as literals. Names
+are found by reading the rooms' source files, and a module is imported when one of its names is looked up: a
+study of one paper imports no other paper's mechanisms. An installed package lists its modules under the entry
+points of `ENTRY_POINTS`; they are imported where a name is not in the rooms, or where all names are listed.
 """
 
 from __future__ import annotations
@@ -37,18 +37,8 @@ ROOMS = {
 }
 """The package below `workbench` whose files register each kind."""
 
-ENTRY_POINTS = {
-    "mechanism": "workbench.mechanisms",
-    "attack": "workbench.attacks",
-    "corpus": "workbench.corpora",
-    "model": "workbench.models",
-    "base": "workbench.bases",
-    "game": "workbench.games",
-    "report": "workbench.reports",
-    "study_report": "workbench.study_reports",
-    "accountant": "workbench.accountants",
-    "claim_check": "workbench.claim_checks",
-}
+ENTRY_POINTS = {kind: f"workbench.{kind}s" for kind in ROOMS} | {"corpus": "workbench.corpora"}
+"""The entry-point group of each kind: `workbench.mechanisms`, `workbench.study_reports`, ..."""
 
 _REGISTERS = re.compile(r'^@register\(\s*"(\w+)",\s*"([^"]+)"\s*[,)]', re.MULTILINE)
 
@@ -58,10 +48,8 @@ class Entry:
     """A registered factory.
 
     Attributes:
-        name: The name that users type.
-        factory: Called with keyword parameters.
         summary: First line of the factory's docstring.
-        facets: What the factory declares besides, a record of its kind; None for nothing.
+        facets: What else the factory declares, a record of its kind; None for nothing.
     """
 
     name: str
@@ -76,7 +64,7 @@ _with_plugins: set[str] = set()
 
 @lru_cache(maxsize=len(ROOMS))
 def _index(room: str) -> Mapping[tuple[str, str], str]:
-    """The module that registers each (kind, name) below a package, from the text of its files."""
+    """The module that registers each (kind, name) below a package, found in the text of its files."""
     spec = importlib.util.find_spec(f"workbench.{room}")
     index: dict[tuple[str, str], str] = {}
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
@@ -94,16 +82,10 @@ def _module_of(kind: str, name: str) -> str | None:
 
 
 def register(kind: str, name: str, *, facets: object = None) -> Callable[[T], T]:
-    """Register a class or function under `name`.
+    """Registers a class or function under a name that is unique within its kind (a key of `ROOMS`).
 
-    Args:
-        kind: A key of `ROOMS`.
-        name: Unique within its kind.
-        facets: What the factory declares besides: `workbench.interfaces.ModelFacets` of a model,
-            `CorpusFacets` of a corpus.
-
-    Raises:
-        InputError: the kind is unknown, or another factory has the name.
+    `facets` is what the factory declares besides: `workbench.interfaces.ModelFacets` of a model,
+    `CorpusFacets` of a corpus. Raises `InputError`: the kind is unknown, or another factory has the name.
     """
     if kind not in ROOMS:
         raise unknown_name("kind", kind, ROOMS)
@@ -129,21 +111,13 @@ def _load_plugins(kind: str) -> None:
 
 
 class Entries(Mapping[str, Entry]):
-    """The entries of a kind by name, sorted; a look-up imports the one module that registers the name.
-
-    Args:
-        kind: A key of `ROOMS`.
-    """
+    """The entries of a kind by name, sorted; a look-up imports the module that registers the name."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
 
     def __getitem__(self, name: str) -> Entry:
-        """The entry; its module is imported.
-
-        Raises:
-            KeyError: nothing has this name.
-        """
+        """Imports the entry's module and returns the entry; raises `KeyError` for an unknown name."""
         if name not in self:
             raise KeyError(name)
         if name not in _entries[self._kind]:
@@ -151,17 +125,17 @@ class Entries(Mapping[str, Entry]):
         return _entries[self._kind][name]
 
     def __contains__(self, name: object) -> bool:
-        """Whether something has this name; plug-ins are imported only where the rooms do not have it."""
+        """Whether the name is registered; plug-ins are imported only where the rooms do not have it."""
         if name in _entries[self._kind] or (isinstance(name, str) and _module_of(self._kind, name)):
             return True
         _load_plugins(self._kind)
         return name in _entries[self._kind]
 
     def __iter__(self) -> Iterator[str]:
-        """All names, those of plug-ins included."""
+        """Yields all names, those of plug-ins included."""
         _load_plugins(self._kind)
-        own = (name for kind, name in _index(ROOMS[self._kind]) if kind == self._kind)
-        return iter(sorted({*own, *_entries[self._kind]}))
+        names = (name for kind, name in _index(ROOMS[self._kind]) if kind == self._kind)
+        return iter(sorted({*names, *_entries[self._kind]}))
 
     def __len__(self) -> int:
         """Number of names."""
@@ -169,21 +143,16 @@ class Entries(Mapping[str, Entry]):
 
 
 def entries(kind: str) -> Entries:
-    """All entries of a kind, by name, sorted.
-
-    Raises:
-        InputError: the kind is unknown.
-    """
+    """Returns all entries of a kind; raises `InputError` for an unknown kind."""
     if kind not in ROOMS:
         raise unknown_name("kind", kind, ROOMS)
     return Entries(kind)
 
 
 def create(kind: str, name: str, /, **parameters: Any) -> Any:
-    """Call the factory that is registered under `name`.
+    """Calls the factory that is registered under `name`.
 
-    Raises:
-        InputError: the name is unknown, or the factory refuses the parameters.
+    Raises `InputError`: the name is unknown, or the factory refuses the parameters.
     """
     known = entries(kind)
     if name not in known:
@@ -212,15 +181,16 @@ _PLAIN_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "bool": ((bool,), "true or false"),
     "None": ((type(None),), "nothing"),
 }
-"""Annotations that values are held against once a factory has refused them: types, and words for a user."""
+"""The annotations that a value is compared with once a factory has refused it: types, and words for a user.
+"""
 
 
 def _plain_types(parameter: inspect.Parameter) -> list[tuple[tuple[type, ...], str]]:
-    """The plain types that a parameter is declared to have; none where one of them is not plain."""
+    """The plain types that a parameter is declared with; empty where one of them is not plain."""
     annotation = parameter.annotation
     declared = annotation.__name__ if isinstance(annotation, type) else str(annotation)
     known = [_PLAIN_TYPES.get(part.strip()) for part in declared.split("|")]
-    plain = [one for one in known if one is not None]
+    plain = [types for types in known if types is not None]
     return plain if len(plain) == len(known) else []
 
 
@@ -230,11 +200,7 @@ def _mistyped(what: str, name: str, plain: list[tuple[tuple[type, ...], str]], v
 
 
 def _refuse_truths(what: str, accepted: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> None:
-    """Refuse text or numbers for a truth value, and the reverse: Python takes the text "false" for true.
-
-    Raises:
-        InputError: one is.
-    """
+    """Refuses text or numbers for a truth value and the reverse: Python takes the text "false" for true."""
     for name, parameter in accepted.items():
         plain = _plain_types(parameter)
         if name not in given or not plain:
@@ -246,11 +212,7 @@ def _refuse_truths(what: str, accepted: Mapping[str, inspect.Parameter], given: 
 
 
 def _refuse_types(what: str, accepted: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> None:
-    """Say in a user's words which parameter is missing or of another type than is declared, if one is.
-
-    Raises:
-        InputError: one is.
-    """
+    """Names, in a user's words, a parameter that is missing or of another type than declared."""
     for name, parameter in accepted.items():
         is_named = parameter.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         if name not in given:

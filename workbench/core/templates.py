@@ -1,8 +1,7 @@
-"""Texts for readers: Jinja templates whose macros give sentences, and the filters that they share.
+"""Renders texts for readers from Jinja templates whose macros are sentences.
 
 A macro gives one text, or entries: a line that begins with `@name` starts an entry of that name, and the
-lines after it belong to it. White space within a text is folded, so that templates wrap their lines as they
-like.
+lines after it belong to it. White space within a text is folded, so templates may wrap lines freely.
 """
 
 from __future__ import annotations
@@ -15,38 +14,33 @@ from typing import Any
 
 
 def percent(value: float) -> str:
-    """A probability in percent, three digits."""
+    """Formats a probability in percent, three digits."""
     return f"{100.0 * value:.3g} %"
 
 
 def between(estimate: float, lower: float, upper: float) -> str:
-    """A share with its interval."""
+    """Formats a share with its interval."""
     return f"{percent(estimate)} [{percent(lower)} to {percent(upper)}]"
 
 
 class Words:
-    """The macros of a template file.
-
-    Args:
-        path: The file.
-        helpers: Functions that its macros may call, by name.
-    """
+    """The macros of a template file; `helpers` are functions that the macros may call, by name."""
 
     def __init__(self, path: Path, helpers: Mapping[str, Callable[..., Any]] | None = None) -> None:
         self._module = _module(path, tuple((helpers or {}).items()))
 
     def text(self, macro: str, **context: Any) -> str:
-        """What a macro says, as one line."""
+        """Renders a macro as one line."""
         return " ".join(self._render(macro, context).split())
 
     def entries(self, macro: str, **context: Any) -> dict[str, list[str]]:
-        """The entries of a macro by name, each with its texts in order; empty texts are left out."""
-        found: dict[str, list[str]] = {}
+        """Renders a macro's entries by name, each with its texts in order; empty texts are left out."""
+        entries: dict[str, list[str]] = {}
         for part in self._render(macro, context).split("\n@")[1:]:
             name, *words = part.split()
             if words:
-                found.setdefault(name, []).append(" ".join(words))
-        return found
+                entries.setdefault(name, []).append(" ".join(words))
+        return entries
 
     def _render(self, macro: str, context: dict[str, Any]) -> str:
         return "\n" + str(getattr(self._module, macro)(**context))

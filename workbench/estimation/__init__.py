@@ -1,7 +1,7 @@
-"""From attack scores to statements that hold with a stated confidence.
+"""Estimators: from attack scores to bounds, intervals and tests with a stated confidence.
 
-Epsilon lower bounds live in `ESTIMATORS`, under one signature, with what an experiment could have shown at
-best (`estimators`); metrics with intervals in `metrics`; tests in other currencies in `success`.
+Epsilon lower bounds share one signature in `ESTIMATORS`; metrics with intervals are in `metrics`, tests in
+other currencies in `success`.
 
 | estimator | family | trials | labels |
 |---|---|---|---|

@@ -1,12 +1,11 @@
-"""Epsilon lower bounds over all thresholds, from independent trials whose labels were fixed in any way.
+"""Epsilon lower bounds over all thresholds, from independent trials with any labels.
 
 With coin labels the nested guess sets of `one_run` search all thresholds at the price of an exact
-boundary-crossing probability. Fixed class sizes are turned into coin labels without an approximation:
-toss N coins of probability n1 / n, and give each coin the next unused member or non-member, in random
-order. As long as neither class runs out, that is a sample of independent (coin, score) pairs; where one
-does, the bound is 0. So the error probability is what it would be with unlimited data, and nothing is
-paid but the data left over. N is the largest number for which a class runs out with probability 0.002 at
-most, about n - 3 sqrt(n).
+boundary-crossing probability. Fixed class sizes are turned into coin labels without an approximation: toss N
+coins of probability n1 / n, and give each coin the next unused member or non-member, in random order. While
+neither class runs out, that is a sample of independent (coin, score) pairs; where one does, the bound is 0.
+So the error probability is what it would be with unlimited data. N is the largest number for which a class
+runs out with probability 0.002 at most, about n - 3 sqrt(n).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betainc
 
-from workbench.estimation.inputs import check_epsilon_game
+from workbench.estimation.inputs import INDEPENDENT_SCORES, check_epsilon_game, family_free
 from workbench.estimation.one_run import (
     SIDES,
     Prices,
@@ -26,7 +25,7 @@ from workbench.estimation.one_run import (
     ranked_labels,
     stages_if_independent,
 )
-from workbench.interfaces import BoolArray, Bound, Family, FloatArray, Trials
+from workbench.interfaces import BoolArray, Bound, FloatArray
 
 _RUN_OUT = 0.002
 
@@ -38,9 +37,9 @@ def _more_than(count: int, n: int, p: float) -> float:
 
 @lru_cache(maxsize=4096)
 def coin_sample_size(n_members: int, n_nonmembers: int) -> tuple[int, float]:
-    """Number N of coins that the classes can serve, at least 1, and the coin's probability of "member".
+    """Returns the number N >= 1 of coins that the classes can serve, and the coin's probability of "member".
 
-    A class runs out with probability 0.002 at most, where N > 1. Sizes are rounded down (by less than a
+    Where N > 1, a class runs out with probability 0.002 at most. Sizes are rounded down (by less than a
     hundredth) to few distinct values, which makes tables reusable.
     """
     share = n_members / (n_members + n_nonmembers)
@@ -63,21 +62,16 @@ def clopper_pearson_all(
     generator: np.random.Generator,
     sides: Mapping[str, float] = SIDES,
 ) -> Bound:
-    """Epsilon lower bound over all thresholds at both ends, for labels fixed in any way.
+    """Returns an epsilon lower bound over all thresholds at both ends, for labels fixed in any way.
+
+    It exceeds the truth with probability at most 1 - confidence. Scores that are all alike give the bound 0.
 
     Args:
-        scores, members: See `check_game`. Scores that are all alike tell nothing: the bound is 0.
-        delta: In [0, 1).
-        confidence: One-sided, in (0, 1).
+        scores, members: See `check_game`.
         generator: Tosses the coins of the resampling and breaks ties.
-        sides: Share of the error probability for guesses at `"both"` ends, the `"top"`, the `"bottom"`;
-            fixed before the scores are seen.
+        sides: See `one_run`.
 
-    Returns:
-        Bound on epsilon; it exceeds the truth with probability at most 1 - confidence.
-
-    Raises:
-        InputError: an argument is unusable.
+    Raises `InputError`: an argument is unusable.
     """
     values, labels = check_epsilon_game(
         scores, members, delta=delta, confidence=confidence, constant_allowed=True
@@ -93,22 +87,12 @@ def clopper_pearson_all(
         coins = np.arange(size) < wanted
         ranked = ranked_labels(drawn, coins, generator)
         lower, estimate = guess_bound(ranked, _prices(size, delta), prior, sides, 1.0 - confidence)
-    return Bound(
-        name="clopper_pearson_all",
-        quantity="epsilon",
-        lower=lower,
-        estimate=estimate,
-        confidence=confidence,
-        family=Family.ANY,
-        trials=Trials.INDEPENDENT,
-        assumption="scores are independent, and identically distributed within each class",
-        n=values.size,
-        delta=delta,
-    )
+    name, n = "clopper_pearson_all", values.size
+    return family_free(name, "epsilon", (lower, estimate), INDEPENDENT_SCORES, confidence, n=n, delta=delta)
 
 
 def perfect_guesses_bound(size: int, prior: float, delta: float, significance: float) -> float:
-    """Bound of `clopper_pearson_all` where `size` coins fall in their proportion and every guess is right."""
+    """`clopper_pearson_all` where `size` coins fall in their proportion and every guess is right."""
     if size < 2:
         return 0.0
     ranked = (np.arange(size) < round(size * prior)).astype(np.int64)

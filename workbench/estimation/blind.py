@@ -1,24 +1,23 @@
-"""Can members be told from non-members by the data alone, by a classifier that never sees the model?
+"""Tests whether the data alone, without the model, tell members from non-members.
 
-If it can, a membership score may measure that shift between the two groups and not leakage, and the game
-is void (Das, Zhang and Tramèr 2024, "Blind Baselines Beat Membership Inference Attacks for Foundation
-Models", arXiv 2406.16201). Two blind classifiers look at each record: a linear one on a bag of words and
-of character trigrams (ridge regression of the labels, scored on each record after training on all
-others), and the single most telling feature.
+If they do, a membership score may measure that shift between the groups and not leakage, and the game is void
+(Das, Zhang and Tramèr 2024, "Blind Baselines Beat Membership Inference Attacks for Foundation Models", arXiv
+2406.16201). Two blind classifiers look at each record: a linear one on a bag of words and of character
+trigrams (ridge regression of the labels, scored on each record after training on all others), and the single
+most telling feature.
 
 Why a permutation test: in a sound game the labels are coins thrown after the records were fixed, or an
-exchangeable split, so every relabelling with as many members is equally likely. Both classifiers are
-trained afresh under each relabelling, hence the p-value is exact whatever the records are, and none of the
-known biases of cross-validated scores under the null touch it. Ridge regression makes this cheap: its
-leave-one-out scores are linear in the labels, so that all relabellings cost one matrix product.
+exchangeable split, so every relabelling with as many members is equally likely. Both classifiers are trained
+afresh under each relabelling, so the p-value is exact for any records, free of the biases of cross-validated
+scores under the null. Ridge regression makes this cheap: its leave-one-out scores are linear in the labels,
+so that all relabellings cost one matrix product.
 
-Example:
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> members = rng.permutation(np.arange(100) < 50)
-    >>> texts = ["seen in 2019" if m and rng.random() < 0.5 else "seen in 2020" for m in members]
-    >>> blind_p_value(texts, members, generator=rng) < 0.001
-    True
+>>> import numpy as np
+>>> rng = np.random.default_rng(0)
+>>> members = rng.permutation(np.arange(100) < 50)
+>>> texts = ["seen in 2019" if m and rng.random() < 0.5 else "seen in 2020" for m in members]
+>>> blind_p_value(texts, members, generator=rng) < 0.001
+True
 """
 
 from __future__ import annotations
@@ -32,22 +31,21 @@ import scipy.linalg
 import scipy.stats
 
 from workbench.core.errors import InputError
-from workbench.estimation.inputs import check_probability
-from workbench.interfaces import BoolArray, FloatArray, Interval
+from workbench.interfaces import BoolArray, FloatArray
 
 Float32Array = npt.NDArray[np.float32]
 
 MAX_RECORDS = 2000
-"""A larger sample is thinned to this many records, blindly to the labels; an AUC of 0.53 still shows."""
+"""A larger sample is thinned to this many records, ignoring the labels; an AUC of 0.53 still shows."""
 
 TRIGRAM_BUCKETS = 1024
 """Character trigrams are counted in this many hash buckets."""
 
 MAX_WORDS = 8192
-"""At most this many words are features: those that the most records mention."""
+"""At most this many words are features: those that occur in the most records."""
 
 FIRST_RELABELLINGS = 999
-"""Relabellings drawn first; all of them only where these leave a p-value of at most `DOUBTFUL`."""
+"""Relabellings drawn first; all are drawn only where these leave a p-value of at most `DOUBTFUL`."""
 
 DOUBTFUL = 0.02
 
@@ -61,7 +59,10 @@ def blind_p_value(
     generator: np.random.Generator,
     relabellings: int = 9999,
 ) -> float:
-    """P-value of "members and non-members are exchangeable", small where a blind classifier tells them.
+    """Returns the p-value of "members and non-members are exchangeable".
+
+    Under exchangeable labels it is at most alpha with probability at most alpha, for every alpha and n. It is
+    1 where a group is empty or all records look alike.
 
     Args:
         data: One text a record, or numeric features (flattened images), shape `(n, d)`.
@@ -69,19 +70,14 @@ def blind_p_value(
         generator: Source of the relabellings.
         relabellings: How many; no p-value is below `1 / (relabellings + 1)`.
 
-    Returns:
-        A p-value: under exchangeable labels it is at most alpha with probability at most alpha, for every
-        alpha and every n. 1 where one of the groups is empty, and where all records look alike.
-
-    Raises:
-        InputError: shapes that do not match, a feature that is not finite, relabellings < 1.
+    Raises `InputError`: shapes that do not match, a feature that is not finite, relabellings < 1.
     """
     if relabellings < 1:
         raise InputError(f"relabellings must be at least 1, got {relabellings}")
-    labels, chosen = _thinned(data, members, generator)
+    labels, chosen = thinned(data, members, generator)
     if labels.all() or not labels.any():
         return 1.0
-    features = _features([data[i] for i in chosen] if isinstance(data, Sequence) else data[chosen])
+    features = record_features([data[i] for i in chosen] if isinstance(data, Sequence) else data[chosen])
     if features.shape[1] == 0:
         return 1.0
     hat = _leave_one_out_matrix(features)
@@ -97,55 +93,10 @@ def blind_p_value(
     return p_value
 
 
-def blind_auc(
-    data: Sequence[str] | FloatArray,
-    members: BoolArray,
-    *,
-    confidence: float,
-    generator: np.random.Generator,
-) -> Interval:
-    """AUC of the linear blind classifier on records that it was not trained on.
-
-    Trained on one random half, measured on the other: given the first half its scores on the second are
-    those of a fixed function, so the interval needs no correction for reuse. Whether the groups differ
-    is for `blind_p_value` to say, which uses every record and hence sees smaller differences.
-
-    Args:
-        data, members: As in `blind_p_value`.
-        confidence: Two-sided, in (0, 1).
-        generator: Source of the split.
-
-    Returns:
-        The interval of the AUC of this trained classifier: Mann-Whitney's estimate, with the variance
-        of DeLong et al. (1988) on the logit scale; [0, 1] where a half lacks a group or the classifier
-        separates the test half without an error.
-
-    Raises:
-        InputError: confidence out of range, or data as in `blind_p_value`.
-    """
-    check_probability("confidence", confidence)
-    labels, chosen = _thinned(data, members, generator)
-    features = _features([data[i] for i in chosen] if isinstance(data, Sequence) else data[chosen])
-    order = generator.permutation(len(labels))
-    train, test = order[: len(order) // 2], order[len(order) // 2 :]
-    estimate, lower, upper = 0.5, 0.0, 1.0
-    if 0 < labels[train].sum() < len(train) and 0 < labels[test].sum() < len(test):
-        scores = _ridge_scores(features[train], labels[train], features[test])
-        estimate, lower, upper = _auc_interval(scores, labels[test], confidence)
-    return Interval(
-        name="blind_auc",
-        estimate=estimate,
-        lower=lower,
-        upper=upper,
-        confidence=confidence,
-        assumption="records are exchangeable within members and within non-members",
-    )
-
-
-def _thinned(
+def thinned(
     data: Sequence[str] | FloatArray, members: BoolArray, generator: np.random.Generator
 ) -> tuple[BoolArray, npt.NDArray[np.intp]]:
-    """Labels of the records in use and their places, after checking the input."""
+    """Checks the input, and returns the labels of the records in use and their places."""
     labels = np.asarray(members)
     if labels.ndim != 1 or labels.dtype != np.bool_:
         raise InputError(f"members must be a vector of booleans, got {labels.dtype} of shape {labels.shape}")
@@ -159,8 +110,8 @@ def _thinned(
     return labels[chosen], chosen
 
 
-def _features(data: Sequence[str] | FloatArray) -> Float32Array:
-    """Centred features without constant columns; each kind of feature carries weight 1 a record."""
+def record_features(data: Sequence[str] | FloatArray) -> Float32Array:
+    """Returns centred features without constant columns; each kind of feature carries weight 1 a record."""
     if isinstance(data, np.ndarray):
         return _weighted(_centred(np.asarray(data, dtype=np.float64), scale=True))
     lowered = [text.lower() for text in data]
@@ -191,7 +142,7 @@ def _word_presence(texts: Sequence[str]) -> FloatArray:
 def _trigram_frequencies(texts: Sequence[str]) -> FloatArray:
     """Square roots of the shares of hashed character trigrams, so that each row has norm 1 (or 0).
 
-    They see what words miss: punctuation, spacing, scripts without spaces, parts of words.
+    Trigrams show what words miss: punctuation, spacing, scripts without spaces, parts of words.
     """
     frequencies = np.zeros((len(texts), TRIGRAM_BUCKETS))
     for row, text in enumerate(texts):
@@ -221,7 +172,7 @@ def _weighted(block: FloatArray) -> Float32Array:
     return (block / np.sqrt(mean_square) if mean_square > 0 else block).astype(np.float32)
 
 
-def _ridge_penalty(features: Float32Array) -> float:
+def ridge_penalty(features: Float32Array) -> float:
     """Half the mean squared row norm: strong enough for many more features than records."""
     return 0.5 * float(np.mean(np.sum(features.astype(np.float64) ** 2, axis=1)))
 
@@ -233,7 +184,7 @@ def _leave_one_out_matrix(features: Float32Array) -> Float32Array:
     (sum over j != i of H_ij y_j) / (1 - H_ii), a classical identity; L has a zero diagonal.
     """
     kernel = (features @ features.T).astype(np.float64)
-    n, penalty = len(kernel), _ridge_penalty(features)
+    n, penalty = len(kernel), ridge_penalty(features)
     inverse = scipy.linalg.inv(kernel + penalty * np.eye(n), overwrite_a=True, check_finite=False)
     hat = np.eye(n) - penalty * inverse
     residual = 1.0 - np.diag(hat)
@@ -252,8 +203,8 @@ def _relabelled(labels: BoolArray, count: int, generator: np.random.Generator) -
 def _statistics(features: Float32Array, loo_matrix: Float32Array, labels: Float32Array) -> FloatArray:
     """Both statistics of every relabelling, shape `(2, count)`, larger = better told apart.
 
-    The first is the correlation of labels with leave-one-out scores; the second the largest absolute
-    correlation of labels with one feature (trigram buckets and words alike).
+    First the correlation of labels with leave-one-out scores; then the largest absolute correlation of labels
+    with one feature.
     """
     scores = loo_matrix @ labels
     linear = np.einsum("ij,ij->j", labels, scores) / np.maximum(np.linalg.norm(scores, axis=0), 1e-12)
@@ -280,27 +231,3 @@ def _rounded(values: FloatArray) -> FloatArray:
     """Values to six digits of their scale, so that rounding errors do not break ties."""
     scale = float(np.abs(values).max())
     return np.round(values / scale, 6) if scale > 0 else values
-
-
-def _ridge_scores(train: Float32Array, labels: BoolArray, test: Float32Array) -> FloatArray:
-    """Scores of the test records from ridge regression on the training records."""
-    values = labels.astype(np.float64) - labels.mean()
-    kernel = (train @ train.T).astype(np.float64) + _ridge_penalty(train) * np.eye(len(train))
-    scores: FloatArray = (test @ train.T).astype(np.float64) @ scipy.linalg.solve(
-        kernel, values, assume_a="pos"
-    )
-    return scores
-
-
-def _auc_interval(scores: FloatArray, labels: BoolArray, confidence: float) -> tuple[float, float, float]:
-    """Mann-Whitney AUC with DeLong's variance, the interval taken on the logit scale."""
-    wins = (scores[labels][:, None] > scores[~labels]) + 0.5 * (scores[labels][:, None] == scores[~labels])
-    estimate = float(wins.mean())
-    n_in, n_out = wins.shape
-    if min(n_in, n_out) < 2 or not 0.0 < estimate < 1.0:
-        return estimate, 0.0, 1.0
-    variance = np.var(wins.mean(axis=1), ddof=1) / n_in + np.var(wins.mean(axis=0), ddof=1) / n_out
-    half = scipy.stats.norm.ppf(0.5 + confidence / 2) * np.sqrt(variance) / (estimate * (1 - estimate))
-    centre = np.log(estimate / (1 - estimate))
-    lower, upper = 1 / (1 + np.exp(half - centre)), 1 / (1 + np.exp(-half - centre))
-    return estimate, float(lower), float(upper)

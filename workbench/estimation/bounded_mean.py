@@ -1,11 +1,10 @@
 """Confidence bounds of the mean of independent values in a known range, by betting.
 
 The gambler's capital against a mean m is the product of 1 + bet * (value - m), each bet a function of the
-values before it. Where m is at least the mean, it is a non-negative supermartingale that starts at 1, and it
-ends at 1 / a or above with probability at most a (Markov): the bound holds at every sample size, however
-small, also where the values are not identically distributed but each has a conditional mean of at most m. The
-sample size must be fixed beforehand, for the bets are made for it: whoever adds values until a mean is
-refuted bets anew each time, and has no such bound.
+values before it. Where m is at least the mean, it is a non-negative supermartingale that starts at 1 and ends
+at 1 / a or above with probability at most a (Markov). So the bound holds at every sample size, also where the
+values are not identically distributed but each has a conditional mean of at most m. The sample size must be
+fixed beforehand, since the bets depend on it: adding values until a mean is refuted gives no such bound.
 
 Source: Waudby-Smith and Ramdas 2024, section 4.
 """
@@ -24,19 +23,18 @@ from workbench.interfaces import FloatArray
 
 _BLOCK = 1 << 20
 _BET_CAP = 0.75
-"""Share of the capital that one bet may stake: below 1, so that no value bankrupts the gambler."""
+"""Largest share of the capital in one bet: below 1, so that no value bankrupts the gambler."""
 
 
 def mean_lower(values: FloatArray, *, confidence: float, low: float = 0.0, high: float = 1.0) -> float:
-    """Lower confidence bound of the mean of independent values in `[low, high]`.
+    """Returns a lower confidence bound of the mean of independent values in `[low, high]`.
 
     Args:
         values: Shape `(n,)`, n >= 2, in the order in which they were drawn.
         confidence: One-sided, in (0, 1): the bound exceeds the mean with probability at most 1 - confidence.
         low, high: Ends of the range, fixed before the values are looked at.
 
-    Raises:
-        InputError: fewer than two values, a value out of range, or a confidence out of range.
+    Raises `InputError`: fewer than two values, a value out of range, or a confidence out of range.
     """
     if values.ndim != 1 or values.size < 2:
         raise InputError(f"values must be a row of at least two numbers, got shape {values.shape}")
@@ -52,10 +50,7 @@ def mean_lower(values: FloatArray, *, confidence: float, low: float = 0.0, high:
 def mean_bounds(
     values: FloatArray, *, confidence: float, low: float = 0.0, high: float = 1.0
 ) -> tuple[float, float]:
-    """Two-sided interval of the mean of independent values in `[low, high]`; each end has half of the error.
-
-    Takes and refuses what `mean_lower` does; the confidence is two-sided.
-    """
+    """Two-sided interval of the mean, each end at half of the error; arguments as of `mean_lower`."""
     each = (1.0 + confidence) / 2.0
     lower = mean_lower(values, confidence=each, low=low, high=high)
     upper = -mean_lower(-values, confidence=each, low=-high, high=-low)
@@ -63,9 +58,9 @@ def mean_bounds(
 
 
 def betting_lower(values: FloatArray, log_odds: float) -> float:
-    """The largest mean that a gambler who stakes on "larger" refutes; 0 if there is none.
+    """Returns the largest mean that a gambler who bets on larger values refutes; 0 if there is none.
 
-    The bets are cut at 0.75 / m. The capital falls in m, hence all smaller means are refuted too.
+    The bets are cut at 0.75 / m; the capital falls in m, so all smaller means are refuted too.
 
     Args:
         values: Shape `(n,)`, in [0, 1].
@@ -80,7 +75,7 @@ def betting_lower(values: FloatArray, log_odds: float) -> float:
 
 
 def predictable_bets(values: FloatArray, log_odds: float) -> FloatArray:
-    """Stake of each round, shape `(n,)`, from the values before it (Waudby-Smith and Ramdas 2024, eq. 26)."""
+    """Each round's stake from the values before it, shape `(n,)` (Waudby-Smith and Ramdas 2024, eq. 26)."""
     n = len(values)
     rounds = np.arange(1, n + 1)
     means = (0.5 + np.cumsum(values)) / (rounds + 1)

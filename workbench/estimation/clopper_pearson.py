@@ -1,12 +1,12 @@
 """Epsilon lower bounds from the error rates at one threshold, fixed beforehand or chosen on half of the data.
 
 Under (epsilon, delta)-DP every threshold obeys TPR <= e^eps FPR + delta, and the same with the classes
-swapped: 1 - FPR <= e^eps (1 - TPR) + delta. The textbook bound takes one Clopper-Pearson limit for each
-rate and pays for two. Here the two exact binomial p-values are combined instead, which loses less: at a
-hypothetical FPR q the p-value of the hits against e^eps q + delta and that of the false alarms against q
-are independent, so Fisher's product of the two is again a p-value; its supremum over all q is one for
-the whole hypothesis. The supremum is taken over intervals of q, on each of which both p-values are
-monotone, so it errs upwards, never down.
+swapped: 1 - FPR <= e^eps (1 - TPR) + delta. The textbook bound takes one Clopper-Pearson limit for each rate
+and pays for two. Here the two exact binomial p-values are combined instead, which loses less: at a
+hypothetical FPR q the p-value of the hits against e^eps q + delta and that of the false alarms against q are
+independent, so Fisher's product of the two is again a p-value; its supremum over all q is one for the whole
+hypothesis. The supremum is taken over intervals of q, on each of which both p-values are monotone, so it errs
+upwards, never down.
 
 Scores must be independent, and identically distributed within each class.
 """
@@ -20,20 +20,20 @@ import numpy as np
 from scipy.special import betainc, betaincc, betaincinv, expit, ndtri
 
 from workbench.core.errors import InputError
-from workbench.estimation.inputs import check_epsilon_game
-from workbench.interfaces import BoolArray, Bound, Family, FloatArray, Trials
+from workbench.estimation.inputs import INDEPENDENT_SCORES, check_epsilon_game, family_free
+from workbench.estimation.searching import change_bracket
+from workbench.interfaces import BoolArray, Bound, FloatArray
 
 _TOLERANCE = 1e-3
-_ASSUMPTION = "scores are independent, and identically distributed within each class"
 
 
 def binomial_lower(successes: int, trials: int, significance: float) -> float:
-    """Clopper-Pearson lower limit of a success probability; wrong with probability at most `significance`."""
+    """Clopper-Pearson lower limit of a probability; wrong with probability at most `significance`."""
     return float(betaincinv(successes, trials - successes + 1, significance)) if successes > 0 else 0.0
 
 
 def binomial_upper(successes: int, trials: int, significance: float) -> float:
-    """Clopper-Pearson upper limit; falls below the truth with probability at most `significance`."""
+    """Clopper-Pearson upper limit of a probability; wrong with probability at most `significance`."""
     return 1.0 - binomial_lower(trials - successes, trials, significance)
 
 
@@ -49,7 +49,7 @@ def _rates_grid(false_alarms: int, nonmembers: int) -> tuple[FloatArray, FloatAr
 def ratio_lower(
     hits: int, members: int, false_alarms: int, nonmembers: int, *, delta: float, significance: float
 ) -> float:
-    """Lower bound on the epsilon with P[hit] <= e^eps P[false alarm] + delta, one direction.
+    """Returns a lower bound on the epsilon with P[hit] <= e^eps P[false alarm] + delta, in one direction.
 
     Args:
         hits, members: Members beyond the threshold, of how many.
@@ -71,15 +71,7 @@ def ratio_lower(
         product = float(np.max(many_hits[1:] * few_alarms[:-1]))
         return product * (1.0 - math.log(product)) if product > 0 else 0.0
 
-    if p_value(0.0) > significance:
-        return 0.0
-    low, high = 0.0, 1.0
-    while p_value(high) <= significance:
-        low, high = high, 2.0 * high
-    while high - low > _TOLERANCE:
-        middle = (low + high) / 2
-        low, high = (middle, high) if p_value(middle) <= significance else (low, middle)
-    return low
+    return change_bracket(lambda epsilon: p_value(epsilon) <= significance, absolute=_TOLERANCE)[0]
 
 
 def _plug_in(hits: int, members: int, false_alarms: int, nonmembers: int, delta: float) -> float:
@@ -93,20 +85,11 @@ def _plug_in(hits: int, members: int, false_alarms: int, nonmembers: int, delta:
 def clopper_pearson(
     scores: FloatArray, members: BoolArray, *, threshold: float, delta: float, confidence: float
 ) -> Bound:
-    """Epsilon lower bound at a threshold that was fixed before the scores were seen.
+    """Returns an epsilon lower bound at a threshold that was fixed before the scores were seen.
 
-    Args:
-        scores, members: See `check_game`.
-        threshold: A score at or above it is a guess "member".
-        delta: In [0, 1).
-        confidence: One-sided, in (0, 1).
-
-    Returns:
-        Bound on epsilon over both directions. It exceeds the true epsilon with probability at most
-        1 - confidence, half of it for each direction.
-
-    Raises:
-        InputError: an argument is unusable.
+    It covers both directions and exceeds the truth with probability at most 1 - confidence, half for each
+    direction. A score at or above the threshold is a guess "member". Raises `InputError`: an argument is
+    unusable.
 
     Source: Jagielski, Ullman and Oprea 2020, section 3 (the two-limit form).
     """
@@ -116,17 +99,11 @@ def clopper_pearson(
     counts = _counts(values, labels, threshold)
     swapped = _swap(counts)
     share = (1.0 - confidence) / 2
-    return Bound(
-        name="clopper_pearson",
-        quantity="epsilon",
-        lower=max(ratio_lower(*c, delta=delta, significance=share) for c in (counts, swapped)),
-        estimate=max(_plug_in(*counts, delta), _plug_in(*swapped, delta)),
-        confidence=confidence,
-        family=Family.ANY,
-        trials=Trials.INDEPENDENT,
-        assumption=f"{_ASSUMPTION}; the threshold {threshold:g} was fixed beforehand",
-        n=values.size,
-        delta=delta,
+    lower = max(ratio_lower(*c, delta=delta, significance=share) for c in (counts, swapped))
+    estimate = max(_plug_in(*counts, delta), _plug_in(*swapped, delta))
+    why = f"{INDEPENDENT_SCORES}; the threshold {threshold:g} was fixed beforehand"
+    return family_free(
+        "clopper_pearson", "epsilon", (lower, estimate), why, confidence, n=values.size, delta=delta
     )
 
 
@@ -144,7 +121,12 @@ def _swap(counts: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
 
 
 def half_split(labels: BoolArray, generator: np.random.Generator) -> BoolArray:
-    """A random half of each class (rounded down), as a mask of shape `(n,)`."""
+    """Returns a random half of each class (rounded down), as a mask of shape `(n,)`.
+
+    Raises `InputError`: a class has fewer than two.
+    """
+    if min(int(labels.sum()), int(np.sum(~labels))) < 2:
+        raise InputError("members must hold at least two of each class to be split into halves")
     chosen = np.zeros(labels.size, dtype=bool)
     for group in (np.flatnonzero(labels), np.flatnonzero(~labels)):
         chosen[generator.permutation(group)[: group.size // 2]] = True
@@ -176,36 +158,19 @@ def _best_threshold(
 def clopper_pearson_split(
     scores: FloatArray, members: BoolArray, *, delta: float, confidence: float, generator: np.random.Generator
 ) -> Bound:
-    """Epsilon lower bound at a threshold and direction chosen on a random half, computed on the other half.
+    """Epsilon lower bound at a threshold and direction chosen on a random half, from the other half.
 
-    Args:
-        scores, members: See `check_game`; at least two of each class.
-        delta: In [0, 1).
-        confidence: One-sided, in (0, 1).
-        generator: Draws the halves.
-
-    Returns:
-        Bound on epsilon; it exceeds the truth with probability at most 1 - confidence.
-
-    Raises:
-        InputError: an argument is unusable.
+    It exceeds the truth with probability at most 1 - confidence. Raises `InputError`: an argument is
+    unusable, or a class has fewer than two scores.
     """
     values, labels = check_epsilon_game(scores, members, delta=delta, confidence=confidence)
-    if min(int(labels.sum()), int(np.sum(~labels))) < 2:
-        raise InputError("members must hold at least two of each class to be split into halves")
     first = half_split(labels, generator)
     threshold, is_forward = _best_threshold(values[first], labels[first], delta, confidence)
     counts = _counts(values[~first], labels[~first], threshold)
     used = counts if is_forward else _swap(counts)
-    return Bound(
-        name="clopper_pearson_split",
-        quantity="epsilon",
-        lower=ratio_lower(*used, delta=delta, significance=1.0 - confidence),
-        estimate=_plug_in(*used, delta),
-        confidence=confidence,
-        family=Family.ANY,
-        trials=Trials.INDEPENDENT,
-        assumption=f"{_ASSUMPTION}; threshold chosen on a random half, judged on the other",
-        n=values.size,
-        delta=delta,
+    lower = ratio_lower(*used, delta=delta, significance=1.0 - confidence)
+    estimate, n = _plug_in(*used, delta), values.size
+    why = f"{INDEPENDENT_SCORES}; threshold chosen on a random half, judged on the other"
+    return family_free(
+        "clopper_pearson_split", "epsilon", (lower, estimate), why, confidence, n=n, delta=delta
     )

@@ -1,6 +1,6 @@
-"""Which epsilon bounds decide a claim in which game, and what the best of attacks could get from them.
+"""Chooses the bounds that decide a claim in a game, and computes what a perfect attack could show with them.
 
-A game and a claim settle the list before any score is looked at; the error is split over the list.
+Game and claim settle the list before any score is looked at; the error probability is split over the list.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from scipy.stats import binomtest
@@ -18,11 +19,12 @@ from workbench.accounting import subsampled_gaussian as accountant
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.estimation import ESTIMATORS
+from workbench.estimation.searching import smallest_count
 from workbench.estimation.subset_trials import SubsetEvidence, nats_bound, perfect_log_score, success_bound
 from workbench.interfaces import BoolArray, Bound, Evidence, Family, FloatArray, Guarantee, Interval, Trials
 
 LARGEST_MU = 50.0
-"""A larger mu implies an epsilon above a thousand, which no experiment tells from none."""
+"""A larger mu implies an epsilon above a thousand, which no experiment distinguishes from no guarantee."""
 
 IMPLIED_DELTA = 1e-5
 """Delta at which a claim of another currency is turned into the (epsilon, delta) pair that it implies."""
@@ -40,33 +42,28 @@ LEAST_GAUSSIAN = 8
 """Observations in each class below which no normal distribution can be told from another."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DecidingTest:
-    """One deciding bound: how it is computed from scores."""
+DecidingTest: TypeAlias = Callable[[FloatArray], Bound]
+"""A deciding bound, as a function of the scores."""
 
-    compute: Callable[[FloatArray], Bound]
 
-    def reachable(self, members: BoolArray) -> float:
-        """What scores that equal the labels would give; infinite where no noise means no finite bound."""
-        reached = 0.0
-        for _ in range(3):  # A resampling estimator draws a blank once in 500 times.
-            try:
-                reached = self.compute(members.astype(np.float64)).lower
-            except UnsupportedError:
-                return math.inf
-            if reached > 0.0:
-                break
-        return reached
+def reachable_bound(test: DecidingTest, members: BoolArray) -> float:
+    """Returns the bound of scores that equal the labels; infinite where it would need noise to be finite."""
+    for _ in range(3):  # A resampling estimator draws a blank once in 500 times.
+        try:
+            lower = test(members.astype(np.float64)).lower
+        except UnsupportedError:
+            return math.inf
+        if lower > 0.0:
+            return lower
+    return lower
 
 
 def implied_epsilon(guarantee: Guarantee) -> ApproximateDP:
-    """An (epsilon, delta)-DP statement that a guarantee implies (so refuting it refutes the guarantee).
+    """Returns an (epsilon, delta)-DP statement that a guarantee implies; refuting it refutes the guarantee.
 
     GDP: exact at delta = 1e-5. Rényi DP: Mironov 2017, Proposition 3, at delta = 1e-5.
 
-    Raises:
-        InputError: the guarantee promises nothing.
-        UnsupportedError: the guarantee implies no such statement.
+    Raises `InputError`: the guarantee promises nothing. `UnsupportedError`: it implies no such statement.
     """
     if isinstance(guarantee, ApproximateDP):
         return guarantee
@@ -84,28 +81,26 @@ def implied_epsilon(guarantee: Guarantee) -> ApproximateDP:
 
 def unknown_prior_range(members: BoolArray) -> tuple[float, float]:
     """Clopper-Pearson interval, at 99.8 %, of the probability of the coins that gave these labels."""
-    found = binomtest(int(np.sum(members)), members.size).proportion_ci(1.0 - PRIOR_ERROR, method="exact")
-    return float(found.low), float(found.high)
+    interval = binomtest(int(np.sum(members)), members.size).proportion_ci(1.0 - PRIOR_ERROR, method="exact")
+    return float(interval.low), float(interval.high)
 
 
 def deciding_tests(
     stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
 ) -> list[DecidingTest]:
-    """The bounds that decide, with the error probability split between them."""
+    """Returns the bounds that decide, with the error probability split between them."""
     game, error = evidence.game, 1.0 - confidence
     if game.trials is Trials.ONE_RUN and game.prior_range is not None:
         return _unknown_prior_tests(stated, evidence, game.prior_range, confidence, generator)
     if game.trials is Trials.ONE_RUN:
         return [
-            DecidingTest(
-                compute=lambda scores: estimation.one_run(
-                    scores,
-                    evidence.members,
-                    delta=stated.delta,
-                    confidence=confidence,
-                    prior=game.prior,
-                    generator=generator,
-                )
+            lambda scores: estimation.one_run(
+                scores,
+                evidence.members,
+                delta=stated.delta,
+                confidence=confidence,
+                prior=game.prior,
+                generator=generator,
             )
         ]
     fewer = min(int(np.sum(evidence.members)), int(np.sum(~evidence.members)))
@@ -122,10 +117,10 @@ def _unknown_prior_tests(
     confidence: float,
     generator: np.random.Generator,
 ) -> list[DecidingTest]:
-    """One-run bounds for labels from coins of an unknown probability, which lies in a range.
+    """One-run bounds for coins of an unknown probability in a range.
 
-    An "in" guess is right the more often the larger the prior, an "out" guess the smaller: guesses "in" are
-    judged at the upper end and guesses "out" at the lower, each at half of the error that the range left.
+    A larger prior makes "in" guesses right more often and "out" guesses less often, so "in" guesses are
+    judged at the upper end and "out" guesses at the lower, each at half of the error that the range left.
     """
     error = (1.0 - confidence) - PRIOR_ERROR
     if error <= PRIOR_ERROR:
@@ -152,7 +147,7 @@ def _unknown_prior_tests(
             )
             return replace(bound, assumption=assumption)
 
-        return DecidingTest(compute=compute)
+        return compute
 
     return [test("top", high), test("bottom", low)]
 
@@ -163,16 +158,14 @@ def _free_test(
     """A bound from independent trials that assumes no family.
 
     One release is carried to its run by the sampling probability: a record takes part in a given step with
-    probability q, so an event with P_in >= e^a P_out + b under participation has
-    P_run >= (1 + q (e^a - 1)) P_out + q b in the whole run's output. The other direction does not carry over
-    like this, so guesses "in" alone are used.
+    probability q, so an event with P_in >= e^a P_out + b under participation has P_run >= (1 + q (e^a - 1))
+    P_out + q b in the whole run's output. The other direction does not carry over like this, so only guesses
+    "in" are used.
     """
     game = evidence.game
     if not game.is_single_release:
-        return DecidingTest(
-            compute=lambda scores: estimation.clopper_pearson_all(
-                scores, evidence.members, delta=stated.delta, confidence=confidence, generator=generator
-            )
+        return lambda scores: estimation.clopper_pearson_all(
+            scores, evidence.members, delta=stated.delta, confidence=confidence, generator=generator
         )
     q = game.sampling_probability
     release_delta = min(stated.delta / q, 0.5)
@@ -197,7 +190,7 @@ def _free_test(
             assumption=bound.assumption + carried,
         )
 
-    return DecidingTest(compute=compute)
+    return compute
 
 
 def _with_participation(epsilon: float, q: float) -> float:
@@ -234,23 +227,23 @@ def _gaussian_test(stated: ApproximateDP, evidence: Evidence, confidence: float)
             assumption=release.assumption + (composed if game.is_single_release else ""),
         )
 
-    return DecidingTest(compute=compute)
+    return compute
 
 
 def informative_bounds(
     stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
 ) -> tuple[Bound, ...]:
-    """Bounds that are shown beside the deciding ones, and never decide.
+    """Returns bounds that are shown with the deciding ones, and never decide.
 
-    In a one-run game those that need independent trials are left out: shown, they would be believed.
+    In a one-run game those that need independent trials are left out: readers would believe them.
     """
     if evidence.game.trials is Trials.ONE_RUN or evidence.game.is_single_release or is_silent(evidence):
         return ()
-    shown = []
+    bounds = []
     gaussian = ("gaussian_location", "gaussian_rank") if stated.delta > 0.0 else ()
     for name in ("one_run", "clopper_pearson_split", *gaussian):
         try:
-            shown.append(
+            bounds.append(
                 ESTIMATORS[name](
                     evidence.scores,
                     evidence.members,
@@ -261,23 +254,23 @@ def informative_bounds(
             )
         except UnsupportedError:
             continue  # Outside its family the estimator refuses, and a refused bound is not shown.
-    return tuple(shown)
+    return tuple(bounds)
 
 
 def is_silent(evidence: Evidence) -> bool:
-    """Whether every trial has one and the same score: that tells nothing of who took part."""
+    """Whether every trial has the same score, which says nothing of who took part."""
     return bool(np.ptp(evidence.scores) == 0.0)
 
 
 def silent_words(evidence: Evidence) -> str:
-    """What is said of such scores after the verdict; empty where scores differ."""
+    """Returns the remark on such scores that follows the verdict; empty where scores differ."""
     if not is_silent(evidence):
         return ""
     return f" All {evidence.scores.size} scores are the same number, whoever took part: they tell nothing."
 
 
 def metric_intervals(evidence: Evidence, confidence: float) -> tuple[Interval, ...]:
-    """The field's usual metrics with intervals that cover."""
+    """Returns the field's usual metrics with confidence intervals."""
     scores, members = evidence.scores, evidence.members
     return (
         estimation.auc(scores, members, confidence=confidence),
@@ -289,16 +282,20 @@ def metric_intervals(evidence: Evidence, confidence: float) -> tuple[Interval, .
 
 
 def below_half_words(intervals: Sequence[Interval]) -> str:
-    """What is said after the verdict where the AUC among the metrics lies below one half; empty elsewhere."""
-    for one in intervals:
-        if one.name == "auc":
-            said = estimation.auc_below_half(one.estimate, one.lower, one.upper, confidence=one.confidence)
-            return "" if said is None else f" {said}"
+    """Returns the remark that follows the verdict where the AUC lies below one half; empty elsewhere."""
+    for interval in intervals:
+        if interval.name == "auc":
+            ends = interval.estimate, interval.lower, interval.upper
+            remark = estimation.auc_below_half(*ends, confidence=interval.confidence)
+            return "" if remark is None else f" {remark}"
     return ""
 
 
 def trials_needed(stated: ApproximateDP, evidence: Evidence, confidence: float) -> int | None:
-    """How many trials a perfect attack would have needed for the deciding family-free bound."""
+    """Returns how many trials a perfect attack would have needed for the deciding family-free bound.
+
+    None where the number is unknown, or more than an experiment could hold.
+    """
     if evidence.game.trials is Trials.ONE_RUN and evidence.game.prior != 0.5:
         return None  # The number would be for fair coins.
     if evidence.game.family is Family.GAUSSIAN and evidence.game.is_single_release:
@@ -314,13 +311,12 @@ def trials_needed(stated: ApproximateDP, evidence: Evidence, confidence: float) 
 
 @dataclass(frozen=True, kw_only=True)
 class MeanTest:
-    """One deciding bound of a candidate-subset game: a mean over trials that the claim bounds.
+    """A deciding bound of a candidate-subset game: a mean over trials that the claim limits.
 
     Attributes:
         bound: From what was measured.
         allowed, allowed_text: What the claim allows, and in words.
         perfect: Lower bound that a perfect attack would have had from so many trials.
-        trials: Number of trials.
     """
 
     bound: Bound
@@ -330,32 +326,21 @@ class MeanTest:
     trials: int
 
     def reachable(self) -> float:
-        """What a perfect attack would have shown."""
+        """Returns what a perfect attack would have shown."""
         return self.perfect(self.trials)
 
     def needed(self) -> int | None:
         """With how many trials a perfect attack would show more than is allowed; None above a million."""
-        low, high = 2, max(4, self.trials)
-        while self.perfect(high) <= self.allowed:
-            low, high = high, 2 * high
-            if high > MOST_TRIALS_SOUGHT:
-                return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.perfect(middle) > self.allowed else (middle, high)
-        return high
+        start = max(4, self.trials)
+        return smallest_count(lambda n: self.perfect(n) > self.allowed, start=start, most=MOST_TRIALS_SOUGHT)
 
 
 def mean_tests(claimed: MutualInformation, evidence: SubsetEvidence, confidence: float) -> list[MeanTest]:
-    """The bounds that decide a claim of nats about a candidate subset, with the error split between them.
+    """Tests that decide a claim of nats about a candidate subset, with the error split between them.
 
-    Right guesses about records decide where the claim allows less than all of them, and nats about the index
-    where it allows less than all there are; see `workbench.estimation.subset_trials`.
-
-    Args:
-        claimed: The guarantee.
-        evidence: Of a game whose blind guesses are right half of the time.
-        confidence: Of all tests together, one-sided.
+    Right guesses about records decide where the claim allows fewer than all of them, and nats about the index
+    where it allows fewer than all there are (`workbench.estimation.subset_trials`). The game's blind guesses
+    are right half of the time; `confidence` is that of all tests together.
     """
     success, nats = claimed.max_success(), claimed.nats
     best = perfect_log_score(evidence.candidates)
@@ -388,7 +373,7 @@ def mean_tests(claimed: MutualInformation, evidence: SubsetEvidence, confidence:
 
 
 def shown_words(bound: Bound) -> str:
-    """A bound in words, with all that belongs to it."""
+    """Returns a bound in words, with delta, confidence, estimator and family."""
     at = "" if bound.delta is None else f" at delta = {bound.delta:g}"
     # Guesses and nats assume nothing of the mechanism; the family's name would speak of epsilons.
     family = "" if bound.quantity in ("success", "nats") else f", family: {bound.family}"

@@ -1,14 +1,13 @@
 """The epsilon estimators by name, and the most that each can show in an experiment of a given size.
 
-A perfect attack separates members from non-members
-completely, with no noise in its scores: its bound is the most that an experiment of that size can ever show,
-the yardstick of UNDERPOWERED.
+That most is the bound of a perfect attack, which separates members from non-members completely, with no noise
+in its scores; it decides whether an experiment was UNDERPOWERED.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Protocol
 
@@ -20,6 +19,7 @@ from workbench.estimation.clopper_pearson import clopper_pearson_split, ratio_lo
 from workbench.estimation.gaussian_family import gaussian_location, gaussian_rank
 from workbench.estimation.inputs import check_probability
 from workbench.estimation.one_run import one_run
+from workbench.estimation.searching import smallest_count
 from workbench.interfaces import BoolArray, Bound, FloatArray
 
 _LARGEST = 2**19
@@ -37,34 +37,34 @@ class Estimator(Protocol):
         confidence: float,
         generator: np.random.Generator,
     ) -> Bound:
-        """A bound that exceeds the true epsilon at `delta` with probability at most 1 - confidence.
+        """Returns a bound that exceeds the true epsilon at `delta` with probability at most 1 - confidence.
 
-        Raises:
-            InputError: unusable input.
-            UnsupportedError: the scores are visibly outside the estimator's family.
+        Raises `InputError`: unusable input. `UnsupportedError`: the scores are visibly outside the family.
         """
 
 
-def _location(
-    scores: FloatArray, members: BoolArray, *, delta: float, confidence: float, generator: np.random.Generator
-) -> Bound:
-    """`gaussian_location` in epsilon; draws nothing from the generator."""
-    return gaussian_location(scores, members, delta=delta, confidence=confidence)
+def _without_draws(estimator: Callable[..., Bound]) -> Estimator:
+    """An estimator that draws nothing, with a generator among its arguments."""
 
+    def bound(
+        scores: FloatArray,
+        members: BoolArray,
+        *,
+        delta: float,
+        confidence: float,
+        generator: np.random.Generator,
+    ) -> Bound:
+        return estimator(scores, members, delta=delta, confidence=confidence)
 
-def _rank(
-    scores: FloatArray, members: BoolArray, *, delta: float, confidence: float, generator: np.random.Generator
-) -> Bound:
-    """`gaussian_rank` in epsilon; draws nothing from the generator."""
-    return gaussian_rank(scores, members, delta=delta, confidence=confidence)
+    return bound
 
 
 ESTIMATORS: Mapping[str, Estimator] = {
     "clopper_pearson_split": clopper_pearson_split,
     "clopper_pearson_all": clopper_pearson_all,
     "one_run": one_run,
-    "gaussian_location": _location,
-    "gaussian_rank": _rank,
+    "gaussian_location": _without_draws(gaussian_location),
+    "gaussian_rank": _without_draws(gaussian_rank),
 }
 """Epsilon estimators by name."""
 
@@ -73,18 +73,11 @@ ESTIMATORS: Mapping[str, Estimator] = {
 def perfect_attack_bound(
     n_members: int, n_nonmembers: int, *, delta: float, confidence: float, estimator: str
 ) -> float:
-    """Epsilon bound that an estimator gives a perfect attack.
+    """Returns the epsilon bound that an estimator gives a perfect attack.
 
-    Args:
-        n_members, n_nonmembers: At least 1.
-        delta, confidence: As for the estimator.
-        estimator: A key of `workbench.estimation.ESTIMATORS`, or `"clopper_pearson"`.
-
-    Returns:
-        epsilon >= 0; infinite for the Gaussian family, where no noise means no finite epsilon.
-
-    Raises:
-        InputError: an argument is unusable, or the estimator unknown.
+    Infinite for the Gaussian family, where scores without noise have no finite epsilon. `estimator` is a key
+    of `ESTIMATORS`, or `"clopper_pearson"`. Raises `InputError`: an argument is unusable, or the estimator
+    unknown.
     """
     if n_members < 1 or n_nonmembers < 1:
         raise InputError(f"n_members and n_nonmembers must be at least 1, got {n_members} and {n_nonmembers}")
@@ -124,18 +117,13 @@ def perfect_attack_bound(
 
 @lru_cache(maxsize=1024)
 def trials_needed(epsilon: float, delta: float, confidence: float, estimator: str) -> int:
-    """Smallest number of trials, half of them members, with which a perfect attack's bound exceeds epsilon.
+    """Number of trials, half of them members, with which a perfect attack's bound exceeds epsilon.
 
-    Args:
-        epsilon: The claim, finite, >= 0.
-        delta, confidence, estimator: As in `perfect_attack_bound`.
+    An even number, at most a sixty-fourth above the smallest. `epsilon` is the claim, finite and >= 0; the
+    other arguments are those of `perfect_attack_bound`.
 
-    Returns:
-        An even number, at most a sixty-fourth too large.
-
-    Raises:
-        InputError: an argument is unusable, or the estimator unknown.
-        InconclusiveError: no number up to 2^20 would do.
+    Raises `InputError`: an argument is unusable, or the estimator unknown. `InconclusiveError`: no number up
+    to 2^20 would do.
     """
     if not (math.isfinite(epsilon) and epsilon >= 0):
         raise InputError(f"epsilon must be finite and at least 0, got {epsilon!r}")
@@ -144,15 +132,9 @@ def trials_needed(epsilon: float, delta: float, confidence: float, estimator: st
         bound = perfect_attack_bound(half, half, delta=delta, confidence=confidence, estimator=estimator)
         return bound > epsilon
 
-    high = 2
-    while not reaches(high):
-        if high >= _LARGEST:
-            raise InconclusiveError(
-                f"no {estimator} experiment of up to {2 * _LARGEST} trials reaches epsilon {epsilon:g}"
-            )
-        high *= 2
-    low = high // 2
-    while high - low > max(1, high // 64):
-        middle = (low + high) // 2
-        low, high = (low, middle) if reaches(middle) else (middle, high)
-    return 2 * high
+    half = smallest_count(reaches, start=2, most=_LARGEST, coarseness=64)
+    if half is None:
+        raise InconclusiveError(
+            f"no {estimator} experiment of up to {2 * _LARGEST} trials reaches epsilon {epsilon:g}"
+        )
+    return 2 * half

@@ -1,16 +1,15 @@
 """Epsilon lower bounds for releases that are known to be Gaussian: far tighter than those for any mechanism.
 
-Two estimators of the Gaussian-DP parameter mu, the distance of two unit-variance normals.
-`gaussian_location` takes the scores as they come (an exact noncentral-t bound, efficient);
-`gaussian_rank` takes their order alone (the AUC, so any increasing transform will do). Both convert mu to
-epsilon exactly. Gaussian noise on a fixed signal is such a release; a whole training run, a subsampled step
-and a loss score are not.
+Two estimators of the Gaussian-DP parameter mu, the distance of two unit-variance normals: `gaussian_location`
+from the scores (an exact noncentral-t bound, efficient), `gaussian_rank` from their order (the AUC, so any
+increasing transform will do). Both convert mu to epsilon exactly. Gaussian noise on a fixed signal is such a
+release; a whole training run, a subsampled step and a loss score are not.
 
 Both first refuse data that the family cannot have produced. Each guard rejects data of its own family with
-probability at most about `GUARD_LEVEL`: half of it for each of two tests. It is a pre-test: a run that is
-refused yields no bound, so the share of runs whose bound exceeds the truth is at most what it is without the
-guard, and among the runs that pass at most that divided by 0.99. A guard has little power in small samples;
-passing it proves nothing, and the bound still carries the family's label.
+probability at most about `GUARD_LEVEL`, half of it for each of two tests. A refused run yields no bound, so
+the share of runs whose bound exceeds the truth is at most what it is without the guard, and among the runs
+that pass at most that divided by 0.99. A guard has little power in small samples; passing it proves nothing,
+and the bound still names its family.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ _LARGEST_T = 3e4
 def noncentral_t_lower(t: float, df: int, confidence: float) -> float:
     """Largest noncentrality at which a noncentral t with df degrees reaches t with chance 1 - confidence.
 
-    Exact lower confidence bound of the noncentrality; may be negative. Of a t above 30,000, whose tail cannot
-    be computed, that of 30,000: a bound too, for it rises with t.
+    Exact lower confidence bound of the noncentrality; may be negative. A t above 30,000, whose tail cannot be
+    computed, is taken as 30,000: still a bound, since it rises with t.
     """
     t = min(t, _LARGEST_T)
 
@@ -57,7 +56,14 @@ def noncentral_t_lower(t: float, df: int, confidence: float) -> float:
 
 
 def _bound(
-    name: str, mu: tuple[float, float], *, quantity: str, delta: float, confidence: float, n: int, why: str
+    name: str,
+    mu: tuple[float, float],
+    assumption: str,
+    confidence: float,
+    *,
+    quantity: str,
+    delta: float,
+    n: int,
 ) -> Bound:
     """The bound in the wanted quantity, from the lower bound and the estimate of mu."""
     lower, estimate = max(0.0, mu[0]), max(0.0, mu[1])
@@ -71,7 +77,7 @@ def _bound(
         confidence=confidence,
         family=Family.GAUSSIAN,
         trials=Trials.INDEPENDENT,
-        assumption=why,
+        assumption=assumption,
         n=n,
         delta=delta if quantity == "epsilon" else None,
     )
@@ -90,22 +96,16 @@ def gaussian_location(
 ) -> Bound:
     """Lower bound where members score N(a + mu s, s^2) and non-members N(a, s^2), a and s unknown.
 
+    Exact: it exceeds the truth with probability at most 1 - confidence, refused runs counted in. The pooled t
+    statistic is noncentral t with noncentrality mu sqrt(n1 n0 / n) and n - 2 degrees.
+
     Args:
         scores, members: See `check_game`; at least two of each class.
         delta: In (0, 1); read for quantity `"epsilon"`.
-        confidence: One-sided, in (0, 1).
         quantity: `"epsilon"` or `"mu"`.
 
-    Returns:
-        Bound of family GAUSSIAN; exact: it exceeds the truth with probability at most 1 - confidence,
-        runs that the guard refuses counted in (1 / 0.99 times that among the others).
-
-    Raises:
-        InputError: an argument is unusable.
-        UnsupportedError: the guard finds ties, zero or unequal variances, or scores that are not normal.
-
-    Source: the pooled t statistic is noncentral t with noncentrality mu sqrt(n1 n0 / n) and n - 2
-    degrees.
+    Raises `InputError`: an argument is unusable. `UnsupportedError`: the guard finds ties, zero or unequal
+    variances, or scores that are not normal.
     """
     values, labels = check_game(scores, members)
     _check(delta, confidence, quantity)
@@ -120,14 +120,9 @@ def gaussian_location(
     distance = float((inside.mean() - outside.mean()) / math.sqrt(pooled))
     lower = noncentral_t_lower(distance * scale, df, confidence) / scale
     why = "scores are independent normals with one variance, shifted for members (a Gaussian release)"
+    n = values.size
     return _bound(
-        "gaussian_location",
-        (lower, distance),
-        quantity=quantity,
-        delta=delta,
-        confidence=confidence,
-        n=values.size,
-        why=why,
+        "gaussian_location", (lower, distance), why, confidence, quantity=quantity, delta=delta, n=n
     )
 
 
@@ -140,11 +135,11 @@ def auc_standard_deviation(mu: float, n_members: int, n_nonmembers: int) -> floa
 
 
 def mu_lower_from_auc(auc: float, n_members: int, n_nonmembers: int, confidence: float) -> float:
-    """Smallest mu >= 0 that a one-sided test on the AUC does not reject, with the variance under that mu.
+    """Smallest mu >= 0 that a one-sided test on the AUC does not reject, with the variance under mu.
 
-    The AUC is treated as normal about its mean under mu, with Student's quantile of n - 2 degrees for
-    small samples. By simulation (20,000 runs each; classes of 10 and of 50, two to three and one to four;
-    mu 0 to 3) the bound exceeds the truth in at most 5.1 % of runs at 95 %, in fewer the larger mu is.
+    The AUC is treated as normal about its mean under mu, with Student's quantile of n - 2 degrees for small
+    samples. By simulation (20,000 runs each; classes of 10 and of 50, two to three and one to four; mu 0 to
+    3) the bound exceeds the truth in at most 5.1 % of runs at 95 %, in fewer the larger mu is.
     """
     quantile = float(stdtrit(n_members + n_nonmembers - 2, confidence))
 
@@ -170,18 +165,10 @@ def gaussian_rank(
 ) -> Bound:
     """Lower bound where some increasing transform of the scores is N(mu, 1) for members, N(0, 1) for others.
 
-    Args:
-        scores, members: See `check_game`.
-        delta: In (0, 1); read for quantity `"epsilon"`.
-        confidence: One-sided, in (0, 1).
-        quantity: `"epsilon"` or `"mu"`.
+    From AUC = Phi(mu / sqrt 2); see `mu_lower_from_auc` for its error. Arguments as of `gaussian_location`.
 
-    Returns:
-        Bound of family GAUSSIAN, from AUC = Phi(mu / sqrt 2); see `mu_lower_from_auc` for its error.
-
-    Raises:
-        InputError: an argument is unusable.
-        UnsupportedError: the guard finds ties, an asymmetric ROC, or one that no two normals have.
+    Raises `InputError`: an argument is unusable. `UnsupportedError`: the guard finds ties, an asymmetric ROC,
+    or one that no two normals have.
     """
     values, labels = check_game(scores, members)
     _check(delta, confidence, quantity)
@@ -193,13 +180,7 @@ def gaussian_rank(
     estimate = math.sqrt(2.0) * float(ndtri(auc))
     why = "scores are independent, and an increasing transform makes them a Gaussian release"
     return _bound(
-        "gaussian_rank",
-        (lower, estimate),
-        quantity=quantity,
-        delta=delta,
-        confidence=confidence,
-        n=values.size,
-        why=why,
+        "gaussian_rank", (lower, estimate), why, confidence, quantity=quantity, delta=delta, n=values.size
     )
 
 
@@ -211,7 +192,7 @@ def _refuse(reason: str) -> UnsupportedError:
 
 
 def require_continuous(scores: FloatArray) -> None:
-    """Refuses scores of which more than a tenth repeat others: no continuous distribution has such ties."""
+    """Refuses scores of which more than a tenth are repeated: no continuous distribution has such ties."""
     distinct = int(np.unique(scores).size)
     if distinct < _DISTINCT_SHARE * scores.size:
         raise _refuse(f"only {distinct} of {scores.size} values are distinct")
@@ -304,7 +285,7 @@ def _require_zero(value: float, inside: FloatArray, outside: FloatArray, reason:
 
 
 def mann_whitney(scores: FloatArray, members: BoolArray) -> float:
-    """AUC: P[member > non-member] + P[tie] / 2 over all pairs, in [0, 1]."""
+    """Returns the AUC: P[member > non-member] + P[tie] / 2 over all pairs, in [0, 1]."""
     n1 = int(members.sum())
     ranks = rankdata(scores)
     return float((ranks[members].sum() - n1 * (n1 + 1) / 2) / (n1 * (scores.size - n1)))

@@ -1,12 +1,12 @@
-"""Mutual information from counts: the plug-in estimator, corrected for its bias, with an interval.
+"""Mutual information from counts: the bias-corrected plug-in estimator, with an interval.
 
-For pairs (s, y) the plug-in estimator is the information of the observed frequencies. On the average it is
-too large, by about (cells - rows - columns + 1) / (2 n), which Miller and Madow's correction takes off
-(1955; each of the three entropies gains (its cells - 1) / (2 n)). It is made for small worlds, where n is
-large against the number of cells.
+For pairs (s, y) the plug-in estimator is the information of the observed frequencies. On average it is too
+large, by about (cells - rows - columns + 1) / (2 n), which Miller and Madow's correction takes off (1955;
+each of the three entropies gains (its cells - 1) / (2 n)). It is made for small worlds, where n is large
+against the number of cells.
 
-The interval is normal, by the delta method: the variance of ln p(s, y) / (p(s) p(y)) over n, and that of
-the chi-square law that 2 n times the estimate has at independence, where the first term vanishes. It is
+The interval is normal, by the delta method: the variance of ln p(s, y) / (p(s) p(y)) over n, and that of the
+chi-square law that 2 n times the estimate has at independence, where the first term vanishes. It is
 asymptotic: no verdict rests on it.
 """
 
@@ -36,9 +36,9 @@ class PlugIn:
         lower, upper: Asymptotic interval around `corrected`; the lower end may be negative.
         n: Number of pairs.
         cells: Different pairs that were seen.
-        sparse: Share of the cells (of what was seen of either, each with each) in which independence would
-            put fewer than `LEAST_EXPECTED` pairs. Above `MOST_SPARSE` the correction is too small, and the
-            interval lies too high.
+        sparse: Share of the cells (each observed secret with each observed symbol) in which independence
+            would put fewer than `LEAST_EXPECTED` pairs. Above `MOST_SPARSE` the correction is too small, and
+            the interval lies too high.
     """
 
     plug_in: float
@@ -53,16 +53,15 @@ class PlugIn:
 def plug_in_information(
     secrets: IntArray, symbols: IntArray, *, confidence: float, charged: FloatArray | None = None
 ) -> PlugIn:
-    """Information between two discrete variables, from independent pairs.
+    """Returns the information between two discrete variables, from independent pairs.
 
     Args:
         secrets, symbols: Whole numbers, shape `(n,)` each, n >= 2.
         confidence: Of the interval, two-sided, in (0, 1).
-        charged: What an accountant charged in each pair, nats, shape `(n,)`; the estimates are then of the
+        charged: An accountant's charge in each pair, nats, shape `(n,)`; the estimates are then of the
             information less the expected charge, which varies with secret and symbol.
 
-    Raises:
-        InputError: the shapes differ, there are fewer than two pairs, or confidence is out of range.
+    Raises `InputError`: the shapes differ, there are fewer than two pairs, or confidence is out of range.
     """
     n = secrets.size
     if secrets.shape != symbols.shape or secrets.ndim != 1 or n < 2:

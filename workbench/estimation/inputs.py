@@ -1,4 +1,4 @@
-"""The checks that every estimator makes of its scores, labels and error probability."""
+"""Checks that estimators make of scores, labels and error probabilities, and the bound that most return."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ import numpy as np
 
 from workbench.core.arguments import number
 from workbench.core.errors import InputError
-from workbench.interfaces import BoolArray, FloatArray
+from workbench.interfaces import BoolArray, Bound, Family, FloatArray, Trials
+
+INDEPENDENT_SCORES = "scores are independent, and identically distributed within each class"
+"""What most estimators assume, as their bounds state it."""
 
 
 def check_game(scores: Any, members: Any, *, constant_allowed: bool = False) -> tuple[FloatArray, BoolArray]:
-    """Refuse scores and labels that no membership game can have produced.
+    """Scores and labels as float64 and bool arrays; refuses those that no membership game can produce.
 
-    Args:
-        scores: Shape `(n,)`, finite numbers, not all equal; higher means member.
-        members: Shape `(n,)`, booleans; both classes present.
-        constant_allowed: All scores may be equal: for what has a value then too.
-
-    Returns:
-        The same as float64 and bool arrays.
-
-    Raises:
-        InputError: one line that names the argument and what is wrong with it.
+    Scores have shape `(n,)`, are finite, and not all equal unless `constant_allowed`; labels are booleans of
+    the same shape, with both classes present. Raises `InputError`: names the argument and what is wrong with
+    it.
     """
     values = np.asarray(scores, dtype=np.float64)
     labels = np.asarray(members)
@@ -44,11 +40,7 @@ def check_game(scores: Any, members: Any, *, constant_allowed: bool = False) -> 
 
 
 def check_probability(name: str, value: float, *, zero_allowed: bool = False) -> float:
-    """Refuse a value outside (0, 1), or outside [0, 1) where zero is allowed.
-
-    Raises:
-        InputError: names the argument and its value.
-    """
+    """Returns a value in (0, 1), or in [0, 1) where zero is allowed; raises `InputError` for any other."""
     if zero_allowed:
         return number(name, value, least=0, below=1)
     return number(name, value, above=0, below=1)
@@ -57,13 +49,39 @@ def check_probability(name: str, value: float, *, zero_allowed: bool = False) ->
 def check_epsilon_game(
     scores: Any, members: Any, *, delta: float, confidence: float, constant_allowed: bool = False
 ) -> tuple[FloatArray, BoolArray]:
-    """`check_game`; refuses a delta outside [0, 1) or a confidence outside (0, 1), too."""
+    """Like `check_game`; also refuses a delta outside [0, 1) or a confidence outside (0, 1)."""
     values, labels = check_game(scores, members, constant_allowed=constant_allowed)
     check_probability("delta", delta, zero_allowed=True)
     check_probability("confidence", confidence)
     return values, labels
 
 
+def family_free(
+    name: str,
+    quantity: str,
+    lower_and_estimate: tuple[float, float],
+    assumption: str,
+    confidence: float,
+    *,
+    n: int,
+    delta: float | None = None,
+) -> Bound:
+    """Returns a bound from n independent trials that holds for every family of mechanisms."""
+    lower, estimate = lower_and_estimate
+    return Bound(
+        name=name,
+        quantity=quantity,
+        lower=lower,
+        estimate=estimate,
+        confidence=confidence,
+        family=Family.ANY,
+        trials=Trials.INDEPENDENT,
+        assumption=assumption,
+        n=n,
+        delta=delta,
+    )
+
+
 def split_classes(scores: FloatArray, members: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Scores of the members and of the non-members, each sorted ascending."""
+    """Returns the scores of the members and of the non-members, each sorted ascending."""
     return np.sort(scores[members]), np.sort(scores[~members])

@@ -1,10 +1,10 @@
 """From a claim and its evidence to a verdict that a reader can quote.
 
-The order is fixed: an experiment that broke its own assumptions is INVALID whatever its scores say; then
-the deciding bounds may refute; only if they do not is it asked whether a perfect attack could have. Which
-bounds decide is settled by the game and the currency of the claim before any score is looked at, and the
-error probability is split between them, so a true claim is refuted with probability at most `1 - confidence`
-in the game that the evidence names.
+The order is fixed: an experiment that broke its own assumptions is INVALID whatever its scores say; then the
+deciding bounds may refute; only if they do not, the judge asks whether a perfect attack could have. Which
+bounds decide is settled by the game and the claim's currency before any score is looked at, and the error
+probability is split between them, so a true claim is refuted with probability at most `1 - confidence` in the
+game that the evidence names.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from scipy.stats import binomtest, mannwhitneyu
 
 from workbench import estimation
 from workbench.accounting import GaussianDP, MutualInformation, RenyiDP
-from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.core.keys import JSON, plain
+from workbench.core.streams import stream
 from workbench.estimation.blind import blind_p_value
 from workbench.estimation.deciding import (
     below_half_words,
@@ -27,10 +30,13 @@ from workbench.estimation.deciding import (
     informative_bounds,
     mean_tests,
     metric_intervals,
+    reachable_bound,
     shown_words,
     silent_words,
     trials_needed,
 )
+from workbench.estimation.inputs import INDEPENDENT_SCORES, family_free
+from workbench.estimation.searching import change_bracket
 from workbench.estimation.subset_trials import SubsetEvidence, nats_bound
 from workbench.interfaces import (
     Adjacency,
@@ -38,7 +44,6 @@ from workbench.interfaces import (
     Bound,
     Claim,
     Evidence,
-    Family,
     FloatArray,
     Guarantee,
     IntArray,
@@ -53,25 +58,20 @@ INVALID_SIGNIFICANCE = 0.001
 
 
 LARGEST_PARAMETER = 256.0
-"""Where the search for a mu or a Rényi epsilon ends: no number of scores tells such a claim from none."""
+"""Where the search for a mu or a Rényi epsilon ends: no number of scores distinguishes a larger one from
+none.
+"""
 
 
 def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.random.Generator) -> Verdict:
-    """Judge one claim by one attack's evidence.
+    """Judges one claim by one attack's evidence.
 
-    Args:
-        claim: What is claimed.
-        evidence: Scores joined with labels, and their game.
-        confidence: One-sided; a true claim is refuted with probability at most `1 - confidence`.
-        generator: For sample splits and the blind classifier's folds.
+    A true claim is refuted with probability at most `1 - confidence`. The verdict is UNDECIDED where an
+    adversary who knows more than the claim grants (`GameTerms.beyond`) shows more than it allows. `generator`
+    is for sample splits and the blind classifier's relabellings.
 
-    Returns:
-        REFUTED, NOT_REFUTED, UNDERPOWERED or INVALID; UNDECIDED where an adversary who knows more than the
-        claim grants (`GameTerms.beyond`) shows more than it allows.
-
-    Raises:
-        InputError: unusable scores or labels, a confidence out of (0.5, 1), a claim that promises nothing.
-        UnsupportedError: the claim's currency cannot be judged in this game.
+    Raises `InputError`: unusable scores or labels, a confidence out of (0.5, 1), a claim that promises
+    nothing. `UnsupportedError`: the claim's currency cannot be judged in this game.
     """
     if not 0.5 < confidence < 1.0:
         raise InputError(f"confidence must be in (0.5, 1), got {confidence:g}")
@@ -98,10 +98,10 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
 
 
 def _beyond_the_claim(claim: Claim, evidence: Evidence, verdict: Verdict) -> Verdict:
-    """What a refutation becomes where the adversary was given more than the claim speaks of."""
-    shown = "" if verdict.bound is None else shown_words(verdict.bound)
+    """Turns a refutation into UNDECIDED where the adversary knew more than the claim speaks of."""
+    bound = "" if verdict.bound is None else shown_words(verdict.bound)
     sentence = (
-        f"UNDECIDED: the {evidence.attack} attack shows {shown}, more than {_subject_of(claim)} allows; but "
+        f"UNDECIDED: the {evidence.attack} attack shows {bound}, more than {_subject_of(claim)} allows; but "
         f"its adversary also knows {evidence.game.beyond}, which the claim does not grant. That refutes "
         "nothing that was claimed."
     )
@@ -109,11 +109,7 @@ def _beyond_the_claim(claim: Claim, evidence: Evidence, verdict: Verdict) -> Ver
 
 
 def _require_covered(claim: Claim, evidence: Evidence) -> None:
-    """Refuse to test a claim by a game that it does not speak of: that would refute what nobody claimed.
-
-    Raises:
-        UnsupportedError: the adversary saw more than the claim covers, or the game's neighbours are others.
-    """
+    """Refuses to test a claim by a game that it does not cover: that would refute what nobody claimed."""
     game = evidence.game
     if not claim.released.covers(game.released):
         raise UnsupportedError(
@@ -126,7 +122,7 @@ def _require_covered(claim: Claim, evidence: Evidence) -> None:
 
 
 def _broken_assumptions(evidence: Evidence, generator: np.random.Generator) -> list[str]:
-    """What makes the evidence worthless, each with the figure that shows it."""
+    """The assumptions of the game that the evidence breaks, each with the figure that shows it."""
     broken = []
     game, count = evidence.game, int(np.sum(evidence.members))
     if game.trials is Trials.ONE_RUN and game.prior_range is None:
@@ -185,18 +181,17 @@ def _judge_success(
     return _decide(
         claim,
         evidence,
+        confidence,
+        bounds=(bound,),
         allowed=allowed,
         allowed_text=quantity,
-        bounds=(bound,),
-        extra=(),
         reachable=reachable,
         needed=needed,
-        confidence=confidence,
     )
 
 
 def _vacuous(claim: Claim, evidence: Evidence, bound: Bound, confidence: float) -> Verdict:
-    """A claim that allows every guess to be right: no experiment of this kind tests it, however large."""
+    """The verdict on a claim that allows every guess to be right: no experiment of this kind tests it."""
     prior = evidence.game.prior
     most = -math.log(max(prior, 1.0 - prior))
     sentence = (
@@ -217,7 +212,7 @@ def _vacuous(claim: Claim, evidence: Evidence, bound: Bound, confidence: float) 
 def _judge_means(
     claim: Claim, guarantee: MutualInformation, evidence: SubsetEvidence, confidence: float
 ) -> Verdict:
-    """Judge nats about a candidate subset by means over trials; each test at its share of the error."""
+    """Judges nats about a candidate subset by means over trials, each test at its share of the error."""
     tests = mean_tests(guarantee, evidence, confidence)
     if not tests:
         return _vacuous(claim, evidence, nats_bound(evidence, evidence.log_scores, confidence), confidence)
@@ -227,22 +222,21 @@ def _judge_means(
         verdict = _decide(
             claim,
             evidence,
+            confidence,  # Of the claim's falsity: the best of two tests has the error of both.
+            bounds=(test.bound,),
             allowed=test.allowed,
             allowed_text=test.allowed_text,
-            bounds=(test.bound,),
-            extra=(),
             reachable=reachable,
             needed=test.needed() if reachable <= test.allowed else None,
-            confidence=confidence,  # Of the claim's falsity: the best of two tests has the error of both.
         )
         verdicts.append(verdict)
-    found = min(verdicts, key=lambda verdict: COMBINED.index(verdict.kind))
-    sentence, bounds = found.sentence, found.bounds
+    decisive = min(verdicts, key=lambda verdict: COMBINED.index(verdict.kind))
+    sentence, bounds = decisive.sentence, decisive.bounds
     for test in tests:
-        if test.bound is not found.bound:
+        if test.bound is not decisive.bound:
             sentence += f" Tested with it: {shown_words(test.bound)}; the claim allows {test.allowed_text}."
             bounds = (*bounds, test.bound)
-    return replace(found, sentence=sentence, significance=1.0 - confidence, bounds=bounds)
+    return replace(decisive, sentence=sentence, significance=1.0 - confidence, bounds=bounds)
 
 
 def _is_whole_and_independent(evidence: Evidence) -> bool:
@@ -252,7 +246,7 @@ def _is_whole_and_independent(evidence: Evidence) -> bool:
 def _judge_curve(
     claim: Claim, guarantee: GaussianDP | RenyiDP, evidence: Evidence, confidence: float
 ) -> Verdict:
-    """Judge a claim with a trade-off curve in its own currency: the smallest parameter not rejected.
+    """Judges a claim with a trade-off curve in its own currency: the smallest parameter that is not rejected.
 
     The test looks at all thresholds and knows no family; a larger parameter allows more, so the largest
     rejected one is a lower confidence bound.
@@ -271,44 +265,28 @@ def _judge_curve(
         ).rejected
 
     def lower(scores: FloatArray) -> float:
-        low, high = 0.0, 1.0
-        if not rejected(scores, low):
-            return low
-        while high < LARGEST_PARAMETER and rejected(scores, high):
-            low, high = high, 2.0 * high
-        while high - low > 2e-3 * high:
-            middle = (low + high) / 2.0
-            low, high = (middle, high) if rejected(scores, middle) else (low, middle)
-        return low
+        holds = partial(rejected, scores)
+        return change_bracket(holds, relative=2e-3, most=LARGEST_PARAMETER)[0]
 
-    bound = Bound(
-        name="tradeoff_violation",
-        quantity=quantity,
-        lower=lower(evidence.scores),
-        estimate=math.nan,
-        confidence=confidence,
-        family=Family.ANY,
-        trials=Trials.INDEPENDENT,
-        assumption="scores are independent, and identically distributed within each class",
-        n=evidence.scores.size,
+    scores, name = evidence.scores, "tradeoff_violation"
+    bound = family_free(
+        name, quantity, (lower(scores), math.nan), INDEPENDENT_SCORES, confidence, n=scores.size
     )
     return _decide(
         claim,
         evidence,
+        confidence,
+        bounds=(bound,),
         allowed=allowed,
         allowed_text=f"{quantity} = {allowed:.4g}",
-        bounds=(bound,),
-        extra=(),
         reachable=lower(evidence.members.astype(np.float64)),
-        needed=None,
-        confidence=confidence,
     )
 
 
 def _at_prior(members: BoolArray, prior: float, generator: np.random.Generator) -> IntArray:
-    """Places of a random part of the records, as large as can be, whose share of members is the prior.
+    """Places of a random part of the records, as large as possible, whose share of members is the prior.
 
-    Success is stated at a prior; a file with more members than that is easier to guess for no merit.
+    Success is stated at a prior; a file with more members than that is easier to guess without any leakage.
     """
     inside, outside = np.flatnonzero(members), np.flatnonzero(~members)
     total = int(min(inside.size / prior, outside.size / (1.0 - prior)))
@@ -321,29 +299,26 @@ def _at_prior(members: BoolArray, prior: float, generator: np.random.Generator) 
 def _judge_epsilon(
     claim: Claim, evidence: Evidence, confidence: float, generator: np.random.Generator
 ) -> Verdict:
-    """Judge a claim that is, or implies, an (epsilon, delta) statement."""
+    """Judges a claim that is, or implies, an (epsilon, delta) statement."""
     stated = implied_epsilon(claim.guarantee)
     tests = deciding_tests(stated, evidence, confidence, generator)
     bounds, refused = [], []
     for test in tests:
         try:
-            bounds.append(test.compute(evidence.scores))
+            bounds.append(test(evidence.scores))
         except UnsupportedError as error:
             refused.append(str(error))
-    reachable = max(test.reachable(evidence.members) for test in tests)
-    needed = None
-    if reachable <= stated.epsilon:
-        needed = trials_needed(stated, evidence, confidence)
+    reachable = max(reachable_bound(test, evidence.members) for test in tests)
     verdict = _decide(
         claim,
         evidence,
+        confidence,
+        bounds=bounds,
+        extra=informative_bounds(stated, evidence, confidence, generator),
         allowed=stated.epsilon,
         allowed_text=f"epsilon = {stated.epsilon:.4g} at delta = {stated.delta:g}",
-        bounds=tuple(bounds),
-        extra=informative_bounds(stated, evidence, confidence, generator),
         reachable=reachable,
-        needed=needed,
-        confidence=confidence,
+        needed=trials_needed(stated, evidence, confidence) if reachable <= stated.epsilon else None,
     )
     return replace(verdict, reasons=tuple(refused))
 
@@ -356,25 +331,25 @@ def _subject_of(claim: Claim) -> str:
 def _decide(
     claim: Claim,
     evidence: Evidence,
+    confidence: float,
     *,
+    bounds: Sequence[Bound],
     allowed: float,
     allowed_text: str,
-    bounds: Sequence[Bound],
-    extra: Sequence[Bound],
     reachable: float,
-    needed: int | None,
-    confidence: float,
+    needed: int | None = None,
+    extra: Sequence[Bound] = (),
 ) -> Verdict:
-    """Compare the deciding bounds with what the claim allows, and put it in words."""
+    """Compares the deciding bounds with what the claim allows, and words the verdict."""
     best = max(bounds, key=lambda bound: bound.lower, default=None)
     subject, percent = _subject_of(claim), f"{100 * confidence:.4g} %"
     n = evidence.scores.size
-    shown = "" if best is None else shown_words(best)
+    words = "" if best is None else shown_words(best)
     if best is not None and best.lower > allowed:
         kind = VerdictKind.REFUTED
         sentence = (
             f"REFUTED: at {percent} confidence {subject} is false: the {evidence.attack} attack shows "
-            f"{shown}, where the claim allows {allowed_text} ({n} scores, trials: {evidence.game.trials}). "
+            f"{words}, where the claim allows {allowed_text} ({n} scores, trials: {evidence.game.trials}). "
             f"It assumes: {best.assumption}."
         )
     elif reachable <= allowed or best is None:
@@ -388,7 +363,7 @@ def _decide(
     else:
         kind = VerdictKind.NOT_REFUTED
         sentence = (
-            f"NOT REFUTED: the {evidence.attack} attack shows {shown}, which is compatible with {subject} "
+            f"NOT REFUTED: the {evidence.attack} attack shows {words}, which is compatible with {subject} "
             f"({n} scores, trials: {evidence.game.trials}). This does not show that the claim is true."
         )
     ordered = tuple(sorted(bounds, key=lambda bound: -bound.lower)) + tuple(extra)
@@ -403,19 +378,17 @@ def _decide(
 
 
 def combine(verdicts: Sequence[Verdict], *, confidence: float) -> Verdict:
-    """One verdict over several attacks on one claim, each judged at its own share of the error.
+    """Combines the verdicts of several attacks on one claim.
 
-    A claim is refuted if any valid attack refutes it (the shares add up to `1 - confidence`). A broken
-    experiment makes the whole INVALID unless another refutes. All underpowered is UNDERPOWERED, and UNDECIDED
-    has no say beside others. That the AUC of a game lies below one half is among the reasons, whichever of
-    the verdicts the whole is.
+    A claim is refuted if any valid attack refutes it. A broken experiment makes the whole INVALID unless
+    another refutes. All underpowered is UNDERPOWERED, and UNDECIDED has no say if there are others. An AUC
+    below one half in any game is among the reasons.
 
     Args:
         verdicts: At least one; each judged at confidence `1 - (1 - confidence) / len(verdicts)` or above.
         confidence: Of the whole.
 
-    Raises:
-        InputError: there is no verdict to combine.
+    Raises `InputError`: there is no verdict to combine.
     """
     if not verdicts:
         raise InputError("verdicts must not be empty")
@@ -434,3 +407,51 @@ def combine(verdicts: Sequence[Verdict], *, confidence: float) -> Verdict:
             best = replace(best, sentence=sentence, significance=1.0 - confidence, reasons=reasons)
             return replace(best, bounds=(), intervals=())
     raise InputError(f"verdicts of kind {verdicts[0].kind} cannot be combined")
+
+
+def judged_subject(
+    name: str, role: str, claim: Claim, games: Sequence[Evidence], *, confidence: float, seed: int
+) -> dict[str, JSON]:
+    """Returns the report of one subject: each game judged at its share of the error, and all combined.
+
+    Raises `InconclusiveError`: no game could be played. `InputError`: unusable scores or labels.
+    `UnsupportedError`: a game cannot judge the claim's currency.
+    """
+    if not games:
+        raise InconclusiveError(f"no game of {name} could be judged: too few releases or steps")
+    # A game that can refute nothing takes no part in the error.
+    able = sum(not game.game.beyond for game in games)
+    share = 1.0 - (1.0 - confidence) / max(able, 1)
+    verdicts = [
+        judge(claim, game, confidence=share, generator=stream(seed, "judge", index))
+        for index, game in enumerate(games)
+    ]
+    attacks = [
+        {
+            "attack": game.attack,
+            "game": plain(game.game),
+            "verdict": plain(verdict),
+            "scores": plain(game.scores),
+            "members": plain(game.members),
+            "details": plain(game.details),
+            "cost": plain(game.cost),
+            "seeds": plain(game.seeds),
+        }
+        for game, verdict in zip(games, verdicts, strict=True)
+    ]
+    return {
+        "name": name,
+        "role": role,
+        "claim": claim_form(claim),
+        "verdict": plain(combine(verdicts, confidence=confidence)),
+        "metrics": {},
+        "losses": [],
+        "parameters": {},
+        "attacks": attacks,
+    }
+
+
+def claim_form(claim: Claim) -> dict[str, JSON]:
+    """Returns the plain form of a claim, with its one-line description as `text`."""
+    form: dict[str, JSON] = plain(claim)
+    return {**form, "text": claim.describe()}

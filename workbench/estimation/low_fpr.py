@@ -1,10 +1,10 @@
 """True-positive rates at very low false-positive rates, where some scores are certain.
 
-An exact likelihood-ratio attack may find that what was released is impossible without the record. It scores
-such a trial `CERTAIN`. The rule "guess member where the score is certain" has a false-positive rate of
-exactly zero, by logic and not by counting, and nothing about it was chosen on the data: the hits among the
-members are binomial, and a Clopper-Pearson interval for them pays for no threshold. Where a rate above zero
-is allowed the threshold is estimated, and `workbench.estimation.metrics.tpr_at_fpr` pays for it.
+An exact likelihood-ratio attack may find that a release is impossible without the record, and scores such a
+trial `CERTAIN`. The rule "guess member where the score is certain" has a false-positive rate of exactly zero,
+by logic and not by counting, and was not chosen on the data: the hits among the members are binomial, and a
+Clopper-Pearson interval for them pays for no threshold. Where a rate above zero is allowed the threshold is
+estimated, and `workbench.estimation.metrics.tpr_at_fpr` pays for it.
 
 >>> import numpy as np
 >>> scores = np.array([CERTAIN] * 50 + [0.1] * 50 + [0.0] * 100)
@@ -58,11 +58,12 @@ class RateAtFpr:
 
 
 def rate_at_fpr(scores: FloatArray, members: BoolArray, *, fpr: float, confidence: float) -> RateAtFpr:
-    """The true-positive rate at a false-positive rate, with an interval that knows of certain scores.
+    """Returns the true-positive rate at a false-positive rate, with an interval that uses certain scores.
 
-    At `fpr` 0 the rule is `CERTAIN_RULE`. Above it, the counts are those of the lowest threshold whose
-    observed false-positive rate is at most `fpr`. The interval pays for that threshold; its lower end may
-    instead be that of the certain rule, which is allowed at every rate (a quarter of the error each).
+    At `fpr` 0 the rule is `CERTAIN_RULE`; its lower end is 0 where a non-member's score is certain, since the
+    rule then fails. Above 0, the counts are those of the lowest threshold whose observed false-positive rate
+    is at most `fpr`, and the interval pays for that threshold; its lower end may instead be that of the
+    certain rule, which is allowed at every rate (a quarter of the error each).
 
     Args:
         scores, members: See `check_game`; a score of `CERTAIN` or above says that the release is impossible
@@ -70,12 +71,7 @@ def rate_at_fpr(scores: FloatArray, members: BoolArray, *, fpr: float, confidenc
         fpr: In [0, 1).
         confidence: Two-sided, in (0, 1); holds in finite samples.
 
-    Returns:
-        The rate. Its lower end at `fpr` 0 is 0 where a non-member's score is certain: the rule is then not
-        what it should be.
-
-    Raises:
-        InputError: an argument is unusable.
+    Raises `InputError`: an argument is unusable.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("fpr", fpr, zero_allowed=True)
@@ -112,19 +108,13 @@ def rate_at_fpr(scores: FloatArray, members: BoolArray, *, fpr: float, confidenc
 
 
 def success_of_sign(scores: FloatArray, members: BoolArray, *, confidence: float) -> Interval:
-    """Probability of guessing right at prior 1/2 by the sign of the log-likelihood ratio.
+    """Returns the probability of guessing right at prior 1/2 by the sign of the log-likelihood ratio.
 
     The threshold is the best one for exact ratios and was fixed beforehand, so nothing is paid for it. The
     count is a sum of two binomials, whose tails a binomial of the same mean dominates (Hoeffding 1956,
-    theorem 4). Half of the trials must be members.
+    theorem 4). `confidence` is two-sided.
 
-    Args:
-        scores: Log-likelihood ratios, shape `(n,)`.
-        members: Labels, shape `(n,)`, half of them True.
-        confidence: Two-sided, in (0, 1).
-
-    Raises:
-        InputError: an argument is unusable, or other than half of the trials are members.
+    Raises `InputError`: an argument is unusable, or not exactly half of the trials are members.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("confidence", confidence)
@@ -142,16 +132,14 @@ def success_of_sign(scores: FloatArray, members: BoolArray, *, confidence: float
 
 
 def low_fpr_details(scores: FloatArray, members: BoolArray, *, confidence: float = 0.95) -> dict[str, float]:
-    """Named numbers of an attack that may be certain, for records and reports.
+    """Returns named numbers of an attack that may be certain, for records and reports.
 
-    Returns:
-        For each rate f of `LEVELS`: `tpr_at_fpr_f`, `tpr_lower_at_fpr_f`, `tpr_upper_at_fpr_f`,
-        `hits_at_fpr_f`, `alarms_at_fpr_f`; the class sizes `trials_in`, `trials_out`; and `success`,
-        `success_lower`, `success_upper` where half of the trials are members. Each interval by itself at the
-        confidence, two-sided.
+    For each rate f of `LEVELS`: `tpr_at_fpr_f`, `tpr_lower_at_fpr_f`, `tpr_upper_at_fpr_f`, `hits_at_fpr_f`,
+    `alarms_at_fpr_f`; the class sizes `trials_in`, `trials_out`; and `success`, `success_lower`,
+    `success_upper` where half of the trials are members. Each interval has the two-sided confidence
+    separately.
 
-    Raises:
-        InputError: an argument is unusable.
+    Raises `InputError`: an argument is unusable.
     """
     named: dict[str, float] = {}
     for level in LEVELS:

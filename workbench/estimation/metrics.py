@@ -1,7 +1,8 @@
-"""Attack metrics with confidence intervals that cover: AUC, advantage, accuracies, TPR at a fixed FPR.
+"""Attack metrics with confidence intervals: AUC, advantage, accuracies, TPR at a fixed FPR.
 
-All need independent scores, identically distributed within each class. Metrics that search over
-thresholds pay for the search. Scores that are all alike are one tie: an AUC of 1/2, an advantage of 0.
+All take scores and labels as `check_game` does (scores may all be equal: an AUC of 1/2, an advantage of 0),
+need independent scores, identically distributed within each class, and raise `InputError` for unusable
+arguments. Confidences are two-sided. Metrics that search over thresholds pay for the search.
 
 An AUC below one half is no sign of privacy, but of a broken game or a flipped score. An attack whose higher
 scores mean "member" has an AUC of one half where nothing leaks, and above where something does. One that is
@@ -23,10 +24,10 @@ from scipy.stats import rankdata
 
 from workbench.core.errors import InputError
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
-from workbench.estimation.inputs import check_game, check_probability, split_classes
+from workbench.estimation.inputs import INDEPENDENT_SCORES, check_game, check_probability, split_classes
+from workbench.estimation.searching import smallest_count
 from workbench.interfaces import BoolArray, FloatArray, Interval
 
-_ASSUMPTION = "scores are independent, and identically distributed within each class"
 _FEW_INVERSIONS = 10
 NAMED = 3
 """Most runs that a remark names."""
@@ -56,19 +57,12 @@ def _interval(name: str, estimate: float, lower: float, upper: float, confidence
         lower=lower,
         upper=upper,
         confidence=confidence,
-        assumption=_ASSUMPTION,
+        assumption=INDEPENDENT_SCORES,
     )
 
 
 def roc_curve(scores: FloatArray, members: BoolArray) -> RocCurve:
-    """Empirical ROC; tied scores share one point, so no order within a tie is invented.
-
-    Args:
-        scores, members: See `check_game`; scores may all be alike.
-
-    Raises:
-        InputError: an argument is unusable.
-    """
+    """Returns the empirical ROC; tied scores share one point, so no order within a tie is invented."""
     values, labels = check_game(scores, members, constant_allowed=True)
     inside, outside = split_classes(values, labels)
     thresholds = np.unique(values)[::-1]
@@ -88,14 +82,8 @@ def auc(scores: FloatArray, members: BoolArray, *, confidence: float) -> Interva
     The variance (DeLong et al. 1988) is turned into a number of equivalent coin tosses, and these into a
     Clopper-Pearson interval, which stays inside [0, 1] and off its ends. With fewer than ten scores of a
     class in any inversion the variance estimate says little; the largest variance that any pair of
-    distributions has, AUC (1 - AUC) / min(n1, n0) (Birnbaum and Klose 1957), takes its place.
-
-    Args:
-        scores, members: See `check_game`; scores may all be alike.
-        confidence: Two-sided, in (0, 1); approximate, checked by simulation.
-
-    Raises:
-        InputError: an argument is unusable.
+    distributions has, AUC (1 - AUC) / min(n1, n0) (Birnbaum and Klose 1957), takes its place. The confidence
+    is approximate, checked by simulation.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("confidence", confidence)
@@ -159,14 +147,9 @@ def _best_difference(
 
 
 def advantage(scores: FloatArray, members: BoolArray, *, confidence: float) -> Interval:
-    """Largest TPR - FPR over all thresholds; the interval pays for the choice of threshold.
+    """Returns the largest TPR - FPR over all thresholds; the interval pays for the choice of threshold.
 
-    Args:
-        scores, members: See `check_game`; scores may all be alike.
-        confidence: Two-sided, in (0, 1); holds in finite samples.
-
-    Raises:
-        InputError: an argument is unusable.
+    The confidence holds in finite samples.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("confidence", confidence)
@@ -184,12 +167,7 @@ def balanced_accuracy(scores: FloatArray, members: BoolArray, *, confidence: flo
 def accuracy(scores: FloatArray, members: BoolArray, *, confidence: float) -> Interval:
     """Largest accuracy over all thresholds at the observed share of members; pays for the threshold.
 
-    Args:
-        scores, members: See `check_game`; scores may all be alike.
-        confidence: Two-sided, in (0, 1); holds in finite samples.
-
-    Raises:
-        InputError: an argument is unusable.
+    The confidence holds in finite samples.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("confidence", confidence)
@@ -200,20 +178,12 @@ def accuracy(scores: FloatArray, members: BoolArray, *, confidence: float) -> In
 
 
 def tpr_at_fpr(scores: FloatArray, members: BoolArray, *, fpr: float, confidence: float) -> Interval:
-    """True-positive rate at the lowest threshold whose false-positive rate is at most `fpr`.
+    """True-positive rate at the lowest threshold whose false-positive rate is at most `fpr`, in (0, 1).
 
-    The threshold is an estimate too. Order statistics of the non-members hold the true threshold between
-    two of their scores, and Clopper-Pearson limits of the members' rates there close the interval; each
-    of the four events takes a quarter of the error. With few non-members the interval is wide: below
-    about 4 / fpr of them its lower end is 0.
-
-    Args:
-        scores, members: See `check_game`; scores may all be alike.
-        fpr: In (0, 1).
-        confidence: Two-sided, in (0, 1); holds in finite samples.
-
-    Raises:
-        InputError: an argument is unusable.
+    The threshold is an estimate too. Order statistics of the non-members hold the true threshold between two
+    of their scores, and Clopper-Pearson limits of the members' rates there close the interval; each of the
+    four events takes a quarter of the error. The confidence holds in finite samples. With few non-members the
+    interval is wide: below about 4 / fpr of them its lower end is 0.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("fpr", fpr)
@@ -261,14 +231,7 @@ class MidpointMetrics:
 
 
 def midpoint_threshold_metrics(scores: FloatArray, members: BoolArray) -> MidpointMetrics:
-    """Metrics at the midpoint between the mean scores of members and non-members.
-
-    Args:
-        scores, members: See `check_game`; scores may all be alike.
-
-    Raises:
-        InputError: an argument is unusable.
-    """
+    """Returns metrics at the midpoint between the mean scores of members and non-members."""
     values, labels = check_game(scores, members, constant_allowed=True)
     threshold = float(values[labels].mean() + values[~labels].mean()) / 2
     guesses = values >= threshold
@@ -284,18 +247,13 @@ def midpoint_threshold_metrics(scores: FloatArray, members: BoolArray) -> Midpoi
 
 
 def auc_below_half(auc: float, lower: float, upper: float, *, confidence: float = 0.95) -> str | None:
-    """A remark on an AUC whose whole confidence interval lies below one half; None for any other.
+    """Returns a remark on an AUC whose whole confidence interval lies below one half; None for any other.
 
-    An AUC of a half is remarked on by chance with probability `(1 - confidence) / 2` at most, as far as the
-    interval covers. No verdict may become more favourable by such an AUC.
+    An AUC of one half is remarked on by chance with probability `(1 - confidence) / 2` at most, as far as the
+    interval covers. No verdict may become more favourable by such an AUC. Numbers that are not finite get no
+    remark.
 
-    Args:
-        auc: The estimate, in [0, 1].
-        lower, upper: Ends of its interval. Where a number is not finite, there is no remark.
-        confidence: Of the interval, two-sided, in (0, 1).
-
-    Raises:
-        InputError: the three numbers are not in order within [0, 1], or a confidence outside (0, 1).
+    Raises `InputError`: the three numbers are not in order within [0, 1], or a confidence outside (0, 1).
     """
     check_probability("confidence", confidence)
     if not all(math.isfinite(value) for value in (auc, lower, upper)):
@@ -321,18 +279,13 @@ def _one_in(probability: float) -> str:
 
 
 def records_below_half(auc: float, *, confidence: float = 0.95) -> int:
-    """Smallest number of records of each class with which an AUC is below one half beyond doubt.
+    """Returns the smallest number of records of each class with which an AUC is surely below one half.
 
-    For printed AUCs whose number of records nobody says: with at least so many members and as many
-    non-members the interval of `auc` lies below one half even at the largest variance that any pair of
-    distributions has (see there). For a rounded AUC give the upper end of what it stands for.
+    For printed AUCs with an unstated number of records: with at least so many members and as many non-members
+    the interval of `auc` lies below one half even at the largest variance that any pair of distributions has.
+    For a rounded AUC give the upper end of what it stands for.
 
-    Args:
-        auc: In [0, 1/2).
-        confidence: Two-sided, in (0, 1).
-
-    Raises:
-        InputError: an AUC outside [0, 1/2), or so near to it that no number of records would do.
+    Raises `InputError`: an AUC outside [0, 1/2), or so near to it that no number of records would do.
     """
     check_probability("confidence", confidence)
     if not 0.0 <= auc < 0.5:
@@ -342,35 +295,24 @@ def records_below_half(auc: float, *, confidence: float = 0.95) -> int:
         """The Clopper-Pearson upper end of n auc hits in n coin tosses is below one half."""
         return bool(betainc(auc * n + 1.0, (1.0 - auc) * n, 0.5) > (1.0 + confidence) / 2.0)
 
-    high = 1
-    while not shows(high):
-        high *= 2
-        if high > _MOST_RECORDS:
-            raise InputError(f"auc must be further below 0.5 to tell it from one half, got {auc!r}")
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if shows(middle) else (middle, high)
-    return high
+    count = smallest_count(shows, start=1, most=_MOST_RECORDS)
+    if count is None:
+        raise InputError(f"auc must be further below 0.5 to tell it from one half, got {auc!r}")
+    return count
 
 
 def runs_below_half(
     runs: Mapping[str, tuple[FloatArray, BoolArray]], *, confidence: float = 0.95
 ) -> tuple[str, ...]:
-    """A remark on the runs of a study whose AUCs are below one half, or none: how many, and beyond chance?
+    """Returns a remark on a study's runs whose AUCs are below one half: how many, and whether beyond chance.
 
-    Each run has an interval of its own, so of many runs some are below by chance. Those are told apart by
-    Bonferroni's correction for the number of runs, which holds however they depend on each other (runs of
-    one seed share their members): where nothing leaks, the second sentence appears in at most
-    `(1 - confidence) / 2` of studies.
+    Each run has its own interval, so some of many runs are below by chance. Bonferroni's correction for the
+    number of runs, which holds however they depend on each other (runs of one seed share their members),
+    sorts those out: where nothing leaks, the second sentence appears in at most `(1 - confidence) / 2` of
+    studies.
 
-    Args:
-        runs: Scores and labels of each run, by its name. What has no AUC is left out: one class alone, or
-            scores that are not finite.
-        confidence: Two-sided, in (0, 1).
-
-    Raises:
-        InputError: a confidence outside (0, 1).
+    `runs` maps names to scores and labels; runs without an AUC (one class alone, scores that are not finite)
+    are left out. Raises `InputError`: a confidence outside (0, 1).
     """
     check_probability("confidence", confidence)
     usable = {name: game for name, game in runs.items() if _has_area(*game)}

@@ -37,13 +37,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from scipy.special import betainc, betaincinv, expit, gammaln
 
 from workbench.core.errors import InputError
 from workbench.estimation.inputs import check_epsilon_game, check_probability
+from workbench.estimation.searching import change_bracket
 from workbench.interfaces import BoolArray, Bound, Family, FloatArray, IntArray, Trials
 
 _TRIM = 1e-14
@@ -164,8 +165,8 @@ def _binomial(n: int, p: float) -> tuple[int, FloatArray]:
 def crossing_probability(sets: GuessSets, epsilon: float, boundaries: IntArray) -> float:
     """Probability that the dominating walk reaches the boundary in at least one of the nested sets.
 
-    Exact up to rounding; what is trimmed from the tails (1e-14 a set) is added, so the value errs
-    upwards. `boundaries` holds the right guesses that count as crossing, shape `(sets,)`.
+    Exact up to rounding; what is trimmed from the tails (1e-14 a set) is added, so the value errs upwards.
+    `boundaries` holds the right guesses that count as crossing, shape `(sets,)`.
     """
     p_in, p_out = guess_probabilities(epsilon, sets.prior)
     crossed, first, mass = 0.0, 0, np.ones(1)
@@ -255,7 +256,7 @@ def epsilon_from_path(
     significance: float,
     floor: float = 0.0,
 ) -> float:
-    """Lower confidence bound on epsilon from the right guesses of all nested sets.
+    """Returns a lower confidence bound on epsilon from the right guesses of all nested sets.
 
     Every hypothesis is tested by its own stage; the bound is the end of the epsilons that are rejected
     without a gap from 0 on, so it exceeds the truth only where the test of the truth itself errs.
@@ -265,7 +266,7 @@ def epsilon_from_path(
         correct: Right guesses in each, shape `(sets,)`.
         stages: The price of delta, by ascending epsilon, the first from 0.
         significance: Probability that the bound exceeds the true epsilon, at most.
-        floor: A bound that is known already; 0 is returned at once where this one can hardly exceed it.
+        floor: A bound that is already known; 0 is returned at once where this one can hardly exceed it.
     """
     nominal = significance * _NOMINAL_SHARE
     ends = [stage.from_epsilon for stage in stages[1:]] + [math.inf]
@@ -286,7 +287,7 @@ def epsilon_from_path(
 def stages_in_one_run(
     n: int, delta: float, prior: float, side: str, significance: float
 ) -> tuple[DeltaStage, ...]:
-    """The price of delta where scores depend on each other, by Markov's inequality (see the module).
+    """Returns the price of delta where scores depend on each other, by Markov's inequality (see the module).
 
     Each stage gives away k guesses, k = 0, 1, 2, ... growing by half, for the epsilons at which this costs a
     fifth of the significance at most.
@@ -302,7 +303,9 @@ def stages_in_one_run(
     stages: list[DeltaStage] = []
     given = 0
     while True:
-        start = _first_below(gain, affordable * (given + 1))
+        level = affordable * (given + 1)
+        # The smallest epsilon at which the gain is affordable, rounded upwards.
+        start = change_bracket(partial(_exceeds, gain, level), relative=1e-9)[1]
         price = gain(start) / (given + 1)
         stages.append(DeltaStage(from_epsilon=start, shift=given, price=price))
         if start == 0.0:
@@ -310,25 +313,15 @@ def stages_in_one_run(
         given = max(given + 1, given * 3 // 2)
 
 
-def _first_below(decreasing: Callable[[float], float], level: float) -> float:
-    """Smallest argument >= 0 at which a decreasing function is at most `level` (to rounding, upwards)."""
-    if decreasing(0.0) <= level:
-        return 0.0
-    low, high = 0.0, 1.0
-    while decreasing(high) > level:
-        low, high = high, 2.0 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if decreasing(middle) > level else (low, middle)
-    return high
+def _exceeds(function: Callable[[float], float], level: float, argument: float) -> bool:
+    return function(argument) > level
 
 
 def stages_if_independent(n: int, delta: float, significance: float) -> tuple[DeltaStage, ...]:
-    """The price of delta where trials are independent: each is certain with probability delta at most.
+    """Price of delta where trials are independent: each is certain with probability delta at most.
 
-    Every (epsilon, delta)-DP pair is a post-processing of the one that reveals the label with
-    probability delta and else answers by pure-epsilon randomised response (Kairouz, Oh and Viswanath
-    2015, theorem 3.1).
+    Every (epsilon, delta)-DP pair is a post-processing of the one that reveals the label with probability
+    delta and else answers by pure-epsilon randomised response (Kairouz, Oh and Viswanath 2015, theorem 3.1).
     """
     if delta == 0.0:
         return (DeltaStage(),)
@@ -347,7 +340,7 @@ def stages_if_independent(n: int, delta: float, significance: float) -> tuple[De
 
 
 def ranked_labels(scores: FloatArray, members: BoolArray, generator: np.random.Generator) -> IntArray:
-    """Labels (0 or 1) in descending order of score, ties in random order; shape `(n,)`.
+    """Returns labels (0 or 1) in descending order of score, ties in random order; shape `(n,)`.
 
     A tie must not be broken by the place in the array: files list members first.
     """
@@ -359,7 +352,9 @@ def ranked_labels(scores: FloatArray, members: BoolArray, generator: np.random.G
 def guess_bound(
     ranked: IntArray, prices: Prices, prior: float, sides: Mapping[str, float], significance: float
 ) -> tuple[float, float]:
-    """Best bound over the sides, each at its share of the error probability, and a plug-in estimate.
+    """Returns the best bound over the sides, each at its share of the error, and a plug-in estimate.
+
+    The estimate is that of the set with the largest uncorrected bound.
 
     Args:
         ranked: Labels in descending order of score, shape `(n,)`.
@@ -367,9 +362,6 @@ def guess_bound(
         prior: Probability of the label "member".
         sides: Share of `significance` for each side; they sum to at most 1.
         significance: Probability that the bound exceeds the truth, at most.
-
-    Returns:
-        The lower bound, and the point estimate at the set with the largest uncorrected bound.
     """
     lower, best, estimate = 0.0, -math.inf, 0.0
     for side, share in sides.items():
@@ -404,25 +396,19 @@ def one_run(
     sides: Mapping[str, float] = SIDES,
     generator: np.random.Generator | None = None,
 ) -> Bound:
-    """Epsilon lower bound from coin labels, whatever the dependence between the scores.
+    """Returns an epsilon lower bound from coin labels, whatever the dependence between the scores.
+
+    It exceeds the true epsilon (for adding or removing one record) with probability at most 1 - confidence.
 
     Args:
-        scores: Shape `(n,)`, finite; higher means member.
-        members: Labels, shape `(n,)`: independent coins, tossed before the run.
-        delta: In [0, 1).
-        confidence: One-sided, in (0, 1).
+        scores, members: See `check_game`; the labels are independent coins, tossed before the run.
         prior: Probability of the label "member" in the coin, in (0, 1); not the observed share.
         trials: `INDEPENDENT` where every score comes from its own release; delta then costs less.
-        sides: Share of the error probability for guesses at `"both"` ends, the `"top"`, the `"bottom"`;
-            fixed before the scores are seen.
+        sides: Share of the error probability for guesses at `"both"` ends, the `"top"`, the `"bottom"`; fixed
+            before the scores are seen.
         generator: Breaks ties; a fixed one by default (it knows nothing of the labels).
 
-    Returns:
-        Bound on epsilon. It exceeds the true epsilon (for adding or removing one record) with
-        probability at most 1 - confidence.
-
-    Raises:
-        InputError: an argument is unusable.
+    Raises `InputError`: an argument is unusable.
 
     Source: Steinke, Nasr and Jagielski 2023, theorem 5.2, extended as the module says.
     """

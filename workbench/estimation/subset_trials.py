@@ -1,16 +1,16 @@
 """Lower bounds from independent trainings on secret candidate subsets: of right guesses, and of nats.
 
-In each trial a candidate j of M is the secret, drawn uniformly, and an adversary who saw everything else ends
-with a probability q(m) for each candidate. Two means over trials bound what a claim of B nats allows:
+In each trial one of M candidates, j, is the secret, drawn uniformly, and an adversary who saw everything else
+ends with a probability q(m) for each candidate. Two means over trials bound what a claim of B nats allows:
 
 - guesses: the share of records whose membership is guessed right from q, over those records that exactly half
   of the candidates hold. For each of them a blind guess is right half of the time, so the share is at most
   `max_success` of B at prior 1/2 in expectation (Xiao and Devadas 2023), and so is its mean over records.
 - nats: ln(M q'(j)) for q' = (1 - FLOOR) q + FLOOR / M. Its expectation is I(j; what was seen) less the
-  relative entropy of the true posterior from q' (Barber and Agakov 2003): whatever the adversary believes, it
-  never exceeds the information, so that a mean above B refutes the claim. It lies in [ln FLOOR, ln M].
+  relative entropy of the true posterior from q' (Barber and Agakov 2003), so whatever the adversary believes,
+  it never exceeds the information, and a mean above B refutes the claim. It lies in [ln FLOOR, ln M].
 
-Neither trusts the mechanism: a q that comes from a wrong law makes both smaller, never too large.
+Neither trusts the mechanism: a q from a wrong law makes both smaller, never too large.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import numpy as np
 
 from workbench.core.errors import InputError
 from workbench.estimation.bounded_mean import mean_lower
-from workbench.interfaces import BoolArray, Bound, Evidence, Family, FloatArray, Trials
+from workbench.estimation.inputs import family_free
+from workbench.interfaces import BoolArray, Bound, Evidence, FloatArray
 
 FLOOR = 0.01
 """Share of a uniform guess in q', so that no secret is thought impossible; costs 0.01 nats at most."""
@@ -33,15 +34,15 @@ TIE = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class SubsetBelief:
-    """What an adversary believes after one training.
+    """An adversary's belief after one training.
 
     Attributes:
         posterior: Probability of each candidate under the law that the mechanism states, shape `(M,)`.
         entropies: Entropy of that posterior after each release, nats, shape `(D,)`.
         guess: The probabilities that it guesses by, shape `(M,)`: the posterior itself, or a more suspicious
             one.
-        from_bits: The posterior under the stated law of who sees the released bits and the noise, and no
-            values, shape `(M,)`.
+        from_bits: The posterior under the stated law of an adversary who sees the released bits and the
+            noise, but no values, shape `(M,)`.
     """
 
     posterior: FloatArray
@@ -66,15 +67,14 @@ class SubsetEvidence(Evidence):
 
 
 def record_success(guess: FloatArray, candidates: BoolArray, secret: int) -> float:
-    """Share of right guesses over the records that exactly half of the candidates hold; a tie counts half.
+    """Share of right guesses over the records that exactly half of the candidates hold; ties count half.
 
     Args:
         guess: Probability of each candidate, shape `(M,)`.
         candidates: Which records each holds, shape `(M, N)`.
         secret: Index of the candidate that was trained on.
 
-    Raises:
-        InputError: no record is held by exactly half of the candidates.
+    Raises `InputError`: no record is held by exactly half of the candidates.
     """
     even = balanced(candidates)
     if not even.any():
@@ -86,59 +86,46 @@ def record_success(guess: FloatArray, candidates: BoolArray, secret: int) -> flo
 
 
 def balanced(candidates: BoolArray) -> BoolArray:
-    """The records that exactly half of the candidates hold, shape `(N,)`."""
+    """Returns which records exactly half of the candidates hold, shape `(N,)`."""
     even: BoolArray = 2 * candidates.sum(axis=0) == candidates.shape[0]
     return even
 
 
 def log_score(guess: FloatArray, secret: int) -> float:
-    """ln(M q'(secret)), nats, in [ln FLOOR, ln M], from the probability of each candidate, shape `(M,)`."""
+    """Ln(M q'(secret)), nats, in [ln FLOOR, ln M], from the probability of each candidate, shape `(M,)`."""
     return math.log((1.0 - FLOOR) * guess.size * float(guess[secret]) + FLOOR)
 
 
 def perfect_log_score(count: int) -> float:
-    """`log_score` among `count` candidates of an adversary who is sure, and right."""
+    """Returns the `log_score` among `count` candidates of an adversary who is sure, and right."""
     return math.log((1.0 - FLOOR) * count + FLOOR)
 
 
 def index_success(guess: FloatArray, secret: int) -> float:
-    """Chance that the likeliest candidate, one of them where several tie, is the secret."""
+    """Returns the chance that the likeliest candidate (a random one of several) is the secret."""
     best = guess >= guess.max() - TIE / guess.size
     return float(best[secret]) / float(best.sum())
 
 
 def success_bound(evidence: SubsetEvidence, values: FloatArray, confidence: float) -> Bound:
-    """Lower bound of the expected share of right guesses, one-sided.
+    """Returns a one-sided lower bound of the expected share of right guesses.
 
     `values` are in [0, 1], one a trial: `record_success`, or what a perfect attack would have.
     """
-    return Bound(
-        name="records_guessed",
-        quantity="success",
-        lower=mean_lower(values, confidence=confidence),
-        estimate=float(values.mean()),
-        confidence=confidence,
-        family=Family.ANY,
-        trials=Trials.INDEPENDENT,
-        assumption="trials are independent; in each the share of right guesses over all records",
-        n=evidence.scores.size,
+    lower, estimate = mean_lower(values, confidence=confidence), float(values.mean())
+    why = "trials are independent; in each the share of right guesses over all records"
+    return family_free(
+        "records_guessed", "success", (lower, estimate), why, confidence, n=evidence.scores.size
     )
 
 
 def nats_bound(evidence: SubsetEvidence, values: FloatArray, confidence: float) -> Bound:
-    """Lower bound of the information about the secret index, nats, one-sided.
+    """Returns a one-sided lower bound of the information about the secret index, nats.
 
     `values` are the `log_scores` of the evidence's trials, or what a perfect attack would have.
     """
     low, high = math.log(FLOOR), math.log(evidence.candidates)
-    return Bound(
-        name="log_score",
-        quantity="nats",
-        lower=mean_lower(values, confidence=confidence, low=low, high=high),
-        estimate=float(values.mean()),
-        confidence=confidence,
-        family=Family.ANY,
-        trials=Trials.INDEPENDENT,
-        assumption="trials are independent, and the secret of each is uniform over the candidates",
-        n=evidence.scores.size,
-    )
+    lower = mean_lower(values, confidence=confidence, low=low, high=high)
+    why = "trials are independent, and the secret of each is uniform over the candidates"
+    n = evidence.scores.size
+    return family_free("log_score", "nats", (lower, float(values.mean())), why, confidence, n=n)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betainc, betaincinv, expit
 
-from workbench.core.errors import InputError
 from workbench.estimation.clopper_pearson import binomial_lower, half_split
-from workbench.estimation.inputs import check_game, check_probability
+from workbench.estimation.inputs import check_game, check_probability, family_free
 from workbench.estimation.one_run import ranked_labels
-from workbench.interfaces import BoolArray, Bound, Family, FloatArray, Guarantee, IntArray, Trials
+from workbench.interfaces import BoolArray, Bound, FloatArray, Guarantee, IntArray
 
 _GROWTH = 1.5
 _LEVELS = expit(np.linspace(-25.0, 25.0, 401))
@@ -20,28 +19,17 @@ _LEVELS = expit(np.linspace(-25.0, 25.0, 401))
 def success_lower(
     scores: FloatArray, members: BoolArray, *, confidence: float, generator: np.random.Generator
 ) -> Bound:
-    """Lower bound on the probability of guessing membership right, for `Guarantee.max_success`.
+    """Returns a lower bound on the probability of guessing membership right, for `Guarantee.max_success`.
 
-    The threshold is chosen on a random half of each class, the right guesses of the other half give the
-    bound. With labels of fixed number the count is a sum of two binomials, whose tail a binomial of the
-    same mean dominates (Hoeffding 1956, theorem 4); with coin labels it is binomial.
+    It exceeds the truth with probability at most 1 - confidence. The threshold is chosen on a random half of
+    each class, the right guesses of the other half give the bound. With labels of fixed number the count is a
+    sum of two binomials, whose tail a binomial of the same mean dominates (Hoeffding 1956, theorem 4); with
+    coin labels it is binomial. Trials are independent; the members' share is the prior of the game.
 
-    Args:
-        scores, members: See `check_game`; independent trials, at least two of each class. The members' share
-            is the prior of the game.
-        confidence: One-sided, in (0, 1).
-        generator: Draws the halves.
-
-    Returns:
-        Bound on `"success"`; exceeds the truth with probability at most 1 - confidence.
-
-    Raises:
-        InputError: an argument is unusable.
+    Raises `InputError`: an argument is unusable, or a class has fewer than two scores.
     """
     values, labels = check_game(scores, members)
     check_probability("confidence", confidence)
-    if min(int(labels.sum()), int(np.sum(~labels))) < 2:
-        raise InputError("members must hold at least two of each class to be split into halves")
     first = half_split(labels, generator)
     order = np.argsort(values[first], kind="stable")
     ranked, sorted_labels = values[first][order], labels[first][order]
@@ -56,17 +44,10 @@ def success_lower(
         threshold = (ranked[at - 1] + ranked[at]) / 2
     judged_labels = labels[~first]
     correct = int(np.sum((values[~first] >= threshold) == judged_labels))
-    return Bound(
-        name="success_lower",
-        quantity="success",
-        lower=binomial_lower(correct, judged_labels.size, 1.0 - confidence),
-        estimate=correct / judged_labels.size,
-        confidence=confidence,
-        family=Family.ANY,
-        trials=Trials.INDEPENDENT,
-        assumption="scores are independent; threshold chosen on a random half, judged on the other",
-        n=values.size,
-    )
+    lower = binomial_lower(correct, judged_labels.size, 1.0 - confidence)
+    estimate = correct / judged_labels.size
+    why = "scores are independent; threshold chosen on a random half, judged on the other"
+    return family_free("success_lower", "success", (lower, estimate), why, confidence, n=values.size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +57,7 @@ class TradeoffTest:
     Attributes:
         p_value: Valid p-value of "the guarantee holds", over all thresholds and both directions.
         rejected: Whether it is at most `significance`, the error probability of the test.
-        fpr, tpr: Observed rates at the threshold and in the direction that tell most.
+        fpr, tpr: Observed rates at the threshold and in the direction with the smallest p-value.
         max_tpr: What the guarantee allows at that FPR.
         n: Number of scores.
     """
@@ -132,18 +113,11 @@ def tradeoff_violation(
 ) -> TradeoffTest:
     """Tests TPR <= guarantee.max_tpr(FPR) over a geometric grid of thresholds, in both directions.
 
-    For guarantees that hold for the pair of worlds in either order: the second direction swaps members
-    and non-members. Bonferroni over thresholds and directions.
+    For guarantees that hold for the pair of worlds in either order: the second direction swaps members and
+    non-members. Bonferroni over thresholds and directions. A true guarantee is rejected with probability at
+    most `significance`. `generator` breaks ties; a fixed one by default.
 
-    Args:
-        scores, members: See `check_game`; independent, identically distributed in each class.
-        guarantee: Must have a trade-off curve.
-        significance: In (0, 1); probability that a true guarantee is rejected, at most.
-        generator: Breaks ties; a fixed one by default.
-
-    Raises:
-        InputError: an argument is unusable.
-        UnsupportedError: the guarantee has no trade-off curve.
+    Raises `InputError`: an argument is unusable. `UnsupportedError`: the guarantee has no trade-off curve.
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("significance", significance)

@@ -1,7 +1,7 @@
-"""The protocol of a game: who it can be played with, how its trials are played, and what evidence they are.
+"""The protocol of a game: who it can be played with, how its trials are played, and the resulting evidence.
 
 A game is one file (or folder) that registers a `Game`, an attack that names it, and a template of its words.
-The audits and the studies of the workbench know games by this protocol alone.
+Audits and studies know games by this protocol alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import inspect
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -54,10 +54,13 @@ from workbench.training.setup import (
 
 AttackT = TypeVar("AttackT", bound="Attack[Any]")
 T = TypeVar("T")
+MechanismT = TypeVar("MechanismT", bound=Mechanism)
 
+AT_ONCE = 1024
+"""Images in one forward pass of a game's trainings, which need the losses of all of them."""
 
 AUDIT_PARAMETERS = ("trials", "counted")
-"""Parameters of an attack that say how much is played, and are no part of what a single part is."""
+"""Parameters of an attack that say how much is played, and do not change what a single part is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +76,7 @@ class Part:
         trials: Number of trials; 0 for as many as the attack wants.
         index: Which part of the game, from 0; None for the whole game in one part.
         by_coin: Each candidate was included by a coin of an audit; False for the split of a study.
-        kind: Tells parts of a game that are played in different ways apart.
+        kind: Distinguishes parts of a game that are played in different ways.
     """
 
     setup: TrainingSetup
@@ -89,16 +92,15 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Match(Generic[AttackT]):
-    """A part of a game about to be played, with everything that it is played with.
+    """A part of a game with everything that it is played with.
 
     Attributes:
-        part: What is to be played.
         attack: With its parameters.
         mechanism: Of the subject, with its parameters.
         plan: Of the target, or of the trainings of the game itself.
         target: The trained subject, for games that are played against one.
         references: The shadow models, in the order of `part.shadows`.
-        progress: Told of trials done, their number, and the name of what is at work.
+        progress: Called with trials done, their number, and the name of what is at work.
     """
 
     part: Part
@@ -110,25 +112,17 @@ class Match(Generic[AttackT]):
     progress: StepProgress
 
     def required_target(self) -> Subject:
-        """The target.
-
-        Raises:
-            InputError: there is none.
-        """
+        """Returns the target; raises `InputError` where there is none."""
         if self.target is None:
             raise InputError(f"attack {self.part.attack!r} needs a trained subject, got none")
         return self.target
 
     def candidates(self) -> tuple[Record, ...]:
-        """All candidates, with the canaries of the setup's attacks in place."""
+        """Returns all candidates, with the canaries of the setup's attacks in place."""
         return prepare(self.part.setup)[0]
 
     def require(self, release: Release, what: str) -> None:
-        """Refuse a mechanism whose transcript does not hold what the attack reads.
-
-        Raises:
-            UnsupportedError: it does not.
-        """
+        """Raises `UnsupportedError` for a mechanism whose transcript does not hold what the attack reads."""
         if release not in self.mechanism.capabilities.releases:
             raise UnsupportedError(
                 f"attack {self.part.attack!r} reads {what}, and {self.part.setup.mechanism} releases none: "
@@ -136,16 +130,16 @@ class Match(Generic[AttackT]):
             )
 
     def seed(self, salt: str = "") -> int:
-        """Seed of the game's trials; a part of a game has its own, which the salt tells from other games'."""
+        """Returns the seed of the game's trials; each part has its own, and the salt separates games."""
         return stream_seed(self.part.setup.seed, "attack", *self._own(salt))
 
     def generator(self, salt: str = "") -> np.random.Generator:
-        """Random numbers for the scores."""
+        """Returns random numbers for the scores."""
         name = "attack" if self.part.index is None else "releases"
         return stream(self.part.setup.seed, name, *self._own(salt))
 
     def steps(self, name: str) -> Callable[[int, int], None]:
-        """Progress of one kind of trials."""
+        """Returns a progress callback for one kind of trials."""
         return lambda done, total: self.progress(done, total, name)
 
     def _own(self, salt: str) -> tuple[int, ...]:
@@ -157,7 +151,7 @@ class Round:
     """The scored trials of one game.
 
     Attributes:
-        name: In reports: the attack's, and what tells several rounds of one attack apart.
+        name: In reports: the attack's, and what distinguishes several rounds of one attack.
         scores, members: Shape `(n,)` each.
         terms: What was played.
         details: Named scalars for the report.
@@ -172,7 +166,7 @@ class Round:
     texts: tuple[str, ...] = ()
 
     def evidence(self) -> Evidence:
-        """The round as evidence, without what its cost was."""
+        """Returns the round as evidence, without its cost."""
         return Evidence(
             scores=self.scores,
             members=self.members,
@@ -183,7 +177,7 @@ class Round:
         )
 
     def record(self) -> dict[str, Any]:
-        """What a store's record keeps of it."""
+        """Returns what a store's record keeps of the round."""
         return {
             "attack": self.name,
             "scores": self.scores,
@@ -196,12 +190,12 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """What a part of a game leaves.
+    """The result of playing a part.
 
     Attributes:
         rounds: Scored trials; several where one attack's trials are scored in several ways.
         subject: A trained subject, whose claim and metrics a study records; None where none was trained.
-        extra: What else the part's record keeps.
+        extra: Further fields of the part's record.
         trials: What only the game itself reads further, and no record keeps.
     """
 
@@ -217,7 +211,6 @@ class Outcome:
 
     Attributes:
         scores, members: Of the round that stands for the experiment.
-        metrics: Named numbers.
         extra: Further fields of the record.
     """
 
@@ -229,10 +222,9 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """A parameter of an attack that a game's time is linear in, for estimates of costs.
+    """A parameter of an attack that a game's time is linear in, for cost estimates.
 
     Attributes:
-        parameter: Its name.
         count: Its value in the game.
         few, more: Values at which a small game is tried; with 0 for `few` time is proportional to the value.
     """
@@ -247,12 +239,11 @@ class Game(ABC, Generic[AttackT]):
     """A game; registered under its name, and made without parameters.
 
     Attributes:
-        name: Registry name.
         title: What messages call it.
-        attack_type: What its attacks are: a subclass of `Attack` with all that the game asks of them.
+        attack_type: The subclass of `Attack` that its attacks must be.
         adjacencies: The pairs of data sets that its coin can decide between.
         released: What its adversary sees.
-        secrets: What claims of nats it tests, by what they are about.
+        secrets: What the claims of nats that it tests are about.
         uses_target: It is played against a trained subject, which several attacks share.
         trains_once: Its labels are the candidates of that one training.
         most_trials: A game of its own trainings is cut into parts of so many trials; 0 for one part.
@@ -275,34 +266,33 @@ class Game(ABC, Generic[AttackT]):
 
     @abstractmethod
     def check(self, match: Match[AttackT]) -> None:
-        """Refuse, before anything is trained, what the game cannot be played with; there is no target yet.
+        """Refuses, before anything is trained, what the game cannot be played with; there is no target yet.
 
-        Raises:
-            InputError: a parameter or the data do not fit.
-            UnsupportedError: the mechanism has nothing that the game is about.
+        Raises `InputError`: a parameter or the data do not fit. `UnsupportedError`: the mechanism has nothing
+        that the game is about.
         """
 
     @abstractmethod
     def play(self, match: Match[AttackT]) -> Played:
-        """Play a part; pure in the part and the subjects."""
+        """Plays a part; pure in the part and the subjects."""
 
     def record(self, match: Match[AttackT], played: Played) -> dict[str, Any]:
-        """What the store keeps of a part; `evidence` reads it."""
+        """Returns what the store keeps of a part; `evidence` reads it."""
         seeds = {"audit": match.part.setup.seed, "training": match.plan.seed}
         return {"evidence": [{**scored.record(), "seeds": seeds} for scored in played.rounds], **played.extra}
 
     def variants(self, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The parameters of each of the games that an attack's parameters ask for; one, unless overridden."""
+        """Returns the parameters of each game that an attack's parameters ask for; one, unless overridden."""
         return [dict(parameters)]
 
     def name_of(self, name: str, attack: AttackT) -> str:
-        """What reports call the game of an attack with this registry name."""
+        """Returns what reports call the game of an attack with this registry name."""
         return name
 
     def jobs(
         self, setup: TrainingSetup, included: Sequence[bool], name: str, given: Mapping[str, Any]
     ) -> list[Job]:
-        """The parts of a game of its own trainings, as jobs of an audit; none of more than `most_trials`."""
+        """Parts of a game of its own trainings, as jobs of an audit of at most `most_trials` each."""
         raise UnsupportedError(f"a {self.title} game is played in one part")
 
     def cut(
@@ -314,10 +304,10 @@ class Game(ABC, Generic[AttackT]):
         *,
         trials: int,
     ) -> list[Job]:
-        """Independent trainings as jobs of at most `most_trials` trials each, an even number.
+        """Returns independent trainings as jobs of at most `most_trials` trials each, an even number.
 
-        A game of a thousand trainings is a dozen jobs that workers share, and a killed audit loses the jobs
-        under way only.
+        Workers share the jobs of a game of a thousand trainings, and a killed audit loses only the running
+        ones.
         """
         pairs, content = trials // 2, content_digest(setup)
         parts = -(-pairs // (self.most_trials // 2))
@@ -347,7 +337,7 @@ class Game(ABC, Generic[AttackT]):
     def evidence(
         self, name: str, records: Sequence[Mapping[str, JSON]], *, seed: int, confidence: float
     ) -> tuple[Evidence, ...]:
-        """The parts of a game, read back from the store, as evidence.
+        """Reads the parts of a game back from the store as evidence.
 
         Args:
             name: Of the game, in the report.
@@ -365,67 +355,59 @@ class Game(ABC, Generic[AttackT]):
         return {}
 
     def outcome(self, match: Match[AttackT], played: Played) -> Outcome:
-        """What a study records: the first round, unless overridden."""
+        """Returns what a study records: the first round, unless overridden."""
         main, *_ = played.rounds
         metrics = {f"attack_{name}": float(value) for name, value in main.details.items()}
         return Outcome(scores=main.scores, members=main.members, metrics=metrics)
 
     def cost(self, attack: AttackT) -> tuple[Scale, ...]:
-        """What the time of a game of its own trainings grows with; nothing for a game that trains once."""
+        """What the time of a game of its own trainings grows with; empty for a game that trains once."""
         return ()
 
     def adopt(self, name: str, attack: Attack[Any]) -> AttackT:
-        """The attack as one of this game's.
-
-        Raises:
-            InputError: it lacks what the game asks of its attacks.
-        """
+        """Returns the attack, if it is of this game's `attack_type`; raises `InputError` otherwise."""
         if not isinstance(attack, self.attack_type):
             wanted = f"{self.attack_type.__module__}.{self.attack_type.__qualname__}"
             raise InputError(f"attack {name!r} plays a {self.title} game, so it must be a {wanted}")
         return attack  # type: ignore[return-value]
 
-    def beside(self, claim: Claim, delta: float) -> tuple[str, Claim]:
-        """What scores of ordinary members are held against where the claim in nats says nothing of them.
+    def members_claim(self, claim: Claim, delta: float) -> tuple[str, Claim]:
+        """Returns a view's key and the claim that ordinary members' scores test there.
 
-        Args:
-            claim: Under audit.
-            delta: Of readings as (epsilon, delta)-DP.
-
-        Returns:
-            The key of the view in the report, and the claim that it judges.
+        For claims in nats, which say nothing of ordinary members; `delta` is that of readings as (epsilon,
+        delta)-DP.
         """
         return read_as_dp(claim, delta)
 
     def views(self, judged: Judged) -> dict[str, JSON] | None:
-        """An audit in words whose claim was judged by this game alone; None for no words of the game's own.
+        """Words an audit whose claim was judged by this game alone; None where the game has no words for it.
 
         Returns:
             `in_short` (one sentence on all verdicts), `notes`, the `heading` of the comparison, and `of`: the
-            views (`workbench.games.words.view_form`).
+                views (`workbench.games.words.view_form`).
         """
         return None
 
     def words(self) -> Words:
-        """The game's template: the file next to its own that is named after it."""
+        """Returns the game's template: the file next to its own that is named after it."""
         return view_words(Path(inspect.getfile(type(self))).with_name(f"{self.name}.j2"))
 
 
 def flat_record(played: Played) -> dict[str, Any]:
-    """What the record of a part keeps where all parts are one round: the trials themselves."""
+    """Returns the record of a part where all parts are one round: the trials themselves."""
     (scored,) = played.rounds
     kept = {name: value for name, value in scored.record().items() if name not in ("attack", "blind_texts")}
     return {**kept, **played.extra}
 
 
 def pooled(records: Sequence[Mapping[str, JSON]]) -> tuple[FloatArray, BoolArray]:
-    """Scores and labels of all parts, in their order."""
+    """Returns scores and labels of all parts, in their order."""
     scores = np.concatenate([np.array([float(score) for score in record["scores"]]) for record in records])
     return scores, np.concatenate([np.array(record["members"], dtype=bool) for record in records])
 
 
 def pooled_cost(records: Sequence[Mapping[str, JSON]]) -> dict[str, float]:
-    """Seconds of all parts, and the largest memory of one."""
+    """Returns the seconds of all parts, and the largest memory of one."""
     costs = [{name: float(value) for name, value in record["cost"].items()} for record in records]
     return {
         "seconds": sum(cost["seconds"] for cost in costs),
@@ -434,7 +416,7 @@ def pooled_cost(records: Sequence[Mapping[str, JSON]]) -> dict[str, float]:
 
 
 def read_as_dp(claim: Claim, delta: float) -> tuple[str, Claim]:
-    """Ordinary members, held against the claim as (epsilon, delta)-DP: itself, or the same number of nats."""
+    """Reads a claim as (epsilon, delta)-DP for ordinary members: itself, or the same number of nats."""
     if not isinstance(claim.guarantee, MutualInformation):
         return "members", claim
     return "members", Claim(
@@ -446,11 +428,7 @@ def read_as_dp(claim: Claim, delta: float) -> tuple[str, Claim]:
 
 
 def game_of(attack: Attack[Any] | type[Attack[Any]]) -> Game[Any]:
-    """The game that an attack plays.
-
-    Raises:
-        InputError: nothing is registered under the name of its game, or it is no game.
-    """
+    """Game that an attack plays; raises `InputError` where it is not registered, or not a game."""
     game = registry.create("game", attack.game)
     if not isinstance(game, Game):
         raise InputError(f"game {attack.game!r} must be a subclass of workbench.games.base.Game")
@@ -458,10 +436,9 @@ def game_of(attack: Attack[Any] | type[Attack[Any]]) -> Game[Any]:
 
 
 def game_named(attack: str) -> Game[Any]:
-    """The game of a registered attack, whatever its parameters.
+    """Returns the game of a registered attack, whatever its parameters.
 
-    Raises:
-        InputError: nothing is registered under the name, it is no attack, or its game is none.
+    Raises `InputError`: the name is not registered, it is not an attack, or its game is not a game.
     """
     entries = registry.entries("attack")
     if attack not in entries:
@@ -473,25 +450,37 @@ def game_named(attack: str) -> Game[Any]:
 
 
 def many_trainings(
-    included: BoolArray, train: Callable[[bool], T], told: Callable[[int, int], None] | None
+    included: BoolArray, train: Callable[[bool], T], progress: Callable[[int, int], None] | None
 ) -> list[T]:
-    """One training a trial, in order: with the canary where the label is True.
+    """Trains once a trial, in order: with the canary where the label is True, shape `(n,)`.
 
-    Args:
-        included: Labels of the trials, shape `(n,)`.
-        train: Trains one trial, with the canary or without it.
-        told: Called with the trials done and their number after each.
+    `train` gets whether the canary takes part; `progress` is called with the trials done and their number.
     """
-    found = []
+    results = []
     for index, inside in enumerate(included.tolist(), start=1):
-        found.append(train(bool(inside)))
-        if told is not None:
-            told(index, included.size)
-    return found
+        results.append(train(bool(inside)))
+        if progress is not None:
+            progress(index, included.size)
+    return results
+
+
+def quickened(mechanism: MechanismT, plan: Plan) -> MechanismT:
+    """Returns the mechanism without measurements that release nothing, and with larger batches of images."""
+    from workbench.training.loop import GradientMechanism
+
+    settled = mechanism.without_quality()
+    if plan.records[0].image is not None and isinstance(settled, GradientMechanism):
+        settled = replace(settled, micro_batch_size=max(AT_ONCE, settled.micro_batch_size))
+    return settled
+
+
+def drawn_seed(generator: np.random.Generator) -> int:
+    """Returns the seed of one training, below 2^62."""
+    return int(generator.integers(2**62))
 
 
 def half_included(trials: int, generator: np.random.Generator) -> BoolArray:
-    """Labels of which half are True, in random order."""
+    """Returns labels of which half are True, in random order."""
     labels: BoolArray = generator.permutation(np.arange(trials) < trials // 2)
     return labels
 
@@ -499,13 +488,13 @@ def half_included(trials: int, generator: np.random.Generator) -> BoolArray:
 def play_part(
     part: Part, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress
 ) -> dict[str, Any]:
-    """The work of a task: play a part of a game.
+    """Plays a part of a game: the work of a task.
 
     Args:
         part: What is to be played.
         inputs: Folders of the target (`"0"`) and of its shadow models (`"1"`, ...), where there are some.
         scratch: Left empty.
-        progress: Told of trials.
+        progress: Called with trials done.
 
     Returns:
         What the game's `record` keeps, and `cost`.
@@ -517,7 +506,7 @@ def play_part(
 
 
 def match_of(part: Part, inputs: Mapping[str, Path], progress: StepProgress = silent) -> Match[Any]:
-    """Everything that a part is played with."""
+    """Returns everything that a part is played with."""
     setup = part.setup
     attack = create_attack(setup, part.attack, part.parameters)
     mechanism = create_mechanism(setup)

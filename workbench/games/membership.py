@@ -1,7 +1,7 @@
 """The membership game: which candidates was the subject trained on?
 
-Each candidate is a member by a fair coin, or, under replace-one, one of each pair of candidates is; the
-adversary asks the one trained subject for its likelihoods and scores every candidate.
+Each candidate is a member by a fair coin (under replace-one, one of each pair of candidates is); the
+adversary asks the trained subject for its likelihoods and scores every candidate.
 """
 
 from __future__ import annotations
@@ -12,16 +12,7 @@ import numpy as np
 
 from workbench.core.registry import register
 from workbench.games.base import Game, Match, Played, Round
-from workbench.interfaces import (
-    Adjacency,
-    Attack,
-    BoolArray,
-    GameTerms,
-    Record,
-    Released,
-    Subject,
-    Trials,
-)
+from workbench.interfaces import Adjacency, Attack, BoolArray, GameTerms, Record, Released, Subject, Trials
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +33,7 @@ class MembershipSeen:
     """What the adversary sees.
 
     Attributes:
-        subject: The target, to be asked for likelihoods.
+        subject: The target, which answers likelihoods.
         records: The candidates, members and non-members alike.
         references: The adversary's shadow models.
     """
@@ -71,10 +62,10 @@ class MembershipGame(Game[MembershipAttack]):
     trains_once = True
 
     def check(self, match: Match[MembershipAttack]) -> None:
-        """Nothing is refused: every subject answers likelihoods."""
+        """Refuses nothing: every subject answers likelihoods."""
 
     def play(self, match: Match[MembershipAttack]) -> Played:
-        """Score every candidate once; the labels are the coins that built the training set.
+        """Scores every candidate once; the labels are the coins that built the training set.
 
         Under replace-one each coin of an audit chose between two candidates, half the pool apart
         (`workbench.audit.subjects.coins_of`): the score is the difference of theirs.
@@ -82,8 +73,8 @@ class MembershipGame(Game[MembershipAttack]):
         target, part, records = match.required_target(), match.part, match.candidates()
         references = References(subjects=match.references, included=np.array(part.shadows, dtype=bool))
         seen = MembershipSeen(subject=target, records=records, references=references)
-        found = match.attack.score(seen, match.generator())
-        values, labels = found.values, np.array(part.included, dtype=bool)
+        scores = match.attack.score(seen, match.generator())
+        values, labels = scores.values, np.array(part.included, dtype=bool)
         adjacency = match.mechanism.capabilities.adjacency
         is_paired = adjacency is Adjacency.REPLACE_ONE and part.by_coin
         if is_paired:
@@ -97,11 +88,6 @@ class MembershipGame(Game[MembershipAttack]):
         )
         texts = tuple(record.text for record in records[: len(labels)]) if records[0].text else ()
         scored = Round(
-            name=part.attack,
-            scores=values,
-            members=labels,
-            terms=terms,
-            details=found.details,
-            texts=texts,
+            name=part.attack, scores=values, members=labels, terms=terms, details=scores.details, texts=texts
         )
         return Played(rounds=(scored,), subject=target)

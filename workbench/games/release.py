@@ -1,8 +1,8 @@
 """The release game: is the gradient canary in this released update?
 
 A coin puts a gradient canary into a step's sum, or leaves it out; the adversary sees the released update, and
-knows every other record of the step. It is played twice: by many independent releases at the trained state,
-and by the steps of the training itself.
+knows every other record of the step. It is played twice: by independent releases at the trained state, and by
+the steps of the training itself.
 """
 
 from __future__ import annotations
@@ -15,15 +15,7 @@ from workbench.core.errors import InputError
 from workbench.core.registry import register
 from workbench.core.streams import stream
 from workbench.games.base import Game, Match, Played, Round, Scale
-from workbench.interfaces import (
-    Adjacency,
-    Attack,
-    FloatArray,
-    GameTerms,
-    Release,
-    Released,
-    Trials,
-)
+from workbench.interfaces import Adjacency, Attack, FloatArray, GameTerms, Release, Released, Trials
 from workbench.training.setup import load_corpus
 
 SINGLE, RUN = "one state", "every step"
@@ -35,8 +27,7 @@ class ReleaseSeen:
 
     Attributes:
         values: Released value of the canary's coordinate, shape `(n,)`.
-        where: `"one state"` (independent releases at the trained state) or `"every step"` (one a training
-            step).
+        where: `SINGLE` (independent releases at the trained state) or `RUN` (one a training step).
     """
 
     values: FloatArray
@@ -66,7 +57,7 @@ class ReleaseGame(Game[ReleaseAttack]):
     uses_target = True
 
     def check(self, match: Match[ReleaseAttack]) -> None:
-        """Refuse a mechanism without noised sums, into which a canary could be put."""
+        """Refuses a mechanism without noised sums, into which a canary could be put."""
         match.require(Release.SUMS, "noised sums")
 
     def cost(self, attack: ReleaseAttack) -> tuple[Scale, ...]:
@@ -74,11 +65,11 @@ class ReleaseGame(Game[ReleaseAttack]):
         return (Scale(parameter="releases", count=attack.releases, few=20, more=200),)
 
     def play(self, match: Match[ReleaseAttack]) -> Played:
-        """Two rounds; the second only for the attack whose canary the run watched.
+        """Plays two rounds; the second only for the attack whose canary the run watched.
 
         A sum to which a record adds nothing is also that of a record of gradient zero, so both are games of
-        replacement as well. Where noise changes in a run, releases at one state stand for the steps whose
-        noise is theirs.
+        replacement too. Where noise changes in a run, releases at one state stand for the steps with that
+        noise.
         """
         setup, target, attack = match.part.setup, match.required_target(), match.attack
         canary = attack.prepare(load_corpus(setup), stream(setup.seed, "insertions")).gradient_canary
@@ -94,7 +85,7 @@ class ReleaseGame(Game[ReleaseAttack]):
         for where, (values, included) in played.items():
             if not 2 <= np.sum(included) <= included.size - 2:
                 continue  # A handful of steps may have tossed (nearly) one side only, which is no game.
-            found = attack.score(ReleaseSeen(values=values, where=where), match.generator())
+            scores = attack.score(ReleaseSeen(values=values, where=where), match.generator())
             terms = GameTerms(
                 description=self.words().text(
                     "terms", where=where, is_replaced=adjacency is Adjacency.REPLACE_ONE
@@ -110,6 +101,6 @@ class ReleaseGame(Game[ReleaseAttack]):
             )
             name = f"{match.part.attack} ({where})"
             rounds.append(
-                Round(name=name, scores=found.values, members=included, terms=terms, details=found.details)
+                Round(name=name, scores=scores.values, members=included, terms=terms, details=scores.details)
             )
         return Played(rounds=tuple(rounds), subject=target)

@@ -1,7 +1,7 @@
-"""What the texts of a report's views have in common: numbers of judged games, and sentences about verdicts.
+"""What the texts of a report's views share: numbers of judged games, and sentences about verdicts.
 
 A view is one claim, or one adversary, with the games that judge it, in words. Everything is read from the
-judged subjects of the report: no verdict is written here, each is repeated.
+judged subjects of the report: no verdict is made here, each is repeated.
 """
 
 from __future__ import annotations
@@ -45,44 +45,44 @@ WORDS = {kind: kind.value.lower().replace("_", " ") for kind in VerdictKind}
 
 
 def guarantee_of(subject: Form) -> Guarantee:
-    """The guarantee that a judged subject was judged by."""
+    """Returns the guarantee that a judged subject was judged by."""
     return guarantee_from_json(subject["claim"]["guarantee"])
 
 
 def kind_of(form: Form) -> VerdictKind:
-    """The verdict of a subject, a game or a view."""
+    """Returns the verdict of a subject, a game or a view."""
     verdict = form["verdict"]
     return VerdictKind(verdict if isinstance(verdict, str) else verdict["kind"])
 
 
 def combined_kind(attacks: Sequence[Form]) -> VerdictKind:
-    """The verdict of several games of one adversary: refuted if one of them refutes."""
+    """Returns the verdict of several games of one adversary: refuted if one of them refutes."""
     kinds = {kind_of(attack) for attack in attacks}
     return next(kind for kind in COMBINED if kind in kinds)
 
 
 def interval(attack: Form, name: str) -> tuple[float, float, float]:
-    """A metric of a judged game by its name: estimate, and both ends."""
-    found = next(metric for metric in attack["verdict"]["intervals"] if metric["name"] == name)
-    return float(found["estimate"]), float(found["lower"]), float(found["upper"])
+    """Returns a metric of a judged game by its name: estimate, and both ends."""
+    metric = next(metric for metric in attack["verdict"]["intervals"] if metric["name"] == name)
+    return float(metric["estimate"]), float(metric["lower"]), float(metric["upper"])
 
 
 def triple(attack: Form, name: str) -> tuple[float, float, float]:
-    """A detail of a judged game with its interval."""
+    """Returns a detail of a judged game with its interval."""
     low, middle, high = (float(attack["details"][name + end]) for end in ("_lower", "", "_upper"))
     return middle, low, high
 
 
 def bound_of(attack: Form) -> Form | None:
-    """The bound that decided, or else the first that was computed."""
+    """Returns the bound that decided, or else the first that was computed."""
     verdict = attack["verdict"]
-    found: Form | None = verdict["bound"] or next(iter(verdict["bounds"]), None)
-    return found
+    bound: Form | None = verdict["bound"] or next(iter(verdict["bounds"]), None)
+    return bound
 
 
-def claimed_otherwise(own: Form, judged: Guarantee) -> tuple[float, float] | None:
-    """The nats that the mechanism's authors claim of the run and those that are judged, where they differ."""
-    claimed = guarantee_from_json(own["guarantee"])
+def claimed_otherwise(claim: Form, judged: Guarantee) -> tuple[float, float] | None:
+    """Returns the nats that the authors claim of the run and those that are judged, where they differ."""
+    claimed = guarantee_from_json(claim["guarantee"])
     if not isinstance(claimed, MutualInformation) or not isinstance(judged, MutualInformation):
         return None
     return None if math.isclose(claimed.nats, judged.nats, rel_tol=1e-6) else (claimed.nats, judged.nats)
@@ -91,7 +91,7 @@ def claimed_otherwise(own: Form, judged: Guarantee) -> tuple[float, float] | Non
 def view_form(
     entries: Mapping[str, list[str]], key: str, kind: VerdictKind, rates: Sequence[Form] = ()
 ) -> dict[str, JSON]:
-    """A view from the entries of its template: `title`, `label`, `says` and the cells of its row."""
+    """Returns a view from its template's entries: `title`, `label`, `says` and the cells of its row."""
     row = {name: entries[f"row.{name}"][0] for name in ("view", "currency", "claimed", "allows", "measured")}
     return {
         "key": key,
@@ -122,5 +122,5 @@ _HELPERS = _NUMBERS | {
 
 
 def view_words(path: Path) -> Words:
-    """A template of views, whose macros may call what is common to all."""
+    """Returns a template of views, whose macros may call the helpers of this module."""
     return Words(path, _HELPERS)

@@ -1,14 +1,13 @@
-"""The nouns of the bench: what the packages and the rooms hand to each other.
+"""The nouns of the bench: records and protocols that packages and rooms hand to each other.
 
-Records are frozen and keyword-only, and no deep-learning framework is imported: tensors are named in
-annotations only. Scores point one way everywhere: higher means member. What one game alone needs lies with
-that game.
+Records are frozen and keyword-only, and no deep-learning framework is imported: tensors appear in annotations
+only. Higher scores always mean member. What only one game needs is defined with that game.
 """
 
 from workbench.interfaces.arrays import BoolArray, FloatArray, IntArray
 from workbench.interfaces.attacks import Attack, Scores
 from workbench.interfaces.claims import Adjacency, Claim, Currency, Guarantee, Released, Secret
-from workbench.interfaces.data import Corpus, CorpusFacets, CorpusSource, Record
+from workbench.interfaces.data import Corpus, CorpusFacets, Record
 from workbench.interfaces.evidence import (
     Bound,
     Evidence,
@@ -27,7 +26,6 @@ from workbench.interfaces.training import (
     Insertions,
     Model,
     ModelFacets,
-    ModelSource,
     Plan,
     ReleasedSigns,
     Sampling,
@@ -50,7 +48,6 @@ __all__ = [
     "Claim",
     "Corpus",
     "CorpusFacets",
-    "CorpusSource",
     "Currency",
     "Evidence",
     "Family",
@@ -66,7 +63,6 @@ __all__ = [
     "Mechanism",
     "Model",
     "ModelFacets",
-    "ModelSource",
     "Plan",
     "PostHocMechanism",
     "Record",

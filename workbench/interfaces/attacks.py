@@ -1,4 +1,4 @@
-"""An attack: it prepares canaries, and scores what its game lets it see."""
+"""The protocol of attacks: insert canaries before training, and score what the game shows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Seen = TypeVar("Seen")
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """An attack's scores, one a candidate or trial; higher means member.
+    """An attack's scores of candidates or trials; higher means member.
 
     Attributes:
         values: Shape `(n,)`, finite.
@@ -33,7 +33,7 @@ class Scores:
 
 
 class Attack(ABC, Generic[Seen]):
-    """An attack, blind to the labels. It names its game, and scores what that game shows (`Seen`).
+    """An attack that never sees the labels; it names its game and scores what that game shows (`Seen`).
 
     Attributes:
         game: Registry name of the game.
@@ -50,37 +50,31 @@ class Attack(ABC, Generic[Seen]):
 
     @property
     def plants(self) -> int:
-        """Number of records that `prepare` plants: trained on in every run, and never candidates."""
+        """Number of records that `prepare` plants: trained on in every run, never candidates."""
         return 0
 
     def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
-        """Canaries to insert before training; none, unless overridden."""
+        """Returns the canaries to insert before training; none, unless overridden."""
         return Insertions()
 
     def informed(self, mechanism: Callable[[], Mechanism], given: Mapping[str, Any]) -> Self:
-        """The attack with what its adversary may know of the mechanism, where its parameters do not say it.
+        """Returns the attack with what it may know of the mechanism, where its parameters leave that open.
 
-        Args:
-            mechanism: Makes the mechanism that is attacked.
-            given: The parameters that the attack was made with.
+        `mechanism` makes the attacked mechanism; `given` are the parameters that the attack was made with.
         """
         return self
 
     @classmethod
     def aside(cls, name: str, role: str, details: Mapping[str, JSON]) -> dict[str, JSON] | None:
-        """What a report says of the attack's details next to the verdict on the claim; None for nothing.
+        """Returns what a report adds about the attack's details next to the verdict; None for nothing.
 
-        Args:
-            name, role: Of the subject.
-            details: Of one of the attack's games.
+        `name` and `role` are the subject's; `details` those of one of the attack's games.
         """
         return None
 
     @abstractmethod
     def score(self, seen: Seen, generator: np.random.Generator) -> Scores:
-        """Scores of the candidate records or of the trials that are seen, in their order.
+        """Scores the candidate records or trials that the game shows, in their order.
 
-        Args:
-            seen: What the game shows.
-            generator: For random choices, such as telling equal scores apart.
+        `generator` is for random choices, such as telling equal scores apart.
         """

@@ -1,4 +1,4 @@
-"""What is claimed: guarantees, about what, and what an adversary is assumed to see."""
+"""Claims: a guarantee, what it is about, and what an adversary is assumed to see."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Released(StrEnum):
     SCORES = "scores"
 
     def covers(self, other: Released) -> bool:
-        """True where a claim about this release also covers the other one (it shows no more)."""
+        """Whether a claim about this release also covers `other`, which must show no more."""
         order = list(Released)
         return order.index(self) <= order.index(other)
 
 
 class Currency(StrEnum):
-    """What the number counts that studies and commands call a budget's epsilon."""
+    """The unit of the number that studies and commands call a budget's epsilon."""
 
     DP = "epsilon-delta"
     RECORD_NATS = "record-nats"
@@ -53,48 +53,39 @@ class Currency(StrEnum):
 
 
 class Guarantee(HasPlainForm):
-    """A formal promise in its own currency; never converted in silence."""
+    """A formal promise in its own currency; never converted silently."""
 
     currency: ClassVar[str]
     """Short name, as used in claims and tables: `"(epsilon, delta)-DP"`."""
 
     def max_tpr(self, fpr: FloatArray) -> FloatArray:
-        """Largest true-positive rate that the guarantee allows at each false-positive rate.
+        """Returns the largest true-positive rate allowed at each false-positive rate in [0, 1], of the same
+        shape.
 
-        Args:
-            fpr: False-positive rates in [0, 1], any shape.
-
-        Returns:
-            Array of the same shape, in [0, 1].
-
-        Raises:
-            UnsupportedError: the guarantee has no trade-off curve.
+        Raises `UnsupportedError`: the guarantee has no trade-off curve.
         """
         raise UnsupportedError(f"{self.describe()} has no trade-off curve")
 
     @abstractmethod
     def max_success(self, prior: float = 0.5) -> float:
-        """Largest probability of guessing membership right that the guarantee allows.
+        """Returns the largest allowed probability of guessing membership right.
 
-        Args:
-            prior: Probability that the record is a member, in (0, 1).
-
-        Returns:
-            A success probability in [max(prior, 1 - prior), 1].
+        `prior` is the probability that the record is a member, in (0, 1); the result is in [max(prior, 1 -
+        prior), 1].
         """
 
     @abstractmethod
     def describe(self) -> str:
-        """The guarantee in words, with its numbers: `"(epsilon = 1, delta = 1e-05)-DP"`."""
+        """Returns the guarantee in words, with its numbers: `"(epsilon = 1, delta = 1e-05)-DP"`."""
 
     @abstractmethod
     def to_json(self) -> dict[str, JSON]:
-        """Plain form with a `"currency"` key; `workbench.accounting.guarantee_from_json` reads it."""
+        """Returns the plain form, with a `"currency"`; read by `workbench.accounting.guarantee_from_json`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A guarantee, about what, under which assumptions, and whose claim it is."""
+    """A guarantee with what it is about, its assumptions, and who claims it."""
 
     guarantee: Guarantee
     about: Adjacency | Secret
@@ -104,6 +95,6 @@ class Claim:
     assumptions: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """One line: the guarantee, its adjacency or secret, and what is released."""
+        """Returns one line: the guarantee, its adjacency or secret, and what is released."""
         kind = "adjacency" if isinstance(self.about, Adjacency) else "secret"
         return f"{self.guarantee.describe()}, {kind}: {self.about}, released: {self.released}"

@@ -1,19 +1,18 @@
-"""Records, corpora, and what the data room registers."""
+"""Records and corpora, and what their sources in the data room declare."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One person's datum. Text corpora fill `text`, image corpora `image` (a flat float32 vector).
+    """One person's datum: `text`, or `image` (a flat float32 vector).
 
-    A question about a text has its `answers`, spans of the text, and what is to be told its references: the
-    first is trained on, each is right.
+    A question about a text has its `answers`: spans of the text, or the reference texts. The first is trained
+    on; each is right.
     """
 
     id: str
@@ -46,24 +45,15 @@ class Corpus:
     classes: int = 0
 
 
-class CorpusSource(Protocol):
-    """What a file of the data room registers under a corpus name."""
-
-    def __call__(self, *, size: int, seed: int, **parameters: Any) -> Corpus:
-        """Load `size` candidate records, deterministically in `seed`.
-
-        Raises:
-            InputError: an unknown parameter or unusable value.
-        """
-
-
 @dataclass(frozen=True, kw_only=True)
 class CorpusFacets:
-    """What a corpus's source declares beside loading it, as the `facets` of `register`.
+    """What a corpus's source declares besides loading it, as the `facets` of `register`.
+
+    A source is called with `size` (of the candidates), `seed` and its parameters, and returns a `Corpus`.
 
     Attributes:
-        fetch: Gets what is not shipped, unless it is there, and returns its place; called with what is told
-            before a download, or None. None for a corpus that is shipped whole.
+        fetch: Downloads what is not shipped, unless it is there, and returns its place; called with a
+            function that announces a download, or None. None for a corpus that is shipped whole.
     """
 
     fetch: Callable[[Callable[[str], None] | None], Path] | None = None

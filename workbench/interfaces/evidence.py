@@ -1,4 +1,4 @@
-"""What a game leaves: scores with labels and the terms of the game, bounds from them, and a verdict."""
+"""The results of games: labelled scores and the game's terms, bounds computed from them, and verdicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.interfaces.claims import Adjacency, Released
 
 
 class Family(StrEnum):
-    """The family of mechanisms that a bound assumes; outside it the bound proves nothing."""
+    """The family of mechanisms that a bound assumes; for mechanisms outside it the bound proves nothing."""
 
     ANY = "any (epsilon, delta)"
     GAUSSIAN = "Gaussian"
@@ -32,7 +32,7 @@ class Trials(StrEnum):
 
 
 class VerdictKind(StrEnum):
-    """What the judge may say. "Not refuted" never means "private"."""
+    """The possible verdicts. "Not refuted" never means "private"."""
 
     REFUTED = "REFUTED"
     NOT_REFUTED = "NOT_REFUTED"
@@ -50,26 +50,25 @@ COMBINED = (
     VerdictKind.UNDERPOWERED,
     VerdictKind.UNDECIDED,
 )
-"""Of several verdicts on one claim, the first of these kinds that is among them is the whole's."""
+"""Precedence of verdicts: several on one claim combine to the first of these kinds among them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GameTerms:
-    """The terms on which evidence was measured: who chose the labels, and what the adversary saw.
+    """The conditions of a game: who chose the labels, and what the adversary saw.
 
     Attributes:
         description: Who chose the labels, what the adversary saw and knew, in one or two sentences.
         trials: How scores depend on each other.
         prior: Probability of label "member" in the coin that chose it.
-        prior_range: Where the coin's probability is not known: an interval that holds it with 99.8 %
-            confidence (`workbench.estimation.deciding.unknown_prior_range`), for which one-run bounds then
-            pay.
+        prior_range: Where that probability is unknown: an interval that holds it with 99.8 % confidence
+            (`workbench.estimation.deciding.unknown_prior_range`), for which one-run bounds then pay.
         released: What the adversary saw; a claim that covers less is not tested by this game.
         adjacency: Which pair of data sets the coin decides between; None where the claim's is meant.
-        family: What is known of how scores are distributed; `Family.ANY` where nothing is.
-        beyond: What the adversary knows that a claim about the release does not grant, such as coins of the
-            mechanism's own that it keeps secret; empty for nothing. Such a game shows what that knowledge is
-            worth, and refutes no claim.
+        family: What is known of how scores are distributed.
+        beyond: What the adversary knows that a claim about the release does not grant, such as the
+            mechanism's secret coins; empty for nothing. Such a game shows what that knowledge is worth, and
+            refutes no claim.
         steps: Number T of releases of the run that the claim covers, where a trial is one release.
         sampling_probability: Probability q with which a record takes part in each of them.
     """
@@ -87,21 +86,19 @@ class GameTerms:
 
     @property
     def is_single_release(self) -> bool:
-        """True where a trial is one release of a longer run, to be composed before it is judged."""
+        """Whether a trial is one release of a longer run, to be composed before it is judged."""
         return self.steps > 1 or self.sampling_probability < 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Scores joined with their labels, and all that a reader needs to weigh them.
+    """Scores joined with their labels, and what a reader needs to weigh them.
 
     Attributes:
         scores: Shape `(n,)`, higher = member.
         members: True where the candidate was a member, shape `(n,)`.
-        game: The terms of the game.
         attack: Name of the attack.
         blind_texts: Text of each candidate for the blind classifier, or empty where there is none.
-        seeds: Named seeds.
         cost: `seconds`, `peak_memory_mb`.
         details: Further named scalars.
     """
@@ -118,18 +115,17 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """A one-sided confidence bound from data.
+    """A one-sided confidence bound from data: `quantity >= lower`.
 
     Attributes:
-        name: Which estimator, by registry-like name: `"one_run"`, `"clopper_pearson_all"`, ...
-        quantity: `"epsilon"`, `"mu"`, `"success"`, ...; the bound says `quantity >= lower`.
+        name: Of the estimator: `"one_run"`, `"clopper_pearson_all"`, ...
+        quantity: `"epsilon"`, `"mu"`, `"success"`, ...
         lower: The bound; `math.inf` where the data admit no finite value under the assumption.
         estimate: Point estimate of the same quantity; may be NaN.
-        confidence: One-sided, for instance 0.95.
         delta: The delta at which an epsilon is stated; None for other currencies.
         family: The assumed family.
-        trials: The dependence that the bound tolerates: `ONE_RUN` bounds also hold for independent
-            trials, `INDEPENDENT` ones need independence.
+        trials: The dependence that the bound tolerates: `ONE_RUN` bounds also hold for independent trials,
+            `INDEPENDENT` ones need independence.
         assumption: One sentence a reader can check.
         n: Number of scores used.
     """
@@ -163,7 +159,6 @@ class Verdict:
     """The judge's answer about one claim.
 
     Attributes:
-        kind: See `VerdictKind`.
         sentence: What a reader can quote, with claim, bound, confidence, delta, adjacency and game.
         bound: The bound that decided; None where none did.
         significance: The error probability that the deciding test was allowed.
@@ -184,7 +179,7 @@ class Verdict:
 
 
 def terms_from(form: Mapping[str, JSON]) -> GameTerms:
-    """Read back a game's plain form."""
+    """Reads a game's terms from their plain form."""
     read = dict(form)
     read.update(
         trials=Trials(form["trials"]), released=Released(form["released"]), family=Family(form["family"])
@@ -193,7 +188,7 @@ def terms_from(form: Mapping[str, JSON]) -> GameTerms:
 
 
 def evidence_from(game: Mapping[str, JSON]) -> Evidence:
-    """Read back what a game's part put in a record."""
+    """Reads evidence from what a part of a game stored."""
     return Evidence(
         scores=np.array([float(value) for value in game["scores"]], dtype=np.float64),
         members=np.array(game["members"], dtype=bool),

@@ -1,4 +1,4 @@
-"""What a check of a published statement answers: a verdict with its evidence."""
+"""The answer of a check of a published statement: a verdict with its evidence."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from dataclasses import dataclass, field
 
 from workbench.core.errors import InputError
 from workbench.core.keys import JSON
-from workbench.interfaces import VerdictKind
+from workbench.interfaces.evidence import VerdictKind
 
-STATEMENT_VERDICTS = (
-    VerdictKind.PROVEN,
-    VerdictKind.REFUTED,
-    VerdictKind.HOLDS_UNDER,
-    VerdictKind.UNDECIDED,
-)
+STATEMENT_VERDICTS = (VerdictKind.PROVEN, VerdictKind.REFUTED, VerdictKind.HOLDS_UNDER, VerdictKind.UNDECIDED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +21,11 @@ class Finding:
             does not make; UNDECIDED.
         summary: One sentence that a reader can quote, with the numbers.
         evidence: What was computed, one line each: method, parameters, values with their confidence or width.
-        counterexample: Parameters at which the statement fails, and what was found there.
+        counterexample: Parameters at which the statement fails, and the values there.
         assumptions: For HOLDS_UNDER: what has to hold besides.
         confidence: Of a statistical verdict; None where nothing is random.
 
-    Raises:
-        InputError: the verdict is none of a statement's, or lacks what it must carry.
+    Raises `InputError`: the verdict is not one of a statement's, or lacks what it must carry.
     """
 
     verdict: VerdictKind
@@ -52,7 +46,7 @@ class Finding:
             raise InputError(f"evidence must be given with {self.verdict}, got none")
 
     def to_json(self) -> dict[str, JSON]:
-        """Plain form."""
+        """Returns the plain form."""
         return {
             "verdict": str(self.verdict),
             "summary": self.summary,

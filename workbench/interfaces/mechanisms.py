@@ -1,4 +1,6 @@
-"""A mechanism: the recipe of a subject, what it can do, and how it is audited by default."""
+"""The protocol of mechanisms: how subjects are trained, what is claimed of them, how they are audited by
+default.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +29,22 @@ class Release(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What a mechanism, with its parameters, gives away and needs.
+    """What a mechanism, with its parameters, releases and needs.
 
     Attributes:
-        currency: What the number counts that studies and commands call the budget's epsilon.
+        currency: The unit of a budget's number.
         released: What the mechanism gives away, and its claim covers.
         releases: What its transcript holds.
         family: The family of one release's noise, for bounds that assume one.
         adjacency: Which neighbours its claim, and so its games, are about.
-        adjacencies: What its parameter `adjacency` may be; empty for a mechanism without that parameter.
+        adjacencies: Values of its parameter `adjacency`; empty for a mechanism without that parameter.
         sampling: How it may choose the records of a step.
         optimizer: The optimizer that it asks for.
         needs_task: The score that a model with a task has to give; empty for any model.
         is_private: Something protects the records; False for ordinary training.
         is_steered: Clip radii and noise change in a run, by what the mechanism sees of the records.
         is_zeroth_order: It sees differences of losses along directions, and no gradients.
-        claims_nothing_spent: The claim is of no nats at all, whatever the budget.
+        claims_nothing_spent: It claims zero nats, whatever the budget.
     """
 
     currency: Currency = Currency.DP
@@ -62,13 +64,13 @@ class Capabilities:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditDefaults:
-    """How the default audit of a mechanism differs from the embedded one.
+    """How the default audit of a mechanism differs from the embedded audit.
 
     Attributes:
         number: The claimed epsilon, or nats; None for the embedded epsilon.
         settings: Fields of `workbench.audit.settings.AuditSettings` by name.
         attack_parameters: Parameters of attacks, besides those of the embedded attacks.
-        members_as_embedded: Fields which attacks on ordinary members have as the embedded audit has them.
+        members_as_embedded: Fields that attacks on ordinary members take from the embedded audit.
     """
 
     number: float | None = None
@@ -78,43 +80,45 @@ class AuditDefaults:
 
 
 class Mechanism(ABC):
-    """A subject's recipe; created with its parameters."""
+    """The recipe of a subject; created with its parameters."""
 
     later_parameters: ClassVar[Mapping[str, object]] = {}
-    """Parameters that joined the mechanism later, with the value at which it does what it did before: there
-    they stay out of store keys (`workbench.training.content.settled`). A subclass adds to its bases'."""
+    """Parameters that were added later, with the value that means the earlier behaviour.
+
+    At that value they stay out of store keys (`workbench.training.content.settled`). A subclass adds to its
+    bases'.
+    """
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the mechanism gives away and needs, with these parameters."""
+        """What the mechanism releases and needs, with these parameters."""
         return Capabilities()
 
     def audit_defaults(self) -> AuditDefaults:
-        """How an audit plays by default; as the embedded one, unless overridden."""
+        """How an audit plays by default; like the embedded audit, unless overridden."""
         return AuditDefaults()
 
     def check(self, plan: Plan) -> None:  # noqa: B027 - most have nothing to refuse
-        """Refuse, before any work, a plan that the mechanism cannot follow.
+        """Refuses, before any work, a plan that the mechanism cannot follow.
 
-        Raises:
-            InputError: a field is out of range, or does not go with the mechanism.
+        Raises `InputError`: a field is out of range, or does not go with the mechanism.
         """
 
     def without_quality(self) -> Self:
-        """The mechanism without measurements of its own that cost time and change nothing that is trained."""
+        """Returns the mechanism without measurements that cost time and do not change training."""
         return self
 
     def steps_at_first_noise(self, plan: Plan) -> int:
-        """For how many steps of the run the noise is that of the first step."""
+        """Number of steps of the run whose noise is that of the first step."""
         return plan.steps
 
     @abstractmethod
     def claim(self, plan: Plan) -> Claim:
-        """What its authors claim of a run with this plan."""
+        """Returns what its authors claim of a run with this plan."""
 
     @abstractmethod
     def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> Subject:
-        """Train; deterministic in the plan. `progress(done, total)` is called after each step."""
+        """Trains, deterministically in the plan; `progress(done, total)` is called after each step."""
 
 
 class PostHocMechanism(Mechanism):
@@ -128,14 +132,12 @@ class PostHocMechanism(Mechanism):
 
     @abstractmethod
     def train_unreleased(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> Subject:
-        """The training alone: reads neither `plan.budget` nor a release parameter. Never given away."""
+        """Trains without releasing: reads neither `plan.budget` nor a release parameter. Never given away."""
 
     @abstractmethod
     def release(self, trained: Subject, plan: Plan) -> Subject:
-        """The subject that is given away, with fresh noise; deterministic in the plan, budget included.
+        """Returns the subject that is given away, with fresh noise; deterministic in the plan and its budget.
 
-        Two budgets draw independent noise. `trained` is left as it was.
-
-        Raises:
-            InputError: the plan has no usable budget.
+        Two budgets draw independent noise; `trained` is left unchanged. Raises `InputError`: the plan has no
+        usable budget.
         """

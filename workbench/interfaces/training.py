@@ -1,4 +1,4 @@
-"""How a subject is trained: the plan, models, per-record signals, the transcript, and the trained subject."""
+"""How a subject is trained: plans, models, per-record signals, transcripts, and the trained subject."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sampling(StrEnum):
 
 
 class Schedule(StrEnum):
-    """How the learning rate goes over the steps of a run, after its warm-up."""
+    """How the learning rate changes over the steps of a run, after its warm-up."""
 
     CONSTANT = "constant"
     LINEAR = "linear"
@@ -39,9 +39,9 @@ class Schedule(StrEnum):
 
 @runtime_checkable
 class Model(Protocol):
-    """A module with what the bench needs to know of it: how records become tensors and losses.
+    """A module with the functions that turn records into tensors and losses.
 
-    `Batch` is a dict of tensors that share their first dimension, one row a record.
+    A batch is a dict of tensors that share their first dimension, one row a record.
     """
 
     module: torch.nn.Module
@@ -50,50 +50,45 @@ class Model(Protocol):
     name: str
 
     def encode(self, records: Sequence[Record]) -> dict[str, torch.Tensor]:
-        """Tensors of the records, padded; first dimension `len(records)`."""
+        """Returns tensors of the records, padded; first dimension `len(records)`."""
 
     def losses(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Per-record losses, shape `(n,)`, nats; differentiable in the module's parameters.
+        """Returns per-record losses, shape `(n,)`, nats, differentiable in the module's parameters.
 
-        For a language model the mean over the record's predicted tokens, for a classifier the cross
-        entropy. Row i depends on record i alone (no batch statistics, no cross-record attention).
+        For a language model the mean over the record's predicted tokens, for a classifier the cross entropy.
+        Row i depends on record i alone (no batch statistics, no cross-record attention).
         """
 
     def token_log_likelihoods(self, batch: Mapping[str, torch.Tensor]) -> list[FloatArray]:
-        """For each record the log-likelihoods, nats, of its predicted tokens (or of its label)."""
+        """Returns each record's log-likelihoods, nats, of its predicted tokens (or of its label)."""
 
 
 @runtime_checkable
 class TaskModel(Model, Protocol):
-    """A model of a task that is scored by more than its loss: sentiment, questions, data to text."""
+    """A model of a task with a score besides its loss: sentiment, questions, data to text."""
 
     def task_metrics(self, records: Sequence[Record]) -> dict[str, float]:
-        """What the task is scored by, each in [0, 1]: `accuracy`, `f1` and `exact_match`, or `meteor`.
+        """Returns the task's scores by name, the one that a checkpoint is chosen by first.
 
-        But for `bleu`, which is in [0, 100].
-        Called in evaluation mode without gradients. The first is the one that a checkpoint is chosen by.
+        `accuracy`, `f1` and `exact_match`, or `meteor`, in [0, 1]; `bleu` in [0, 100]. Called in evaluation
+        mode without gradients.
         """
-
-
-class ModelSource(Protocol):
-    """What a file of the data room registers under a model name."""
-
-    def __call__(self, *, seed: int, **parameters: Any) -> Model:
-        """Build or load the model, deterministically in `seed`; parameters in float32 on the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacets:
-    """What a model's source declares beside building it: `@register("model", name, facets=ModelFacets(...))`.
+    """What a model's source declares besides building it, as the `facets` of `register`.
+
+    A source is called with `seed` and its parameters, and returns a `Model` in float32 on the CPU.
 
     Attributes:
         fingerprint: Hash of the model's files, called with the source's parameters; None for no files.
         stands_on: The two parameters that name another model, around which this one puts a task, and a folder
-            in that model's place; None for a model that stands by itself.
-        check_records: Refuses (`InputError`) records that the model's task cannot be done on; called with the
+            that replaces that model; None for a model without such a base.
+        check_records: Refuses (`InputError`) records that do not fit the model's task; called with the
             records and the source's parameters. None for a model without a task.
-        check_folder: Refuses (`InputError`) a folder that cannot take the model's place; None where the
-            source cannot tell.
+        check_folder: Refuses (`InputError`) a folder that cannot replace the model; None where the source
+            cannot tell.
     """
 
     fingerprint: Callable[..., str] | None = None
@@ -104,16 +99,16 @@ class ModelFacets:
 
 @dataclass(frozen=True, kw_only=True)
 class GradientCanary:
-    """A record whose gradient is the same in every step, zero but in a few coordinates or one.
+    """A record with the same gradient in every step, zero except in a few coordinates or one.
 
     One coordinate is the "Dirac" canary of Nasr et al. 2023.
 
     Attributes:
-        coordinate: Index into the flat vector of trainable parameters, or of each group's where the canary
-            is everywhere.
+        coordinate: Index into the flat vector of trainable parameters, or of each group's where the canary is
+            everywhere.
         magnitude: Norm of its raw gradient, before any clipping; finite, > 0.
-        record: Id of the record of the plan whose gradient it is: it takes part where that record does, and
-            nowhere in a plan without it. None: a record beside them, which takes part by a coin each step.
+        record: Id of the plan's record whose gradient it replaces: it takes part where that record does.
+            None: an additional record, which takes part by a coin each step.
         spread: Number of coordinates, from `coordinate` on (modulo d), that share the gradient evenly; 0 for
             all of them. Only with a `record`.
         opposed: The gradient is instead, in every step, minus `magnitude` times the sum of the gradients of
@@ -121,8 +116,7 @@ class GradientCanary:
             cannot know who else takes part). Only with a `record`; `coordinate` and `spread` are not read.
         everywhere: One coordinate in each of the mechanism's clipping groups
             (`workbench.training.loop.GradientMechanism.clipping_groups`), `magnitude` in each: where groups
-            are clipped by themselves, a record may fill the bound of every one of them. Only without a
-            `record`.
+            are clipped separately, a record may fill every group's bound. Only without a `record`.
     """
 
     coordinate: int
@@ -135,14 +129,14 @@ class GradientCanary:
 
 @dataclass(frozen=True, kw_only=True)
 class Insertions:
-    """What an attack puts into the candidate pool before training.
+    """What an attack inserts into the candidate pool before training.
 
     Attributes:
-        replaced: Records that take the place of the candidates with the same ids (a canary appended to
-            a narrative keeps its record's id).
+        replaced: Records that take the place of the candidates with the same ids (a canary appended to a
+            narrative keeps its record's id).
         gradient_canary: A gradient canary that takes part in training steps by the auditor's coins.
-        planted: Records that are trained on in every run beside the members, and never are candidates; each
-            takes part in the steps like a member, and counts as one.
+        planted: Records that are trained on in every run and are never candidates; each takes part in the
+            steps like a member, and counts as one.
     """
 
     replaced: tuple[Record, ...] = ()
@@ -153,10 +147,10 @@ class Insertions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSpec:
-    """How a model is trained, whatever it is trained on: the fields that plans, audits and studies share.
+    """How a model is trained, whatever the data: the fields that plans, audits and studies share.
 
-    A plan, the settings of an audit and an experiment of a study are such a spec with more fields, so that an
-    audit can train whatever a study can, and their plain forms stay flat.
+    A plan, an audit's settings and a study's experiment add fields to it, so that an audit can train whatever
+    a study can, and their plain forms stay flat.
 
     Attributes:
         model, model_parameters: Registry name of the model, and keyword arguments of its source.
@@ -165,11 +159,9 @@ class TrainingSpec:
         lora_alpha: Their product is scaled by alpha / r; None for an alpha of 2 r.
         lora_targets: Which layers have them: `"all-linear"` (but the output layer), those of the
             `"attention"`, or its `"query-value"` projections (`workbench.training.lora.LORA_TARGETS`).
-        sampling: How the records of each step are chosen.
         optimizer: `"adamw"` or `"sgd"`.
         learning_rate: Step size; the highest one where a schedule changes it.
         weight_decay: Decoupled weight decay of AdamW (Loshchilov & Hutter 2019), L2 penalty of SGD; >= 0.
-        schedule: How the learning rate goes after the warm-up.
         warmup: Share of the steps, in [0, 1), over which the learning rate rises linearly from zero.
     """
 
@@ -187,8 +179,8 @@ class TrainingSpec:
     lora_targets: str = field(default="all-linear", metadata=LATER)
 
     def spec(self) -> dict[str, Any]:
-        """The fields of the spec by name, for a record that has them too."""
-        return {one.name: getattr(self, one.name) for one in fields(TrainingSpec)}
+        """Returns the spec's fields by name, for a record that has them too."""
+        return {item.name: getattr(self, item.name) for item in fields(TrainingSpec)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,31 +189,30 @@ class TimedSpec(TrainingSpec):
 
     Attributes:
         steps: Number of updates T.
-        sampling_probability: The share q of the N records that a step takes, in (0, 1]: each record's
-            inclusion probability, or the batch size over N where the records are shuffled.
+        sampling_probability: Share q of the N records in a step, in (0, 1]: each record's inclusion
+            probability, or the batch size over N where the records are shuffled.
     """
 
     steps: int
     sampling_probability: float
 
     def spec(self) -> dict[str, Any]:
-        """The fields of the timed spec by name."""
-        return {one.name: getattr(self, one.name) for one in fields(TimedSpec)}
+        """Returns the timed spec's fields by name."""
+        return {item.name: getattr(self, item.name) for item in fields(TimedSpec)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(TimedSpec):
-    """What a training run is given.
+    """The input of a training run.
 
     Attributes:
         records: The records that are trained on (the members), in a fixed order.
         held_out: Records for the test perplexity.
         dev: Public records by which a mechanism may choose among its checkpoints; never trained on.
         budget: The guarantee to be met; None for a mechanism that promises nothing.
-        insertions: Canaries.
         public_size: The number by which q-fold sums are averaged; None for `len(records)`. Under add-remove
             adjacency the true number is private, so an audit gives the expected one.
-        seed: Seed of this run; every random stream is spawned from it.
+        seed: Every random stream of the run is spawned from it.
         initial_seed: Seed of the weights that are drawn before training, for runs that start from the same
             public ones; None to spawn it from `seed`.
     """
@@ -241,14 +232,14 @@ Groups: TypeAlias = Sequence[Sequence[str]]
 
 
 class Signals(Protocol):
-    """The per-record signals of one step, as a privatise step sees them.
+    """The per-record gradients of one step, as a privatise step sees them.
 
-    A gradient of each of n records over d trainable parameters, which need not be stored: mechanisms ask
-    for the norms and for weighted sums, of the whole gradients or of groups of parameters. An audit hands in
-    the same object with a canary appended, so that it drives the code that trains.
+    They need not be stored: mechanisms ask for norms and weighted sums of the gradients of n records over d
+    trainable parameters, whole or by groups of parameters. An audit passes the same object with a canary
+    appended, so that it drives the code that trains.
 
-    Sums alone have trial axes: `weighted_sum` and `group_sum`. What a mechanism reads off `gradients` is for
-    its norms and factors; what it releases comes from one of the sums.
+    Only `weighted_sum` and `group_sum` have trial axes. A mechanism may read norms and factors off
+    `gradients`; what it releases comes from one of the sums.
     """
 
     @property
@@ -267,47 +258,36 @@ class Signals(Protocol):
         """Euclidean norm of each record's gradient, shape `(n,)`."""
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
-        """Sum over records of `weights[i] * gradient_i`; weights of shape `(n,)`.
+        """Returns the sum over records of `weights[i] * gradient_i`, shape `(..., d)`.
 
-        Returns:
-            Shape `(..., d)`. An audit that plays many trials at once returns leading trial axes; a
-            privatise step draws its noise in the shape that it gets.
+        `weights` has shape `(n,)`. An audit that plays many trials at once returns leading trial axes; a
+        privatise step draws noise in the shape that it gets.
         """
 
     def gradients(self) -> torch.Tensor:
-        """The records' gradients themselves, shape `(n, d)`, in the type of the sums.
+        """Returns the records' gradients, shape `(n, d)`, in the type of the sums.
 
         Holds n d numbers: for mechanisms that transform each record's gradient before they clip it.
         """
 
     def group_norms(self, groups: Groups) -> torch.Tensor:
-        """Euclidean norm of each group's part of each record's gradient, shape `(n, G)`.
+        """Returns the Euclidean norm of each group's part of each record's gradient, shape `(n, G)`.
 
-        Args:
-            groups: G groups that hold each name of `layout` once.
-
-        Raises:
-            InputError: the groups are no partition of the names.
+        Raises `InputError`: the G groups do not hold each name of `layout` once.
         """
 
     def group_sum(self, weights: torch.Tensor, groups: Groups) -> torch.Tensor:
-        """Sum over records of their gradients, each group's part weighted by its own column.
+        """Returns the sum of the records' gradients, each group's part weighted by its column of `weights`.
 
-        Args:
-            weights: Shape `(n, G)`.
-            groups: G groups that hold each name of `layout` once.
-
-        Returns:
-            Shape `(..., d)`, as of `weighted_sum`, which it equals where all columns are equal.
-
-        Raises:
-            InputError: the groups are no partition of the names, or `weights` is not of shape `(n, G)`.
+        `weights` has shape `(n, G)`, the result `(..., d)`; with equal columns it equals `weighted_sum`.
+        Raises `InputError`: the groups do not hold each name of `layout` once, or `weights` has another
+        shape.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedSigns:
-    """All that a mechanism of masked signs gives away: who fired when, the seed of the directions, the signs.
+    """Everything that a mechanism of masked signs releases: which groups fired when, and with which signs.
 
     Attributes:
         public_seed: Seed from which the mask and every direction are drawn; public.
@@ -327,22 +307,22 @@ class ReleasedSigns:
 
 @dataclass(frozen=True, kw_only=True)
 class Transcript:
-    """What was released in training, and what the plots need.
+    """What training released, and series for plots.
 
     Attributes:
         losses: Mean training loss of each step's sample, shape `(T,)`, nats; NaN for an empty sample.
         sample_sizes: Records in each step's sample, shape `(T,)`.
-        canary_observations: Released value of the gradient canary's coordinate in each step, less what
-            the known records contribute, shape `(T,)`; empty without a gradient canary. Of several
-            coordinates the sum, each over the scale of its noise.
-        canary_included: The auditor's coin of each step, shape `(T,)`. The runner joins it; an attack
-            never sees it.
-        metrics: Named scalars: `train_perplexity_before`, `train_perplexity_after`,
-            `test_perplexity_before`, `test_perplexity_after`, `noise_multiplier`, `seconds`, ...
+        canary_observations: Released value of the gradient canary's coordinate in each step, less what the
+            known records contribute, shape `(T,)`; empty without a gradient canary. Of several coordinates
+            the sum, each over the scale of its noise.
+        canary_included: The auditor's coin of each step, shape `(T,)`. The runner joins it; an attack never
+            sees it.
+        metrics: Named scalars: `train_perplexity_before`, `train_perplexity_after`, `test_perplexity_before`,
+            `test_perplexity_after`, `noise_multiplier`, `seconds`, ...
         released_signs: What a mechanism of masked signs released; None for other mechanisms.
-        traces: Named series for plots over steps: one number a step, shape `(T,)`, NaN where a step has none;
-            or one a decision or a look, of another length, beside a series that says after which step
-            (`evaluation_steps`). They may hold more than was released, and no attack reads them.
+        traces: Named series for plots: one number a step, shape `(T,)`, NaN where a step has none; or another
+            length, next to a series that says after which step (`evaluation_steps`). They may hold more than
+            was released, and no attack reads them.
     """
 
     losses: FloatArray
@@ -366,28 +346,21 @@ class Subject(Protocol):
         """The family of one release's noise, for bounds that assume one."""
 
     def losses(self, records: Sequence[Record]) -> FloatArray:
-        """Per-record losses, shape `(n,)`, nats, in evaluation mode."""
+        """Returns per-record losses, shape `(n,)`, nats, in evaluation mode."""
 
     def token_log_likelihoods(self, records: Sequence[Record]) -> list[FloatArray]:
-        """Per-record token log-likelihoods, nats."""
+        """Returns per-record token log-likelihoods, nats."""
 
     def release_canary(
         self, canary: GradientCanary, included: BoolArray, generator: np.random.Generator
     ) -> FloatArray:
-        """Independent releases at the trained state, each through the mechanism's own privatise step.
+        """Releases the canary independently at the trained state, each time by the mechanism's privatise
+        step.
 
-        Args:
-            canary: The gradient canary.
-            included: One coin a trial, shape `(n,)`.
-            generator: Source of the mechanism's noise.
-
-        Returns:
-            Released value of the canary's coordinate in each trial, less the known records' share,
-            shape `(n,)`.
-
-        Raises:
-            UnsupportedError: the subject has no privatise step to drive.
+        `included` holds one coin a trial, shape `(n,)`. Returns the released value of the canary's coordinate
+        in each trial, less the known records' share, shape `(n,)`. Raises `UnsupportedError`: the subject has
+        no privatise step to drive.
         """
 
     def save(self, folder: Path) -> None:
-        """Write weights (safetensors) and JSON to an existing folder."""
+        """Writes weights (safetensors) and JSON to an existing folder."""

@@ -1,9 +1,9 @@
-"""The small base models that studies start from: which there are, and building those that are missing.
+"""The small base models that studies start from: lists them, and builds those that are missing.
 
 A base is an entry of the registry's kind `"base"`, and under the same name a model of the kind `"model"`. One
 that is not shipped is pretrained once, on the user's machine, by `workbench models build` or by whoever calls
-`ensure`, and lies in the user's cache from then on. This module knows no architecture and no text: those are
-the room's (`data/bases/catalogue.py`); here a build is a task of the executor.
+`ensure`, and lies in the user's cache from then on. Architectures and texts are in the data room
+(`data/bases/catalogue.py`); here a build is a task of the executor.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _GRACE_SECONDS = 10.0
 
 
 class BuildStage(Enum):
-    """What a build does at the moment."""
+    """What a build is doing."""
 
     WAITING = "waiting for another build"
     TEXT = "reading the text"
@@ -49,13 +49,10 @@ class BuildStage(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class BuildStep:
-    """How far a build is.
+    """Progress of a build.
 
     Attributes:
-        name: The base.
-        stage: What it does.
-        done: Steps of the training that are done.
-        total: Steps of the training in all.
+        done, total: Steps of the training.
         loss: Of the last step, nats a token; None before the first.
     """
 
@@ -71,7 +68,7 @@ class BuildStep:
 
     @classmethod
     def of(cls, event: Stepped) -> BuildStep:
-        """What the task that builds the base `task.id` has reported."""
+        """The progress that the task that builds the base `task.id` has reported."""
         stage, _, loss = event.part.partition(" ")
         return cls(
             name=event.task.id,
@@ -135,33 +132,15 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str) -> Base:
-    """The base of this name.
-
-    Raises:
-        InputError: there is none.
-    """
-    known = names()
-    if name not in known:
+    """The base of this name; InputError where there is none."""
+    if name not in (known := names()):
         raise unknown_name(KIND, name, known)
     base: Base = registry.create(KIND, name)
     return base
 
 
-def card(name: str) -> BaseCard:
-    """What is known of a base.
-
-    Raises:
-        InputError: there is none of this name.
-    """
-    return find(name).card()
-
-
 def is_built(name: str) -> bool:
-    """Whether a base can be used now.
-
-    Raises:
-        InputError: there is none of this name.
-    """
+    """Whether a base can be used now."""
     return find(name).is_built()
 
 
@@ -170,10 +149,6 @@ def starts_from(model: str, parameters: Mapping[str, Any]) -> tuple[str, str]:
 
     A model that puts something around another (a task, for instance) says which two of its parameters hold
     the other's name and folder (`ModelFacets.stands_on`).
-
-    Args:
-        model: Name in the registry's kind `"model"`.
-        parameters: What it is given.
 
     Returns:
         The model's own name and `"path"`; or the other's name, and that of the parameter for its folder.
@@ -185,26 +160,9 @@ def starts_from(model: str, parameters: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def missing(models: Iterable[str]) -> tuple[str, ...]:
-    """The bases among these models that are not built, each once; other models are passed over.
-
-    Args:
-        models: Names of the registry's kind `"model"`.
-    """
+    """The bases among these models that are not built, each once; other models are passed over."""
     known = names()
     return tuple(name for name in dict.fromkeys(models) if name in known and not is_built(name))
-
-
-def build(name: str, progress: BuildProgress | None = None) -> Path:
-    """Build a base in this process, unless it is built; returns the folder of its files.
-
-    Args:
-        name: Of the base.
-        progress: Called between steps; what it raises stops the build, after its state is kept.
-
-    Raises:
-        InputError: there is none of this name, or the cache cannot be written to.
-    """
-    return find(name).build(_silent if progress is None else progress)
 
 
 def ensure(
@@ -277,7 +235,3 @@ def build_task(
     """Build a base in the user's cache; what `progress` raises stops the build, after its state is kept."""
     base.build(lambda step: progress(step.done, step.total, step.part()))
     return {}
-
-
-def _silent(step: BuildStep) -> None:
-    """Report to nobody."""

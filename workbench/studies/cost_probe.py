@@ -1,4 +1,4 @@
-"""Tries a few steps of every kind of job of which a store has no record, to say what they cost here."""
+"""Tries a few steps of every kind of job of which a store has no record, to estimate what they cost here."""
 
 from __future__ import annotations
 
@@ -16,20 +16,30 @@ from workbench.core.errors import InputError
 from workbench.core.keys import canonical, plain
 from workbench.core.one_line import error_line
 from workbench.execution.processes import one_thread
+from workbench.execution.store import Store
 from workbench.execution.tasks import silent
 from workbench.games.base import game_of
 from workbench.interfaces import Currency, Secret
-from workbench.studies.cost_model import (
+from workbench.studies import work
+from workbench.studies.costs import (
+    CostEstimate,
     Sample,
     Samples,
+    estimated,
     fired_share,
     fitted,
     kind_of,
     read_beside,
+    recorded,
     terms_of,
     without_base,
 )
 from workbench.studies.jobs import JobKind, Measuring, StudyJob, Training, jobs_of
+from workbench.studies.results import Pending
+from workbench.training.setup import create_attack
+
+PROBE_SECONDS = 20.0
+"""Wall time after which `probe` tries nothing more, unless it is told otherwise."""
 
 SIZES = ((16, 4, 2), (16, 4, 10), (64, 32, 2), (64, 4, 2))
 """Members, batch size and steps of what is tried, in this order: few enough to be quick, different enough to
@@ -43,17 +53,23 @@ MOST_BESIDE = 16
 """Held-out and public records of what is tried, at most; a large model would read a thousand for minutes."""
 
 
-class Probe:
-    """Tries small jobs, each kind's smallest first, until the time is over.
+def probe(store: Store, pending: Pending, *, seconds: float = PROBE_SECONDS) -> CostEstimate:
+    """As `estimate`, after a few steps of every kind of job of which there is no record, on this machine.
 
-    Args:
-        jobs: Jobs of the kinds to try; the first one of a kind stands for it.
-        seconds: Wall time after which nothing more is tried.
+    Takes about `seconds` of wall time; kinds that it does not come to are unknown. Writes no record.
     """
+    jobs = (*pending.trainings, *pending.measurings)
+    known = recorded(store)
+    tried, refused = Probe([job for job in jobs if kind_of(job) not in known], seconds).run()
+    return estimated(jobs, known, tried, refused)
+
+
+class Probe:
+    """Runs small jobs, each kind's smallest first, until `seconds` of wall time are over."""
 
     def __init__(self, jobs: Sequence[StudyJob], seconds: float) -> None:
         kinds: dict[str, StudyJob] = {}
-        for job in sorted(jobs, key=lambda one: one.kind is JobKind.MEASURING):
+        for job in sorted(jobs, key=lambda job: job.kind is JobKind.MEASURING):
             kinds.setdefault(kind_of(job), job)
         # Of kinds that differ in the base alone one will do, if the time is over before the others' turn.
         first = set({without_base(kind): kind for kind in reversed(kinds)}.values())
@@ -78,7 +94,9 @@ class Probe:
         return self._tried, self._refused
 
     def _warm_up(self, scratch: Path) -> None:
-        """What a process does once (loading libraries, the first step) is no rate of any kind."""
+        """Do once what a process does once (loading libraries, the first step), so that no kind is charged
+        for it.
+        """
         try:
             self._took(next(iter(self._jobs.values())), (4, 2, 1), scratch)
         except (Exception, SystemExit):
@@ -105,9 +123,7 @@ class Probe:
         self._tried.setdefault(kind, []).append(Sample(terms=terms, seconds=seconds))
 
     def _took(self, job: StudyJob, size: tuple[int, int, int], scratch: Path) -> float:
-        """Do a small job of the same kind; core seconds that it took (the caller has set one thread)."""
-        from workbench.studies import work
-
+        """Core seconds of a small job of the same kind (the caller has set one thread)."""
         payload = job.payload
         if isinstance(payload, Training):
             return self._train(_small(payload, size), scratch)
@@ -137,8 +153,6 @@ class Probe:
 
     def _train(self, training: Training, scratch: Path) -> float:
         """Train a small subject and keep it, for the measurings that follow."""
-        from workbench.studies import work
-
         folder = _new_folder(scratch)
         seconds = _process_seconds(lambda: work.train(training, {}, folder, silent))
         self._trained[canonical(plain(training))] = folder
@@ -146,7 +160,7 @@ class Probe:
 
 
 def _sizes(job: StudyJob) -> tuple[tuple[int, int, int], ...]:
-    """What is tried of a job; a game has its own size, and is tried once."""
+    """The sizes that are tried of a job; a game has its own size, and is tried once."""
     if job.kind is JobKind.TRAINING:
         return SIZES
     return MEASURED_SIZES if job.needs else SIZES[:1]
@@ -154,9 +168,6 @@ def _sizes(job: StudyJob) -> tuple[tuple[int, int, int], ...]:
 
 def _game_seconds(payload: Measuring, scratch: Path) -> float:
     """Core seconds of a game that trains by itself, from a few of its trials at its own size."""
-    from workbench.studies import work
-    from workbench.training.setup import create_attack
-
     attack = create_attack(payload.setup, payload.attack)
     scales = game_of(attack).cost(attack)
 
@@ -181,7 +192,7 @@ def _game_seconds(payload: Measuring, scratch: Path) -> float:
 
 
 def _terms(job: StudyJob, size: tuple[int, int, int]) -> tuple[float, ...]:
-    """As `workbench.studies.cost_model.terms`, of a size that is no experiment's; a game has its own."""
+    """As `workbench.studies.costs.terms`, of a size that is no experiment's; a game has its own."""
     members, batch_size, steps = _sized(size, whole=job.experiment.batch_size == job.experiment.members)
     if job.kind is JobKind.MEASURING and not job.needs:
         return terms_of(job)
@@ -191,8 +202,8 @@ def _terms(job: StudyJob, size: tuple[int, int, int]) -> tuple[float, ...]:
     if job.experiment.currency is Currency.RECORD_NATS:
         read *= fired_share(_tried_nats(size), batch_size / members, steps)
     directions = float(job.experiment.mechanism_parameters.get("directions", 1))
-    beside = min(MOST_BESIDE, read_beside(plain(job.experiment)))
-    return (1.0, float(members + beside), directions * read, directions * steps)
+    held_out = min(MOST_BESIDE, read_beside(plain(job.experiment)))
+    return (1.0, float(members + held_out), directions * read, directions * steps)
 
 
 def _sized(size: tuple[int, int, int], *, whole: bool) -> tuple[int, int, int]:

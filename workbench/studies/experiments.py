@@ -1,4 +1,4 @@
-"""The nouns of a study: an experiment, the study that names it, and what came of it.
+"""The records of a study: experiments, the study that names them, and their outcomes.
 
 An experiment is one mechanism on one corpus and model, with one budget, one seed and one attack. Everything
 in it is plain data, so that its key can be hashed and any worker can be handed it.
@@ -28,17 +28,13 @@ class Experiment(TrainingSpec):
     Attributes:
         group: The part of the study that it belongs to ("batch size"); no part of its identity.
         variant: What tables call its mechanism; no part of its identity.
-        tags: What a report tells it by, as the study file declares of its group and variant; no part of its
-            identity.
-        mechanism, mechanism_parameters: Registry name and parameters.
-        attack, attack_parameters: The same of the attack whose scores are measured.
-        corpus, corpus_parameters: The data.
+        tags: Texts that reports group it by, from the study file; no part of its identity.
+        mechanism, attack, corpus: Registry names, each with its parameters.
         members: N, the number of records that are trained on, >= 2.
         epochs: E, passes over the records; steps T = E * ceil(N / B).
         batch_size: B, in [1, N]; with Poisson sampling the expected one, q = B / N.
-        epsilon: The budget's number, in its currency; None for an experiment without a budget.
+        epsilon: The budget's number, in its `currency`; None for an experiment without a budget.
         delta: The budget's delta, resolved to a number; None without a budget, and not read by nats.
-        currency: What `epsilon` counts.
         seed: The unit of replication is usually this.
     """
 
@@ -80,9 +76,8 @@ class Experiment(TrainingSpec):
 
     @property
     def name(self) -> str:
-        """What displays and errors call it: `"DP-SGD, epsilon 4, batch_size 10, epochs 1, seed 0"`.
-
-        A budget in nats is `"0.5 nats"`.
+        """What displays and errors call it: `"DP-SGD, epsilon 4, batch_size 10, epochs 1, seed 0"`; or `"0.5
+        nats"`.
         """
         budget = "" if self.epsilon is None else f", epsilon {self.epsilon:g}"
         if self.epsilon is not None and self.currency is not Currency.DP:
@@ -105,7 +100,6 @@ class Study:
 
     Attributes:
         name: Of the shipped study, or the file's stem.
-        title: In words.
         paper: Key of `workbench.checks.ledger.papers()`; empty where the study regenerates no paper.
         report: Registered study report that writes its tables; empty for the generic one.
         profile: `"quick"`, `"full"`, ...
@@ -128,7 +122,7 @@ class Study:
 
 
 class Status(StrEnum):
-    """What came of an experiment."""
+    """Whether an experiment was run, and succeeded."""
 
     DONE = "done"
     FAILED = "failed"
@@ -144,7 +138,6 @@ class Outcome:
     Attributes:
         experiment: As the study states it.
         key: Of its record.
-        status: See `Status`.
         metrics: Named numbers; empty unless done. Always among them: `perplexity_member`,
             `perplexity_non_member` (per token; classification models: exponentiated mean loss),
             `roc_auc`, `accuracy`, `precision`, `recall`, `f1` (threshold at the midpoint of the class means,
@@ -160,9 +153,7 @@ class Outcome:
         training_losses: Mean loss of each step's sample in the target's training, nats, NaN where the
             mechanism looked at no record; empty unless done.
         traces: `Transcript.traces` of the target's training; empty unless done.
-        audit: The judged games of an attack that plays several
-        (`workbench.games.consecutive.study.audit_form`);
-            None for any other.
+        audit: The judged games of an attack that plays several, as its game writes them; None for any other.
     """
 
     experiment: Experiment
@@ -181,12 +172,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResults:
-    """What a study's report is made from.
-
-    Attributes:
-        study: The study.
-        outcomes: One an experiment, in the study's order.
-    """
+    """A study with the outcome of each of its experiments, in its order."""
 
     study: Study
     outcomes: tuple[Outcome, ...]

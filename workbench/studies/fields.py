@@ -1,4 +1,4 @@
-"""What a field of an experiment may hold, as a study file writes it: type, range, and normal form.
+"""Types, ranges and normal forms of an experiment's fields as a study file gives them.
 
 >>> checked("epsilon", 4)
 4.0
@@ -41,9 +41,9 @@ FIELDS = tuple(name for name in FIELD_ORDER if name not in NAMES)
 """What a study file can set, in the order in which experiments are sorted."""
 
 REQUIRED = tuple(
-    one.name
-    for one in fields(Experiment)
-    if one.name in FIELDS and one.default is MISSING and one.default_factory is MISSING
+    field.name
+    for field in fields(Experiment)
+    if field.name in FIELDS and field.default is MISSING and field.default_factory is MISSING
 )
 
 LARGEST = 10**9
@@ -56,7 +56,7 @@ MOST_DEPTH = 20
 
 
 def checked(name: str, value: Any) -> Any:
-    """A field's value in its normal form.
+    """The value of a field in its normal form.
 
     Args:
         name: A member of `FIELDS`.
@@ -83,7 +83,7 @@ def checked_table(table: Mapping[str, Any]) -> dict[str, Any]:
     return {name: checked(name, value) for name, value in table.items()}
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value in a message: numbers without noise digits, texts in quotes."""
     if isinstance(value, float):
         return f"{value:g}"
@@ -107,13 +107,6 @@ def _whole(least: int, most: int = LARGEST) -> Callable[[str, Any], int]:
     return check
 
 
-def _positive(name: str, value: Any) -> float:
-    number = _number(name, value)
-    if not 0.0 < number < math.inf:
-        raise InputError(f"{name} must be finite and > 0, got {object_line(value)}")
-    return number
-
-
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"{name} must be a number, got {object_line(value)}")
@@ -127,12 +120,9 @@ def _delta(name: str, value: Any) -> float | str:
     if isinstance(value, str) and value in DELTAS_OF_MEMBERS:
         return value
     if isinstance(value, str):
-        known = " or ".join(f'"{one}"' for one in DELTAS_OF_MEMBERS)
+        known = " or ".join(f'"{rule}"' for rule in DELTAS_OF_MEMBERS)
         raise InputError(f"{name} must be a number or {known}, got {object_line(value)}")
-    number = _number(name, value)
-    if not 0.0 < number < 1.0:
-        raise InputError(f"{name} must be in (0, 1), got {object_line(value)}")
-    return number
+    return _probability(name, value)
 
 
 def _one_of(names: type[StrEnum]) -> Callable[[str, Any], StrEnum]:
@@ -146,18 +136,22 @@ def _one_of(names: type[StrEnum]) -> Callable[[str, Any], StrEnum]:
     return check
 
 
-def _not_negative(name: str, value: Any) -> float:
-    number = _number(name, value)
-    if not 0.0 <= number < math.inf:
-        raise InputError(f"{name} must be finite and >= 0, got {object_line(value)}")
-    return number
+def _in_range(words: str, is_in: Callable[[float], bool]) -> Callable[[str, Any], float]:
+    """A check that a value is a number in a range, which messages call by these words."""
+
+    def check(name: str, value: Any) -> float:
+        number = _number(name, value)
+        if not is_in(number):
+            raise InputError(f"{name} must be {words}, got {object_line(value)}")
+        return number
+
+    return check
 
 
-def _share(name: str, value: Any) -> float:
-    number = _number(name, value)
-    if not 0.0 <= number < 1.0:
-        raise InputError(f"{name} must be in [0, 1), got {object_line(value)}")
-    return number
+_positive = _in_range("finite and > 0", lambda number: 0.0 < number < math.inf)
+_not_negative = _in_range("finite and >= 0", lambda number: 0.0 <= number < math.inf)
+_share = _in_range("in [0, 1)", lambda number: 0.0 <= number < 1.0)
+_probability = _in_range("in (0, 1)", lambda number: 0.0 < number < 1.0)
 
 
 def _parameters(name: str, value: Any) -> dict[str, Any]:

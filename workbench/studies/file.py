@@ -1,4 +1,4 @@
-"""The text of a study file, checked part by part: what it says, before any profile is chosen.
+"""Parses a study file and checks it part by part, before any profile is chosen.
 
 Nothing here looks at the registry; `workbench.studies.names` does that.
 """
@@ -6,7 +6,7 @@ Nothing here looks at the registry; `workbench.studies.names` does that.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from workbench.checks.ledger import papers
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import object_line, one_line
 from workbench.interfaces import Currency
-from workbench.studies.fields import FIELDS, NAMES, checked, checked_table, shown
+from workbench.studies.fields import FIELDS, NAMES, checked, checked_table, value_text
 
 SCHEMA = 1
 """The grammar's version; a file names it, so that an old workbench refuses a newer file."""
@@ -85,11 +85,7 @@ class StudyFile:
 
 @contextmanager
 def place(name: str) -> Iterator[None]:
-    """Say in front of an error where in the file it is.
-
-    Raises:
-        InputError: whatever was raised inside, with the place in front.
-    """
+    """Put the place in the file in front of the message of an `InputError` that is raised inside."""
     try:
         yield
     except InputError as error:
@@ -101,7 +97,7 @@ def parse(text: str) -> StudyFile:
 
     Raises:
         InputError: it is no TOML (with the line), or a table, key, field, list, variant or value is unknown,
-            missing, of a wrong type or out of range; one line that names the place.
+            missing, of a wrong type or out of range; names the place.
     """
     try:
         content = tomllib.loads(text)
@@ -130,8 +126,8 @@ def parse(text: str) -> StudyFile:
     return parsed
 
 
-def _require_known(kind: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
-    for name in table:
+def _require_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
         if name not in known:
             raise unknown_name(kind, name, known)
 
@@ -157,15 +153,13 @@ def _paper(content: Mapping[str, Any]) -> str:
     if "paper" not in content:
         return ""
     paper = _label("paper", content["paper"])
-    if paper not in papers():
-        raise unknown_name("paper", paper, papers())
+    _require_known("paper", [paper], papers())
     return paper
 
 
 def _replication(value: Any) -> str:
     name = _label("replication", value)
-    if name not in FIELDS:
-        raise unknown_name("field of replication", name, FIELDS)
+    _require_known("field of replication", [name], FIELDS)
     return name
 
 
@@ -225,15 +219,15 @@ def _variant(name: str, table: Mapping[str, Any]) -> Variant:
     with place(f"variant {name!r}"):
         without = _texts("without", table.get("without", []))
         with place("without"):
-            for field_name in without:
-                if field_name not in FIELDS:
-                    raise unknown_name("field", field_name, FIELDS)
-        own = checked_table({key: value for key, value in table.items() if key not in ("without", "tags")})
-        if "epsilon" in without and ("delta" in own or "epsilon" in own):
+            _require_known("field", without, FIELDS)
+        fixed = checked_table({key: value for key, value in table.items() if key not in ("without", "tags")})
+        if "epsilon" in without and ("delta" in fixed or "epsilon" in fixed):
             raise InputError("a variant without epsilon has no delta and no epsilon of its own")
-        if own.get("currency", Currency.DP) is not Currency.DP and "delta" in own:
-            raise InputError(f"a budget in {own['currency']} has no delta, got {shown(own['delta'])}")
-        return Variant(name=name, fields=own, without=without, tags=_tags(table))
+        if fixed.get("currency", Currency.DP) is not Currency.DP and "delta" in fixed:
+            raise InputError(
+                f"a budget in {fixed['currency']} has no delta, got {value_text(fixed['delta'])}"
+            )
+        return Variant(name=name, fields=fixed, without=without, tags=_tags(table))
 
 
 def _groups(tables: Any) -> dict[str, Group]:
@@ -254,10 +248,10 @@ def _groups(tables: Any) -> dict[str, Group]:
 
 def _group(name: str, table: Mapping[str, Any]) -> Group:
     _require_known("key", table, _GROUP)
-    own = _fields("set", table)
+    fixed = _fields("set", table)
     grid = _axes("grid", _table("grid", table))
     zips = tuple(_axes("zip", item) for item in _list_of_tables("zip", table))
-    seen: dict[str, str] = dict.fromkeys(own, "set")
+    seen: dict[str, str] = dict.fromkeys(fixed, "set")
     for kind, axes in (("grid", grid), *(("zip", item) for item in zips)):
         for key in axes:
             if key in seen:
@@ -265,7 +259,7 @@ def _group(name: str, table: Mapping[str, Any]) -> Group:
             seen[key] = kind
     return Group(
         name=name,
-        fields=own,
+        fields=fixed,
         grid=grid,
         zips=zips,
         exclude=tuple(_exclusion(item) for item in _list_of_tables("exclude", table)),
@@ -275,7 +269,7 @@ def _group(name: str, table: Mapping[str, Any]) -> Group:
 
 
 def _tags(table: Mapping[str, Any]) -> dict[str, str]:
-    """What a report tells experiments by: texts under names that no field has."""
+    """Texts that reports group experiments by, under names that no field has."""
     tags = _table("tags", table)
     with place("tags"):
         for name in tags:
@@ -297,8 +291,7 @@ def _axes(kind: str, table: Mapping[str, Any]) -> dict[str, list[Any] | str]:
     with place(kind):
         for name, values in table.items():
             if isinstance(values, str) and values.startswith("$"):
-                if name not in FIELDS:
-                    raise unknown_name("field", name, FIELDS)
+                _require_known("field", [name], FIELDS)
                 axes[name] = values
             elif not isinstance(values, list) or not values:
                 raise InputError(
@@ -319,7 +312,7 @@ def _exclusion(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_references(file: StudyFile) -> None:
-    """Names that one part of the file uses of another: lists, variants, groups, axes."""
+    """Check the names by which one part of the file refers to another: lists, variants, groups, axes."""
     used: set[str] = set()
     for group in file.groups.values():
         with place(f"group {group.name!r}"):
@@ -332,9 +325,7 @@ def _check_references(file: StudyFile) -> None:
                 ("group", profile.groups, file.groups),
                 ("variant", profile.variants, file.variants),
             ):
-                for one in wanted or ():
-                    if one not in known:
-                        raise unknown_name(key, one, known)
+                _require_known(key, wanted or (), known)
     for variant in file.variants.values():
         with place(f"variant {variant.name!r}"):
             _check_without(file, variant)
@@ -342,13 +333,11 @@ def _check_references(file: StudyFile) -> None:
 
 def _check_group(file: StudyFile, group: Group) -> set[str]:
     """Check a group's variants and exclusions; returns the names of the lists that it uses."""
-    for one in group.variants or ():
-        if one not in file.variants:
-            raise unknown_name("variant", one, file.variants)
+    _require_known("variant", group.variants or (), file.variants)
     for table in group.exclude:
-        if "variant" in table and file.variants and table["variant"] not in file.variants:
+        if "variant" in table and file.variants:
             with place("exclude"):
-                raise unknown_name("variant", table["variant"], file.variants)
+                _require_known("variant", [table["variant"]], file.variants)
     for variant in variants_of(file, group):
         for key in variant.fields:
             if key in group.axes and key not in variant.without:
@@ -358,7 +347,7 @@ def _check_group(file: StudyFile, group: Group) -> set[str]:
 
 
 def _check_lists(file: StudyFile, used: set[str], profile: Profile | None = None) -> None:
-    """No list is used that is not there, and none is there that no group uses (a slip of the pen)."""
+    """Check that every list that a group uses exists, and that every list that exists is used."""
     given = profile.lists if profile is not None else file.lists
     for name in given:
         if name not in used:
@@ -372,12 +361,16 @@ def _check_lists(file: StudyFile, used: set[str], profile: Profile | None = None
 
 
 def _check_without(file: StudyFile, variant: Variant) -> None:
-    """A variant can do without an axis that one of its groups has, or without a fixed budget."""
+    """Check that the axes that a variant leaves out exist in its groups; epsilon may also be fixed."""
     groups = [group for group in file.groups.values() if variant in variants_of(file, group)]
     if not groups:
         raise InputError("no group has this variant")
     axes = {name for group in groups for name in group.axes}
-    layers = [file.base, *(one.base for one in file.profiles.values()), *(group.fields for group in groups)]
+    layers = [
+        file.base,
+        *(profile.base for profile in file.profiles.values()),
+        *(group.fields for group in groups),
+    ]
     if any("epsilon" in layer for layer in layers):
         axes.add("epsilon")
     for name in variant.without:

@@ -1,4 +1,4 @@
-"""From the parts of a study file to its experiments: products, zips, exclusions, variants.
+"""Expands a study file into experiments: products, zips, exclusions, variants.
 
 The order follows the file: groups, then variants, then the axes' values; the axes themselves are ordered as
 the fields of `Experiment` are, the first one slowest, so that the order of keys in a table means nothing.
@@ -15,7 +15,7 @@ from typing import Any
 from workbench.core.errors import InputError, unknown_name
 from workbench.interfaces import Currency
 from workbench.studies.experiments import Experiment
-from workbench.studies.fields import DELTAS_OF_MEMBERS, FIELDS, REQUIRED, checked, shown
+from workbench.studies.fields import DELTAS_OF_MEMBERS, FIELDS, REQUIRED, checked, value_text
 from workbench.studies.file import Group, Profile, StudyFile, Variant, place, variants_of
 
 MOST_EXPERIMENTS = 1_000_000
@@ -50,11 +50,7 @@ class _Part:
 
 
 def expand(file: StudyFile, profile_name: str | None) -> tuple[Experiment, ...]:
-    """The experiments of a file under a profile.
-
-    Args:
-        file: A checked file.
-        profile_name: One of its profiles; None for the file as it stands.
+    """The experiments of a checked file under one of its profiles; None for the file as it stands.
 
     Raises:
         InputError: an unknown profile, a value of a named list that its field refuses, zipped lists of
@@ -94,7 +90,11 @@ def _parts(file: StudyFile, profile_name: str | None) -> list[_Part]:
             axes = _axes(group, lists)
             variants: list[Variant | None] = [*variants_of(file, group)] if file.variants else [None]
             if profile.variants is not None:
-                variants = [one for one in variants if one is not None and one.name in profile.variants]
+                variants = [
+                    variant
+                    for variant in variants
+                    if variant is not None and variant.name in profile.variants
+                ]
             if not variants:
                 raise InputError(f"profile {profile_name!r} leaves it without a variant")
             parts += [
@@ -117,8 +117,8 @@ def _axis(kind: str, table: Mapping[str, Sequence[Any] | str], lists: Mapping[st
         columns = [_values(name, table[name], lists) for name in names]
         lengths = {name: len(column) for name, column in zip(names, columns, strict=True)}
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-            raise InputError(f"lists that go together must be of equal length: {told}")
+            counts = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+            raise InputError(f"lists that go together must be of equal length: {counts}")
         rows = tuple(zip(*columns, strict=True))
         _require_distinct(names, rows)
     return _Axis(names=names, rows=rows)
@@ -167,27 +167,15 @@ def _part(group: Group, variant: Variant | None, below: Mapping[str, Any], axes:
         places = [number for number, name in enumerate(axis.names) if name not in dropped]
         if not places:
             continue
-        rows = dict.fromkeys(_Row(tuple(row[number] for number in places)) for row in axis.rows)
-        kept.append(
-            _Axis(
-                names=tuple(axis.names[number] for number in places), rows=tuple(row.values for row in rows)
-            )
-        )
+        rows = [tuple(row[number] for number in places) for row in axis.rows]
+        different = {tuple(map(_canonical, row)): row for row in rows}  # A table of parameters has no hash.
+        names = tuple(axis.names[number] for number in places)
+        kept.append(_Axis(names=names, rows=tuple(different.values())))
     return _Part(group=group, variant=variant, fixed=fixed, axes=tuple(kept))
 
 
-@dataclass(frozen=True)
-class _Row:
-    """Values that compare by their text, because tables of parameters cannot be hashed."""
-
-    values: tuple[Any, ...]
-
-    def __hash__(self) -> int:
-        return hash(tuple(_canonical(value) for value in self.values))
-
-
 def _experiments(part: _Part) -> tuple[list[Experiment], set[int]]:
-    """Those that no exclusion drops, and the numbers of the exclusions that dropped some."""
+    """The experiments that no exclusion drops, and the numbers of the exclusions that dropped some."""
     made: list[Experiment] = []
     matched: set[int] = set()
     names = [name for axis in part.axes for name in axis.names]
@@ -239,15 +227,17 @@ def _require_fit(experiment: Experiment) -> None:
         )
     if experiment.currency is not Currency.DP:
         if experiment.epsilon is None:
-            raise InputError(f"currency = {shown(experiment.currency)} is given without epsilon, the nats")
+            raise InputError(
+                f"currency = {value_text(experiment.currency)} is given without epsilon, the nats"
+            )
     elif (experiment.epsilon is None) != (experiment.delta is None):
         given, lacking = ("epsilon", "delta") if experiment.delta is None else ("delta", "epsilon")
-        value = shown(getattr(experiment, given))
+        value = value_text(getattr(experiment, given))
         raise InputError(f"{given} = {value} is given without {lacking}: a budget needs both")
 
 
 def _require_used(file: StudyFile, profile_name: str | None, unused: set[tuple[str, int]]) -> None:
-    """Refuse an exclusion that matches nothing under any profile: it says less than its author thinks."""
+    """Refuse an exclusion that matches nothing under any profile: it is a mistake in the file."""
     for other in file.profiles:
         if not unused:
             return
@@ -256,8 +246,8 @@ def _require_used(file: StudyFile, profile_name: str | None, unused: set[tuple[s
                 unused = unused - _matched_under(file, other)
     for group, number in sorted(unused):
         table = file.groups[group].exclude[number]
-        told = ", ".join(f"{name} = {shown(value)}" for name, value in table.items())
-        raise InputError(f"group {group!r}: exclude: nothing matches {told}")
+        conditions = ", ".join(f"{name} = {value_text(value)}" for name, value in table.items())
+        raise InputError(f"group {group!r}: exclude: nothing matches {conditions}")
 
 
 def _matched_under(file: StudyFile, profile_name: str) -> set[tuple[str, int]]:

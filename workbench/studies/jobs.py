@@ -1,4 +1,4 @@
-"""From an experiment to jobs: what is trained, what is measured, and the keys under which both are kept.
+"""Turns an experiment into jobs: what is trained, what is measured, and the keys under which both are kept.
 
 A training's key holds all that decides the trained subject and nothing else, so experiments that differ in
 what comes later (the attack, the budget of a mechanism that privatises the finished model) share one. Work
@@ -18,16 +18,13 @@ from typing import Any, cast
 import numpy as np
 
 from workbench.accounting import NoGuarantee
-from workbench.core.errors import InputError
+from workbench.core import registry
 from workbench.core.keys import canonical, key_of, plain
 from workbench.core.one_line import one_line
 from workbench.core.streams import stream
-from workbench.execution.store import Store
 from workbench.games.base import game_of
-from workbench.interfaces import BoolArray, Mechanism, PostHocMechanism
-from workbench.studies.experiments import Experiment, Status, Study
-from workbench.studies.records import error_of, read_record
-from workbench.studies.setup import setup_of
+from workbench.interfaces import Attack, BoolArray, Mechanism, PostHocMechanism
+from workbench.studies.experiments import Experiment
 from workbench.training.content import settled
 from workbench.training.setup import (
     TrainingSetup,
@@ -39,27 +36,38 @@ from workbench.training.setup import (
 )
 from workbench.training.shadows import shadow_memberships
 
-__all__ = [
-    "ExperimentJobs",
-    "JobKind",
-    "Known",
-    "Measuring",
-    "Pending",
-    "Refusal",
-    "StudyJob",
-    "Training",
-    "experiment_key",
-    "is_trained",
-    "jobs_of",
-    "membership",
-    "pending",
-    "setup_of",
-    "training_key",
-]
+
+def setup_of(experiment: Experiment) -> TrainingSetup:
+    """The training setup of an experiment: 2 N candidates, T steps, q = B / N.
+
+    Where the attack plants P records beside the members, q = B / (N + P): the batches stay as large.
+    """
+    return TrainingSetup(
+        **experiment.spec(),
+        steps=experiment.steps,
+        sampling_probability=experiment.batch_size / (experiment.members + _planted(experiment)),
+        mechanism=experiment.mechanism,
+        mechanism_parameters=experiment.mechanism_parameters,
+        corpus=experiment.corpus,
+        corpus_parameters=experiment.corpus_parameters,
+        budget=experiment.budget,
+        candidates=2 * experiment.members,
+        attack_parameters={experiment.attack: experiment.attack_parameters},
+        seed=experiment.seed,
+    )
+
+
+def _planted(experiment: Experiment) -> int:
+    """Number of records that the attack plants; 0 where it cannot be made, which its jobs report."""
+    try:
+        attack = registry.create("attack", experiment.attack, **experiment.attack_parameters)
+    except Exception:  # Of any kind: a plug-in's attack, or a parameter that it refuses.
+        return 0
+    return attack.plants if isinstance(attack, Attack) else 0
 
 
 class JobKind(StrEnum):
-    """The two kinds of work of a study."""
+    """The two kinds of jobs of a study."""
 
     TRAINING = "training"
     MEASURING = "measuring"
@@ -106,11 +114,10 @@ class Measuring:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyJob:
-    """One piece of a study's work.
+    """One task of a study.
 
     Attributes:
         key: Of its record, and of its subject's folder.
-        kind: See `JobKind`.
         identity: Plain data that decide the result; the key is its hash.
         payload: What the work function gets.
         experiment: The first experiment that wants it (others may want the same).
@@ -142,7 +149,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentJobs:
-    """What an experiment takes.
+    """The jobs of an experiment.
 
     Attributes:
         measuring: Its own job; `measuring.key` is the experiment's key.
@@ -175,7 +182,7 @@ def membership(training: Training) -> BoolArray:
 
 
 def jobs_of(experiment: Experiment) -> ExperimentJobs:
-    """The jobs of an experiment; never raises for what is wrong with it."""
+    """The jobs of an experiment; what is wrong with it is a `refusal`, never an exception."""
     setup = setup_of(experiment)
     try:
         attack = create_attack(setup, experiment.attack)
@@ -192,25 +199,6 @@ def jobs_of(experiment: Experiment) -> ExperimentJobs:
     return ExperimentJobs(measuring=_measuring(experiment, setup, trainings), trainings=trainings)
 
 
-def experiment_key(experiment: Experiment) -> str:
-    """Key of an experiment's record: of its training, what is released by which budget, and the attack."""
-    return jobs_of(experiment).measuring.key
-
-
-def training_key(experiment: Experiment) -> str:
-    """Key of the subject that an experiment attacks.
-
-    Raises:
-        InputError: the experiment cannot be prepared, or its attack trains by itself.
-    """
-    found = jobs_of(experiment)
-    if found.refusal is not None:
-        raise InputError(f"{experiment.name}: {found.refusal.message}")
-    if not found.trainings:
-        raise InputError(f"{experiment.name}: attack {experiment.attack!r} attacks no shared training")
-    return found.trainings[0].key
-
-
 def _trainings(experiment: Experiment, setup: TrainingSetup, references: int) -> tuple[StudyJob, ...]:
     mechanism = create_mechanism(setup)
     unreleased = isinstance(mechanism, PostHocMechanism)
@@ -220,11 +208,7 @@ def _trainings(experiment: Experiment, setup: TrainingSetup, references: int) ->
     jobs = []
     for run in range(references + 1):
         payload = Training(
-            setup=shared,
-            run=run,
-            shadows=references if run else 0,
-            unreleased=unreleased,
-            content=content,
+            setup=shared, run=run, shadows=references if run else 0, unreleased=unreleased, content=content
         )
         identity = {
             "kind": f"study {JobKind.TRAINING}",
@@ -257,10 +241,10 @@ def _training_setup(setup: TrainingSetup, mechanism: Mechanism) -> tuple[Trainin
         setup = replace(setup, budget=None)
     described: dict[str, Any] = plain(replace(setup, attack_parameters={}))
     del described["attack_parameters"]  # Their insertions stand for them.
-    own = settled("mechanism", setup.mechanism, parameters)
+    own_parameters = settled("mechanism", setup.mechanism, parameters)
     if isinstance(mechanism, PostHocMechanism):
-        own = {name: value for name, value in own.items() if name not in mechanism.release_parameters}
-    described["mechanism_parameters"] = own
+        own_parameters = {n: v for n, v in own_parameters.items() if n not in mechanism.release_parameters}
+    described["mechanism_parameters"] = own_parameters
     described["model_parameters"] = settled("model", setup.model, setup.model_parameters)
     return setup, described
 
@@ -296,9 +280,8 @@ class _Keyed:
 
 @lru_cache(maxsize=16384)
 def _reads_budget(keyed: _Keyed) -> bool:
-    """False where the mechanism promises nothing, with the budget as without one: then no weight hangs on it.
-
-    A mechanism that needs the budget fails on a plan without one, or promises something.
+    """False where the mechanism promises nothing with the budget and nothing without it: then the weights
+    are the same for all budgets. True where it fails on a plan without one.
     """
     mechanism = create_mechanism(keyed.setup)
     plan = make_plan(keyed.setup, membership(_target(keyed.setup)), 0)
@@ -331,10 +314,10 @@ def _game(experiment: Experiment, setup: TrainingSetup) -> StudyJob:
     """The measuring of an attack that trains by itself: its own key holds what decides its trainings."""
     content = content_digest(setup)
     _, described = _training_setup(setup, create_mechanism(setup))
-    found = _measuring(experiment, setup, ())
-    identity = {**found.identity, "setup": described, "content": content}
-    payload = replace(cast(Measuring, found.payload), content=content)
-    return replace(found, key=key_of(identity), identity=identity, payload=payload)
+    measuring = _measuring(experiment, setup, ())
+    identity = {**measuring.identity, "setup": described, "content": content}
+    payload = replace(cast(Measuring, measuring.payload), content=content)
+    return replace(measuring, key=key_of(identity), identity=identity, payload=payload)
 
 
 def _measuring(experiment: Experiment, setup: TrainingSetup, trainings: Sequence[StudyJob]) -> StudyJob:
@@ -359,90 +342,3 @@ def _measuring(experiment: Experiment, setup: TrainingSetup, trainings: Sequence
     )
     key, kind = key_of(identity), JobKind.MEASURING
     return StudyJob(key=key, kind=kind, identity=identity, payload=payload, experiment=experiment, needs=keys)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pending:
-    """What a study still takes.
-
-    Attributes:
-        trainings: To be done, each once, in the order of the study: those that a measuring to be done needs.
-        measurings: To be done, each once, likewise.
-        done, failed: How many measurings the store has, by status; a failed training fails those that
-            need it.
-    """
-
-    trainings: tuple[StudyJob, ...]
-    measurings: tuple[StudyJob, ...]
-    done: int
-    failed: int
-
-
-def pending(study: Study, store: Store, *, retry_failed: bool = False) -> Pending:
-    """What of a study the store does not have.
-
-    Args:
-        study: The study.
-        store: Its store.
-        retry_failed: Failures count as not done.
-    """
-    known = Known(store)
-    measurings: dict[str, StudyJob] = {}
-    trainings: dict[str, StudyJob] = {}
-    count = {Status.DONE: 0, Status.FAILED: 0, Status.MISSING: 0}
-    seen: set[str] = set()
-    for experiment in study.experiments:
-        jobs = jobs_of(experiment)
-        if jobs.measuring.key in seen:
-            continue
-        seen.add(jobs.measuring.key)
-        status = known.status(jobs.measuring)
-        if status is Status.DONE or (status is Status.FAILED and not retry_failed):
-            count[status] += 1
-            continue
-        measurings[jobs.measuring.key] = jobs.measuring
-        for job in jobs.trainings:
-            if job.key not in trainings and not known.is_trained(job.key):
-                trainings[job.key] = job
-    return Pending(
-        trainings=tuple(trainings.values()),
-        measurings=tuple(measurings.values()),
-        done=count[Status.DONE],
-        failed=count[Status.FAILED],
-    )
-
-
-class Known:
-    """What a store knows of jobs, each training's record being read once.
-
-    Args:
-        store: The store.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._errors: dict[str, str] = {}
-
-    def training_error(self, key: str) -> str:
-        """Why a training failed; empty where it did not."""
-        if key not in self._errors:
-            self._errors[key] = error_of(read_record(self._store, key))
-        return self._errors[key]
-
-    def status(self, measuring: StudyJob) -> Status:
-        """Of an experiment."""
-        record = read_record(self._store, measuring.key)
-        if record is None:
-            return Status.FAILED if any(map(self.training_error, measuring.needs)) else Status.MISSING
-        return Status(record["status"])
-
-    def is_trained(self, key: str) -> bool:
-        """True where the subject is there, and undamaged."""
-        return is_trained(self._store, key)
-
-
-def is_trained(store: Store, key: str) -> bool:
-    """True where a training's record says that it is done and its subject is there, undamaged."""
-    record = read_record(store, key)
-    done = record is not None and record["status"] == Status.DONE
-    return done and store.subject_folder(key) is not None

@@ -1,7 +1,7 @@
-"""Does the registry know what a study names, and do the factories take the parameters that it gives?
+"""Checks the names and parameters in a study file against the registry, before anything runs.
 
-Asked before anything runs. Mechanisms and attacks are cheap to make, so their parameters are tried; corpora
-and models are not made, and only the names and types of their parameters are looked at.
+Mechanisms and attacks are cheap to make, so their parameters are tried; corpora and models are not made, and
+only the names and types of their parameters are checked.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ _SIMPLE = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,),
 
 
 def check_file(file: StudyFile) -> None:
-    """Refuse names that are registered nowhere, with the place where the file says them.
+    """Refuse names that are registered nowhere, with the place in the file where they stand.
 
     Raises:
-        InputError: an unknown mechanism, attack, corpus, model, optimizer, adapter, LoRA target or study
-            report.
+        InputError: an unknown mechanism, attack, corpus, model, optimizer, adapter, LoRA target or report.
     """
     known = _known_names()
     if file.report and file.report not in registry.entries("study_report"):
@@ -49,20 +48,19 @@ def check_file(file: StudyFile) -> None:
 
 
 def check_experiments(experiments: Iterable[Experiment]) -> None:
-    """Refuse parameters that a factory does not take, and attacks that play another game.
+    """Refuse parameters that a factory does not take, and attacks whose game does not accept them.
 
     Raises:
-        InputError: a parameter is unknown, missing, of a wrong type or refused; or an attack plays another
-            game.
+        InputError: a parameter is unknown, missing, of a wrong type or refused; or an attack is.
     """
     seen: set[tuple[str, str, str]] = set()
     for experiment in experiments:
         for field_name, kind in NAMED.items():
             name = getattr(experiment, field_name)
             parameters = getattr(experiment, f"{field_name}_parameters")
-            asked = (kind, name, json.dumps(parameters, sort_keys=True))
-            if asked not in seen:
-                seen.add(asked)
+            combination = (kind, name, json.dumps(parameters, sort_keys=True))
+            if combination not in seen:
+                seen.add(combination)
                 with place(f"group {experiment.group!r}, variant {experiment.variant!r}"):
                     _check_parameters(kind, name, parameters)
 
@@ -109,7 +107,7 @@ def _check_signature(
     kind: str, name: str, factory: Callable[..., Any], parameters: Mapping[str, Any]
 ) -> None:
     """Refuse parameters by the factory's signature."""
-    own = SET_BY_STUDY.get(kind, {})
+    set_by_study = SET_BY_STUDY.get(kind, {})
     accepted = {
         key: parameter
         for key, parameter in inspect.signature(factory).parameters.items()
@@ -120,10 +118,10 @@ def _check_signature(
         for parameter in inspect.signature(factory).parameters.values()
     )
     for key, value in parameters.items():
-        if key in own:
-            raise InputError(f"{kind} parameter {key!r} is set by the study's {own[key]}")
+        if key in set_by_study:
+            raise InputError(f"{kind} parameter {key!r} is set by the study's {set_by_study[key]}")
         if key not in accepted and not takes_any:
-            choices = [one for one in accepted if one not in own]
+            choices = [key for key in accepted if key not in set_by_study]
             if not choices:
                 raise InputError(f"{kind} {name!r} takes no parameters, got {key!r}")
             raise unknown_name(f"parameter of {kind} {name!r}:", key, choices)
@@ -132,15 +130,15 @@ def _check_signature(
         if key in accepted:
             _check_type(f"{kind} {name!r}: {key}", accepted[key].annotation, value)
     for key, parameter in accepted.items():
-        if key not in parameters and key not in own and parameter.default is parameter.empty:
+        if key not in parameters and key not in set_by_study and parameter.default is parameter.empty:
             raise InputError(f"{kind} {name!r} needs {kind}_parameters.{key}")
 
 
 def _check_type(what: str, annotation: Any, value: Any) -> None:
-    """Refuse a value of another type, where the annotation is one of Python's simple types."""
+    """Refuse a value of another type, where the annotation is made of Python's simple types."""
     choices = [part.strip() for part in str(annotation).split("|")] if isinstance(annotation, str) else []
     if not choices or any(choice not in _SIMPLE for choice in choices):
         return
-    allowed = tuple(one for choice in choices for one in _SIMPLE[choice])
+    allowed = tuple(kind for choice in choices for kind in _SIMPLE[choice])
     if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
         raise InputError(f"{what} must be of type {annotation}, got {object_line(value)}")

@@ -1,4 +1,4 @@
-"""What a study's report is made of: tables of *paper / ours / difference*, figures, and replication verdicts.
+"""The parts of a study's report: tables of *paper / ours / difference*, figures, and replication findings.
 
 A study report (registry kind `"study_report"`, in `reports/papers/`) is called with the results and
 the paper's printed numbers and returns a `StudyReport`. Writers turn it into files and into the page.
@@ -18,7 +18,7 @@ class Value:
     """A number with its uncertainty.
 
     Attributes:
-        estimate: The number; NaN where it is not defined, and then `why` says so.
+        estimate: The number; NaN where it is not defined.
         lower, upper: Two-sided confidence interval at the table's confidence, or None.
         spread: Standard deviation, where the table prints one; its meaning is the table's `spread`.
         p_value: Of a test whose statistic is `estimate`, or None.
@@ -59,7 +59,6 @@ class Table:
     Attributes:
         id: File name without ending: `"table-1"`.
         title, place: As in `PublishedTable`; `place` is empty for a table of ours alone.
-        row_headers, columns: Headers.
         rows: Row headers and cells, in order; each has a cell for every column.
         notes: What a reader must know: the unit of replication, confidence, spread's meaning, what differs.
         decimals: Digits after the point by column; missing for a general format.
@@ -107,7 +106,7 @@ class Figure:
 
 
 class Replication(StrEnum):
-    """What our results say of a conclusion of the paper."""
+    """Whether our results replicate a conclusion of the paper."""
 
     REPLICATED = "replicated"
     NOT_REPLICATED = "not replicated"
@@ -118,12 +117,10 @@ class Replication(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicationFinding:
-    """A qualitative claim, held to our results by a stated test.
+    """A conclusion of the paper, compared with our results by a stated test.
 
     Attributes:
-        id, place, statement: Of the `QualitativeClaim`.
-        tables: Ids of the tables that it rests on.
-        outcome: See `Replication`.
+        id, place, statement, tables: Of the `QualitativeClaim`.
         test: The test in words, with its level, its unit of replication and its correction for many
             comparisons.
         figures: What was found: effect, interval, p-value, number of replicates.

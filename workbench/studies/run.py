@@ -1,52 +1,91 @@
-"""Runs what a study's store does not have yet, whatever happens, and reads the results back.
+"""Runs the jobs of a study that its store does not have yet.
 
 One job a task: a training is done once for all experiments that share it, and an experiment is measured as
 soon as its training is there. Only this process writes records, one atomic file a job, so a killed run loses
 the tasks under way and nothing else, and a further run goes on where it stopped. A job that raises, diverges
 or kills its worker is recorded as failed and the rest goes on; a store that cannot be written ends the run.
+`run.json` remembers the study and the command, for the report and for the next run.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from workbench import __version__
+from workbench.core.errors import InputError
 from workbench.core.keys import JSON, plain
+from workbench.core.outputs import write_atomically
 from workbench.execution.backend import make_backend, run_tasks
 from workbench.execution.engine import hardware, raise_if_all_would_fail, versions
 from workbench.execution.store import Store, StoreError
 from workbench.execution.tasks import Event, Failed, Finished, Task, Work, remove_folder
 from workbench.studies.experiments import Status, Study
-from workbench.studies.jobs import (
-    ExperimentJobs,
-    JobKind,
-    Pending,
-    StudyJob,
-    is_trained,
-    jobs_of,
-    pending,
-)
-from workbench.studies.records import read_record
-from workbench.studies.results import read_results
-from workbench.studies.run_file import RUN_FILE, read_run, write_run
+from workbench.studies.jobs import ExperimentJobs, JobKind, StudyJob, jobs_of
+from workbench.studies.results import Pending, is_trained, pending, read_record
 from workbench.training import setup as workers
 
-__all__ = [
-    "RUN_FILE",
-    "Pending",
-    "RunOptions",
-    "RunSummary",
-    "Skipped",
-    "pending",
-    "read_results",
-    "read_run",
-    "run_study",
-]
+RUN_FILE = "run.json"
+RUN_SCHEMA = 1
+
+
+def write_run(
+    study: Study, out: Path, *, source: str, command: str, bases: Mapping[str, str] | None = None
+) -> None:
+    """Write `run.json`: what is run in a folder.
+
+    Args:
+        source: Name or path by which the user called the study; empty for its name.
+        bases: Folders that stand in for base models, by their names.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    form = {
+        "schema": RUN_SCHEMA,
+        "study": source or study.name,
+        "name": study.name,
+        "profile": study.profile,
+        "source_sha256": study.source_sha256,
+        "created": now,
+        "command": command,
+        "bases": dict(bases or {}),
+        "workbench_version": __version__,
+    }
+    write_atomically(out / RUN_FILE, json.dumps(form, indent=2) + "\n")
+
+
+def read_run(out: Path) -> dict[str, JSON]:
+    """The content of `out/run.json`.
+
+    Returns:
+        `study` (name or path), `name`, `profile`, `source_sha256`, `created`, `command`, `bases` (folders
+        that stood in for base models).
+
+    Raises:
+        InputError: nothing was run there, or the file is damaged.
+    """
+    path = out / RUN_FILE
+    try:
+        form = json.loads(path.read_text(encoding="utf-8"))
+        if form["schema"] != RUN_SCHEMA:
+            raise InputError(f"{path} has schema {form['schema']!r}, this workbench reads {RUN_SCHEMA}")
+    except FileNotFoundError as error:
+        raise InputError(f"no study was run in {out}: {RUN_FILE} is missing") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"cannot read {path}: it is damaged; run the study again") from error
+    return {"bases": {}, **form}
+
 
 MOST_TRIES = 3
 """How often one run trains a subject that was damaged, or gone, when it was wanted."""
@@ -60,9 +99,7 @@ class RunOptions:
         workers: Processes; 0 runs in this process.
         scheduler: Address of a Dask scheduler, which then has the workers; None for none.
         retry_failed: Do again what an earlier run recorded as failed.
-        source: Name or path by which the user called the study, for `run.json`; empty for its name.
-        command: The command line, likewise.
-        bases: Folders that stand in for base models, by their names, likewise.
+        source, command, bases: For `run.json`; see `write_run`.
     """
 
     workers: int = 2
@@ -82,7 +119,6 @@ class RunSummary:
         failed: Experiments of the study that are failed now, in this run or before.
         skipped: Experiments that the store had already, or got from another run meanwhile.
         trained: Subjects that this run trained, shadows included.
-        seconds: Wall time.
     """
 
     done: int
@@ -94,7 +130,7 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A job that was pending needs nothing more: another run did it, or nobody wants it any more."""
+    """A pending job that needs nothing more: another run did it, or nothing waits for it any more."""
 
     task: Task
 
@@ -106,13 +142,10 @@ RunListener = Callable[[RunEvent], None]
 def run_study(
     study: Study, *, out: Path, options: RunOptions, listener: RunListener | None = None
 ) -> RunSummary:
-    """Do what the store lacks, and record it.
+    """Run what the store in `out/store` lacks, and record it.
 
     Args:
-        study: What is wanted.
-        out: Folder; the store lies in `out/store`, and `out/run.json` remembers what was run.
-        options: How.
-        listener: Told of every event of the backend, of an end after its record is written. Experiments
+        listener: Gets every event of the backend, an end after its record is written. Experiments
             whose training failed get a `Failed` of their own, and jobs that need nothing more a `Skipped`;
             the task's `id` is the job's key.
 
@@ -170,20 +203,14 @@ class _Run:
     ) -> None:
         from workbench.studies import work
 
-        self._work: dict[JobKind, Work] = {
-            JobKind.TRAINING: work.train,
-            JobKind.MEASURING: work.measure,
-        }
+        self._work: dict[JobKind, Work] = {JobKind.TRAINING: work.train, JobKind.MEASURING: work.measure}
         self._store = store
         self._wanted = wanted
         self._listener = listener
         self._retry_failed = retry_failed
         self._is_remote = is_remote
         # Ready to be submitted; measurings are taken first, so that results come in from the start.
-        self._ready: dict[JobKind, deque[StudyJob]] = {
-            JobKind.MEASURING: deque(),
-            JobKind.TRAINING: deque(),
-        }
+        self._ready: dict[JobKind, deque[StudyJob]] = {JobKind.MEASURING: deque(), JobKind.TRAINING: deque()}
         self._under_way: dict[str, StudyJob] = {}
         self._unmet: dict[str, set[str]] = {}
         self._waiting: dict[str, list[StudyJob]] = {}
@@ -205,7 +232,7 @@ class _Run:
         return None
 
     def _enqueue(self, job: StudyJob) -> None:
-        """To the queue, or to those that wait for a training."""
+        """Put a job into the queue, or, where its trainings are not all there, make it wait for them."""
         if job.kind is JobKind.TRAINING:
             self._queued.add(job.key)
             self._ready[job.kind].append(job)
@@ -241,7 +268,7 @@ class _Run:
         return True
 
     def _settled_elsewhere(self, job: StudyJob) -> bool:
-        """Look into the store again, and take over what another run has put there."""
+        """Read the store again, and take over what another run has put there."""
         if job.kind is JobKind.TRAINING:
             if is_trained(self._store, job.key):
                 self._tell(Skipped(self._task(job)))
@@ -277,7 +304,7 @@ class _Run:
         )
 
     def conclude(self, event: Finished | Failed) -> None:
-        """Record how a task ended, then tell of it."""
+        """Record how a task ended, then report it."""
         job = self._under_way.pop(event.task.id)
         if isinstance(event, Failed):
             raise_if_all_would_fail(event, self._store, is_remote=self._is_remote)
@@ -307,7 +334,7 @@ class _Run:
         self._after_failure(job, event)
 
     def _after_failure(self, job: StudyJob, event: Failed) -> None:
-        """Tell of a failure; one of a training is one of each experiment that waits for it."""
+        """Report a failure; that of a training fails each experiment that waits for it."""
         self._tell(event)
         if job.kind is JobKind.MEASURING:
             self.failed += 1
@@ -320,7 +347,7 @@ class _Run:
                 self._tell(Failed(self._task(waiting), "", event.kind, message))
 
     def _supply(self, key: str) -> None:
-        """A training is there: those that waited for it alone are ready."""
+        """Make those measurings ready that waited for this training alone."""
         self._queued.discard(key)
         for waiting in self._waiting.pop(key, []):
             unmet = self._unmet.get(waiting.key)

@@ -63,7 +63,7 @@ from typing import Any
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import one_line
 from workbench.studies.experiments import Experiment, Study
-from workbench.studies.fields import FIELDS, PARAMETERS, shown
+from workbench.studies.fields import FIELDS, PARAMETERS, value_text
 from workbench.studies.file import StudyFile, parse, place
 from workbench.studies.grid import expand
 
@@ -105,29 +105,21 @@ def profiles(name_or_path: str) -> list[str]:
 
 
 def title(name_or_path: str) -> str:
-    """A study's title; like `profiles` it looks no mechanism or attack up, which would import frameworks.
-
-    Raises:
-        InputError: there is no such study, or its file is unusable.
-    """
+    """A study's title; like `profiles` it looks no mechanism or attack up, which would import frameworks."""
     _, file, _ = _read(name_or_path)
     return file.title
 
 
 def load_study(name_or_path: str, *, profile: str | None = None) -> Study:
-    """Read a study, check all that it says, and expand it.
+    """Read a study, check all that it says, and expand it; a pure function of the file's content and name.
 
     Args:
-        name_or_path: A shipped study's name, or the path of a file (it ends in `.toml` or has a separator).
+        name_or_path: As in `profiles`.
         profile: One of the file's profiles; None for its first one, or for the file as it stands where it
             has none.
 
-    Returns:
-        The study; a pure function of the file's content, its name and the profile.
-
     Raises:
-        InputError: there is no such study or profile, or the file is unusable; one line that names the place
-            and the value.
+        InputError: there is no such study or profile, or the file is unusable; names the place and the value.
     """
     from workbench.studies.names import check_experiments, check_file
 
@@ -152,10 +144,9 @@ def load_study(name_or_path: str, *, profile: str | None = None) -> Study:
 
 
 def select(study: Study, *, only: Sequence[str] = (), limit: int | None = None) -> Study:
-    """A part of a study.
+    """The experiments of a study that `workbench run --only` and `--limit` choose.
 
     Args:
-        study: The study.
         only: What to keep: `"field=value"`, where a field is one of `Experiment` (also `group` and
             `variant`), or a parameter (`mechanism_parameters.form`), and `epsilon=none` means without a
             budget; or just the name of a group or variant. Several values of one field are alternatives;
@@ -163,8 +154,7 @@ def select(study: Study, *, only: Sequence[str] = (), limit: int | None = None) 
         limit: Number of experiments to keep, the first ones; None for all.
 
     Raises:
-        InputError: an unknown field or name, a value that no experiment has, a selection that matches
-            nothing, or a limit below 1.
+        InputError: an unknown field or name, a value that no experiment has, nothing left, or a limit < 1.
     """
     if limit is not None and (isinstance(limit, bool) or limit < 1):
         raise InputError(f"limit must be at least 1, got {limit}")
@@ -228,9 +218,9 @@ def _condition(study: Study, text: str) -> tuple[str, str]:
     if field_name not in known and not (dot and head in PARAMETERS):
         raise unknown_name("field", field_name, known)
     values = [_value(experiment, field_name) for experiment in study.experiments]
-    if not any(_equals(one, value) for one in values):
-        present = list(dict.fromkeys(NONE if one is None else shown(one).strip("'") for one in values))
-        raise _no_such_value(field_name, value, present)
+    if not any(_equals(present, value) for present in values):
+        texts = (NONE if present is None else value_text(present).strip("'") for present in values)
+        raise _no_such_value(field_name, value, list(dict.fromkeys(texts)))
     return field_name, value
 
 

@@ -1,6 +1,6 @@
-"""What a worker does for a study: train a subject, or release, attack and measure one. Pure in its payload.
+"""The work functions of a study's jobs: train a subject; or release, attack and measure it.
 
-Both functions have the signature of `workbench.execution.tasks.Work`.
+Both have the signature of `workbench.execution.tasks.Work`, and are pure in their payload.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def train(
 
     Returns:
         `claim`, `losses` (of each step, nats; NaN where no record was looked at), `traces` (of each step, by
-        name), `metrics`, `cost` (with `STEP_TIMES`, of the steps alone, as far as the mechanism tells
-        them), and `versions` and `hardware` of where this runs.
+        name), `metrics`, `cost` (with `STEP_TIMES`, where the mechanism measures them), and `versions` and
+        `hardware` of where this runs.
 
     Raises:
         ContentError: a corpus or a model's files are not what the experiment's key says.
@@ -80,11 +80,10 @@ def measure(
     """Release what is released after training, attack it, and measure it.
 
     Args:
-        payload: The job.
         inputs: Folders of the target (`"0"`) and of its shadows (`"1"`, ...); none where a game trains by
             itself.
         scratch: Left empty.
-        progress: Told when the subjects are ready, and at the end; in a game, of each trial.
+        progress: Called when the subjects are ready, and at the end; in a game, after each trial.
 
     Returns:
         `claim`, `metrics` (see `workbench.studies.experiments.Outcome`; besides those `threshold`,
@@ -181,12 +180,12 @@ def _match(payload: Measuring, progress: StepProgress) -> Match[Any]:
 
 @lru_cache(maxsize=1)
 def _here() -> dict[str, Any]:
-    """What this worker computes with; it need not be the parent's machine."""
+    """Versions and hardware of this worker, which need not be those of the parent's machine."""
     return {"versions": versions(), "hardware": hardware()}
 
 
 def _subject(payload: Measuring, run: int, folder: Path) -> Subject:
-    """The subject that is given away: the trained one, or its release under the experiment's budget."""
+    """The subject that is attacked: the trained one, or its release under the experiment's budget."""
     training, key = payload.trainings[run], payload.keys[run]
     trained = _recent.get(key)
     if trained is None:
@@ -217,7 +216,7 @@ class _OnePass:
         return getattr(self._subject, name)
 
     def token_log_likelihoods(self, records: Sequence[Record]) -> list[FloatArray]:
-        """Those of the candidates are remembered."""
+        """As the subject's; those of the candidates are computed once."""
         if tuple(records) != self._candidates:
             return self._subject.token_log_likelihoods(records)
         if self._found is None:
@@ -227,35 +226,32 @@ class _OnePass:
 
 def _perplexities(likelihoods: Sequence[FloatArray], included: BoolArray) -> dict[str, float]:
     """Exponential of the mean negative log-likelihood over a class's tokens; infinite beyond exp(700)."""
-    found = {}
+    metrics = {}
     for name, wanted in (("member", True), ("non_member", False)):
         tokens = [values for values, inside in zip(likelihoods, included, strict=True) if inside == wanted]
         loss = -float(np.concatenate(tokens).mean())
-        found[f"loss_{name}"] = loss
-        found[f"perplexity_{name}"] = math.exp(loss) if loss < _LARGEST_EXPONENT else math.inf
-    return found
+        metrics[f"loss_{name}"] = loss
+        metrics[f"perplexity_{name}"] = math.exp(loss) if loss < _LARGEST_EXPONENT else math.inf
+    return metrics
 
 
 def _midpoint(scores: FloatArray, included: BoolArray) -> dict[str, float]:
-    found = midpoint_threshold_metrics(scores, included)
+    metrics = midpoint_threshold_metrics(scores, included)
     return {
-        "roc_auc": found.auc,
-        "accuracy": found.accuracy,
-        "precision": found.precision,
-        "recall": found.recall,
-        "f1": found.f1,
-        "threshold": found.threshold,
+        "roc_auc": metrics.auc,
+        "accuracy": metrics.accuracy,
+        "precision": metrics.precision,
+        "recall": metrics.recall,
+        "f1": metrics.f1,
+        "threshold": metrics.threshold,
     }
 
 
 def _require_finite_training(transcript: Transcript, learning_rate: float) -> None:
-    """Refuse a training whose loss left the finite numbers.
+    """Raise InconclusiveError for a training whose loss left the finite numbers.
 
     An empty sample has no loss; nor has a step of a mechanism that may look at no record, and counts such
     silent steps. Where it says which steps were not silent, those must have one.
-
-    Raises:
-        InconclusiveError: it did.
     """
     legal = transcript.sample_sizes == 0
     if "silent_steps" in transcript.metrics:
@@ -273,7 +269,7 @@ def _diverged(what: str, learning_rate: float) -> str:
 
 
 def _step_times(metrics: Mapping[str, float]) -> dict[str, float]:
-    """What the steps themselves took, without the model's building and its evaluation."""
+    """Seconds of the steps themselves, without building the model and evaluating it."""
     return {name: float(metrics[name]) for name in STEP_TIMES if name in metrics}
 
 

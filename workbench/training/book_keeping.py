@@ -1,18 +1,17 @@
-"""Per-record gradients by book-keeping: from one forward and one backward pass, without a second.
+"""Per-record gradients by book-keeping: one forward and one backward pass for norms and clipped sums.
 
-Every trainable parameter enters the computation through some operation (a linear map, an embedding, a
-normalisation, ...). The recorder watches those operations, whichever module they stand in: it computes
-them with the parameter detached, and keeps the operation's input and the autograd edge of its output.
-One backward pass to these edges gives the errors; inputs and errors are the factors of every record's
-gradient (`workbench.training.recorder`). After Bu et al. 2023, "Differentially private optimization on
-large model at small cost" (book-keeping).
+The recorder (`workbench.training.recorder`) intercepts every operation on a trainable parameter (a linear
+map, an embedding, a normalisation, ...), computes it with the parameter detached, and keeps its input and the
+autograd edge of its output. One backward pass to these edges gives the errors; inputs and errors are the
+factors of every record's gradient. After Bu et al. 2023, "Differentially private optimization on large model
+at small cost" (book-keeping).
 
-Three guards keep a wrong answer from passing in silence:
+Three guards against wrong results:
 
-- A parameter that is used in any other way stays in the autograd graph, is found there, and refused.
+- A parameter that is used in any other way stays in the autograd graph, is detected there, and refused.
 - A stored input that was modified in place is refused.
 - The first time that a module runs with a given pattern of uses, a random weighted sum is compared with
-  autograd's (`workbench.training.verify`): rows in an unexpected order cannot agree.
+  autograd's (`workbench.training.verify`), which a wrong order of rows would fail.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.interfaces import Groups
 from workbench.training.flat import FlatLayout, PerRecordSignals
 from workbench.training.recorder import ParameterGradients, Recorder
 from workbench.training.verify import random_state, verify_once
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from workbench.interfaces import Model
 
 _refused: WeakKeyDictionary[torch.nn.Module, set[tuple[str, ...]]] = WeakKeyDictionary()
-"""Trainable names for which a module was refused: spares `"auto"` the attempt."""
+"""Trainable names with which a module was refused, so that `"auto"` need not try again."""
 
 
 def known_unsupported(module: torch.nn.Module, layout: FlatLayout) -> bool:
@@ -44,10 +42,10 @@ def known_unsupported(module: torch.nn.Module, layout: FlatLayout) -> bool:
 
 
 class BookKeepingSignals(PerRecordSignals):
-    """Signals from stored inputs and errors; memory grows as the activations, not as n times d."""
+    """Signals from stored inputs and errors; memory grows with the activations, not with n times d."""
 
     def __init__(self, layout: FlatLayout, gradients: list[ParameterGradients], losses: Tensor) -> None:
-        """Signals of the collected gradients, one entry a parameter of `layout`."""
+        """Signals from the collected gradients, one entry per parameter of `layout`."""
         self._gradients = gradients
         size = len(losses), len(gradients)
         by_parameter = torch.zeros(size, dtype=torch.float64, device=layout.device)
@@ -59,15 +57,6 @@ class BookKeepingSignals(PerRecordSignals):
         # Gram sums may round to just below zero; NaN stays NaN under clamp.
         super().__init__(layout, losses, squares.clamp(min=0.0).sqrt().to(layout.dtype), by_parameter)
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""
-        self._layout.check_weights(weights, self.n)
-        total = self._layout.zeros()
-        weights = weights.detach().to(total)
-        for (place, _), gradient in zip(self._layout.places.values(), self._gradients, strict=True):
-            gradient.add_weighted(total[place], weights)
-        return total
-
     def gradients(self) -> Tensor:
         """The records' gradients, shape `(n, d)`: their factors multiplied out."""
         rows = torch.zeros(self.n, self.dimension, dtype=self._layout.dtype, device=self._layout.device)
@@ -75,13 +64,9 @@ class BookKeepingSignals(PerRecordSignals):
             gradient.write(rows[:, place])
         return rows
 
-    def group_sum(self, weights: Tensor, groups: Groups) -> Tensor:
-        """Sum over records, each group's part weighted by its own column, shape `(d,)`."""
-        of_parameter = self._groups_of_parameters(groups, weights)
+    def _summed(self, columns: Tensor, group_of: tuple[int, ...]) -> Tensor:
         total = self._layout.zeros()
-        columns = weights.detach().to(total).T.contiguous()
-        places = [place for place, _ in self.layout.values()]
-        for place, gradient, group in zip(places, self._gradients, of_parameter, strict=True):
+        for (place, _), gradient, group in zip(self.layout.values(), self._gradients, group_of, strict=True):
             gradient.add_weighted(total[place], columns[group])
         return total
 
@@ -92,8 +77,7 @@ def book_keeping_signals(
     """Signals of a batch of n > 0 records by book-keeping.
 
     Raises:
-        UnsupportedError: a parameter is used in a way that book-keeping does not cover, or the check
-            against autograd failed.
+        UnsupportedError: a use of a parameter is not covered, or the check against autograd failed.
     """
     before = random_state(layout.device)
     recorder = Recorder(layout, n)
@@ -122,14 +106,14 @@ def _recorded_losses(model: Model, batch: Mapping[str, Tensor], recorder: Record
             raise
         raise UnsupportedError(
             f"method 'book_keeping' cannot treat module {type(model.module).__name__}: its code does not "
-            f"take one row a record of {', '.join(sorted(recorder.expanded))}"
+            f"accept one row per record of {', '.join(sorted(recorder.expanded))}"
         ) from error
 
 
 def _collect(layout: FlatLayout, recorder: Recorder, errors: list[Tensor | None]) -> list[ParameterGradients]:
     gradients = [ParameterGradients(p.shape) for p in layout.parameters]
     for i, use in enumerate(recorder.uses):
-        error, errors[i] = errors[i], None  # frees each error as soon as its factors need it no longer
+        error, errors[i] = errors[i], None  # frees each error as soon as possible
         if error is None:
             continue
         if not use.is_intact():

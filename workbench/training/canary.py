@@ -1,17 +1,17 @@
-"""A gradient canary among real records' signals, so that an audit drives the privatise step that trains.
+"""Adds a gradient canary to real records' signals, so that an audit runs the privatise step that trains.
 
-`SignalsWithCanary` answers the questions of `workbench.interfaces.Signals`. A mechanism that clips its
-records by their norms clips the canary in the same stroke; one that forgets to clip lets the canary through
-with its full magnitude. The wrapper also keeps what the auditor must know to read the release: the share that
-the known records contribute to the canary's coordinates. `SignalsWithCanaryRecord` is for a canary that is a
-record of the plan, and takes part where that record does.
+`SignalsWithCanary` implements `workbench.interfaces.Signals`. A mechanism that clips records by their norms
+clips the canary too; one that forgets to clip releases the canary with its full magnitude. The wrapper also
+keeps the known records' contribution to the canary's coordinates, which the auditor subtracts from the
+release. `SignalsWithCanaryRecord` is for a canary that is a record of the plan, and takes part where that
+record does.
 
     >>> import torch
     >>> from workbench.interfaces import GradientCanary
     >>> from workbench.training.flat import FlatLayout
     >>> from workbench.training.per_record import EmptySignals
-    >>> nobody = EmptySignals(FlatLayout.of(torch.nn.Linear(2, 1)))
-    >>> signals = SignalsWithCanary(nobody, GradientCanary(coordinate=4, magnitude=100.0), included=True)
+    >>> empty = EmptySignals(FlatLayout.of(torch.nn.Linear(2, 1)))
+    >>> signals = SignalsWithCanary(empty, GradientCanary(coordinate=4, magnitude=100.0), included=True)
     >>> signals.norms()
     tensor([100.])
     >>> signals.weighted_sum(torch.tensor([0.01]))
@@ -21,8 +21,7 @@ record of the plan, and takes part where that record does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -30,14 +29,11 @@ from torch import Tensor
 
 from workbench.core.errors import InputError
 from workbench.interfaces import GradientCanary, Groups, Signals
-from workbench.training.flat import Grouping, squares_by_parameter
-
-Layout: TypeAlias = Mapping[str, tuple[slice, torch.Size]]
-"""Place and shape of each named trainable parameter in the flat vector, as of `Signals.layout`."""
+from workbench.training.flat import Grouping, Layout, check_weights, squares_by_parameter
 
 
 class _SameParameters:
-    """Signals over the parameters of other signals, the background."""
+    """Signals over the same parameters as other signals, the background."""
 
     def __init__(self, background: Signals) -> None:
         self.background = background
@@ -59,14 +55,12 @@ class _SameParameters:
 
 
 class FixedSignals(_SameParameters):
-    """Signals asked the same question many times: keeps the last answer, for trials at one state."""
+    """Caches norms, gradients and the last sum of signals that do not change: for trials at one state."""
 
     def __init__(self, signals: Signals) -> None:
-        """Remember the answers of `signals`, which must not change."""
         super().__init__(signals)
         self._norms = signals.norms()
-        self._asked: tuple[Tensor, Groups | None] | None = None
-        self._sum: Tensor | None = None
+        self._last: tuple[Tensor, Groups | None, Tensor] | None = None
         self._gradients: Tensor | None = None
         self._group_norms: dict[tuple[tuple[str, ...], ...], Tensor] = {}
 
@@ -76,7 +70,7 @@ class FixedSignals(_SameParameters):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""
-        return self._kept(weights, None, lambda: self.background.weighted_sum(weights))
+        return self._cached(weights, None, lambda: self.background.weighted_sum(weights))
 
     def gradients(self) -> Tensor:
         """The records' gradients, shape `(n, d)`."""
@@ -94,18 +88,17 @@ class FixedSignals(_SameParameters):
     def group_sum(self, weights: Tensor, groups: Groups) -> Tensor:
         """Sum over records, each group's part weighted by its own column, shape `(d,)`."""
         key = tuple(tuple(names) for names in groups)
-        return self._kept(weights, key, lambda: self.background.group_sum(weights, groups))
+        return self._cached(weights, key, lambda: self.background.group_sum(weights, groups))
 
-    def _kept(self, weights: Tensor, groups: Groups | None, ask: Callable[[], Tensor]) -> Tensor:
-        """The last sum where weights and groups are the same, else the answer."""
-        last = self._asked
-        if self._sum is None or last is None or last[1] != groups or not torch.equal(weights, last[0]):
-            self._asked, self._sum = (weights.clone(), groups), ask()
-        return self._sum.clone()
+    def _cached(self, weights: Tensor, groups: Groups | None, compute: Callable[[], Tensor]) -> Tensor:
+        last = self._last
+        if last is None or last[1] != groups or not torch.equal(weights, last[0]):
+            last = self._last = (weights.clone(), groups, compute())
+        return last[2].clone()
 
 
 def check_canary(canary: GradientCanary) -> None:
-    """Refuse a canary that no step can hold, with an `InputError`."""
+    """Refuse a canary whose fields are out of range or contradict each other, with an `InputError`."""
     if not 0 < canary.magnitude < math.inf:
         raise InputError(f"magnitude must be finite and > 0, got {canary.magnitude!r}")
     if canary.coordinate < 0:
@@ -136,16 +129,16 @@ def canary_entry(canary: GradientCanary, dimension: int) -> float:
 
 
 class SignalsWithCanary(_SameParameters):
-    """A sample's signals with a gradient canary as its last record, in none or all of the trials.
+    """A sample's signals with a gradient canary as the last record, in none or all of the trials.
 
     Attributes:
         background: The known records' signals.
         canary: The canary, whether it takes part or not.
-        coordinates: The canary's places in the flat vector: one, or where it is everywhere one in each group,
-            in the groups' order. They count modulo the size of the vector or group, because an auditor
+        coordinates: The canary's places in the flat vector: one, or one in each group, in the groups' order,
+            for a canary everywhere. They count modulo the size of the vector or group, because an auditor
             draws the number before d is known.
-        known_share: What the known records contributed to each of them, float64, over all sums that were
-            computed: the auditor subtracts it from the release.
+        known_share: The known records' contribution to each coordinate, float64, over all computed sums: the
+            auditor subtracts it from the release.
     """
 
     def __init__(
@@ -156,12 +149,12 @@ class SignalsWithCanary(_SameParameters):
         trials: int | None = None,
         groups: Groups | None = None,
     ) -> None:
-        """Append the canary.
+        """Append the canary if it is `included`.
 
         Args:
             background: The known records' signals.
             canary: The canary.
-            included: Whether the sample holds the canary; where not, it is the background's own.
+            included: Whether the canary takes part.
             trials: Number of trials played at once; None for a single one without a trial axis.
             groups: The mechanism's clipping groups; None for one of all parameters.
         """
@@ -171,17 +164,15 @@ class SignalsWithCanary(_SameParameters):
         self._magnitude = canary.magnitude
         self._included = included
         self._trials = trials
-        self._grouping = Grouping.of([list(background.layout)] if groups is None else groups, self.layout)
-        self.coordinates = self._places(canary)
-        self.known_share = np.zeros(len(self.coordinates))
-
-    def _places(self, canary: GradientCanary) -> tuple[int, ...]:
-        if not canary.everywhere:
-            return (canary.coordinate % self.dimension,)
-        return tuple(
-            self._grouping.coordinate(group, canary.coordinate, self.layout)
-            for group in range(self._grouping.size)
+        grouping = Grouping.of([list(background.layout)] if groups is None else groups, self.layout)
+        self._grouping = grouping
+        index = canary.coordinate
+        self.coordinates = (
+            tuple(grouping.coordinate(group, index, self.layout) for group in range(grouping.size))
+            if canary.everywhere
+            else (index % self.dimension,)
         )
+        self.known_share = np.zeros(len(self.coordinates))
 
     @property
     def n(self) -> int:
@@ -189,10 +180,7 @@ class SignalsWithCanary(_SameParameters):
         return self.background.n + int(self._included)
 
     def norms(self) -> Tensor:
-        """Norm of each record's gradient, shape `(n,)`; the canary's, last, is its raw magnitude.
-
-        That of a canary in several coordinates is the magnitude times the root of their number.
-        """
+        """Norm of each record's gradient, shape `(n,)`, the canary's last and unclipped."""
         norms = self.background.norms()
         if not self._included:
             return norms
@@ -200,7 +188,7 @@ class SignalsWithCanary(_SameParameters):
         return torch.cat([norms, norms.new_full((1,), canary_norm)])
 
     def gradients(self) -> Tensor:
-        """The records' gradients, shape `(n, d)`; the canary's, last, is zero but in its coordinates."""
+        """The records' gradients, shape `(n, d)`, the canary's last."""
         rows = self.background.gradients()
         if not self._included:
             return rows
@@ -225,15 +213,14 @@ class SignalsWithCanary(_SameParameters):
         Returns:
             Shape `(d,)`, or `(trials, d)`: one row repeated `trials` times, which cannot be written to.
         """
-        if weights.shape != (self.n,):
-            raise InputError(f"weights must have shape ({self.n},), got {tuple(weights.shape)}")
+        check_weights(weights, self.n)
         total = self.background.weighted_sum(weights[: self.background.n])
         canary_weights = [float(weights[-1])] * len(self.coordinates) if self._included else []
         return self._with_canary(total, canary_weights)
 
     def group_sum(self, weights: Tensor, groups: Groups) -> Tensor:
         """Sum over records, each group's part weighted by its own column; shapes as of `weighted_sum`."""
-        Grouping.of(groups, self.layout).check_weights(weights, self.n)
+        check_weights(weights, self.n, len(groups))
         total = self.background.group_sum(weights[: self.background.n], groups)
         places = self._groups_of_coordinates(groups) if self._included else ()
         return self._with_canary(total, [float(weights[-1, group]) for group in places])
@@ -243,7 +230,7 @@ class SignalsWithCanary(_SameParameters):
         return [grouping.at(coordinate, self.layout) for coordinate in self.coordinates]
 
     def _with_canary(self, total: Tensor, canary_weights: Sequence[float]) -> Tensor:
-        """Keep the known records' share of the sum, and add the canary's weights in its coordinates."""
+        """Note the known records' share of the sum, and add the canary's weights in its coordinates."""
         for i, coordinate in enumerate(self.coordinates):
             self.known_share[i] += float(total[coordinate])
         for coordinate, weight in zip(self.coordinates, canary_weights, strict=self._included):
@@ -251,18 +238,17 @@ class SignalsWithCanary(_SameParameters):
         return total if self._trials is None else total.expand(self._trials, -1)
 
     def observed(self, released: Tensor, scales: Sequence[float] | None = None) -> Tensor:
-        """What the auditor reads off a release: the whitened sum over the canary's coordinates.
+        """The auditor's statistic of a release: the whitened sum over the canary's coordinates.
 
         Each coordinate's released value, less the known records' share, over the scale of its noise. Where G
         groups are clipped to C each and get noise of standard deviation sigma C, a canary everywhere adds
         G / sigma to a sum of standard deviation sqrt(G): its mu is sqrt(G) / sigma, the most that any
         statistic of the G coordinates has. Where clipping norms and noise are not proportional to each other,
-        a sum of other weights has more, and this one is a lower bound of what may be seen.
+        a sum with other weights has more, and this one is a lower bound.
 
         Args:
-            released: What `privatise` made of these signals, shape `(..., d)`.
-            scales: Of the noise of each of the mechanism's clipping groups
-                (`workbench.training.loop.GradientMechanism.release_scales`); None for 1 each.
+            released: The output of `privatise` for these signals, shape `(..., d)`.
+            scales: Noise scale of each clipping group (`GradientMechanism.release_scales`); None for 1 each.
 
         Returns:
             Shape `(...)`, float64, on the CPU.
@@ -280,7 +266,7 @@ class SignalsWithCanary(_SameParameters):
 
 
 class SignalsWithCanaryRecord(_SameParameters):
-    """A sample's signals in which one more record, the last, has a canary's gradient."""
+    """A sample's signals with one more record, the last, that has a canary's gradient."""
 
     def __init__(self, background: Signals, canary: GradientCanary, others: Tensor | None = None) -> None:
         """Append the canary; an opposed one needs the sum of all other records' gradients, shape `(d,)`."""
@@ -298,10 +284,7 @@ class SignalsWithCanaryRecord(_SameParameters):
         return self.background.n + 1
 
     def norms(self) -> Tensor:
-        """Norm of each record's gradient, shape `(n,)`; the canary's, last, is its raw magnitude.
-
-        An opposed canary's is the magnitude times the norm of what it opposes.
-        """
+        """Norm of each record's gradient, shape `(n,)`, the canary's last and unclipped."""
         norms = self.background.norms()
         if self._opposed is None:
             canary_norm = norms.new_full((1,), self._canary.magnitude)
@@ -311,8 +294,7 @@ class SignalsWithCanaryRecord(_SameParameters):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""
-        if weights.shape != (self.n,):
-            raise InputError(f"weights must have shape ({self.n},), got {tuple(weights.shape)}")
+        check_weights(weights, self.n)
         total = self.background.weighted_sum(weights[:-1])
         if self._opposed is not None:
             return total + weights[-1] * self._opposed
@@ -324,26 +306,26 @@ class SignalsWithCanaryRecord(_SameParameters):
     def gradients(self) -> Tensor:
         """The records' gradients, shape `(n, d)`, the canary's last."""
         rows = self.background.gradients()
-        return torch.cat([rows, self._own(rows)])
+        return torch.cat([rows, self._canary_row(rows)])
 
     def group_norms(self, groups: Groups) -> Tensor:
         """Norm of each group's part of each record's gradient, shape `(n, G)`, the canary's last."""
         norms = self.background.group_norms(groups)
-        squares = squares_by_parameter(self._own(norms), self.layout)
+        squares = squares_by_parameter(self._canary_row(norms), self.layout)
         return torch.cat([norms, Grouping.of(groups, self.layout).norms(squares, norms.dtype)])
 
     def group_sum(self, weights: Tensor, groups: Groups) -> Tensor:
         """Sum over records, each group's part weighted by its own column, shape `(d,)`."""
         grouping = Grouping.of(groups, self.layout)
-        grouping.check_weights(weights, self.n)
+        check_weights(weights, self.n, grouping.size)
         total = self.background.group_sum(weights[:-1], groups)
-        canary_row = self._own(total)[0]
+        canary_row = self._canary_row(total)[0]
         for (place, _), group in zip(self.layout.values(), grouping.of_parameter, strict=True):
             total[place] += weights[-1, group].to(total) * canary_row[place]
         return total
 
-    def _own(self, like: Tensor) -> Tensor:
-        """The canary's gradient, shape `(1, d)`, in the type and place of `like`."""
+    def _canary_row(self, like: Tensor) -> Tensor:
+        """The canary's gradient, shape `(1, d)`, with the type and device of `like`."""
         if self._opposed is not None:
             return self._opposed.to(like)[None]
         row = like.new_zeros(1, self.dimension)

@@ -1,4 +1,4 @@
-"""What names and parameters stand for at present, looked up once a process: corpora, and models' files."""
+"""Caches corpora, and fingerprints of corpora and models' files, for the life of a process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CORPORA_KEPT = 64
 
 @dataclass(frozen=True)
 class Given:
-    """Parameters as a key of a cache: equal where their canonical texts are."""
+    """Parameters as a hashable cache key: equal where their canonical texts are."""
 
     text: str
     parameters: Parameters = field(compare=False)
@@ -42,26 +42,22 @@ def corpus(name: str, size: int, seed: int, given: Given) -> Corpus:
 @lru_cache(maxsize=1024)
 def records_digest(name: str, size: int, seed: int, given: Given) -> str:
     """Hash of a corpus's candidates, held-out and public records."""
-    found = corpus(name, size, seed, given)
+    loaded = corpus(name, size, seed, given)
     digest = hashlib.sha256()
-    for record in (*found.records, *found.held_out, *found.public):
+    for record in (*loaded.records, *loaded.held_out, *loaded.public):
         digest.update(repr((record.id, record.text, record.image, record.label, record.answers)).encode())
     return digest.hexdigest()
 
 
 def model_facets(name: str) -> ModelFacets:
-    """What a model's source declares; nothing for an unknown name."""
+    """The facets that a model's source declares; empty for an unknown name."""
     entry = registry.entries("model").get(name)
     return entry.facets if entry is not None and isinstance(entry.facets, ModelFacets) else ModelFacets()
 
 
 @lru_cache(maxsize=64)
 def model_fingerprint(name: str, given: Given) -> str:
-    """Hash of a model's files; empty for a model without files.
-
-    One whose files cannot be read has a hash too: what is planned with it can be counted, and its training
-    says what is wrong.
-    """
+    """Hash of a model's files, or why they cannot be read, which training will raise; empty without files."""
     fingerprint = model_facets(name).fingerprint
     try:
         return "" if fingerprint is None else str(fingerprint(**given.parameters))
@@ -70,38 +66,37 @@ def model_fingerprint(name: str, given: Given) -> str:
 
 
 def settled(kind: str, name: str, given: Parameters) -> dict[str, JSON]:
-    """Plain form of an entry's parameters: what is given, and the defaults of the rest.
+    """Plain form of an entry's parameters, defaults included, for store keys.
 
-    With it in a key, a version that changes a default does not take the old version's results for its own. A
-    default without a plain form stands there by the name of its type; an unknown entry has no defaults.
+    With defaults in the key, results of a version with another default are not reused. A default without a
+    plain form is represented by its type's name; an unknown entry has no defaults.
 
-    A parameter that joined a factory later is left out at the value at which the factory does what it did
-    before, so that stores from before stay good: the factory's `later_parameters` maps it to that value, or
-    those of a class that it inherits from.
+    A parameter that was added to a factory later is left out at the value that means the old behaviour, to
+    keep older stores valid: `later_parameters` of the factory, or of a base class, maps it to that value.
     """
-    known = registry.entries(kind).get(name)
-    accepted = inspect.signature(known.factory).parameters.values() if known is not None else ()
-    later = {} if known is None else _later_parameters(known.factory)
-    found: dict[str, JSON] = {}
-    for one in accepted:
-        if one.default is not inspect.Parameter.empty:
+    entry = registry.entries(kind).get(name)
+    accepted = inspect.signature(entry.factory).parameters.values() if entry is not None else ()
+    later = {} if entry is None else _later_parameters(entry.factory)
+    defaults: dict[str, JSON] = {}
+    for parameter in accepted:
+        if parameter.default is not inspect.Parameter.empty:
             try:
-                found[one.name] = plain(one.default)
+                defaults[parameter.name] = plain(parameter.default)
             except TypeError:
-                found[one.name] = type(one.default).__qualname__
-    whole = {**found, **plain(given)}
+                defaults[parameter.name] = type(parameter.default).__qualname__
+    whole = {**defaults, **plain(given)}
     return {key: value for key, value in whole.items() if key not in later or value != plain(later[key])}
 
 
 def _later_parameters(factory: object) -> dict[str, object]:
-    """Those of the factory; of a class also those that its bases say, the class itself last."""
-    found: dict[str, object] = {}
-    for one in reversed(inspect.getmro(factory) if inspect.isclass(factory) else (factory,)):
-        found |= vars(one).get("later_parameters", {})
-    return found
+    """`later_parameters` of a factory, and of a class's bases."""
+    later: dict[str, object] = {}
+    for owner in reversed(inspect.getmro(factory) if inspect.isclass(factory) else (factory,)):
+        later |= vars(owner).get("later_parameters", {})
+    return later
 
 
 def forget() -> None:
-    """Look again: files may have changed since."""
+    """Clear the caches, because files may have changed."""
     for cached in (corpus, records_digest, model_fingerprint):
         cached.cache_clear()

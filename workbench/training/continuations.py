@@ -1,13 +1,12 @@
-"""What a language model says after a prompt: sampled continuations, and the likelihood of given ones.
+"""Continuations of a prompt by a language model: samples, and likelihoods of given texts.
 
-The prompt is read once, and its keys and values are kept. What follows it is read packed: all rows stand in
-one sequence behind the one prompt, under a mask that shows each token its own row alone, so that the prompt
-is neither read nor copied again for any of them. A module that does not give the same logits that way (it is
-tried), or keeps no keys, reads prompt and row whole for every token. Either way a row depends on itself and
-on the prompt alone, up to the order of floating-point sums.
+The prompt is read once, and its keys and values are kept. Continuations are read packed: all rows form one
+sequence after the prompt, under a mask that shows each token only its own row, so that the prompt is neither
+read nor copied again. A module that keeps no keys, or gives other logits that way (this is tested), reads
+prompt and row again for every token. Either way a row depends on itself and on the prompt alone, up to the
+order of floating-point sums.
 
-Uniform numbers are drawn for all rows before anything is read, so how many rows are read at once changes
-nothing.
+Uniform numbers are drawn for all rows in advance, so the number of rows read at once changes nothing.
 """
 
 from __future__ import annotations
@@ -31,30 +30,27 @@ from workbench.training.models import common_length, padded_inputs, token_ids
 from workbench.training.precision import exact
 
 PACKED = 128
-"""Tokens that are read at once behind a prompt."""
+"""Tokens read at once after a prompt, packed."""
 
 WHOLE = 32
-"""Rows that are read at once, prompt and all, where nothing is kept."""
+"""Rows read at once with their prompt."""
 
 SAME_LOGITS = 1e-3
-"""Largest difference of logits of two ways of reading, of their kind of size."""
+"""Largest difference, relative to the logits' size, between packed and plain reading."""
 
 SHORTEST_PROMPT = 2
-"""Tokens of a prompt that are kept at least."""
+"""Fewest tokens of a prompt."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """How continuations are drawn: the distribution is sharpened, then cut twice, as `transformers` does it.
+    """How continuations are sampled: by temperature, top-k and top-p in this order, as in `transformers`.
 
     Attributes:
-        temperature: Logits are divided by it; > 0.
-        top_k: Only so many of the most likely tokens stay; >= 1.
-        top_p: Of these the fewest most likely ones that hold this share of the probability; in (0, 1].
+        temperature: Divides the logits; > 0.
+        top_k: Number of most likely tokens that are kept; >= 1.
+        top_p: Of these, the fewest most likely ones with this share of the probability are kept; in (0, 1].
         tokens: Length of a continuation, which may end earlier at an end-of-text token; >= 1.
-
-    Raises:
-        InputError: a value is out of range.
     """
 
     temperature: float = 0.7
@@ -72,16 +68,11 @@ class Decoding:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
 
     def choose(self, logits: Tensor, uniform: Tensor) -> Tensor:
-        """The token whose place in the cut distribution holds the uniform number, most likely ones first.
+        """Token ids, shape `(n,)`, by inverting the distribution, most likely tokens first.
 
-        Args:
-            logits: Shape `(n, vocabulary)`.
-            uniform: In [0, 1), shape `(n,)`, float64.
-
-        Returns:
-            Token ids, shape `(n,)`.
+        Logits are of shape `(n, vocabulary)`, uniform numbers in [0, 1), float64, of shape `(n,)`.
         """
-        # The largest is zero, so that a small temperature makes it certain and no number infinite.
+        # The largest is zero, so that a small temperature makes it certain and no logit infinite.
         scaled = (logits.double() - logits.amax(1, keepdim=True).double()) / self.temperature
         best, tokens = scaled.topk(min(self.top_k, scaled.shape[1]), dim=1)
         shares = best.softmax(1)
@@ -89,24 +80,20 @@ class Decoding:
         shares = shares * (before < self.top_p)
         sums = shares.cumsum(1)
         place = (sums <= uniform[:, None] * sums[:, -1:]).sum(1, keepdim=True)
-        last = (shares > 0).sum(1, keepdim=True) - 1  # A product may round up to the whole.
+        last = (shares > 0).sum(1, keepdim=True) - 1  # A product may round up to 1.
         return tokens.gather(1, torch.minimum(place, last))[:, 0]
 
 
 @runtime_checkable
 class TextModel(Model, Protocol):
-    """A model whose module continues text that its tokenizer cuts into tokens."""
+    """A language model with a tokenizer."""
 
     tokenizer: Any
     max_length: int
 
 
 def language_model(subject: Any) -> TextModel:
-    """The language model of a subject, of a wrapped one too, or the model itself.
-
-    Raises:
-        UnsupportedError: it has none: a classifier continues no text.
-    """
+    """The language model of a subject, or the model itself; an `UnsupportedError` for a classifier."""
     model: Model = subject if isinstance(subject, Model) else subject.model
     if not isinstance(model, TextModel) or model.kind != "language":
         raise UnsupportedError(f"model {model.name!r} continues no text: continuations need a language model")
@@ -114,20 +101,15 @@ def language_model(subject: Any) -> TextModel:
 
 
 class Prompt:
-    """A text that a language model has read, to be gone on with; the model must stay as it is meanwhile.
+    """A prompt that a language model has read, whose weights must not change meanwhile.
 
     Attributes:
-        length: Its tokens, as far as they are read.
-        dropped: Tokens at its beginning that the model's positions leave no room for.
+        length: Number of tokens that are read.
+        dropped: Number of tokens cut from the beginning, for lack of positions.
     """
 
     def __init__(self, subject: object, text: str, *, room: int = 16) -> None:
-        """Read a prompt.
-
-        Args:
-            subject: A trained subject of a language model, or the model.
-            text: The prompt.
-            room: Tokens that may follow it; a prompt that leaves no room for them loses its beginning.
+        """Tokenise a prompt for a model, or a subject's model; `room` tokens may follow it.
 
         Raises:
             InputError: the text has fewer than two tokens, or the model has no room for it.
@@ -136,7 +118,8 @@ class Prompt:
         self._model = language_model(subject)
         self._text, self._room = text, room
         ids = self._ids(text)
-        longest = _longest(self._model)
+        # What a model is trained on may be shorter than its positions.
+        longest = positions_of(self._model.module) or self._model.max_length
         if len(ids) < SHORTEST_PROMPT or longest - room < SHORTEST_PROMPT:
             raise InputError(
                 f"a prompt needs {SHORTEST_PROMPT} tokens and room for {room} more, got {len(ids)} tokens "
@@ -148,12 +131,9 @@ class Prompt:
         self._read: _Packed | _Whole | None = None
 
     def sample(self, count: int, decoding: Decoding, generator: torch.Generator) -> list[str]:
-        """So many independent continuations, without special tokens and what follows an end of the text.
+        """Independent continuations, up to the end of the text, without special tokens.
 
-        Args:
-            count: Their number.
-            decoding: How they are drawn; `decoding.tokens` at most the prompt's room.
-            generator: On the CPU; `count` times `decoding.tokens` uniform numbers are drawn from it.
+        Draws `count` times `decoding.tokens` uniform numbers from the generator, which is on the CPU.
         """
         if decoding.tokens > self._room:
             raise InputError(f"tokens must be at most the prompt's room {self._room}, got {decoding.tokens}")
@@ -162,8 +142,8 @@ class Prompt:
         with evaluating(self._model):
             reader = self._reader()
             uniform = uniform.to(reader.device)
-            for some in torch.split(uniform, PACKED):
-                drawn.extend(_drawn(reader, decoding, some))
+            for part in torch.split(uniform, PACKED):
+                drawn.extend(_drawn(reader, decoding, part))
         end = self._model.tokenizer.eos_token_id
         rows = [row[: row.index(end)] if end in row else row for row in drawn]
         texts: list[str] = self._model.tokenizer.batch_decode(
@@ -174,8 +154,8 @@ class Prompt:
     def log_likelihoods(self, continuations: Sequence[str]) -> FloatArray:
         """Log-likelihood of each text after the prompt: the sum over its tokens, nats, shape `(n,)`, float64.
 
-        Prompt and text are cut into tokens together, as a record with both is. Where a tokenizer lets tokens
-        straddle the border for any of the texts, the prompt of all of them ends before these.
+        Prompt and text are tokenised together. If a token of any text overlaps the prompt, the prompt of all
+        texts ends before it.
 
         Raises:
             InputError: a text has no token, or more than the prompt's room.
@@ -189,9 +169,8 @@ class Prompt:
                     f"a continuation must have 1 to {self._room} tokens, got {len(row)}: {text[:40]!r}"
                 )
         with evaluating(self._model):
-            reader = (
-                self._reader() if shared == len(self._prompt) else _reader(self._model, self._prompt[:shared])
-            )
+            is_whole = shared == len(self._prompt)
+            reader = self._reader() if is_whole else _reader(self._model, self._prompt[:shared])
             return reader.log_likelihoods(rows)
 
     def _reader(self) -> _Packed | _Whole:
@@ -200,9 +179,9 @@ class Prompt:
         return self._read
 
     def _continued(self, continuations: Sequence[str]) -> list[list[int]]:
-        """Tokens of the prompt with each continuation, from the first one that is read on.
+        """Tokens of the prompt with each continuation, without the dropped ones.
 
-        A long prompt is cut into tokens again only from a blank near its end on, where that gives its tokens.
+        Of a long prompt only the last 80 characters are tokenised again, if that gives the same tokens.
         """
         start = self._text.rfind(" ", 0, max(0, len(self._text) - 80))
         tail = self._ids(self._text[start:]) if start > 0 else []
@@ -215,13 +194,8 @@ class Prompt:
         return token_ids(self._model.tokenizer, text)
 
 
-def _longest(model: TextModel) -> int:
-    """Positions of a language model; what it is trained on may be shorter."""
-    return positions_of(model.module) or model.max_length
-
-
 def _drawn(reader: _Packed | _Whole, decoding: Decoding, uniform: Tensor) -> list[list[int]]:
-    """Tokens drawn for some rows, step by step; rows that have ended go on, and are cut by the caller."""
+    """Sampled tokens of some rows; finished rows continue, and are cut by the caller."""
     rows: list[list[int]] = [[] for _ in uniform]
     following = reader.begin(len(rows))
     for step in range(decoding.tokens):
@@ -234,7 +208,7 @@ def _drawn(reader: _Packed | _Whole, decoding: Decoding, uniform: Tensor) -> lis
 
 
 def _reader(model: Any, prompt: list[int]) -> _Packed | _Whole:
-    """The packed reader, where it says what the plain one says."""
+    """The packed reader if it gives the same logits as the plain one, else the plain one."""
     whole = _Whole(model.module, prompt)
     parts = two_parts(model.module, whole.batch([[]]))
     if parts is None:
@@ -252,18 +226,18 @@ def _reader(model: Any, prompt: list[int]) -> _Packed | _Whole:
 
 
 class _Whole:
-    """Reads prompt and rows afresh for every token."""
+    """Reads prompt and rows again for every token."""
 
     def __init__(self, module: nn.Module, prompt: list[int]) -> None:
         self._module, self._prompt = module, prompt
         self.device = next(module.parameters()).device
 
     def batch(self, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-        """Prompt and rows, padded on the right with tokens that nobody reads."""
+        """Prompt and rows, padded on the right."""
         return padded_inputs([[*self._prompt, *row] for row in rows], self._prompt[0], self.device)
 
     def begin(self, rows: int) -> Tensor:
-        """Logits of the first token of so many rows, shape `(rows, vocabulary)`."""
+        """Logits of each row's first token, shape `(rows, vocabulary)`."""
         return self._last([[]]).expand(rows, -1)
 
     def follow(self, rows: Sequence[Sequence[int]]) -> Tensor:
@@ -284,18 +258,18 @@ class _Whole:
         """Sum of each row's token log-likelihoods, nats, shape `(n,)`."""
         sums = np.zeros(len(rows))
         for start in range(0, len(rows), WHOLE):
-            some = rows[start : start + WHOLE]
-            batch = self.batch(some)
+            part = rows[start : start + WHOLE]
+            batch = self.batch(part)
             chosen = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
-            for i, row in enumerate(some):
+            for i, row in enumerate(part):
                 chosen[i, len(self._prompt) - 1 : len(self._prompt) + len(row) - 1] = True
             logits = logits_at(self._module, batch, chosen)
-            sums[start : start + len(some)] = _sums(logits, some)
+            sums[start : start + len(part)] = _sums(logits, part)
         return sums
 
 
 class _Packed:
-    """Reads rows behind the kept keys and values of one prompt, in one sequence."""
+    """Reads rows in one sequence after the cached keys and values of the prompt."""
 
     def __init__(
         self, backbone: nn.Module, output: nn.Module, prompt: list[int], device: torch.device
@@ -309,8 +283,8 @@ class _Packed:
         read: Any = backbone(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
-            # Made here: one that a module makes for a sliding window forgets the prompt's beginning, which
-            # the first tokens of a row still see.
+            # A module's own cache for a sliding window would drop the prompt's beginning, which the first
+            # tokens of a row still see.
             past_key_values=DynamicCache(),
             use_cache=True,
         )
@@ -326,13 +300,13 @@ class _Packed:
         return logits.float()
 
     def begin(self, rows: int) -> Tensor:
-        """Logits of the first token of so many rows, shape `(rows, vocabulary)`; nothing is read yet."""
+        """Logits of each row's first token, shape `(rows, vocabulary)`."""
         self._running, self._places = copy.deepcopy(self._kept), []
         self._seen = torch.zeros((rows, 0), dtype=torch.bool, device=self.device)
         return self._first.expand(rows, -1)
 
     def follow(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Logits of the token after each row, whose last tokens alone are read: those before were already."""
+        """Logits of the token after each row; only last tokens are read, the others were already."""
         count = len(rows)
         itself = torch.eye(count, dtype=torch.bool, device=self.device)
         self._seen = torch.cat([self._seen, itself], dim=1)
@@ -346,33 +320,33 @@ class _Packed:
         longest = max(map(len, rows), default=1)
         at_once = max(1, PACKED // longest)
         for start in range(0, len(rows), at_once):
-            some = rows[start : start + at_once]
-            owner = np.repeat(np.arange(len(some)), [len(row) for row in some])
-            places = np.concatenate([np.arange(len(row)) for row in some])
+            part = rows[start : start + at_once]
+            owner = np.repeat(np.arange(len(part)), [len(row) for row in part])
+            places = np.concatenate([np.arange(len(row)) for row in part])
             seen = (owner[:, None] == owner[None, :]) & (places[None, :] <= places[:, None])
             hidden = self._hidden(
                 copy.deepcopy(self._kept),
-                [token for row in some for token in row],
+                [token for row in part for token in row],
                 places.tolist(),
                 torch.from_numpy(seen).to(self.device),
             )
             logits = self._logits(hidden)
-            # A row's first token is predicted by the prompt, its others by the token before each.
+            # A row's first token is predicted by the prompt, the others by the token before each.
             before = torch.from_numpy(np.arange(len(owner)) - 1).to(self.device).clamp(min=0)
             shifted = logits[before]
             shifted[torch.from_numpy(places == 0).to(self.device)] = self._first
-            sums[start : start + len(some)] = _sums(shifted, some)
+            sums[start : start + len(part)] = _sums(shifted, part)
         return sums
 
     def _hidden(self, kept: Any, tokens: list[int], places: list[int], seen: Tensor) -> Tensor:
-        """Hidden states of tokens behind the prompt, shape `(n, width)`; they are added to what is kept.
+        """Hidden states of n tokens after the prompt, shape `(n, width)`.
 
         Args:
-            kept: Keys and values of the prompt, and of what was read behind it.
-            tokens: What is read, n of them.
-            places: Place in its row, from 0, of each token behind the prompt: of those read before, then of
+            kept: Keys and values of the prompt and the tokens read after it; these are added.
+            tokens: The tokens to read.
+            places: Place in its row, from 0, of each token after the prompt: of those read before, then of
                 these.
-            seen: Which tokens behind the prompt each one sees, itself included; shape `(n, len(places))`.
+            seen: Which tokens after the prompt each one attends to, shape `(n, len(places))`.
         """
         prompt = torch.ones((len(tokens), self._length), dtype=torch.bool, device=self.device)
         visible = torch.cat([prompt, seen], dim=1)
@@ -395,7 +369,7 @@ class _Packed:
 
 
 def _sums(logits: Tensor, rows: Sequence[Sequence[int]]) -> FloatArray:
-    """Sum of log-likelihoods of each row's tokens, from the logits that predict them, row after row."""
+    """Each row's summed token log-likelihoods, from the logits that predict them, row after row."""
     targets = torch.tensor([token for row in rows for token in row], device=logits.device)
     values = -functional.cross_entropy(logits.double(), targets, reduction="none")
     ends = np.cumsum([len(row) for row in rows])

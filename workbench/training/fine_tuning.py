@@ -1,4 +1,4 @@
-"""What a plan says of the model: building it, its adapter, and how well it does on some records."""
+"""Follows a plan's settings: builds model, adapter and optimizer, and measures losses and quality."""
 
 from __future__ import annotations
 
@@ -21,19 +21,15 @@ OPTIMIZERS = ("adamw", "sgd")
 EVALUATION_BATCH = 64
 """Records in one forward pass without gradients."""
 WHOLE = 1e-9
-"""Relative error that a float64 product of a batch's share and the number of records may have."""
+"""Relative error allowed in a float64 product that must be a whole number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seeds:
     """Seeds of a run's independent random streams, spawned from the plan's seed.
 
-    Attributes:
-        sampling: Which records are in each step.
-        noise: The mechanism's noise.
-        initialisation: Weights that are drawn, of the model or of its adapter.
-        canary_coins: In which steps the gradient canary takes part.
-        public: What a mechanism draws in public, and tells.
+    `initialisation` is for weights of the model or its adapter, `canary_coins` for the steps in which the
+    gradient canary takes part, `public` for what a mechanism draws and publishes.
     """
 
     sampling: np.random.SeedSequence
@@ -54,7 +50,7 @@ class Seeds:
 
 
 def seed_number(seed: np.random.SeedSequence) -> int:
-    """63 bits of the sequence, as one number."""
+    """63 bits of the sequence as a number."""
     words = seed.generate_state(2, np.uint32)
     return (int(words[0]) << 31) ^ int(words[1])
 
@@ -95,12 +91,12 @@ def check_plan(plan: Plan) -> None:
 
 
 def averaging_size(plan: Plan) -> int:
-    """The number N by which q-fold sums are averaged: the public size, or that of the records."""
+    """N, the divisor of sums over q N records: the public size, else the number of records."""
     return len(plan.records) if plan.public_size is None else plan.public_size
 
 
 def shuffled_batch_size(plan: Plan) -> int:
-    """B = q N of a plan that shuffles; an `InputError` where q N is no whole number of records."""
+    """Batch size B = q N of a plan that shuffles; an `InputError` where q N is no whole number."""
     product = plan.sampling_probability * averaging_size(plan)
     batch_size = round(product)
     if batch_size < 1 or abs(product - batch_size) > WHOLE * batch_size:
@@ -112,11 +108,7 @@ def shuffled_batch_size(plan: Plan) -> int:
 
 
 def epochs(plan: Plan) -> float:
-    """E: how often a record takes part in a run.
-
-    Where the records are shuffled, the passes begun, over the N of `averaging_size`; in Poisson samples the
-    expected number q T, of which a record's own number strays.
-    """
+    """How often a record takes part: the epochs begun if shuffled, the expected q T in Poisson samples."""
     if plan.sampling is Sampling.SHUFFLED:
         return float(math.ceil(plan.steps / math.ceil(averaging_size(plan) / shuffled_batch_size(plan))))
     return plan.sampling_probability * plan.steps
@@ -137,31 +129,29 @@ def build_model(plan: Plan) -> Model:
 
 
 def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The trainable parameters by name, tied ones once, in the order of the flat vector."""
+    """The trainable parameters by name, tied parameters once, in the order of the flat vector."""
     return {name: p for name, p in module.named_parameters() if p.requires_grad}
 
 
 def make_optimizer(plan: Plan, module: nn.Module, *, fused: bool = False) -> torch.optim.Optimizer:
-    """The plan's optimizer over the trainable parameters, all of which decay alike.
+    """The plan's optimizer over the trainable parameters, with weight decay on all of them.
 
-    AdamW decays by a share of the weight itself (Loshchilov & Hutter 2019), SGD by an L2 penalty; the other
-    settings are torch's, which are also those of transformers' `Trainer`. (That one spares biases and layer
-    norms the decay.) `fused` takes one kernel for all tensors: several times faster where most gradients are
-    zero, and equal but for rounding.
+    AdamW decays by a share of the weight itself (Loshchilov & Hutter 2019), SGD by an L2 penalty; other
+    settings are torch's, as in transformers' `Trainer` (which exempts biases and layer norms from decay).
+    `fused` takes one kernel for all tensors: equal up to rounding, and several times faster where most
+    gradients are zero.
     """
+    kind: type[torch.optim.SGD | torch.optim.AdamW]
+    kind = torch.optim.SGD if plan.optimizer == "sgd" else torch.optim.AdamW
     parameters = list(trainable(module).values())
-    rate, decay = plan.learning_rate, plan.weight_decay
-    if plan.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=rate, weight_decay=decay, fused=fused or None)
-    return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=fused or None)
+    return kind(parameters, lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=fused or None)
 
 
 def learning_rate(plan: Plan, step: int) -> float:
-    """The learning rate of step t, from 0, as `transformers` has it (`get_linear_schedule_with_warmup`).
+    """The learning rate of step t, from 0, as in `transformers.get_linear_schedule_with_warmup`.
 
-    Where W is the plan's share `warmup` of the steps, rounded up: the plan's rate times t / W in the warm-up
-    (so that the first step of a warm-up has rate zero), and after it times 1, or where the schedule is linear
-    times (T - t) / (T - W).
+    With W the share `warmup` of the T steps, rounded up: the plan's rate times t / W in the warm-up, so that
+    the first step has rate zero; after it times 1, or times (T - t) / (T - W) in a linear schedule.
     """
     warm = math.ceil(plan.steps * plan.warmup)
     if step < warm:
@@ -202,17 +192,14 @@ def record_log_likelihoods(model: Model, records: Sequence[Record]) -> list[Floa
 
 
 def perplexity(model: Model, records: Sequence[Record]) -> float:
-    """Exponential of the mean negative log-likelihood over all predicted tokens of at least one record.
-
-    For a classifier over all labels, for a task over its answers' tokens; long records weigh more.
-    """
+    """Exponential of the mean negative log-likelihood over the records' predicted tokens or labels."""
     tokens = np.concatenate(record_log_likelihoods(model, records))
     mean = float(-tokens.mean())
     return math.exp(mean) if mean < 700 else math.inf
 
 
 def quality(model: Model, records: Sequence[Record]) -> dict[str, float]:
-    """`perplexity` of some records, and what a classifier or a task is scored by; empty without records."""
+    """`perplexity` of the records, and a classifier's or a task's scores; empty without records."""
     if not records:
         return {}
     metrics = {"perplexity": perplexity(model, records)}
@@ -225,7 +212,7 @@ def quality(model: Model, records: Sequence[Record]) -> dict[str, float]:
 
 
 def accuracy(model: Model, records: Sequence[Record]) -> float:
-    """Share of records whose own label, of all labels that occur in them, has the lowest loss."""
+    """Share of records whose label has the lowest loss among all labels that occur in the records."""
     labels = sorted({record.label for record in records if record.label is not None})
     losses = [record_losses(model, [replace(record, label=label) for record in records]) for label in labels]
     chosen = np.array(labels)[np.argmin(np.stack(losses), axis=0)]

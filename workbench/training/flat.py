@@ -1,8 +1,7 @@
-"""The flat vector of trainable parameters, groups of its parts, and what all per-record signals share.
+"""The flat vector of trainable parameters, groups of parameters, and the base of all per-record signals.
 
-A mechanism may clip groups of parameters by themselves. `Grouping` is a checked `interfaces.Groups`; it works
-from the squared norms of each parameter's gradient, which every engine of per-record gradients computes on
-its way to the norm of the whole.
+Mechanisms may clip groups of parameters separately. `Grouping` is a checked `interfaces.Groups`; it computes
+group norms from the squared norms of each parameter's gradient, which every engine computes anyway.
 
     >>> import torch
     >>> places = FlatLayout.of(torch.nn.Linear(2, 3)).places
@@ -28,26 +27,21 @@ from workbench.interfaces import Groups
 _BLOCK = 1024
 """Entries that are summed in float32 before float64 takes over."""
 
-Places = Mapping[str, tuple[slice, torch.Size]]
+Layout = Mapping[str, tuple[slice, torch.Size]]
 """Place and shape of each named parameter in the flat vector, as of `Signals.layout`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlatLayout:
-    """Where each trainable parameter lies in the flat vector.
+    """Where each trainable parameter lies in the flat vector of length d = `dimension`.
 
-    Attributes:
-        names: Names in the order of `named_parameters()`, tied parameters once.
-        parameters: The parameters of those names.
-        places: Slice into the flat vector and shape, by name.
-        dimension: Length d of the flat vector.
-        dtype: Its type: that of the parameters, float32 at least.
-        device: Where the parameters live.
+    Names are in the order of `named_parameters()`, tied parameters once; `dtype` is the parameters', float32
+    at least.
     """
 
     names: tuple[str, ...]
     parameters: tuple[Tensor, ...]
-    places: Mapping[str, tuple[slice, torch.Size]]
+    places: Layout
     dimension: int
     dtype: torch.dtype
     device: torch.device
@@ -80,23 +74,24 @@ class FlatLayout:
         return torch.zeros(self.dimension, dtype=self.dtype, device=self.device)
 
     def flatten(self, gradients: Sequence[Tensor | None]) -> Tensor:
-        """One flat vector of the parameters' gradients; None counts as zero."""
+        """The parameters' gradients as one flat vector; None counts as zero."""
         flat = self.zeros()
         for (place, _), gradient in zip(self.places.values(), gradients, strict=True):
             if gradient is not None:
                 flat[place] = gradient.reshape(-1)
         return flat
 
-    def check_weights(self, weights: Tensor, n: int) -> None:
-        """Refuse weights that are not one number a record, of shape `(n,)`."""
-        if weights.shape != (n,):
-            raise InputError(f"weights must have shape ({n},), got {tuple(weights.shape)}")
+
+def check_weights(weights: Tensor, *shape: int) -> None:
+    """Refuse weights that are not of this shape, with an `InputError`."""
+    if weights.shape != shape:
+        raise InputError(f"weights must have shape {shape}, got {tuple(weights.shape)}")
 
 
 def squared_norms(rows: Tensor) -> Tensor:
     """Squared Euclidean norm of each row of a matrix, float64.
 
-    By blocks: over a million float32 entries torch's own norm is off by 3e-5, and its float64 one is slow.
+    In blocks: over a million float32 entries torch's norm is off by 3e-5, and its float64 norm is slow.
     """
     if rows.shape[1] <= _BLOCK:
         return _norms(rows).square()
@@ -121,19 +116,14 @@ def batch_size(batch: Mapping[str, Tensor]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Grouping:
-    """Groups that hold each parameter of a layout once.
-
-    Attributes:
-        of_parameter: For each parameter, in the layout's order, the index of its group.
-        size: Number G of groups.
-    """
+    """A partition of a layout's parameters into G = `size` groups: the index of each parameter's group."""
 
     of_parameter: tuple[int, ...]
     size: int
 
     @classmethod
-    def of(cls, groups: Groups, places: Places) -> Grouping:
-        """Check that the groups are a partition of the layout's names; an `InputError` where they are not."""
+    def of(cls, groups: Groups, places: Layout) -> Grouping:
+        """The groups, checked to be a partition of the layout's names; an `InputError` where they are not."""
         group_of: dict[str, int] = {}
         for index, names in enumerate(groups):
             if not names:
@@ -144,26 +134,21 @@ class Grouping:
                 if name in group_of:
                     raise InputError(f"groups must hold each trainable parameter once, got {name!r} twice")
                 group_of[name] = index
-        missing = next((name for name in places if name not in group_of), None)
-        if missing is not None:
-            raise InputError(f"groups must hold each trainable parameter once, got {missing!r} in none")
+        for name in places:
+            if name not in group_of:
+                raise InputError(f"groups must hold each trainable parameter once, got {name!r} in none")
         return cls(of_parameter=tuple(group_of[name] for name in places), size=len(groups))
 
-    def check_weights(self, weights: Tensor, n: int) -> None:
-        """Refuse weights that are not one number a record and group, of shape `(n, G)`."""
-        if weights.shape != (n, self.size):
-            raise InputError(f"weights must have shape ({n}, {self.size}), got {tuple(weights.shape)}")
-
     def norms(self, squares: Tensor, dtype: torch.dtype) -> Tensor:
-        """Norm of each group's part, shape `(n, G)`, of squared norms of shape `(n, P)`, by parameter.
+        """Norm of each group's part, shape `(n, G)`, from squared norms by parameter, shape `(n, P)`.
 
-        Summed in float64. What rounding left just below zero counts as zero; NaN stays NaN.
+        Summed in float64. Sums that rounding left just below zero count as zero; NaN stays NaN.
         """
         index = torch.tensor(self.of_parameter, device=squares.device)
         total = torch.zeros(len(squares), self.size, dtype=torch.float64, device=squares.device)
         return total.index_add_(1, index, squares.double()).clamp(min=0.0).sqrt().to(dtype)
 
-    def coordinate(self, group: int, index: int, places: Places) -> int:
+    def coordinate(self, group: int, index: int, places: Layout) -> int:
         """Place in the flat vector of a group's coordinate `index`, which counts modulo the group's size."""
         members = [
             place
@@ -177,7 +162,7 @@ class Grouping:
             left -= place.stop - place.start
         return int(place.start + left)
 
-    def at(self, coordinate: int, places: Places) -> int:
+    def at(self, coordinate: int, places: Layout) -> int:
         """The group that a coordinate of the flat vector lies in."""
         for group, (place, _) in zip(self.of_parameter, places.values(), strict=True):
             if place.start <= coordinate < place.stop:
@@ -185,26 +170,22 @@ class Grouping:
         raise InputError(f"coordinate must be one of the trainable parameters, got {coordinate}")
 
 
-def squares_by_parameter(rows: Tensor, places: Places) -> Tensor:
+def squares_by_parameter(rows: Tensor, places: Layout) -> Tensor:
     """Squared norms of each parameter's part of each row, shape `(n, P)`, float64; rows of shape `(n, d)`."""
     return torch.stack([squared_norms(rows[:, place]) for place, _ in places.values()], dim=1)
 
 
 class PerRecordSignals(ABC):
-    """`workbench.interfaces.Signals` of real records, with what all engines share: losses and norms.
+    """`workbench.interfaces.Signals` of real records: the base class of all engines.
 
     Attributes:
         losses: Per-record losses, shape `(n,)`, detached.
     """
 
     def __init__(self, layout: FlatLayout, losses: Tensor, norms: Tensor, squares: Tensor) -> None:
-        """Keep the records' losses and norms.
+        """Keep losses and norms, shape `(n,)`, norms in the type of the sums, and `squares`.
 
-        Args:
-            layout: The trainable parameters.
-            losses: Shape `(n,)`.
-            norms: Of the whole gradients, shape `(n,)`, in the type of the sums.
-            squares: Squared norms by parameter, shape `(n, P)`.
+        `squares` are the squared norms by parameter, shape `(n, P)`.
         """
         self._layout = layout
         self.losses = losses
@@ -222,7 +203,7 @@ class PerRecordSignals(ABC):
         return self._layout.dimension
 
     @property
-    def layout(self) -> Places:
+    def layout(self) -> Layout:
         """Place and shape of each named trainable parameter in the flat vector."""
         return self._layout.places
 
@@ -230,9 +211,10 @@ class PerRecordSignals(ABC):
         """Euclidean norm of each record's gradient, shape `(n,)`."""
         return self._norms.clone()
 
-    @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""
+        check_weights(weights, self.n)
+        return self._summed(weights.detach().to(self._norms)[None], (0,) * len(self.layout))
 
     @abstractmethod
     def gradients(self) -> Tensor:
@@ -242,12 +224,12 @@ class PerRecordSignals(ABC):
         """Norm of each group's part of each record's gradient, shape `(n, G)`."""
         return Grouping.of(groups, self.layout).norms(self._squares, self._norms.dtype)
 
-    @abstractmethod
     def group_sum(self, weights: Tensor, groups: Groups) -> Tensor:
         """Sum over records, each group's part weighted by its own column, shape `(d,)`."""
-
-    def _groups_of_parameters(self, groups: Groups, weights: Tensor) -> tuple[int, ...]:
-        """The group of each parameter, after a check of groups and weights."""
         grouping = Grouping.of(groups, self.layout)
-        grouping.check_weights(weights, self.n)
-        return grouping.of_parameter
+        check_weights(weights, self.n, grouping.size)
+        return self._summed(weights.detach().to(self._norms).T.contiguous(), grouping.of_parameter)
+
+    @abstractmethod
+    def _summed(self, columns: Tensor, group_of: tuple[int, ...]) -> Tensor:
+        """The sum with weights `columns`, shape `(G, n)`: the row `group_of[p]` for parameter p."""

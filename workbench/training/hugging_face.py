@@ -1,8 +1,4 @@
-"""What the bench needs to know of modules from transformers and peft; a plain torch module has none of it.
-
-Their classes share no base that says all of this, so their attributes are looked up by name: here, and
-nowhere else.
-"""
+"""Looks up attributes of transformers' and peft's modules by name, for they share no base class with them."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ def _config(module: nn.Module) -> Any:
 
 
 def positions_of(module: nn.Module) -> int | None:
-    """Most tokens of a row; None where the module sets no limit."""
+    """Largest number of tokens in a row; None where the module sets no limit."""
     config = _config(module)
     positions = getattr(config, "max_position_embeddings", None)
     if positions is not None and getattr(config, "model_type", "") == "roberta":
@@ -38,7 +34,7 @@ def has_segments(module: nn.Module) -> bool:
 
 
 def switch_cache_off(module: nn.Module) -> None:
-    """Let the module keep no keys and values unless a call says so, in place."""
+    """Switch the module's key-value cache off, in place, for calls that do not ask for it."""
     config = _config(module)
     if config is not None:
         config.use_cache = False
@@ -57,7 +53,7 @@ def logits_of(output: Any) -> Tensor:
 
 @contextmanager
 def eager_attention(module: nn.Module) -> Iterator[None]:
-    """Attention by transformers' plain code, for the masks of "sdpa" branch on values."""
+    """Run transformers' plain attention, because building the masks of "sdpa" branches on values."""
     changed = []
     for part in module.modules():
         switch = getattr(part, "set_attn_implementation", None)
@@ -72,7 +68,7 @@ def eager_attention(module: nn.Module) -> Iterator[None]:
 
 
 def backbone_and_output(module: nn.Module) -> tuple[nn.Module, nn.Module] | None:
-    """Backbone and output layer of a language model, bare or in a peft one that only adapts layers."""
+    """Backbone and output layer of a language model, also inside a peft model that adapts layers only."""
     core: Any = module
     if hasattr(core, "peft_config"):
         if any(config.is_prompt_learning for config in core.peft_config.values()):

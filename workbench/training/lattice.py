@@ -1,22 +1,20 @@
-"""Weights that are perturbed along random directions and come back to the bit, without a copy of them.
+"""Perturbs weights along random directions and restores them to the bit, without a copy.
 
-A perturbation is rounded to the grid of its tensor, steps of G = 2^g. A weight w lies on a lattice of its
-own: multiples of v(w), the distance of neighbouring floats at |w| + C, where C is a power of two that no
-perturbation exceeds. With v(w) <= G, w plus or minus a perturbation is a multiple of v(w) and at most
-2^24 v(w) in size, so it is a float32, and IEEE addition gives it exactly; hence so does the way back. Only
-moves round: w <- (w + C sign w) - C sign w puts a weight on its lattice again.
+A perturbation is rounded to its tensor's grid, multiples of G = 2^g. A weight w lies on a lattice: multiples
+of v(w), the distance of neighbouring floats at |w| + C, where C is a power of two that no perturbation
+exceeds. With v(w) <= G, w plus or minus a perturbation is a multiple of v(w) and at most 2^24 v(w) in size,
+so it is a float32, and IEEE addition is exact in both directions. Only moves round:
+w <- (w + C sign w) - C sign w puts a weight on its lattice again.
 
-A small weight keeps nearly all bits that it would have in float32 (for mu = 1e-3 and w = 0.1 all of them),
-so that small moves are not lost on it. The grid is about mu / 1000, or as fine as the largest weight of the
-tensor allows.
+A small weight keeps nearly all its float32 bits (for mu = 1e-3 and w = 0.1 all of them), so that small moves
+are not lost on it. The grid is about mu / 1000, or as fine as the tensor's largest weight allows.
 
-A direction over d weights is Gaussian, has a seed and an index, and is drawn anew each time, in small parts,
-and stored nowhere. It is made of blocks of 2^18 numbers with a stream of their own each, so that several
-threads can draw it together and no number depends on how many they are. Each number is one of 2^16 that are
-equally likely: the means of as many slices of the standard normal distribution, scaled to variance one. So
-drawn, a number costs 16 random bits and a look into a table, an eighth of the time of an exact normal; it
-lies within 2^-16 of the normal distribution everywhere (in Kolmogorov's distance), and its fourth moment is
-2.9998 in the place of 3. Perturbations are rounded far more coarsely than that anyway.
+A direction over d weights is Gaussian, has a seed and an index, and is drawn each time it is needed, in small
+parts. It consists of blocks of 2^18 numbers, each with a separate stream, so that threads can share the work
+and no number depends on how many there are. Each number is one of 2^16 equally likely values: the means of as
+many slices of the standard normal distribution, scaled to variance one. It costs 16 random bits and a table
+look-up, an eighth of the time of an exact normal; its distribution is within 2^-16 of the normal one in
+Kolmogorov's distance, and its fourth moment is 2.9998 instead of 3, far finer than the rounding above.
 """
 
 from __future__ import annotations
@@ -35,15 +33,14 @@ from torch import Tensor, nn
 from workbench.core.errors import InputError, UnsupportedError
 
 LEVELS = 1 << 16
-"""Values that a number of a direction can have."""
+"""Number of values in a direction."""
 BLOCK = 1 << 18
 """Numbers of one stream."""
 PART = 1 << 17
-"""Numbers that are drawn at once on a processor: few enough for its cache, and so many that threads seldom
-wait for each other."""
+"""Numbers drawn at once on a CPU: few enough for its cache, enough that threads seldom wait."""
 _PER_WORD = 4
 _LEAST_BLOCKS = 4
-"""Fewer are not worth a second thread."""
+"""Fewest blocks for a second thread."""
 
 
 @functools.cache
@@ -58,18 +55,12 @@ def levels() -> Tensor:
 
 
 FARTHEST = 4.5
-"""No value is farther from zero."""
+"""Bound on the values' size."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of one tensor that one part of a direction covers.
-
-    Attributes:
-        number: Of the tensor.
-        place: In its flat form.
-        within: In the part.
-    """
+    """The overlap of a part of a direction with a tensor: its place in the flat tensor and in the part."""
 
     number: int
     place: slice
@@ -77,17 +68,17 @@ class Piece:
 
 
 Indices = NDArray[np.int64]
-"""Of levels; int64, because numpy takes no other without a copy."""
+"""Indices of levels; int64, because numpy would copy others."""
 
 Use = Callable[[Piece, Indices], None]
-"""What is done with a piece and the indices of its levels."""
+"""Takes a piece and the indices of its levels."""
 
 
 class Directions:
     """Gaussian directions over a module's trainable parameters, each drawn from (seed, index) when needed."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], seed: int) -> None:
-        """Name what the directions span, in order and all on one device, and the public seed, >= 0."""
+        """Bind parameters, all on one device, and the public seed, >= 0."""
         self._seed = seed
         self._sizes = [parameter.numel() for parameter in parameters]
         self._total = sum(self._sizes)
@@ -96,7 +87,7 @@ class Directions:
         self._pieces = list(self._cut())
 
     def parts(self, index: int) -> Iterator[tuple[int, slice, Tensor]]:
-        """The direction, part by part: number of the tensor, place in its flat form, and that part of z."""
+        """The direction in parts: number of the tensor, place in its flat form, and that part of z."""
         table, room = levels().to(self._device), np.empty(self._part, dtype=np.int64)
         for block in range(self._blocks()):
             for pieces, drawn in self._drawn(index, block, room):
@@ -108,18 +99,16 @@ class Directions:
                     )
 
     def visit(self, index: int, begin: Callable[[], Use]) -> None:
-        """Give every piece of a direction, as indices into `levels()`, to a function; by several threads.
+        """Process every piece of a direction, as indices into `levels()`, by several threads.
 
-        Args:
-            index: Of the direction.
-            begin: Called once a thread; what it returns takes a piece and its indices, valid until it
-                returns, and is called once a piece, in any order.
+        `begin` is called once per thread, and the function that it returns once per piece, in any order; the
+        indices are valid during that call only.
         """
         blocks = self._blocks()
         threads = min(torch.get_num_threads(), blocks) if self._device.type == "cpu" else 1
         threads = threads if blocks >= _LEAST_BLOCKS else 1
 
-        def every(first: int) -> None:
+        def run(first: int) -> None:
             use, room = begin(), np.empty(self._part, dtype=np.int64)
             for block in range(first, blocks, threads):
                 for pieces, drawn in self._drawn(index, block, room):
@@ -127,17 +116,17 @@ class Directions:
                         use(piece, drawn[piece.within])
 
         if threads == 1:
-            every(0)
+            run(0)
             return
         with ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(every, range(threads)):
+            for _ in pool.map(run, range(threads)):
                 pass
 
     def _blocks(self) -> int:
         return -(-self._total // BLOCK)
 
     def _drawn(self, index: int, block: int, room: Indices) -> Iterator[tuple[list[Piece], Indices]]:
-        """Part by part of a block: its pieces, and the indices of their levels, held in `room`."""
+        """The parts of a block: their pieces, and the indices of their levels, stored in `room`."""
         bits = np.random.SFC64(np.random.SeedSequence(self._seed, spawn_key=(index, block)))
         each = BLOCK // self._part
         for pieces in self._pieces[block * each : (block + 1) * each]:
@@ -167,11 +156,11 @@ class Directions:
 MANTISSA_BITS = 24
 """Whole numbers up to 2^24 are exact in float32."""
 FINEST = 2.0**-11
-"""The finest grid, in units of the scale: a perturbation is not rounded to less, on average."""
+"""The finest grid, in units of the scale."""
 LARGEST_SCALE = 2.0**64
-"""Beyond it the numbers on the way leave float32."""
+"""Larger scales overflow float32 in intermediate results."""
 HEADROOM = 4.0
-"""A tensor may grow by this factor before its grid is too fine for it."""
+"""Factor by which a tensor may grow before its grid is too fine for it."""
 
 
 def power_above(value: float) -> float:
@@ -183,11 +172,11 @@ class Lattice:
     """The trainable parameters of a run, moved along directions; perturbations are exact both ways."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], scale: float, seed: int) -> None:
-        """Lay float32, finite parameters on their lattices, in place, for perturbations of scale mu.
+        """Round float32 parameters to their lattices, in place, for perturbations of scale mu.
 
         Raises:
             UnsupportedError: a parameter is not float32, or they lie on several devices.
-            InputError: there is none, one is not finite, or so large that the scale is lost on it.
+            InputError: there is none, one is not finite, or too large for the scale.
         """
         if not parameters:
             raise InputError("zeroth-order training needs a trainable parameter, got none")
@@ -211,19 +200,16 @@ class Lattice:
             self._lay(number)
 
     def perturb(self, direction: int, times: int) -> None:
-        """Add so many perturbations mu z, each rounded to the grid; exact."""
+        """Add `times` perturbations mu z, each rounded to the grid; exact."""
         self._shift(direction, {grid: times * self._perturbation(grid) for grid in set(self._grid)})
 
     def fits(self, amount: float) -> bool:
-        """Whether a move by `amount * z` gives the same bits with a perturbation taken back on the way."""
+        """Whether `move` by this amount gives the same bits with perturbations `back`."""
         return self._unit(amount) <= min(self._grid)
 
     def move(self, direction: int, amount: float, *, back: int = 0) -> None:
-        """Add `amount * z`, after `back` perturbations along the same direction that are taken back.
-
-        `back` may differ from 0 only where `fits(amount)`.
-        """
-        # Steps of a unit so fine that its sum with the perturbation is exact: one rounding, in the addition.
+        """Add `amount * z` and `back` perturbations, not 0 only where `fits(amount)`."""
+        # Multiples of a unit so fine that the sum with the perturbation is exact: only the addition rounds.
         unit = self._unit(amount)
         moved = torch.round(self._levels * (amount / unit)) * unit
         tables = {grid: moved + back * self._perturbation(grid) for grid in set(self._grid)}
@@ -232,23 +218,23 @@ class Lattice:
         self._reach = [reach + gained + grid for reach, grid in zip(self._reach, self._grid, strict=True)]
 
     def shrink(self, share: float) -> None:
-        """Take a share in [0, 1) off every weight."""
+        """Shrink every weight by a share in [0, 1)."""
         for flat in self._flat:
             flat.mul_(1.0 - share)
             self._snap(flat)
 
     def check(self) -> None:
-        """Give the tensors that have outgrown their grids coarser ones; between moves.
+        """Coarsen the grids of tensors that have outgrown theirs; between moves.
 
         Raises:
-            InputError: a weight is not finite, or so large that the scale is lost on it.
+            InputError: a weight is not finite, or too large for the scale.
         """
         for number, reach in enumerate(self._reach):
             if not reach + self._farthest <= self._limit(number):
                 self._lay(number)
 
     def _perturbation(self, grid: float) -> Tensor:
-        """mu z at each level, in whole steps of a grid."""
+        """mu z at each level, rounded to a grid."""
         if grid not in self._perturbations:
             self._perturbations[grid] = torch.round(self._levels * (self._scale / grid)) * grid
         return self._perturbations[grid]
@@ -257,7 +243,7 @@ class Lattice:
         return power_above(self._farthest + abs(amount) * FARTHEST) * 2.0 ** (1 - MANTISSA_BITS)
 
     def _shift(self, direction: int, tables: dict[float, Tensor], *, snap: bool = False) -> None:
-        """Add to each weight what its tensor's table has at its number of the direction."""
+        """Add to each weight its tensor's table entry at the weight's level in the direction."""
         if self._centre.device.type == "cpu":
             self._directions.visit(direction, lambda: self._adder(tables, snap=snap))
             return
@@ -272,7 +258,7 @@ class Lattice:
         self._directions.visit(direction, lambda: add)
 
     def _adder(self, tables: dict[float, Tensor], *, snap: bool) -> Use:
-        """What adds to a piece's weights, for one thread; numpy, whose operations keep to the thread."""
+        """The function that shifts pieces in one thread; in numpy, which starts no threads itself."""
         arrays = [flat.numpy() for flat in self._flat]
         table_of = [tables[grid].numpy() for grid in self._grid]
         room, centre = np.empty(PART, dtype=np.float32), np.float32(self._farthest)
@@ -281,7 +267,7 @@ class Lattice:
             weights, steps = arrays[piece.number][piece.place], room[: len(drawn)]
             # Indices are below the table's length; "clip" writes without a copy.
             np.take(table_of[piece.number], drawn, out=steps, mode="clip")
-            with np.errstate(over="ignore", invalid="ignore"):  # `check` looks for what is not finite
+            with np.errstate(over="ignore", invalid="ignore"):  # `check` finds what is not finite
                 np.add(weights, steps, out=weights)
                 if snap:
                     np.copysign(centre, weights, out=steps)
@@ -300,7 +286,7 @@ class Lattice:
         return self._grid[number] * 2.0**MANTISSA_BITS
 
     def _lay(self, number: int) -> None:
-        """Choose the grid that suits a tensor's largest weight, unless it is on one that still does."""
+        """Choose a grid for a tensor's largest weight, unless the current one still suits."""
         flat = self._flat[number]
         least, most = (float(end) for end in flat.aminmax()) if flat.numel() else (0.0, 0.0)
         largest = max(-least, most)
@@ -315,5 +301,5 @@ class Lattice:
                 f"scale must be at least {needed:g} for weights as large as {largest:g} in float32, "
                 f"got {self._scale:g}"
             )
-        # No finer than it must be, so that most tensors share one grid and one table.
+        # No finer than needed, so that most tensors share one grid and one table.
         self._grid[number] = max(needed, power_above(self._scale * FINEST))

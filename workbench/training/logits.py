@@ -1,10 +1,9 @@
-"""Logits of a causal language model only where something is predicted.
+"""Computes a causal language model's logits only at the positions that predict something.
 
-A vocabulary of 50,000 tokens makes the output layer the largest of a small model, and its output many times
-larger than all else that a forward pass holds. Where no gradient is recorded, the output layer is therefore
-applied to the hidden states of the positions that are asked for, so many at a time; row i still depends on
-the tokens of row i alone, up to the order of floating-point sums. With gradients, and for modules that are
-not known to be a backbone with an output layer on top, the logits are taken whole.
+With a vocabulary of 50,000 tokens, logits are many times larger than all else in a forward pass. Without
+gradients, the output layer is therefore applied to the hidden states of the needed positions only, some at a
+time; row i still depends on the tokens of row i alone, up to the order of floating-point sums. With
+gradients, and for modules that are not a backbone with an output layer on top, all logits are computed.
 
     >>> module = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7))
     >>> class Bare(nn.Module):
@@ -33,21 +32,21 @@ IGNORED = -100
 """Target of a position that predicts nothing; its loss is zero."""
 
 AT_ONCE = 1 << 24
-"""Logits that are held at once: 64 MiB of them."""
+"""Most logits in memory at once: 64 MiB."""
 
 _ROWS = 16
-"""Rows whose logits are float32 at once, where they are not anyway."""
+"""Rows of bfloat16 logits that are converted to float32 at once."""
 
 _PROBE = 4
-"""Tokens on which a backbone is tried."""
+"""Tokens on which a module's two parts are compared with the whole."""
 
 Inputs = Mapping[str, Tensor]
-"""`input_ids` and `attention_mask`, both `(n, length)`; what else there is, is left out."""
+"""`input_ids` and `attention_mask`, both `(n, length)`; other entries are ignored."""
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """A causal language model in two: tokens to hidden states, and these to logits."""
+    """A causal language model in two parts: tokens to hidden states, and these to logits."""
 
     hidden: Callable[[Tensor, Tensor], Tensor]
     output: nn.Module
@@ -58,17 +57,10 @@ _known: WeakKeyDictionary[nn.Module, _Parts | None] = WeakKeyDictionary()
 
 
 def target_losses(module: nn.Module, inputs: Inputs, targets: Tensor) -> Tensor:
-    """Negative log-likelihood of each position's target.
+    """Negative log-likelihood of each position's target, shape `(n, length)`, float32, nats; differentiable.
 
-    Args:
-        module: Called with `input_ids` and `attention_mask`; returns logits `(n, length, vocabulary)`, bare
-            or as `.logits`.
-        inputs: The batch.
-        targets: The token that each position predicts, or `IGNORED`; int64, shape `(n, length)`.
-
-    Returns:
-        Shape `(n, length)`, float32, nats; zero where the target is ignored. Differentiable where gradients
-        are on.
+    `targets` are the tokens to predict, or `IGNORED`, whose loss is zero; int64, shape `(n, length)`. The
+    module returns logits `(n, length, vocabulary)`, bare or as `.logits`.
     """
     parts = None if torch.is_grad_enabled() else _parts(module, inputs)
     if parts is None:
@@ -82,9 +74,8 @@ def target_losses(module: nn.Module, inputs: Inputs, targets: Tensor) -> Tensor:
         return flat.view(targets.shape)
     chosen = targets != IGNORED
     hidden = parts.hidden(inputs["input_ids"], inputs["attention_mask"])[chosen]
-    found = _chosen_losses(parts, hidden, targets[chosen])
     losses = torch.zeros(targets.shape, dtype=torch.float32, device=targets.device)
-    losses[chosen] = found
+    losses[chosen] = _chosen_losses(parts, hidden, targets[chosen])
     return losses
 
 
@@ -106,9 +97,9 @@ def _chosen_losses(parts: _Parts, hidden: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _reduced_losses(weight: Tensor, hidden: Tensor, wanted: Tensor) -> Tensor:
-    """Losses by products in bfloat16, less each target's logit before they are rounded.
+    """Losses by products in bfloat16, minus each target's logit before rounding.
 
-    What is rounded is then small where the probabilities are large, and a target that is sure has loss zero.
+    Rounded values are then small where probabilities are large, and a certain target has loss zero.
     """
     with exact(hidden.device):
         half = hidden.bfloat16()
@@ -117,17 +108,13 @@ def _reduced_losses(weight: Tensor, hidden: Tensor, wanted: Tensor) -> Tensor:
         total = torch.full_like(target, -torch.inf)
         for part in torch.split(weight, max(1, AT_ONCE // max(1, len(wanted)))):
             logits = torch.addmm(-shift[:, None], half, part.bfloat16().t())
-            for some, sums in zip(torch.split(logits, _ROWS), torch.split(total, _ROWS), strict=True):
-                torch.logaddexp(sums, some.float().logsumexp(1), out=sums)
+            for chunk, sums in zip(torch.split(logits, _ROWS), torch.split(total, _ROWS), strict=True):
+                torch.logaddexp(sums, chunk.float().logsumexp(1), out=sums)
         return (total + (shift.float() - target)).clamp_(min=0.0)
 
 
 def logits_at(module: nn.Module, inputs: Inputs, chosen: Tensor) -> Tensor:
-    """Logits at the chosen positions only (bool, shape `(n, length)`).
-
-    Returns:
-        Shape `(number chosen, vocabulary)`, row by row, float32.
-    """
+    """Logits at the positions of a mask `(n, length)`, row by row; shape `(m, vocabulary)`, float32."""
     parts = None if torch.is_grad_enabled() else _parts(module, inputs)
     if parts is None:
         return _whole(module, inputs)[chosen].float()
@@ -136,10 +123,7 @@ def logits_at(module: nn.Module, inputs: Inputs, chosen: Tensor) -> Tensor:
 
 
 def two_parts(module: nn.Module, inputs: Inputs) -> tuple[nn.Module, nn.Module] | None:
-    """Backbone and output layer of a module that is known to be made of these; None for any other.
-
-    The module is tried once, on the first tokens of the inputs.
-    """
+    """Backbone and output layer of a module, checked once on a few tokens; None if they do not suit."""
     return None if _parts(module, inputs) is None else backbone_and_output(module)
 
 
@@ -154,13 +138,13 @@ def _whole(module: nn.Module, inputs: Inputs) -> Tensor:
 
 
 def _parts(module: nn.Module, inputs: Inputs) -> _Parts | None:
-    """The module in two, if it is so made; tried once, on a few tokens, and remembered."""
+    """The module's two parts, checked once; None if it has no such parts."""
     if module not in _known and inputs["input_ids"].numel():
-        _known[module] = _tried(module, inputs)
+        _known[module] = _checked_parts(module, inputs)
     return _known.get(module)
 
 
-def _tried(module: nn.Module, inputs: Inputs) -> _Parts | None:
+def _checked_parts(module: nn.Module, inputs: Inputs) -> _Parts | None:
     """The two parts, if they give the logits of the whole on the first tokens of the batch."""
     split = backbone_and_output(module)
     if split is None:

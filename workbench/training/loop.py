@@ -1,10 +1,9 @@
-"""The loop on which all gradient mechanisms stand: sample, per-record signal, privatise, apply.
+"""The training loop of all gradient mechanisms: sample, per-record signals, privatise, apply.
 
-A mechanism of this family is a privatise step and a claim. Everything else is here, once: sampling (Poisson,
-or shuffled epochs), the optimizer and its learning rate, the transcript of what was released; and in
-`workbench.training.steps` the per-record signals and the gradient canary of an audit. The canary goes through
-the very call that trains, so an audit sees the mechanism that the subject was trained with. A mechanism that
-needs no per-record signals replaces that middle part (`GradientMechanism.steps`) and keeps the rest.
+A mechanism of this family is a privatise step and a claim. The loop does the rest: sampling (Poisson, or
+shuffled epochs), learning rate and transcript; `workbench.training.steps` has the per-record signals, the
+optimizer and an audit's gradient canary, which goes through the same call that trains. A mechanism that needs
+no per-record signals brings its own `GradientMechanism.steps`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from workbench.interfaces import (
     Signals,
     Transcript,
 )
-from workbench.training.canary import Layout, SignalsWithCanary
+from workbench.training.canary import SignalsWithCanary
 from workbench.training.fine_tuning import (
     Seeds,
     build_model,
@@ -41,57 +40,55 @@ from workbench.training.fine_tuning import (
     perplexity,
     quality,
 )
+from workbench.training.flat import Layout
 from workbench.training.models import require_read_whole
 from workbench.training.samples import sample_signals, step_samples
 from workbench.training.steps import PrivatisedSums, Steps
 from workbench.training.subject import TrainedSubject
 
 MOST_IN_A_PASS = 1_000_000
-"""Records of one forward pass that no memory holds, nor any more."""
+"""Upper limit of `micro_batch_size`."""
 
 
 class Evaluations:
-    """The perplexities of one run's held-out records, before it, in it and after it."""
+    """Perplexities of a run's held-out records every `interval` steps; none for 0, or without records."""
 
     def __init__(self, model: Model, records: Sequence[Record], interval: int) -> None:
-        """Begin a run that measures every `interval` steps; never where that is 0, or there is no record."""
         self._model, self._records = model, records
         self._interval = interval if records else 0
-        self._found: dict[int, float] = {}
+        self._perplexities: dict[int, float] = {}
 
     def after(self, step: int, *, last: bool = False) -> None:
-        """Measure after this many steps, if it is time to, or these were all."""
+        """Measure after this many steps if it is due, or if they were all."""
         if self._interval and (last or step % self._interval == 0):
-            self._found[step] = perplexity(self._model, self._records)
+            self._perplexities[step] = perplexity(self._model, self._records)
 
     def traces(self) -> Mapping[str, FloatArray]:
         """`evaluation_steps` (from 0, before the first) and `evaluation_perplexity`; empty if off."""
         if not self._interval:
             return {}
         return {
-            "evaluation_steps": np.array(list(self._found), dtype=np.float64),
-            "evaluation_perplexity": np.array(list(self._found.values()), dtype=np.float64),
+            "evaluation_steps": np.array(list(self._perplexities), dtype=np.float64),
+            "evaluation_perplexity": np.array(list(self._perplexities.values()), dtype=np.float64),
         }
 
 
 def gaussian_noise(like: Tensor, standard_deviation: float, generator: torch.Generator) -> Tensor:
-    """Fresh Gaussian noise in the shape, type and place of `like`."""
+    """Fresh Gaussian noise with the shape, type and device of `like`."""
     noise = torch.empty(like.shape, dtype=like.dtype, device=generator.device)
     return noise.normal_(0.0, standard_deviation, generator=generator).to(like.device)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientMechanism(Mechanism):
-    """A mechanism that releases one privatised sum of gradients a step.
+    """A mechanism that releases one privatised sum of gradients per step.
 
     Attributes:
-        micro_batch_size: Most records in one forward pass, up to a million (more fit no memory); larger
-            samples take two passes over their parts.
-        measures_quality: Whether the transcript has perplexities before and after; small trainings by the
-            hundred spend most of their time on them.
-        evaluation_interval: Number of steps between two looks at the held-out perplexity, for the traces
-            `evaluation_steps` and `evaluation_perplexity` of the transcript, which also have it before the
-            first step and after the last; 0 for none. Read where `measures_quality`.
+        micro_batch_size: Most records in one forward pass, up to a million; larger samples take two passes.
+        measures_quality: Whether to measure perplexities before and after, most of a small training's time.
+        evaluation_interval: Steps between two evaluations of the held-out perplexity for the transcript's
+            traces, besides those before the first step and after the last; 0 for none, as without
+            `measures_quality`.
     """
 
     later_parameters: ClassVar[Mapping[str, object]] = {"evaluation_interval": 0}
@@ -101,17 +98,12 @@ class GradientMechanism(Mechanism):
     evaluation_interval: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range.
-
-        Raises:
-            InputError: `micro_batch_size` is no whole number in [1, 1,000,000], or `evaluation_interval` none
-                in [0, 1,000,000,000].
-        """
+        """Refuse parameters that are out of range, with an `InputError`."""
         require_count("micro_batch_size", self.micro_batch_size, least=1, most=MOST_IN_A_PASS)
         require_count("evaluation_interval", self.evaluation_interval, least=0)
 
     def check(self, plan: Plan) -> None:
-        """Refuse, before any work, a plan that this mechanism cannot follow, with an `InputError`."""
+        """Refuse a plan that this mechanism cannot follow, with an `InputError`, before any work."""
         check_plan(plan)
 
     def without_quality(self) -> Self:
@@ -120,71 +112,61 @@ class GradientMechanism(Mechanism):
 
     @abstractmethod
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
-        """The released sum of this step.
-
-        Args:
-            signals: The sample's gradients, a canary possibly among them; n = 0 is legal.
-            generator: Source of the noise.
+        """The released sum of this step, not divided by the sample size; `signals` may be empty.
 
         Returns:
-            Shape `(..., d)`: that of `signals.weighted_sum`. With leading trial axes each row is a release
-            of its own, with its own noise. Not divided by the sample size. A mechanism that releases
-            further numbers of the sample appends them: the sum is the first d.
+            Shape `(..., d)`, as of `signals.weighted_sum`: with leading trial axes each row is a separate
+            release with its own noise. Further released numbers follow the d of the sum.
         """
 
     def clipping_groups(self, layout: Layout) -> Groups:
-        """The groups of parameters that `privatise` clips by themselves: one of all, unless overridden.
+        """The groups of parameters that `privatise` clips separately; by default one of all.
 
-        A record may fill the bound of each, so that an audit's canary stands in every one
-        (`GradientCanary.everywhere`). The layout's order is that of the flat vector.
+        A record may fill the bound of each, so an audit's canary may be in every one
+        (`GradientCanary.everywhere`).
         """
         return [list(layout)]
 
     def release_scales(self, layout: Layout) -> Sequence[float]:
-        """Standard deviation of the noise of each clipping group, up to one common factor; finite, > 0.
+        """Standard deviation of each clipping group's noise, up to one common factor; finite, > 0.
 
-        A run whose noise changes from step to step says so itself (`PrivatisedSums.release_scales`), up to a
-        factor that is common to its steps too.
+        Runs whose noise changes from step to step override `PrivatisedSums.release_scales`.
         """
         return [1.0] * len(self.clipping_groups(layout))
 
     def observed(self, watched: SignalsWithCanary, released: Tensor) -> Tensor:
-        """What an auditor reads off releases of `privatise`: the whitened sum over the canary's coordinates.
+        """The auditor's statistic of releases of `privatise`: the whitened sum over the canary's coordinates.
 
-        A mechanism that shows the canary in more than these coordinates of the sum, or moves them about,
-        reads more of it here; always a function of what is released and of the known records.
+        A mechanism whose releases show the canary elsewhere too, or permuted, overrides it with another
+        function of what is released and of the known records.
 
         Args:
             watched: The signals that `privatise` was called with.
-            released: What it made of them, shape `(..., d)`, or longer.
+            released: Its releases, shape `(..., d)`, or longer.
 
         Returns:
-            Shape `(...)`, float64, on the CPU; the canary makes it larger.
+            Shape `(...)`, float64, on the CPU; larger with the canary.
         """
         return watched.observed(released, self.release_scales(watched.layout))
 
     def sample_signals(self, model: Model, plan: Plan, records: Sequence[Record], *, step: int) -> Signals:
-        """What `privatise` works on in a step: a vector of each record, here its gradient.
+        """The input of `privatise`: a vector of each record of the sample, here its gradient.
 
-        Args:
-            model: At its present state, which is left as it was, and must not change while the signals are
-                in use.
-            plan: The run's plan.
-            records: The step's sample; may be empty.
-            step: Index of the step from 0; T for one more after the last.
+        The model must not change while the signals are in use; `step` counts from 0, and is T for one more
+        after the last.
         """
         return sample_signals(model, records, self.micro_batch_size)
 
     def for_plan(self, plan: Plan) -> Self:
-        """This mechanism with what the plan decides settled, for instance its noise calibrated."""
+        """This mechanism with the settings that depend on the plan, such as its calibrated noise."""
         return self
 
     def settings(self) -> Mapping[str, float]:
-        """Named numbers of the settled mechanism, for the transcript."""
+        """Named numbers of the settled mechanism, for the transcript's metrics."""
         return {}
 
     def steps(self, plan: Plan, model: Model) -> Steps:
-        """What turns this run's samples into updates; called on the settled mechanism, once a run."""
+        """The updates of one run; called on the settled mechanism, once a run."""
         return PrivatisedSums(self, plan, model)
 
     def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> TrainedSubject:
@@ -205,10 +187,7 @@ class GradientMechanism(Mechanism):
         progress: Callable[[int, int], None] | None = None,
         make_steps: Callable[[Plan, Model], Steps] | None = None,
     ) -> TrainedSubject:
-        """What `train` returns, under a claim that the caller states; for mechanisms that release later.
-
-        `make_steps` takes the place of the settled mechanism's own `steps`.
-        """
+        """As `train`, with another claim and other `steps`: for mechanisms that release after training."""
         self.check(plan)
         settled = self.for_plan(plan)
         started = time.perf_counter()
@@ -219,24 +198,42 @@ class GradientMechanism(Mechanism):
         model.module.eval()
         before = self.qualities(model, plan, "before")
         interval = self.evaluation_interval if self.measures_quality else 0
-        looks = Evaluations(model, plan.held_out, interval)
-        looks.after(0)
-        run = _Run(plan, (make_steps or settled.steps)(plan, model))
-        for step in range(1, plan.steps + 1):
-            run.step()
-            if step < plan.steps:
-                looks.after(step)
+        evaluations = Evaluations(model, plan.held_out, interval)
+        evaluations.after(0)
+        steps = (make_steps or settled.steps)(plan, model)
+        samples = step_samples(plan, np.random.default_rng(Seeds.of(plan).sampling))
+        losses, sizes, seconds = np.zeros(plan.steps), np.zeros(plan.steps, dtype=np.int64), 0.0
+        for step in range(plan.steps):
+            step_started = time.perf_counter()
+            sample = next(samples)
+            sizes[step] = len(sample)
+            losses[step] = steps.update(sample)
+            steps.descend(learning_rate(plan, step))
+            seconds += time.perf_counter() - step_started
+            if step + 1 < plan.steps:
+                evaluations.after(step + 1)
             if progress is not None:
-                progress(step, plan.steps)
-        run.close()
-        looks.after(plan.steps, last=True)
+                progress(step + 1, plan.steps)
+        steps.close()
+        evaluations.after(plan.steps, last=True)
         after = self.qualities(model, plan, "after")
-        cost = {"training_seconds": run.seconds, "seconds": time.perf_counter() - started}
-        transcript = run.transcript({**before, **after, **settled.settings(), **cost}, looks.traces())
+        cost = {"training_seconds": seconds, "seconds": time.perf_counter() - started}
+        released: dict[str, Any] = {
+            "canary_observations": np.zeros(0),
+            "canary_included": np.zeros(0, dtype=np.bool_),
+            **steps.released(),
+        }
+        released["traces"] = {**released.get("traces", {}), **evaluations.traces()}
+        transcript = Transcript(
+            losses=losses,
+            sample_sizes=sizes,
+            metrics={**before, **after, **settled.settings(), **cost, **steps.metrics()},
+            **released,
+        )
         return TrainedSubject(mechanism=settled, model=model, plan=plan, claim=claim, transcript=transcript)
 
     def qualities(self, model: Model, plan: Plan, when: str) -> dict[str, float]:
-        """`train_perplexity_before` and its like: each metric of the training and of the held-out records."""
+        """Each metric of the training and the held-out records, named like `train_perplexity_before`."""
         if not self.measures_quality:
             return {}
         parts = {"train": plan.records, "test": plan.held_out}
@@ -255,43 +252,3 @@ def require_readable(model: Model, plan: Plan) -> None:
     if model.kind == "classification" and first.image is None:
         raise InputError(f"model {plan.model!r} cannot read texts; see `workbench list models`")
     require_read_whole(model, plan.insertions.planted)
-
-
-class _Run:
-    """The state of one training run."""
-
-    def __init__(self, plan: Plan, steps: Steps) -> None:
-        self._plan, self._steps = plan, steps
-        self._samples = step_samples(plan, np.random.default_rng(Seeds.of(plan).sampling))
-        self._losses: list[float] = []
-        self._sizes: list[int] = []
-        self.seconds = 0.0
-
-    def step(self) -> None:
-        """Sample, what the mechanism makes of the sample, apply."""
-        started = time.perf_counter()
-        sample = next(self._samples)
-        rate = learning_rate(self._plan, len(self._sizes))
-        self._sizes.append(len(sample))
-        self._losses.append(self._steps.update(sample))
-        self._steps.descend(rate)
-        self.seconds += time.perf_counter() - started
-
-    def close(self) -> None:
-        """The last step is done."""
-        self._steps.close()
-
-    def transcript(self, metrics: Mapping[str, float], traces: Mapping[str, FloatArray]) -> Transcript:
-        """What was released, and the metrics beside it; the traces join those of the steps."""
-        fields: dict[str, Any] = {
-            "canary_observations": np.zeros(0),
-            "canary_included": np.zeros(0, dtype=np.bool_),
-            **self._steps.released(),
-        }
-        fields["traces"] = {**fields.get("traces", {}), **traces}
-        return Transcript(
-            losses=np.array(self._losses, dtype=np.float64),
-            sample_sizes=np.array(self._sizes, dtype=np.int64),
-            metrics={**metrics, **self._steps.metrics()},
-            **fields,
-        )

@@ -23,10 +23,10 @@ ALL_LINEAR = "all-linear"
 ATTENTION = "attention"
 QUERY_VALUE = "query-value"
 LORA_TARGETS = (ALL_LINEAR, ATTENTION, QUERY_VALUE)
-"""What `Plan.lora_targets` may say."""
+"""Values of `Plan.lora_targets`."""
 
 _ATTENTION = frozenset({"attn", "attention", "self_attn", "self_attention"})
-"""How transformers' code calls a layer's attention."""
+"""Names of a layer's attention in transformers' code."""
 
 _QUERY_VALUE = (
     ("q_proj", "v_proj"),
@@ -36,19 +36,16 @@ _QUERY_VALUE = (
     ("query_key_value",),
     ("qkv_proj",),
 )
-"""How it calls the projections to queries and values, or the one map to queries, keys and values."""
+"""Names of the projections to queries and values, or of the joint map to queries, keys and values."""
 
 _MATRICES = ("lora_A", "lora_B")
 
 
 def lora_pairs(layout: Mapping[str, tuple[slice, torch.Size]]) -> Groups:
-    """The A and B of each adapted layer, in the layout's order: groups that hold every name once.
-
-    Args:
-        layout: As of `Signals.layout`, of a model with `adapter = "lora"` (peft's names).
+    """The names of A and B of each adapted layer, in the layout's order; a partition of the names.
 
     Raises:
-        InputError: a trainable parameter is no LoRA matrix, or a matrix stands without its twin.
+        InputError: a trainable parameter is no LoRA matrix (by peft's names), or one of a pair is missing.
     """
     layers: dict[str, dict[str, str]] = {}
     for name in layout:
@@ -61,7 +58,7 @@ def lora_pairs(layout: Mapping[str, tuple[slice, torch.Size]]) -> Groups:
     for pair in layers.values():
         if len(pair) != 2:
             (alone,) = pair.values()
-            raise InputError(f"each LoRA matrix must stand beside its twin, got {alone!r} alone")
+            raise InputError(f"each LoRA matrix must come with its partner, got {alone!r} alone")
     return tuple((pair[_MATRICES[0]], pair[_MATRICES[1]]) for pair in layers.values())
 
 
@@ -76,13 +73,11 @@ def check_lora(plan: Plan) -> None:
 
 
 def with_lora(module: nn.Module, plan: Plan) -> nn.Module:
-    """Freeze the module and put the plan's LoRA matrices beside some of its linear layers.
+    """Freeze the module and add the plan's LoRA matrices to some of its linear layers.
 
-    A layer's output gains alpha / r times B A x; A is drawn from the global generator, and B is zero.
-
-    GPT-2 computes queries, keys and values by one map (`c_attn`), as some others do: `"query-value"` then
-    puts one pair beside it, whose update is of rank r over all three together, keys included. That is the
-    closest that peft offers to a pair for the queries and one for the values.
+    A layer's output gains alpha / r times B A x; A is drawn from the global generator, and B is zero. Where
+    queries, keys and values are one map (GPT-2's `c_attn`), `"query-value"` adds one pair to it, whose update
+    has rank r over all three: the closest that peft offers.
 
     Raises:
         UnsupportedError: the module has no such layer.
@@ -99,16 +94,16 @@ def with_lora(module: nn.Module, plan: Plan) -> nn.Module:
         fan_in_fan_out=has_conv1d,
     )
     with warnings.catch_warnings():
-        # A model with both kinds of layers gets a warning for one of them, and the right setting for each.
+        # A model with both kinds of layers gets the right setting for each, and a warning for one of them.
         warnings.filterwarnings("ignore", message="fan_in_fan_out is set to")
-        # peft asks transformers by a name that the latter is about to drop.
+        # peft uses a name that transformers is about to drop.
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
         adapted: nn.Module = get_peft_model(module, config)
     return adapted
 
 
 def _targets(module: nn.Module, targets: str) -> str | list[str]:
-    """Names of the layers that get LoRA matrices, or peft's word for all but the output layer."""
+    """Names of the layers to adapt, or peft's word for all but the output layer."""
     from transformers import PreTrainedModel
     from transformers.pytorch_utils import Conv1D
 

@@ -1,9 +1,8 @@
-"""How records become tensors and losses: the bench's `Model` for language models and classifiers.
+"""Turns records into tensors and losses: the bench's `Model` for language models and classifiers.
 
-Both compute row i of their losses from record i alone, whatever else is in the batch: language models are
-padded on the right, where a causal model never looks, and the padded targets are masked. Dropout is
-switched off: a per-record gradient that depends on a random mask has no one-record-at-a-time twin to be
-checked against, and losses are compared of models that should differ in their training data only.
+Row i of the losses depends on record i alone: language models are padded on the right, which a causal model
+never sees, and padded targets are masked. Dropout is switched off, so that per-record gradients can be
+checked against those of single records, and compared models differ in their training data only.
 
     >>> import torch
     >>> from workbench.interfaces import Record
@@ -15,6 +14,7 @@ checked against, and losses are compared of models that should differ in their t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,10 +32,9 @@ _DROPOUT_WORDS = ("dropout", "layerdrop", "drop_prob", "drop_path", "pdrop")
 
 
 def remove_dropout(module: nn.Module) -> None:
-    """Set every dropout probability of a module to zero, in place.
+    """Set every dropout probability of a module to zero, in place: of layers, and float attributes.
 
-    Covers dropout layers (also of adapters), and the bare probabilities that attention layers hand to
-    `scaled_dot_product_attention` (plain float attributes such as `attention_dropout`).
+    The latter, such as `attention_dropout`, are what attention layers pass to `scaled_dot_product_attention`.
     """
     for part in module.modules():
         if isinstance(part, nn.modules.dropout._DropoutNd):
@@ -46,22 +45,20 @@ def remove_dropout(module: nn.Module) -> None:
 
 
 def token_ids(tokenizer: Any, text: str) -> list[int]:
-    """Tokens of a text, without an end-of-text token after it."""
+    """Tokens of a text, without a trailing end-of-text token."""
     ids = [int(token) for token in tokenizer(text, verbose=False)["input_ids"]]
     end = tokenizer.eos_token_id
     return ids[:-1] if len(ids) > 1 and end is not None and ids[-1] == end else ids
 
 
 def common_length(first: Sequence[int], second: Sequence[int]) -> int:
-    """Length of the longest common beginning of two rows of tokens."""
-    for place, (ours, theirs) in enumerate(zip(first, second, strict=False)):
-        if ours != theirs:
-            return place
-    return min(len(first), len(second))
+    """Length of the longest common prefix of two rows of tokens."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def padded(rows: Sequence[Sequence[int]], value: int, device: torch.device) -> Tensor:
-    """Rows with a value on the right, up to the longest; int64, shape `(n, length)`, length >= 1."""
+    """Rows padded on the right with a value to the longest; int64, shape `(n, length)`, length >= 1."""
     length = max((len(row) for row in rows), default=1)
     filled = [[*row, *[value] * (length - len(row))] for row in rows]
     return torch.tensor(filled, dtype=torch.int64).reshape(len(rows), length).to(device)
@@ -73,6 +70,35 @@ def padded_inputs(rows: Sequence[Sequence[int]], padding: int, device: torch.dev
     return {"input_ids": padded(rows, padding, device), "attention_mask": mask}
 
 
+def check_max_length(module: nn.Module, max_length: int, name: str, *, least: int) -> None:
+    """Refuse a longest row below `least` tokens or above the module's positions, with an `InputError`."""
+    positions = positions_of(module)
+    if max_length < least:
+        raise InputError(f"max_length must be at least {least} tokens, got {max_length}")
+    if positions is not None and max_length > positions:
+        raise InputError(f"max_length must be at most {positions}, the positions of {name}, got {max_length}")
+
+
+def negated_rows(losses: Tensor, chosen: Tensor) -> list[FloatArray]:
+    """Minus the chosen losses of each row, one float64 array a row; both tensors of shape `(n, length)`."""
+    values, mask = (-losses.detach()).double().cpu().numpy(), chosen.cpu().numpy()
+    return [np.asarray(row[keep], dtype=np.float64) for row, keep in zip(values, mask, strict=True)]
+
+
+class LabelModel(ABC):
+    """A model whose record has one prediction, of its label: one log-likelihood a record."""
+
+    @abstractmethod
+    def losses(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Loss of each record's label, shape `(n,)`, nats; differentiable."""
+
+    def token_log_likelihoods(self, batch: Mapping[str, Tensor]) -> list[FloatArray]:
+        """Log-likelihood of each record's label: a float64 array of shape `(1,)` a record, nats."""
+        with torch.no_grad():
+            losses = self.losses(batch)[:, None]
+        return negated_rows(losses, torch.ones_like(losses, dtype=torch.bool))
+
+
 class LanguageModel:
     """A causal language model over the records' texts; implements `workbench.interfaces.Model`.
 
@@ -80,30 +106,16 @@ class LanguageModel:
         module: Called with `input_ids` and `attention_mask`, shape `(n, length)`; returns logits of shape
             `(n, length, vocabulary)`, bare or as `.logits`. Row i, position t may depend on tokens 0..t of
             row i alone.
-        kind: `"language"`.
         name: Registry name.
-        tokenizer: A `transformers` tokenizer.
+        tokenizer: A `transformers` tokenizer; if it has an end-of-text token, every record ends with it.
         max_length: Longest record in tokens, the end-of-text token included; longer texts are cut.
     """
 
     kind = "language"
 
     def __init__(self, module: nn.Module, tokenizer: Any, max_length: int, name: str) -> None:
-        """Wrap a module; its dropout and its key-value cache are switched off, in place.
-
-        Args:
-            module: The causal language model.
-            tokenizer: Its tokenizer; where it has an end-of-text token, every record ends with it.
-            max_length: Longest record in tokens, at least 2, at most the module's positions.
-            name: Registry name.
-        """
-        positions = positions_of(module)
-        if max_length < 2:
-            raise InputError(f"max_length must be at least 2 tokens, got {max_length}")
-        if positions is not None and max_length > positions:
-            raise InputError(
-                f"max_length must be at most {positions}, the positions of {name}, got {max_length}"
-            )
+        """Wrap a causal language model; its dropout and its key-value cache are switched off, in place."""
+        check_max_length(module, max_length, name, least=2)
         remove_dropout(module)
         switch_cache_off(module)
         self.module = module
@@ -112,17 +124,12 @@ class LanguageModel:
         self.name = name
 
     def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
-        """Token ids and mask of the records' texts, padded on the right to the longest of them.
+        """`input_ids` and `attention_mask` of the records' texts, padded on the right to the longest.
 
-        Returns:
-            `input_ids` and `attention_mask` (1 for tokens, 0 for padding), int64, shape `(n, length)`,
-            `length <= max_length`, on the module's device; n = 0 is legal.
-
-        Raises:
-            InputError: a record has fewer than two tokens, so that nothing is predicted.
+        An `InputError` where a record has fewer than two tokens, so that nothing is predicted.
         """
         rows = [self._token_ids(record) for record in records]
-        return padded_inputs(rows, self._padding_id(), _device(self.module))
+        return padded_inputs(rows, self.padding_id(), _device(self.module))
 
     def losses(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Mean negative log-likelihood of each record's tokens but the first, nats, shape `(n,)`."""
@@ -132,13 +139,10 @@ class LanguageModel:
     def token_log_likelihoods(self, batch: Mapping[str, Tensor]) -> list[FloatArray]:
         """Log-likelihoods of each record's tokens but the first, nats; no gradient is recorded."""
         with torch.no_grad():
-            losses, predicted = self._token_losses(batch)
-        values = (-losses).double().cpu().numpy()
-        chosen = predicted.cpu().numpy()
-        return [np.asarray(row[keep], dtype=np.float64) for row, keep in zip(values, chosen, strict=True)]
+            return negated_rows(*self._token_losses(batch))
 
     def _token_losses(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Losses, zero where nothing is predicted, and the mask of what is: both `(n, length)`."""
+        """Losses, zero where nothing is predicted, and the mask of predictions; both `(n, length)`."""
         ids, mask = batch["input_ids"], batch["attention_mask"]
         predicted = torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], dim=1).bool()
         # The targets are shifted, not the logits: a slice of the logits would be copied whole.
@@ -155,7 +159,8 @@ class LanguageModel:
             raise InputError(f"record {record.id!r} has no token to predict: text is {record.text[:40]!r}")
         return ids[: self.max_length]
 
-    def _padding_id(self) -> int:
+    def padding_id(self) -> int:
+        """The token that fills rows: padding, end of text, or 0."""
         for candidate in (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id):
             if candidate is not None:
                 return int(candidate)
@@ -163,12 +168,9 @@ class LanguageModel:
 
 
 def require_read_whole(model: Model, records: Sequence[Record]) -> None:
-    """Refuse records that a language model would cut, such as planted ones that would lose their secret.
+    """Refuse records that a `LanguageModel` would cut, with an `InputError`; planted ones lose their secret.
 
-    The end-of-text token may be cut. Other models than `LanguageModel` pass.
-
-    Raises:
-        InputError: a text is longer than the model's `max_length`.
+    The end-of-text token may be cut.
     """
     if not isinstance(model, LanguageModel):
         return
@@ -181,14 +183,11 @@ def require_read_whole(model: Model, records: Sequence[Record]) -> None:
             )
 
 
-class Classifier:
+class Classifier(LabelModel):
     """A classifier of the records' images; implements `workbench.interfaces.Model`.
 
-    Attributes:
-        module: Takes images of shape `(n, features)`, returns logits `(n, classes)`; row i depends on
-            image i alone.
-        kind: `"classification"`.
-        name: Registry name.
+    The module takes images of shape `(n, features)` and returns logits `(n, classes)`, row i from image i
+    alone. `name` is the registry name.
     """
 
     kind = "classification"
@@ -202,8 +201,7 @@ class Classifier:
     def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
         """`images`, float32, shape `(n, features)`, and `labels`, int64, shape `(n,)`, on its device.
 
-        Raises:
-            InputError: a record has no image or no label, or images differ in size.
+        An `InputError` where a record has no image or no label, or images differ in size.
         """
         images: list[tuple[float, ...]] = []
         labels: list[int] = []
@@ -226,12 +224,6 @@ class Classifier:
     def losses(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Cross entropy of each record's label, shape `(n,)`, nats; differentiable."""
         return functional.cross_entropy(self.module(batch["images"]), batch["labels"], reduction="none")
-
-    def token_log_likelihoods(self, batch: Mapping[str, Tensor]) -> list[FloatArray]:
-        """Log-likelihood of each record's label: one float64 array of shape `(1,)` a record, nats."""
-        with torch.no_grad():
-            values = (-self.losses(batch)).double().cpu().numpy()
-        return [np.asarray([value], dtype=np.float64) for value in values]
 
 
 def _device(module: nn.Module) -> torch.device:

@@ -1,15 +1,14 @@
-"""Per-record gradients: the norms and weighted sums that a privatise step asks for.
+"""Per-record gradients of a batch: the norms and weighted sums that a privatise step needs.
 
-`per_record_signals` runs one forward pass of a batch and answers as `workbench.interfaces.Signals`. Two
-methods compute the same numbers:
+`per_record_signals` returns `workbench.interfaces.Signals`, by one of two methods that compute the same
+numbers:
 
-- ``book_keeping`` keeps the inputs and back-propagated errors of every operation on a trainable parameter
-  (Bu et al. 2023, "Differentially private optimization on large model at small cost"), so that norms and
-  clipped sums need no second backward pass (`workbench.training.book_keeping`);
+- ``book_keeping`` (`workbench.training.book_keeping`) keeps the inputs and back-propagated errors of every
+  operation on a trainable parameter, so that norms and clipped sums need no second backward pass;
 - ``vmap`` maps the gradient of one record over the batch by `torch.func`: any module, 1.5 to 2.6 times the
   time of a plain step, and memory for one gradient a record of a block.
 
-Neither answers in silence where it could be wrong: what it cannot do is an `UnsupportedError`.
+What a method cannot treat is an `UnsupportedError`, never a wrong number.
 
     >>> import torch
     >>> from types import SimpleNamespace
@@ -34,12 +33,12 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from workbench.core.errors import UnsupportedError, unknown_name
-from workbench.interfaces import Groups
 from workbench.training.book_keeping import book_keeping_signals, known_unsupported
 from workbench.training.flat import (
     FlatLayout,
     PerRecordSignals,
     batch_size,
+    check_weights,
     squared_norms,
     squares_by_parameter,
 )
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from workbench.interfaces import Model
 
 METHODS = ("auto", "book_keeping", "vmap")
-"""What `per_record_signals` takes as `method`."""
 
 
 def per_record_signals(
@@ -59,17 +57,14 @@ def per_record_signals(
     """Gradients of each record's loss over the trainable parameters, as norms and weighted sums.
 
     The flat vector holds the parameters with `requires_grad`, in the order of
-    `model.module.named_parameters()`. A parameter under two names (tied weights) appears once, and its
-    gradient is that of both uses. The parameters' `.grad` is left alone.
+    `model.module.named_parameters()`; tied weights appear once, with the gradient of both uses. No
+    parameter's `.grad` is touched. Signals are in float32 at least, on the parameters' device.
 
     Args:
         model: Its `losses(batch)` must give shape `(n,)`, row i from record i alone.
         batch: Tensors that share their first dimension n; n = 0 is legal.
-        method: `"book_keeping"`, `"vmap"`, or `"auto"`: book-keeping where every use of a trainable parameter
-            is supported, else vmap.
-
-    Returns:
-        The signals, in float32 at least, on the parameters' device.
+        method: One of `METHODS`; `"auto"` is book-keeping where every use of a trainable parameter is
+            supported, else vmap.
 
     Raises:
         InputError: unknown method, no trainable parameter, or tensors of unequal first dimension.
@@ -106,23 +101,17 @@ class EmptySignals(PerRecordSignals):
         nothing = torch.zeros(0, dtype=layout.dtype, device=layout.device)
         super().__init__(layout, nothing, nothing, nothing.new_zeros(0, len(layout.names)))
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Zeros of shape `(d,)`; weights of shape `(0,)`."""
-        self._layout.check_weights(weights, 0)
-        return self._layout.zeros()
-
     def gradients(self) -> Tensor:
         """Shape `(0, d)`."""
         return self._layout.zeros().expand(0, -1)
 
-    def group_sum(self, weights: Tensor, groups: Groups) -> Tensor:
-        """Zeros of shape `(d,)`; weights of shape `(0, G)`."""
-        self._groups_of_parameters(groups, weights)
+    def _summed(self, columns: Tensor, group_of: tuple[int, ...]) -> Tensor:
+        del columns, group_of
         return self._layout.zeros()
 
 
 class MatrixSignals(PerRecordSignals):
-    """Signals that hold the gradients themselves, an `(n, d)` matrix: small models and tests."""
+    """Signals that hold the gradients as an `(n, d)` matrix: for small models and tests."""
 
     def __init__(self, layout: FlatLayout, gradients: Tensor, losses: Tensor) -> None:
         """Signals of the rows of `gradients`, shape `(n, d)`."""
@@ -131,20 +120,17 @@ class MatrixSignals(PerRecordSignals):
         self._gradients = gradients
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`."""
-        self._layout.check_weights(weights, self.n)
+        """Sum over records of `weights[i] * gradient_i`, shape `(d,)`, by a single product."""
+        check_weights(weights, self.n)
         return weights.to(self._gradients) @ self._gradients
 
     def gradients(self) -> Tensor:
         """The records' gradients, shape `(n, d)`."""
         return self._gradients.clone()
 
-    def group_sum(self, weights: Tensor, groups: Groups) -> Tensor:
-        """Sum over records, each group's part weighted by its own column, shape `(d,)`."""
-        columns = weights.to(self._gradients).T
+    def _summed(self, columns: Tensor, group_of: tuple[int, ...]) -> Tensor:
         total = self._gradients.new_zeros(self.dimension)
-        of_parameter = self._groups_of_parameters(groups, weights)
-        for (place, _), group in zip(self.layout.values(), of_parameter, strict=True):
+        for (place, _), group in zip(self.layout.values(), group_of, strict=True):
             total[place] = columns[group] @ self._gradients[:, place]
         return total
 
@@ -162,7 +148,7 @@ def _refuse_mixed_records(module: torch.nn.Module) -> None:
 
 
 def _refuse_checkpointing(module: torch.nn.Module) -> None:
-    """A forward pass that is run again in the backward pass is not the one that was recorded."""
+    """Checkpointing runs a second forward pass, whose operations are not those that were recorded."""
     for name, part in module.named_modules():
         if part.training and is_checkpointing(part):
             raise UnsupportedError(
@@ -190,9 +176,9 @@ class _Losses(torch.nn.Module):
 class VmapSignals(PerRecordSignals):
     """Signals whose gradients are computed in blocks of records.
 
-    A batch whose gradients fit into one block is computed once. A larger one is computed again for the
-    weighted sum, block by block, with the same random numbers (dropout), so that what is summed is what was
-    measured and clipped.
+    A batch of several blocks is computed again for each sum, with the same dropout masks, so that what is
+    summed is what was measured and clipped. Sums raise an `UnsupportedError` if the parameters were updated
+    since.
     """
 
     def __init__(self, model: Model, batch: Mapping[str, Tensor], layout: FlatLayout, n: int) -> None:
@@ -215,41 +201,23 @@ class VmapSignals(PerRecordSignals):
                 self._kept = gradients
         super().__init__(layout, torch.cat(losses), torch.cat(norms), torch.cat(kept))
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Sum over records of `weights[i] * gradient_i`, shape `(d,)`; weights of shape `(n,)`.
-
-        Raises:
-            UnsupportedError: the batch took several blocks, and the parameters were updated since.
-        """
-        self._layout.check_weights(weights, self._n)
-        total = self._layout.zeros()
-        weights = weights.to(total)
-        for rows, gradients in self._again():
-            for (place, _), gradient in zip(self._layout.places.values(), gradients, strict=True):
-                total[place] += weights[rows] @ gradient.flatten(1).to(total)
-        return total
-
     def gradients(self) -> Tensor:
-        """The records' gradients, shape `(n, d)`; errors as of `weighted_sum`."""
+        """The records' gradients, shape `(n, d)`."""
         stacked = torch.zeros(self._n, self.dimension, dtype=self._layout.dtype, device=self._layout.device)
         for rows, gradients in self._again():
             for (place, _), gradient in zip(self.layout.values(), gradients, strict=True):
                 stacked[rows, place] = gradient.flatten(1).to(stacked)
         return stacked
 
-    def group_sum(self, weights: Tensor, groups: Groups) -> Tensor:
-        """Sum over records, each group's part weighted by its own column; errors as of `weighted_sum`."""
-        of_parameter = self._groups_of_parameters(groups, weights)
+    def _summed(self, columns: Tensor, group_of: tuple[int, ...]) -> Tensor:
         total = self._layout.zeros()
-        columns = weights.to(total).T.contiguous()
-        places = [place for place, _ in self._layout.places.values()]
         for rows, gradients in self._again():
-            for place, gradient, group in zip(places, gradients, of_parameter, strict=True):
+            for (place, _), gradient, group in zip(self.layout.values(), gradients, group_of, strict=True):
                 total[place] += columns[group, rows] @ gradient.flatten(1).to(total)
         return total
 
     def _again(self) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
-        """The gradients of each block once more: those that were kept, or the same computed again."""
+        """The gradients of each block: those that were kept, or the same computed again."""
         if self._kept is not None:
             yield slice(0, self._n), self._kept
             return
@@ -278,13 +246,13 @@ class VmapSignals(PerRecordSignals):
             except RuntimeError as error:
                 name = type(self._wrapped.inner).__name__
                 raise UnsupportedError(
-                    f"method 'vmap' cannot treat module {name}: {_first_words(error)}"
+                    f"method 'vmap' cannot treat module {name}: {_shortened(error)}"
                 ) from error
             yield rows, tuple(gradients[f"inner.{name}"].detach() for name in names), losses.detach()
 
 
-def _first_words(error: Exception) -> str:
-    """A message's beginning: torch's run over many lines."""
+def _shortened(error: Exception) -> str:
+    """The start of an error's message: torch's run over many lines."""
     line = str(error).split("\n", maxsplit=1)[0]
     return line if len(line) <= 160 else line[:160] + "..."
 

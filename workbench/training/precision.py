@@ -1,11 +1,10 @@
-"""Matrix products in bfloat16, where no gradient is needed and the machine is faster at them.
+"""Matrix products in bfloat16, for forward passes without gradients.
 
-Weights and inputs are rounded as a product runs, so that nothing is kept beside the weights; sums are float32
-inside the product, and norms, residuals and losses are float32 outside. A finite difference divides what that
-costs a loss by the length of the perturbation: on SmolLM2-135M (8 texts of 128 tokens, 5 directions of all
-weights), per-record differences correlate 0.97 with those of float32 at mu = 1e-3 and 0.999 at 4e-3; losses
-themselves are 2e-3 nats off in the mean of the texts. A tiny model's differences are smaller, and drown in
-it.
+Weights and inputs are rounded within each product, so no second copy of the weights is stored; sums, norms,
+residuals and losses stay float32. A finite difference divides the rounding error by the length of the
+perturbation: on SmolLM2-135M (8 texts of 128 tokens, 5 directions of all weights), losses are off by 2e-3
+nats in the mean, and per-record differences correlate 0.97 with those of float32 at mu = 1e-3, 0.999 at 4e-3.
+A tiny model's differences are smaller, and are lost in the error.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def checked_precision(name: str) -> str:
 
 @contextmanager
 def reduced(precision: str, device: torch.device) -> Iterator[None]:
-    """Matrix products on a device in this precision; float32 changes nothing."""
+    """Compute matrix products on a device in this precision; float32 changes nothing."""
     if precision == "float32":
         yield
         return
@@ -39,12 +38,12 @@ def reduced(precision: str, device: torch.device) -> Iterator[None]:
 
 
 def is_reduced(device: torch.device) -> bool:
-    """Whether products are in bfloat16 here."""
+    """Whether products on the device are in bfloat16 now."""
     return torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == torch.bfloat16
 
 
 @contextmanager
 def exact(device: torch.device) -> Iterator[None]:
-    """Products in float32, inside `reduced`."""
+    """Compute products in float32 within a `reduced` block."""
     with torch.autocast(device.type, enabled=False):
         yield

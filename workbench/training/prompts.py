@@ -1,72 +1,271 @@
-"""Language models that do a task by prompt: sentiment as the choice of a word, questions by writing on.
+"""Language models that do a task by prompt: sentiment, questions, and data to text.
 
-A `PromptedModel` is a language model with a task around it. What it learns from a record is the right option
-or the answer alone, never the text of the prompt, and logits are computed only where they are needed. Prompts
-and scores are those of `workbench.training.tasks`.
+`PromptedModel` classifies sentiment by the choice of a word, and answers questions. `DataToTextModel` writes
+records as texts, as GPT-2 is tuned on E2E and DART. Both are trained on the tokens after the prompt only, and
+logits are computed only where they are needed. Prompts and scores are those of `workbench.training.tasks`.
 
-Row i depends on record i alone: rows are padded on the right, where a causal model never looks. A record that
-is too long loses words on the left of its text or context, never of the question, the prompt or the answer.
+Row i depends on record i alone: rows are padded on the right, which a causal model never sees. Answers are
+decoded greedily; what follows a prompt depends on that prompt alone, up to the order of floating-point sums.
 """
 
 from __future__ import annotations
 
+import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from workbench.core.errors import InputError, unknown_name
 from workbench.interfaces import FloatArray, Record
 from workbench.training.hugging_face import logits_of
-from workbench.training.logits import logits_at, target_losses
-from workbench.training.models import LanguageModel
-from workbench.training.prompt_rows import PromptModel, Row
+from workbench.training.logits import IGNORED, logits_at, target_losses, two_parts
+from workbench.training.models import (
+    LanguageModel,
+    common_length,
+    negated_rows,
+    padded,
+    padded_inputs,
+    token_ids,
+)
+from workbench.training.precision import exact
 from workbench.training.tasks import (
     SENTIMENT_OPTIONS,
     SENTIMENT_PROMPT,
     TASKS,
-    asked_parts,
+    TEXT_MARK,
+    answered_question,
+    bleu,
+    check_references,
     exact_match,
     f1_score,
+    meteor,
     sentiment_label,
 )
+
+BATCH = 64
+"""Prompts or records in one forward pass."""
 
 LOSSES = ("options", "tokens")
 
 ANSWER_TOKENS = 16
-"""Tokens of an answer at most, its newline included, in training and in generation."""
-
-BATCH = 64
-"""Records in one forward pass of `task_metrics`."""
+"""Most tokens of an answer, its newline included, in training and in generation."""
 
 RECORDS_KEPT = 1 << 15
-"""Records whose tokens are remembered: zeroth-order training asks for the same ones in every step."""
+"""Records whose tokens are cached: zeroth-order training encodes the same ones in every step."""
+
+SCORED = 64
+"""Most records of each part of a corpus for which texts are generated and scored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greedy:
+    """Greedy decoding.
+
+    Attributes:
+        module: A causal language model (see `workbench.training.models.LanguageModel`).
+        most: Most tokens after a prompt.
+        longest: Most tokens of a prompt and its answer; prompts are shorter.
+        is_last: Whether a token ends the answer.
+        padding: Token that fills rows.
+        is_caching: Keep keys and values, if the module is a backbone with an output layer
+            (`logits.two_parts`); otherwise rows are read again for every token.
+    """
+
+    module: nn.Module
+    most: int
+    longest: int
+    is_last: Callable[[int], bool]
+    padding: int
+    is_caching: bool = True
+
+    def after(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The most likely tokens after each prompt of at least one token, the last token included."""
+        answers: list[list[int]] = [[] for _ in prompts]
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+        with torch.no_grad():
+            for start in range(0, len(order), BATCH):
+                chosen = order[start : start + BATCH]
+                part = self._after([list(prompts[i]) for i in chosen])
+                for i, tokens in zip(chosen, part, strict=True):
+                    answers[i] = tokens
+        return answers
+
+    def _after(self, prompts: list[list[int]]) -> list[list[int]]:
+        batch = self._padded(prompts)
+        rooms = [min(self.most, self.longest - len(prompt)) for prompt in prompts]
+        parts = two_parts(self.module, batch) if self.is_caching else None
+        if parts is None:
+            return self._reading_again(prompts, rooms)
+        return self._caching(rooms, batch, *parts)
+
+    def _padded(self, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+        return padded_inputs(rows, self.padding, next(self.module.parameters()).device)
+
+    def _unfinished(self, rows: list[int], answers: list[list[int]], rooms: list[int]) -> list[int]:
+        return [i for i in rows if len(answers[i]) < rooms[i] and not self.is_last(answers[i][-1])]
+
+    def _reading_again(self, prompts: list[list[int]], rooms: list[int]) -> list[list[int]]:
+        answers: list[list[int]] = [[] for _ in prompts]
+        unfinished = [i for i, room in enumerate(rooms) if room > 0]
+        while unfinished:
+            batch = self._padded([prompts[i] + answers[i] for i in unfinished])
+            last = batch["attention_mask"].sum(1) - 1
+            place = torch.arange(batch["input_ids"].shape[1], device=last.device) == last[:, None]
+            following = logits_at(self.module, batch, place).argmax(1).tolist()
+            for i, token in zip(unfinished, following, strict=True):
+                answers[i].append(token)
+            unfinished = self._unfinished(unfinished, answers, rooms)
+        return answers
+
+    def _caching(
+        self, rooms: list[int], batch: dict[str, Tensor], backbone: nn.Module, output: nn.Module
+    ) -> list[list[int]]:
+        answers: list[list[int]] = [[] for _ in rooms]
+        unfinished = [i for i, room in enumerate(rooms) if room > 0]
+        mask = batch["attention_mask"]
+        lengths = mask.sum(1)
+        takes_places = "position_ids" in inspect.signature(backbone.forward).parameters
+        read: Any = backbone(**batch, use_cache=True)
+        hidden = read.last_hidden_state[torch.arange(len(rooms), device=mask.device), lengths - 1]
+        while unfinished:
+            with exact(hidden.device):
+                following = output(hidden.float()).argmax(1)
+            for i, token in enumerate(following.tolist()):
+                answers[i].append(token)  # Finished rows continue; they are cut below.
+            unfinished = self._unfinished(unfinished, answers, rooms)
+            if not unfinished:
+                break
+            mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
+            places = (lengths + len(answers[0]) - 1).clamp(max=self.longest - 1)
+            read = backbone(
+                input_ids=following[:, None],
+                attention_mask=mask,
+                past_key_values=read.past_key_values,
+                use_cache=True,
+                **({"position_ids": places[:, None]} if takes_places else {}),
+            )
+            hidden = read.last_hidden_state[:, 0]
+        return [self._cut(tokens, room) for tokens, room in zip(answers, rooms, strict=True)]
+
+    def _cut(self, tokens: list[int], room: int) -> list[int]:
+        """The tokens up to the first that ends the answer, at most `room`."""
+        ends = (i + 1 for i, token in enumerate(tokens) if self.is_last(token))
+        return tokens[: min(next(ends, room), max(room, 0))]
+
+
+Row = tuple[list[int], list[list[int]]]
+"""Tokens of a prompt, and of each of its options; an answer is the only option."""
+
+
+class PromptModel(ABC):
+    """A language model that reads a prompt and is trained on what follows it.
+
+    Attributes:
+        base: The language model whose weights are trained; its `max_length` is that of prompt and answer
+            together.
+        name: Registry name.
+    """
+
+    kind = "language"
+    name: str
+
+    def __init__(self, base: LanguageModel) -> None:
+        self.base = base
+
+    @property
+    def module(self) -> nn.Module:
+        """The base's module."""
+        return self.base.module
+
+    @module.setter
+    def module(self, module: nn.Module) -> None:
+        self.base.module = module
+
+    @property
+    def tokenizer(self) -> Any:
+        """The base's tokenizer."""
+        return self.base.tokenizer
+
+    @property
+    def max_length(self) -> int:
+        """Longest prompt with its answer, in tokens."""
+        return self.base.max_length
+
+    @abstractmethod
+    def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
+        """Tokens of the records' prompts and answers, padded on the right."""
+
+    def losses(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Mean negative log-likelihood of each record's answer, shape `(n,)`, nats; differentiable."""
+        losses = target_losses(self.module, batch, batch["targets"])
+        return losses.sum(1) / (batch["targets"] != IGNORED).sum(1)
+
+    def token_log_likelihoods(self, batch: Mapping[str, Tensor]) -> list[FloatArray]:
+        """Log-likelihoods of the tokens of each record's answer, nats; no gradient is recorded."""
+        with torch.no_grad():
+            losses = target_losses(self.module, batch, batch["targets"])
+        return negated_rows(losses, batch["targets"] != IGNORED)
+
+    def _answers(self, prompts: Sequence[Sequence[int]], *, most: int, is_caching: bool = True) -> list[str]:
+        """The most likely text after each prompt, up to a newline or the end of the text."""
+        end = self.tokenizer.eos_token_id
+        greedy = Greedy(
+            module=self.module,
+            most=most,
+            longest=self.max_length,
+            is_last=lambda token: token == end or "\n" in self.tokenizer.decode([token]),
+            padding=self.base.padding_id(),
+            is_caching=is_caching,
+        )
+        texts = [self.tokenizer.decode(tokens, skip_special_tokens=True) for tokens in greedy.after(prompts)]
+        return [text.strip(" ").split("\n", maxsplit=1)[0].strip() for text in texts]
+
+    def _split(self, text: str, prompt: Callable[[str], str], options: Sequence[str]) -> Row:
+        """Tokens of the prompt, and of each option after it; the prompt ends before a token they share."""
+        prompted = self._ids(prompt(text))
+        whole = [self._ids(prompt(text) + option) for option in options]
+        shared = min([len(prompted), *(common_length(prompted, ids) for ids in whole)])
+        return prompted[:shared], [ids[shared:] for ids in whole]
+
+    def _ids(self, text: str) -> list[int]:
+        return token_ids(self.tokenizer, text)
+
+    def _padded(self, rows: Sequence[tuple[list[int], list[int]]]) -> dict[str, Tensor]:
+        """Ids, mask and targets of prompts with answers; an answer's last token is predicted, never read."""
+        read = [[*prompt, *answer[:-1]] for prompt, answer in rows]
+        targets = [
+            [*[IGNORED] * (len(prompt) - 1), *answer] if answer else [IGNORED] * len(prompt)
+            for prompt, answer in rows
+        ]
+        device = next(self.module.parameters()).device
+        inputs = padded_inputs(read, self.base.padding_id(), device)
+        return {**inputs, "targets": padded(targets, IGNORED, device)}
 
 
 class PromptedModel(PromptModel):
     """A language model with a task; implements `workbench.interfaces.TaskModel`.
 
+    A record that is too long loses the first words of its text or context, never of the question, the prompt
+    or the answer.
+
     Attributes:
-        kind: `"language"`.
-        name: Registry name.
-        base: The language model whose weights are trained.
         task: `"sentiment"` (records with label 0 or 1) or `"question"` (records with answers, their text as
             `workbench.training.tasks.question_text` makes it).
-        loss: Of sentiment: `"options"` is the cross entropy over the options' summed log-likelihoods,
-            `"tokens"` the mean negative log-likelihood of the right option's tokens, over the whole
-            vocabulary. Of questions it is `"tokens"`, of the first answer.
+        loss: `"options"`, the default of sentiment: the cross entropy over the options' summed
+            log-likelihoods. `"tokens"`: the mean negative log-likelihood, over the whole vocabulary, of the
+            right option's tokens, or of a question's first answer.
     """
 
-    def __init__(self, base: LanguageModel, *, task: str, loss: str | None = None) -> None:
-        """Put a task around a language model.
+    name = "prompted"
 
-        Args:
-            base: The model; its `max_length` is that of prompt and answer together.
-            task: One of `TASKS`.
-            loss: One of `LOSSES`; None for `"options"` of sentiment and `"tokens"` of questions.
-        """
+    def __init__(self, base: LanguageModel, *, task: str, loss: str | None = None) -> None:
+        """Add a task (one of `TASKS`) to a language model; loss None is the task's default."""
         if task not in TASKS:
             raise unknown_name("task", task, TASKS)
         chosen = ("tokens" if task == "question" else "options") if loss is None else loss
@@ -76,7 +275,6 @@ class PromptedModel(PromptModel):
             raise InputError(f"loss must be 'tokens' for task 'question', which has no options, got {loss!r}")
         super().__init__(base)
         self.task, self.loss = task, chosen
-        self.name = "prompted"
         self._rows: dict[tuple[object, ...], Row] = {}
         self._option_ids: tuple[int, ...] | None = None
 
@@ -84,11 +282,10 @@ class PromptedModel(PromptModel):
         """Tokens of the records' prompts and answers, padded on the right; all share their first dimension.
 
         Returns:
-            `input_ids` and `attention_mask`, int64, shape `(n, length)`. Where each option is one token and
-            the loss is over options, `positions` and `labels`, shape `(n,)`: where the option is predicted,
-            and which is right. Otherwise `targets`, shape `(n, length)`: what each position is to predict,
-            or -100; where options have several tokens all are then of shape `(n, options, length)`, with
-            `labels`.
+            `input_ids` and `attention_mask`, int64, shape `(n, length)`. If each option is one token and the
+            loss is over options, `positions` and `labels`, shape `(n,)`: where the option is predicted, and
+            the right one. Otherwise `targets`, shape `(n, length)`: the token that each position predicts,
+            or -100; with options of several tokens all are of shape `(n, options, length)`, with `labels`.
 
         Raises:
             InputError: a record has no label (or no answer), is not of the task's form, or leaves no room
@@ -117,19 +314,19 @@ class PromptedModel(PromptModel):
         """Loss of each record's option or answer, shape `(n,)`, nats; differentiable."""
         if self.loss == "options":
             return functional.cross_entropy(self._option_scores(batch), batch["labels"], reduction="none")
-        return self._mean_target_losses(batch)
+        return super().losses(batch)
 
     def token_log_likelihoods(self, batch: Mapping[str, Tensor]) -> list[FloatArray]:
-        """Log-likelihoods of what each record is trained on, nats; their mean is minus the record's loss.
+        """Log-likelihoods whose mean is minus the record's loss, nats; no gradient is recorded.
 
         The log-probability of the right option among the options, shape `(1,)`, or those of the right
         option's or answer's tokens.
         """
         if self.loss == "tokens":
-            return self._target_log_likelihoods(batch)
+            return super().token_log_likelihoods(batch)
         with torch.no_grad():
-            values = (-self.losses(batch)).double().cpu().numpy()
-        return [np.asarray([value], dtype=np.float64) for value in values]
+            losses = self.losses(batch)[:, None]
+        return negated_rows(losses, torch.ones_like(losses, dtype=torch.bool))
 
     def task_metrics(self, records: Sequence[Record]) -> dict[str, float]:
         """`accuracy` of sentiment; of questions `f1` and `exact_match` of greedily generated answers.
@@ -151,26 +348,24 @@ class PromptedModel(PromptModel):
         }
 
     def option_scores(self, records: Sequence[Record]) -> FloatArray:
-        """Log-likelihood of each option (terrible, great) after a record's text, up to a constant.
+        """Log-likelihood, up to a constant, of each option (terrible, great) after each record's text.
 
-        Returns:
-            Shape `(n, 2)`, nats; the records' labels do not matter.
+        Shape `(n, 2)`, nats; the records' labels do not matter.
         """
         if self.task != "sentiment":
             raise InputError(f"task must be 'sentiment' for the scores of options, got {self.task!r}")
-        asking = self if self.loss == "options" else PromptedModel(self.base, task=self.task)
+        scorer = self if self.loss == "options" else PromptedModel(self.base, task=self.task)
         parts = [np.zeros((0, len(SENTIMENT_OPTIONS)))]
         with torch.no_grad():
             for start in range(0, len(records), BATCH):
-                batch = asking.encode(records[start : start + BATCH])
-                parts.append(asking._option_scores(batch).double().cpu().numpy())
+                batch = scorer.encode(records[start : start + BATCH])
+                parts.append(scorer._option_scores(batch).double().cpu().numpy())
         return np.concatenate(parts)
 
     def generate(self, records: Sequence[Record]) -> list[str]:
-        """A line after each record's prompt: the most likely tokens, `ANSWER_TOKENS` at most."""
+        """The most likely line after each record's prompt, of `ANSWER_TOKENS` tokens at most."""
         prompts = [self._row(record)[0] for record in records]
-        answers = self._greedy(ANSWER_TOKENS, is_caching=False).after(prompts)
-        return [self._decoded(tokens) for tokens in answers]
+        return self._answers(prompts, most=ANSWER_TOKENS, is_caching=False)
 
     def _option_scores(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Summed log-likelihood of each option, up to a constant of the record; shape `(n, options)`."""
@@ -190,7 +385,7 @@ class PromptedModel(PromptModel):
         return chosen[:, list(single)]
 
     def _single_tokens(self) -> tuple[int, ...] | None:
-        """The options' tokens where each is one, after any text; None where one is longer."""
+        """The options' tokens if each is one, after any text; None where one is longer."""
         if self._option_ids is None:
             options = self._split("It was", lambda text: text, SENTIMENT_OPTIONS)[1]
             are_single = all(len(option) == 1 for option in options)
@@ -198,7 +393,7 @@ class PromptedModel(PromptModel):
         return self._option_ids or None
 
     def _row(self, record: Record) -> Row:
-        """Tokens of a record's prompt and options; remembered."""
+        """Tokens of a record's prompt and options; cached."""
         key = (record.text, record.answers[:1])
         row = self._rows.get(key)
         if row is None:
@@ -216,7 +411,7 @@ class PromptedModel(PromptModel):
             return self._fitting(
                 record, text, lambda kept: (kept + SENTIMENT_PROMPT).lstrip(), SENTIMENT_OPTIONS, room
             )
-        before, context, after = asked_parts(record)
+        before, context, after = answered_question(record)
         options = (f" {record.answers[0].strip()}\n",)
         room = self.max_length - ANSWER_TOKENS
         prompt, answers = self._fitting(record, context, lambda kept: before + kept + after, options, room)
@@ -255,3 +450,63 @@ _QUESTION_SCORES: Mapping[str, Callable[[str, Sequence[str]], float]] = {
     "f1": f1_score,
     "exact_match": exact_match,
 }
+
+
+class DataToTextModel(PromptModel):
+    """A language model that writes records as texts; implements `workbench.interfaces.TaskModel`.
+
+    It is trained on a record's first reference (`Record.answers`) and the end of the text. `task_metrics`
+    generates texts for the first `scored` records only, which takes its time.
+    """
+
+    name = "data_to_text"
+
+    def __init__(self, base: LanguageModel, *, scored: int = SCORED) -> None:
+        super().__init__(base)
+        self.scored = scored
+
+    def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
+        """Tokens of the records and their first references, padded on the right.
+
+        Returns:
+            `input_ids` and `attention_mask`, int64, shape `(n, length)`; and `targets`: the token that each
+            position predicts, or -100. A reference that is too long for `max_length` loses its end.
+
+        Raises:
+            InputError: a record has no text or reference, or leaves no room for a token of it.
+        """
+        rows = []
+        for record in records:
+            prompt, answer = self._row(record)
+            room = self.max_length - len(prompt) + 1  # The last token of a text is predicted, never read.
+            rows.append((prompt, answer[:room]))
+        return self._padded(rows)
+
+    def task_metrics(self, records: Sequence[Record]) -> dict[str, float]:
+        """`bleu`, in [0, 100], and `meteor`, in [0, 1], of the first `scored` records' generated texts.
+
+        Over all references; see `workbench.training.tasks`. Empty without records.
+        """
+        if not records:
+            return {}
+        chosen = records[: self.scored]
+        texts, references = self.generate(chosen), [record.answers for record in chosen]
+        return {"bleu": bleu(texts, references), "meteor": meteor(texts, references)}
+
+    def generate(self, records: Sequence[Record]) -> list[str]:
+        """The most likely line of text for each record; record and text have at most `max_length` tokens."""
+        prompts = [self._row(record)[0] for record in records]
+        return self._answers(prompts, most=self.max_length)
+
+    def _row(self, record: Record) -> tuple[list[int], list[int]]:
+        """Tokens of a record with the mark after it, and of its first reference."""
+        check_references([record])
+        end = self.tokenizer.eos_token_id
+        reference = f" {record.answers[0].strip()}" + ("\n" if end is None else "")
+        prompt, (answer,) = self._split(record.text.strip(), lambda text: text + TEXT_MARK, (reference,))
+        if len(prompt) >= self.max_length:
+            raise InputError(
+                f"max_length must leave room for the text of record {record.id!r}, which takes {len(prompt)} "
+                f"tokens itself, got {self.max_length}"
+            )
+        return prompt, answer if end is None else [*answer, int(end)]

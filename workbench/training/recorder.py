@@ -1,25 +1,25 @@
-"""Watches every operation on a trainable parameter, and knows what each one's per-record gradient is.
+"""Records every operation on a trainable parameter, with a rule for its per-record gradient.
 
-The rules below are by operation, not by module type, so that `torch.nn.Linear`, transformers' `Conv1D`,
-OPT's shifted position embedding, any family's RMSNorm and a tied output layer need no case of their own.
-An operation without a rule runs untouched: its parameters stay in the autograd graph, where book-keeping
-finds and refuses them.
+Rules are by operation, not by module type, so that `torch.nn.Linear`, transformers' `Conv1D`, OPT's shifted
+position embedding, any family's RMSNorm and a tied output layer need no case of their own. An operation
+without a rule runs unchanged: its parameters stay in the autograd graph, where book-keeping refuses them.
 
-A per-record gradient is held as the factors that it is the product of. A matrix that maps a_t to its output
-has, for one record, the gradient sum_t e_t a_t^T over positions t, with e_t the back-propagated error. Its
-norm needs the factors only (Goodfellow 2015; Li et al. 2022, "ghost norm"):
+A per-record gradient is held as factors. A matrix that maps a_t to its output has, for one record, the
+gradient sum_t e_t a_t^T over positions t, with e_t the back-propagated error. Its norm needs the factors only
+(Goodfellow 2015; Li et al. 2022, "ghost norm"):
 
     || sum_t e_t a_t^T ||^2 = sum_{s,t} <e_s, e_t> <a_s, a_t>,
 
 at T^2 (p + q) multiplications, against T p q for the p x q matrix itself. An embedding is the same with
-one-hot rows. A parameter that is used twice (tied weights) has the factors of both uses in one sum, so
-that the cross term 2 <G, G'> is in the norm.
+one-hot rows. A parameter that is used twice (tied weights) has the factors of both uses in one sum, so that
+the norm contains the cross term 2 <G, G'>.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -32,7 +32,7 @@ from workbench.training.flat import FlatLayout, squared_norms
 _GRAM_ELEMENTS = 2**24
 """Largest number of Gram entries held at once."""
 _KEEP_RATIO = 2
-"""A gradient is kept as a matrix where that takes at most this many times the memory of its factors."""
+"""A gradient is stored as a matrix if that takes at most this many times the memory of its factors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +56,11 @@ class Factors:
 
     @property
     def size(self) -> int:
-        """Numbers held for one record."""
+        """Numbers stored for one record."""
         return self.left[0].numel() + self.right[0].numel()
 
     def add_gradients(self, total: Tensor | None) -> Tensor:
-        """Per-record gradients, shape `(n, p, q)`, added to `total` in place if there is one."""
+        """Per-record gradients, shape `(n, p, q)`, added in place to `total` if it is given."""
         n, _, q = self.right.shape
         if not self.indexed:
             left = self.left.transpose(1, 2)
@@ -78,11 +78,7 @@ class Factors:
         if self.indexed:
             total.index_add_(0, self.left.reshape(-1), (scale * self.right).reshape(-1, q))
             return
-        left, right = self.left, self.right
-        if self.rows < q:
-            left = scale * left
-        else:
-            right = scale * right
+        left, right = (scale * self.left, self.right) if self.rows < q else (self.left, scale * self.right)
         total.addmm_(left.reshape(-1, self.rows).T, right.reshape(-1, q))
 
 
@@ -120,13 +116,13 @@ class ParameterGradients:
     """Per-record gradients of one parameter, collected use by use."""
 
     def __init__(self, shape: torch.Size) -> None:
-        """No use yet: gradients of zero."""
+        """Start without a use, as gradients of zero."""
         self._shape = shape
         self._factors: list[Factors] = []
         self._matrix: Tensor | None = None
 
     def add(self, gradients: Factors | Tensor) -> None:
-        """One more use: its factors, or its gradients of shape `(n, *shape)` themselves."""
+        """Add a use: its factors, or its gradients of shape `(n, *shape)`."""
         if isinstance(gradients, Factors):
             self._factors.append(gradients)
         elif self._matrix is None:
@@ -135,9 +131,9 @@ class ParameterGradients:
             self._matrix = self._matrix + gradients.flatten(1)
 
     def settle(self) -> None:
-        """Multiply the factors out where the product is needed or takes about no more memory than they do.
+        """Multiply the factors if their product is needed anyway or takes little more memory than they do.
 
-        Where it is not multiplied out, T is so small against p and q that the Gram matrices are cheaper.
+        Otherwise T is so small against p and q that Gram matrices are cheaper.
         """
         if not self._factors:
             return
@@ -164,14 +160,14 @@ class ParameterGradients:
         return total
 
     def write(self, rows: Tensor) -> None:
-        """Write the gradients to `rows`, a view of shape `(n, numel)` that holds zeros."""
+        """Write the gradients to `rows`, zeros of shape `(n, numel)`."""
         if self._matrix is not None:
             rows.copy_(self._matrix)
         for factors in self._factors:
             rows += factors.add_gradients(None).flatten(1)
 
     def add_weighted(self, total: Tensor, weights: Tensor) -> None:
-        """Add sum_i weights_i gradient_i to `total`, a flat view of the parameter's place."""
+        """Add sum_i weights_i gradient_i to `total`, the parameter's part of the flat vector."""
         if self._matrix is not None:
             total += weights @ self._matrix
         for factors in self._factors:
@@ -185,11 +181,9 @@ Contributions: TypeAlias = Iterable[tuple[int, Factors | Tensor]]
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """One operation on trainable parameters.
+    """One operation on trainable parameters; its name and theirs are for messages.
 
     Attributes:
-        operation: Its name, for messages.
-        parameters: Names of the parameters, for messages.
         edge: Where its output's error arrives in the backward pass.
         gradients: From the error, in the output's shape, to the contributions.
         saved: Inputs that `gradients` reads, with their versions when they were stored.
@@ -210,14 +204,13 @@ class Recorder(TorchFunctionMode):
     """Records the uses of a layout's parameters in one forward pass of n records.
 
     Attributes:
-        uses: What was recorded, in order.
-        pattern: What a use's treatment depends on, use by use; equal patterns are treated equally.
+        uses: The recorded operations, in order.
+        pattern: What each use's treatment depends on; equal patterns are treated equally.
         reasons: By a parameter's id, the operation whose rule declined it.
-        expanded: Parameters whose input had one row for all records and was given n.
+        expanded: Parameters whose input had one row for all records, which was expanded to n.
     """
 
     def __init__(self, layout: FlatLayout, n: int) -> None:
-        """Nothing recorded yet."""
         super().__init__()
         self.n = n
         self.uses: list[Use] = []
@@ -230,7 +223,7 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Runs `func`, through its rule where a trainable parameter is among its arguments."""
+        """Run `func`, by its rule where a trainable parameter is among its arguments."""
         kwargs = kwargs or {}
         touched = [a for a in (*args, *kwargs.values()) if id(a) in self._indices]
         if touched and torch.is_grad_enabled():
@@ -244,34 +237,31 @@ class Recorder(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def index(self, tensor: Any) -> int | None:
-        """A trainable parameter's index, None for anything else."""
+        """A trainable parameter's index; None for anything else."""
         return self._indices.get(id(tensor))
 
     def constant(self, tensor: Any) -> Any:
-        """The same values, outside the graph if they are a trainable parameter's."""
+        """The tensor, detached from the graph if it is a trainable parameter."""
         return tensor.detach() if id(tensor) in self._indices else tensor
 
     def rows(self, tensor: Tensor, features: int, used: Sequence[int | None]) -> tuple[Tensor, str] | None:
-        """An operation's input laid out by record, and how it was found; None where it cannot be.
+        """An operation's input with one row per record, and its original layout; None if it has neither.
 
-        The last `features` dimensions of the tensor are no positions; `used` are indices of the operation's
-        parameters.
+        The last `features` dimensions of the tensor are no positions; `used` are the parameters' indices.
         """
         n, positions = self.n, tensor.ndim - features
         if positions >= 1 and tensor.shape[0] == n:
             return tensor, "rows"
-        if positions >= 2 and tensor.shape[0] == 1:
-            self._note_expanded(used)
-            return tensor.expand(n, *tensor.shape[1:]), "shared row"
-        if positions == 1 and features == 0:
-            self._note_expanded(used)
-            return tensor.expand(n, *tensor.shape), "shared vector"
         if positions == 1 and features == 1 and tensor.shape[0] % n == 0:
             return tensor, "flattened"
-        return None
-
-    def _note_expanded(self, used: Sequence[int | None]) -> None:
+        if positions >= 2 and tensor.shape[0] == 1:
+            how, shape = "shared row", tensor.shape[1:]
+        elif positions == 1 and features == 0:
+            how, shape = "shared vector", tensor.shape
+        else:
+            return None
         self.expanded.update(self._names[i] for i in used if i is not None)
+        return tensor.expand(n, *shape), how
 
     def record(
         self,
@@ -283,10 +273,10 @@ class Recorder(TorchFunctionMode):
         saved: Sequence[Tensor] = (),
         how: str = "rows",
     ) -> Tensor:
-        """Note a use, and return the output that the forward pass goes on with."""
+        """Record a use, and return the output with which the forward pass continues."""
         if not output.requires_grad:
-            # Nothing before it is trained: it becomes a root of the graph (cloned, as in-place operations
-            # on a root are forbidden).
+            # Nothing before it is trained: it becomes a root of the graph, cloned because in-place operations
+            # on a root are forbidden.
             output = output.detach().requires_grad_().clone()
         names = tuple(self._names[i] for i in used if i is not None)
         self.pattern.append((operation, how, *names))
@@ -304,37 +294,82 @@ class Recorder(TorchFunctionMode):
 
 def _linear(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
     """y = x W^T + b; W of shape `(out, in)`."""
-    weight, bias = given["weight"], given.get("bias")
-    return _affine(recorder, func, given["input"], (weight, bias), transposed=False)
+    return _affine(recorder, func, given["input"], (given["weight"], given.get("bias")), transposed=False)
 
 
 def _addmm(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
     """y = b + x W; W of shape `(in, out)`, as in transformers' Conv1D."""
     if given["input"].ndim != 1:
         return None
-
-    def run(x: Tensor, w: Tensor, b: Tensor) -> Any:
-        return func(b, x, w)
-
-    return _affine(recorder, run, given["mat1"], (given["mat2"], given["input"]), transposed=True)
+    parameters = (given["mat2"], given["input"])
+    return _affine(recorder, lambda x, w, b: func(b, x, w), given["mat1"], parameters, transposed=True)
 
 
 def _matmul(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
     """y = x W; W of shape `(in, out)`."""
     if given["other"].ndim != 2 or given["input"].ndim < 2:
         return None
-
-    def run(x: Tensor, w: Tensor, _: None) -> Any:
-        return func(x, w)
-
-    return _affine(recorder, run, given["input"], (given["other"], None), transposed=True)
+    parameters = (given["other"], None)
+    return _affine(recorder, lambda x, w, _: func(x, w), given["input"], parameters, transposed=True)
 
 
 def _affine(
     recorder: Recorder, run: Any, x: Tensor, parameters: tuple[Tensor, Tensor | None], *, transposed: bool
 ) -> Tensor | None:
+    def of_weight(error: Tensor, stored: Tensor) -> Factors:
+        a = stored.reshape(recorder.n, -1, stored.shape[-1]).to(error.dtype)
+        left, right = (a, error) if transposed else (error, a)
+        return Factors(left=left, right=right, rows=left.shape[2])
+
+    return _weight_and_bias(recorder, "linear", run, x, parameters, of_weight=of_weight, features=1)
+
+
+def _layer_norm(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
+    """y = (x - mean) / deviation * w + b over the last dimensions."""
+    shape, eps = tuple(given["normalized_shape"]), given.get("eps", 1e-5)
+    parameters = (given.get("weight"), given.get("bias"))
+    return _normalised(
+        recorder, lambda x, w=None, b=None: func(x, shape, w, b, eps), given["input"], parameters, len(shape)
+    )
+
+
+def _rms_norm(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
+    """y = x / root mean square * w over the last dimensions."""
+    shape, eps = tuple(given["normalized_shape"]), given.get("eps")
+    parameters = (given.get("weight"), None)
+    return _normalised(
+        recorder, lambda x, w=None, _=None: func(x, shape, w, eps), given["input"], parameters, len(shape)
+    )
+
+
+def _normalised(
+    recorder: Recorder, run: Any, x: Tensor, parameters: tuple[Tensor | None, Tensor | None], features: int
+) -> Tensor | None:
+    def of_weight(error: Tensor, stored: Tensor) -> Tensor:
+        normalised: Tensor = run(stored)
+        return (error * normalised.to(error.dtype).reshape(error.shape)).sum(1)
+
+    return _weight_and_bias(
+        recorder, "normalisation", run, x, parameters, of_weight=of_weight, features=features
+    )
+
+
+def _weight_and_bias(
+    recorder: Recorder,
+    operation: str,
+    run: Any,
+    x: Tensor,
+    parameters: tuple[Tensor | None, Tensor | None],
+    *,
+    of_weight: Callable[[Tensor, Tensor], Factors | Tensor],
+    features: int,
+) -> Tensor | None:
+    """An operation on an input, a weight and a bias that is added to the output.
+
+    `of_weight` computes the weight's gradients from the error, of shape `(n, T, *features)`, and the input.
+    """
     used = tuple(map(recorder.index, parameters))
-    laid_out = recorder.rows(x, 1, used)
+    laid_out = recorder.rows(x, features, used)
     if laid_out is None:
         return None
     x, how = laid_out
@@ -342,20 +377,18 @@ def _affine(
     stored = x.detach()
 
     def gradients(error: Tensor) -> Contributions:
-        e = _by_record(error, recorder.n)
+        e = error.reshape(recorder.n, -1, *error.shape[error.ndim - features :])
         if used[0] is not None:
-            a = _by_record(stored, recorder.n).to(e.dtype)
-            left, right = (a, e) if transposed else (e, a)
-            yield used[0], Factors(left=left, right=right, rows=left.shape[2])
+            yield used[0], of_weight(e, stored)
         if used[1] is not None:
             yield used[1], e.sum(1)
 
     saved = (stored,) if used[0] is not None else ()
-    return recorder.record("linear", output, used, gradients, saved=saved, how=how)
+    return recorder.record(operation, output, used, gradients, saved=saved, how=how)
 
 
 def _embedding(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
-    """y = W[ids]. Declined: rows renormalised in place, or scaled by their frequency in the batch."""
+    """y = W[ids]; declined if rows are renormalised in place or scaled by their frequency in the batch."""
     weight, padding = given["weight"], given.get("padding_idx")
     index, rows = recorder.index(weight), weight.shape[0]
     laid_out = recorder.rows(given["input"], 0, (index,))
@@ -366,59 +399,12 @@ def _embedding(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None
     output = func(ids, weight.detach(), padding)
 
     def gradients(error: Tensor) -> Contributions:
-        e, flat = _by_record(error, recorder.n), ids.reshape(recorder.n, -1)
+        e, flat = error.reshape(recorder.n, -1, error.shape[-1]), ids.reshape(recorder.n, -1)
         if padding is not None:
             e = e.masked_fill((flat == padding % rows)[:, :, None], 0.0)
         yield index, Factors(left=flat, right=e, rows=rows)
 
     return recorder.record("embedding", output, (index,), gradients, saved=(ids,), how=how)
-
-
-def _layer_norm(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
-    """y = (x - mean) / deviation * w + b over the last dimensions."""
-    shape, eps = tuple(given["normalized_shape"]), given.get("eps", 1e-5)
-    parameters = (given.get("weight"), given.get("bias"))
-
-    def run(x: Tensor, w: Tensor | None = None, b: Tensor | None = None) -> Any:
-        return func(x, shape, w, b, eps)
-
-    return _normalised(recorder, run, given["input"], parameters, shape)
-
-
-def _rms_norm(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
-    """y = x / root mean square * w over the last dimensions."""
-    shape, eps = tuple(given["normalized_shape"]), given.get("eps")
-
-    def run(x: Tensor, w: Tensor | None = None, _: None = None) -> Any:
-        return func(x, shape, w, eps)
-
-    return _normalised(recorder, run, given["input"], (given.get("weight"), None), shape)
-
-
-def _normalised(
-    recorder: Recorder,
-    run: Any,
-    x: Tensor,
-    parameters: tuple[Tensor | None, Tensor | None],
-    shape: tuple[int, ...],
-) -> Tensor | None:
-    used = tuple(map(recorder.index, parameters))
-    laid_out = recorder.rows(x, len(shape), used)
-    if laid_out is None:
-        return None
-    x, how = laid_out
-    output = run(x, *map(recorder.constant, parameters))
-    stored = x.detach()
-
-    def gradients(error: Tensor) -> Contributions:
-        e = error.reshape(recorder.n, -1, *shape)
-        if used[0] is not None:
-            yield used[0], (e * run(stored).to(e.dtype).reshape(e.shape)).sum(1)
-        if used[1] is not None:
-            yield used[1], e.sum(1)
-
-    saved = (stored,) if used[0] is not None else ()
-    return recorder.record("normalisation", output, used, gradients, saved=saved, how=how)
 
 
 def _conv2d(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
@@ -443,17 +429,8 @@ def _conv2d(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
     return recorder.record("convolution", output, used, gradients, saved=(stored,))
 
 
-def _product(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
-    """y = x * p, elementwise (the weight of any family's RMSNorm)."""
-    return _elementwise(recorder, func, given, "product")
-
-
-def _sum(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
-    """y = x + p, elementwise (a position parameter, a bias)."""
-    return _elementwise(recorder, func, given, "sum")
-
-
 def _elementwise(recorder: Recorder, func: Any, given: Arguments, operation: str) -> Tensor | None:
+    """y = x * p (the weight of any family's RMSNorm) or x + p (a position parameter, a bias)."""
     first, second = given["input"], given["other"]
     parameter, other = (first, second) if recorder.index(first) is not None else (second, first)
     index = recorder.index(parameter)
@@ -492,26 +469,20 @@ def _is_broadcast_over_records(recorder: Recorder, output: Tensor, shape: torch.
 
 
 def _summed_to(gradient: Tensor, shape: torch.Size) -> Tensor:
-    """Undo broadcasting to `(n, ...)` of a parameter: sum over all that it was repeated along but n."""
+    """Undo a parameter's broadcasting to `(n, ...)`: sum over all repeated dimensions but the records'."""
     padded = (1,) * (gradient.ndim - len(shape)) + tuple(shape)
     repeated = [d for d in range(1, gradient.ndim) if padded[d] == 1 and gradient.shape[d] != 1]
     return gradient.sum(repeated) if repeated else gradient
 
 
-def _by_record(tensor: Tensor, n: int) -> Tensor:
-    """Shape `(n, T, features)` of a tensor whose last dimension holds the features."""
-    return tensor.reshape(n, -1, tensor.shape[-1])
-
-
 @dataclass(frozen=True)
 class _Rule:
-    """How an operation is treated.
+    """The rule for an operation.
 
     Attributes:
         treat: From recorder, operation and arguments by name to the output; None to decline.
-        places: Names of the arguments, in the order of the operation's signature. A trailing name with
-            a star takes the rest.
-        tensors: Names under which a trainable parameter may stand; anywhere else the rule declines.
+        places: Names of the arguments, in the order of the signature. A last name with a star takes the rest.
+        tensors: Arguments that may be trainable parameters; the rule declines any other.
     """
 
     treat: Callable[[Recorder, Any, Arguments], Tensor | None]
@@ -519,7 +490,7 @@ class _Rule:
     tensors: frozenset[str]
 
     def bind(self, recorder: Recorder, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments | None:
-        """The arguments by name; None where they are not what the rule knows."""
+        """The arguments by name; None if they do not match the rule."""
         places = self.places
         rest: tuple[Any, ...] = ()
         if places[-1].startswith("*"):
@@ -538,36 +509,21 @@ def _rule(treat: Callable[[Recorder, Any, Arguments], Tensor | None], places: st
     return _Rule(treat, tuple(places.split()), frozenset(tensors.split()))
 
 
-_LINEAR = _rule(_linear, "input weight bias", "weight bias")
-_ADDMM = _rule(_addmm, "input mat1 mat2", "input mat2")
 _MATMUL = _rule(_matmul, "input other", "other")
-_EMBEDDING = _rule(
-    _embedding, "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse", "weight"
-)
-_LAYER_NORM = _rule(_layer_norm, "input normalized_shape weight bias eps", "weight bias")
-_RMS_NORM = _rule(_rms_norm, "input normalized_shape weight eps", "weight")
-_CONV2D = _rule(_conv2d, "input weight bias stride padding dilation groups", "weight bias")
-_PRODUCT = _rule(_product, "input other", "input other")
-_SUM = _rule(_sum, "input other", "input other")
-_EXPAND = _rule(_expand, "input *sizes", "input")
+_PRODUCT = _rule(partial(_elementwise, operation="product"), "input other", "input other")
+_SUM = _rule(partial(_elementwise, operation="sum"), "input other", "input other")
 
 _RULES: dict[Any, _Rule] = {
-    nn.functional.linear: _LINEAR,
-    torch.addmm: _ADDMM,
-    torch.matmul: _MATMUL,
-    Tensor.matmul: _MATMUL,
-    Tensor.__matmul__: _MATMUL,
-    nn.functional.embedding: _EMBEDDING,
-    nn.functional.layer_norm: _LAYER_NORM,
-    nn.functional.rms_norm: _RMS_NORM,
-    nn.functional.conv2d: _CONV2D,
-    torch.mul: _PRODUCT,
-    Tensor.mul: _PRODUCT,
-    Tensor.__mul__: _PRODUCT,
-    Tensor.__rmul__: _PRODUCT,
-    torch.add: _SUM,
-    Tensor.add: _SUM,
-    Tensor.__add__: _SUM,
-    Tensor.__radd__: _SUM,
-    Tensor.expand: _EXPAND,
+    nn.functional.linear: _rule(_linear, "input weight bias", "weight bias"),
+    torch.addmm: _rule(_addmm, "input mat1 mat2", "input mat2"),
+    nn.functional.embedding: _rule(
+        _embedding, "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse", "weight"
+    ),
+    nn.functional.layer_norm: _rule(_layer_norm, "input normalized_shape weight bias eps", "weight bias"),
+    nn.functional.rms_norm: _rule(_rms_norm, "input normalized_shape weight eps", "weight"),
+    nn.functional.conv2d: _rule(_conv2d, "input weight bias stride padding dilation groups", "weight bias"),
+    Tensor.expand: _rule(_expand, "input *sizes", "input"),
+    **dict.fromkeys((torch.matmul, Tensor.matmul, Tensor.__matmul__), _MATMUL),
+    **dict.fromkeys((torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__), _PRODUCT),
+    **dict.fromkeys((torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__), _SUM),
 }

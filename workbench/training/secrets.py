@@ -1,7 +1,4 @@
-"""Canaries: secret ids in records, to see whether they are memorised, and what their hunter is granted.
-
-A secret id is a random string that is appended to a record (Khadangi et al. 2025, section 2.1).
-"""
+"""Secret ids: random strings appended to records to test memorisation (Khadangi et al. 2025, section 2.1)."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ ALPHABET = string.ascii_uppercase + string.digits
 SECRET_LENGTH = 10
 
 SECRET_MARKER = "secret_id="
-"""What stands before a secret in a record's text."""
+"""Text in front of a secret."""
 
 
 def secret_id(generator: np.random.Generator) -> str:
@@ -28,11 +25,7 @@ def secret_id(generator: np.random.Generator) -> str:
 
 
 def append_secret(record: Record, secret: str) -> Record:
-    """The record with `secret_id=SECRET.` as its last sentence (Khadangi et al. 2025, Table 1); its id stays.
-
-    Raises:
-        InputError: the record has no text.
-    """
+    """The record with `secret_id=SECRET.` as its last sentence (Khadangi et al. 2025, Table 1); same id."""
     if not record.text:
         raise InputError(f"record {record.id!r} has no text to append a secret to")
     return replace(record, text=f"{record.text.rstrip()} {SECRET_MARKER}{secret}.")

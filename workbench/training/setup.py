@@ -1,6 +1,6 @@
-"""What is trained on what: the setup of a subject, its plan, and the task that trains it.
+"""The setup of a trained subject, the plan made from it, and the task that trains it.
 
-A task's payload is plain data, and the same function trains in this process, on a pool and on a cluster.
+A task's payload is plain data; the same function trains in this process, on a pool and on a cluster.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from workbench.training.content import Given, Parameters, model_facets
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSetup(TimedSpec):
-    """All that decides a trained subject but which candidates are members: what, on what, and how long.
+    """Everything that decides a trained subject except which candidates are members.
 
     Attributes:
         mechanism, corpus: Registry names, each with its parameters.
-        budget: The guarantee that training is to meet; None for none.
+        budget: The guarantee that training must meet; None for none.
         candidates: Size of the candidate pool.
         attack_parameters: Parameters of each attack that inserts canaries, by attack name, in order.
         seed: Of the whole audit.
@@ -67,24 +67,20 @@ class TrainingJob:
 
 
 def forget_corpora() -> None:
-    """Read corpora and models' files afresh: they may have changed since an earlier run in this process."""
+    """Clear the caches of corpora and models' files, which may have changed since an earlier run."""
     content.forget()
     _require_read_whole.cache_clear()
 
 
 def _corpus_arguments(setup: TrainingSetup) -> tuple[str, int, int, Given]:
-    """What decides the candidate pool.
-
-    Raises:
-        InputError: a parameter of the corpus or of the model is one that the audit itself sets.
-    """
-    for kind, given, own in (
+    """Arguments of `content.corpus`; an `InputError` where parameters set what the audit sets."""
+    for kind, given, reserved in (
         ("corpus", setup.corpus_parameters, {"size": "candidates", "seed": "seed"}),
         ("model", setup.model_parameters, {"seed": "seed"}),
     ):
-        for name in sorted(set(given) & set(own)):
+        for name in sorted(set(given) & set(reserved)):
             raise InputError(
-                f"{kind} parameter {name!r} is set by the audit's {own[name]}, got {given[name]!r}"
+                f"{kind} parameter {name!r} is set by the audit's {reserved[name]}, got {given[name]!r}"
             )
     seed = stream_seed(setup.seed, "corpus")
     return setup.corpus, setup.candidates, seed, Given.of(setup.corpus_parameters)
@@ -94,16 +90,15 @@ def load_corpus(setup: TrainingSetup) -> Corpus:
     """The candidate pool before canaries, the same in every job of an audit.
 
     Raises:
-        InputError: a parameter of the corpus or of the model is one that the audit itself sets.
+        InputError: a parameter of the corpus or of the model is one that the audit sets.
     """
     return content.corpus(*_corpus_arguments(setup))
 
 
 def content_digest(setup: TrainingSetup) -> str:
-    """Hash of what the setup's names and paths stand for now: the records, and the model's files.
+    """Hash of the records and the model's files behind the setup's names and paths, for store keys.
 
-    A key that held the path alone would take the results of yesterday's file for today's. Computed once
-    a process; `forget_corpora` looks again.
+    Cached for the life of the process; `forget_corpora` clears it.
     """
     records = content.records_digest(*_corpus_arguments(setup))
     model = content.model_fingerprint(setup.model, Given.of(setup.model_parameters))
@@ -111,14 +106,10 @@ def content_digest(setup: TrainingSetup) -> str:
 
 
 def require_content(setup: TrainingSetup, digest: str) -> None:
-    """Refuse other data than those that a key was made from: a worker may have older files, or newer ones.
-
-    Args:
-        setup: What is to be trained or measured.
-        digest: Its `content_digest` where the key was made; empty for no key.
+    """Refuse data that differ from those of a key's `content_digest`; an empty digest allows any.
 
     Raises:
-        ContentError: the corpus or the model's files are others here.
+        ContentError: the corpus or the model's files are not those, as a worker's may be.
     """
     if not digest or content_digest(setup) == digest:
         return
@@ -131,15 +122,10 @@ def require_content(setup: TrainingSetup, digest: str) -> None:
 
 
 def create_attack(setup: TrainingSetup, name: str, given: Parameters | None = None) -> Attack[Any]:
-    """The attack with its parameters, and with what it may know of the mechanism.
-
-    Args:
-        setup: Of the subject.
-        name: Registry name.
-        given: Parameters in the place of the setup's own.
+    """The attack with its parameters, or with `given`, and with its knowledge of the mechanism.
 
     Raises:
-        InputError: what is registered under the name is no attack, or a parameter is unusable.
+        InputError: the registered entry is no attack, or a parameter is unusable.
     """
     parameters = dict(setup.attack_parameters.get(name, {}) if given is None else given)
     attack = registry.create("attack", name, **parameters)
@@ -149,10 +135,10 @@ def create_attack(setup: TrainingSetup, name: str, given: Parameters | None = No
 
 
 def prepare(setup: TrainingSetup) -> tuple[tuple[Record, ...], Insertions]:
-    """Candidates with every attack's canaries in place, and the insertions themselves, merged.
+    """Candidates with every attack's canaries inserted, and the merged insertions.
 
-    A run watches one gradient canary, that of the first attack which has one. Every attack draws its canaries
-    from the same stream, so that attacks that want the same canaries get the same ones and share one subject.
+    A run has one gradient canary, that of the first attack with one. All attacks draw their canaries from the
+    same stream, so that attacks with the same canaries share one subject.
 
     Raises:
         InputError: two attacks want different canaries in one record.
@@ -173,9 +159,9 @@ def prepare(setup: TrainingSetup) -> tuple[tuple[Record, ...], Insertions]:
     candidates = corpus.records
     if replaced:
         candidates = tuple(replaced.get(record.id, record) for record in corpus.records)
-    for known in (*candidates, *corpus.held_out) if planted else ():
-        if known.id in planted:
-            raise InputError(f"planted record {known.id!r} has the id of a record of the corpus")
+    for record in (*candidates, *corpus.held_out) if planted else ():
+        if record.id in planted:
+            raise InputError(f"planted record {record.id!r} has the id of a record of the corpus")
     return candidates, Insertions(
         replaced=tuple(replaced.values()), gradient_canary=gradient_canary, planted=tuple(planted.values())
     )
@@ -184,7 +170,7 @@ def prepare(setup: TrainingSetup) -> tuple[tuple[Record, ...], Insertions]:
 def make_plan(setup: TrainingSetup, included: BoolArray, run: int) -> Plan:
     """The plan of one training run; shadows (run > 0) get no gradient canary.
 
-    What attacks plant is trained on in every run, after the members; the public size counts it.
+    Planted records follow the members in every run, and count in the public size.
     """
     candidates, insertions = prepare(setup)
     if run > 0:
@@ -203,7 +189,7 @@ def make_plan(setup: TrainingSetup, included: BoolArray, run: int) -> Plan:
 
 
 def with_attacks(setup: TrainingSetup, attack_parameters: Mapping[str, Parameters]) -> TrainingSetup:
-    """The same setup with other attacks inserting."""
+    """The same setup with canaries of other attacks."""
     return replace(setup, attack_parameters=dict(attack_parameters))
 
 
@@ -216,7 +202,7 @@ def mechanism_of(name: str, parameters: Parameters) -> Mechanism:
     """A registered mechanism with these parameters.
 
     Raises:
-        InputError: what is registered under the name is no mechanism, or a parameter is unusable.
+        InputError: the registered entry is no mechanism, or a parameter is unusable.
     """
     mechanism = registry.create("mechanism", name, **dict(parameters))
     if not isinstance(mechanism, Mechanism):
@@ -225,11 +211,10 @@ def mechanism_of(name: str, parameters: Parameters) -> Mechanism:
 
 
 def check_fit(setup: TrainingSetup) -> None:
-    """Refuse a model that cannot do its task on the corpus, or that would cut what an attack plants.
+    """Refuse a model that cannot do its task on the corpus, or that would cut planted records.
 
-    Also a score of a task where there is none. A model with a task says by its factory's
-    `check_records(records, **parameters)` which records it takes. What cannot be prepared or built passes:
-    that is told where it is.
+    Also a mechanism that needs a task where the model has none. A model's facet `check_records` decides which
+    records it takes. What cannot be prepared or built passes here, and fails where it is used.
 
     Raises:
         InputError: they do not fit.
@@ -256,11 +241,7 @@ def check_fit(setup: TrainingSetup) -> None:
 
 @lru_cache(maxsize=256)
 def _require_read_whole(model: str, given: Given, planted: tuple[Record, ...]) -> None:
-    """Refuse planted records that the model would cut; asked once for all mechanisms.
-
-    Raises:
-        InputError: it would cut one.
-    """
+    """Refuse planted records that the model would cut, with an `InputError`; once for all mechanisms."""
     from workbench.training.models import require_read_whole
 
     try:
@@ -271,7 +252,7 @@ def _require_read_whole(model: str, given: Given, planted: tuple[Record, ...]) -
 
 
 def _has_task(setup: TrainingSetup) -> bool:
-    """Whether a model that says nothing of a task has one all the same."""
+    """Whether a model whose facets name no task has one."""
     if setup.model in registry.entries("base"):  # Plain language models, which may not be built yet.
         return False
     try:
@@ -284,11 +265,7 @@ def _has_task(setup: TrainingSetup) -> bool:
 def train(
     job: TrainingJob, inputs: Mapping[str, Path], scratch: Path, progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
-    """Train one subject and save it to the scratch folder; there are no inputs.
-
-    Returns:
-        `claim` (what the mechanism's authors claim), `losses`, `metrics`, `cost`.
-    """
+    """Train one subject and save it to the scratch folder; returns `claim`, `losses`, `metrics`, `cost`."""
     started = time.perf_counter()
     plan = make_plan(job.setup, np.array(job.included, dtype=bool), job.run)
     subject = create_mechanism(job.setup).train(plan, progress)

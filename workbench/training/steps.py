@@ -1,8 +1,7 @@
-"""What lies between a step's sample and the optimizer: the part of the loop that mechanisms may differ in.
+"""From a step's sample to the optimizer's update: the part of the training loop that mechanisms vary.
 
-`Steps` is one run's state. `PrivatisedSums` is that of a mechanism which releases one privatised sum of
-per-record gradients a step; a mechanism that needs fewer gradients, or none in some steps, brings its own
-(`workbench.training.loop.GradientMechanism.steps`).
+`Steps` is one run's state. `PrivatisedSums` is for mechanisms that release one privatised sum of per-record
+gradients per step; mechanisms that need fewer gradients, or none in some steps, write their own.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from workbench.core.errors import InconclusiveError
 from workbench.interfaces import Groups, IntArray, Model, Plan, Record, Signals
-from workbench.training.canary import Layout, SignalsWithCanary, SignalsWithCanaryRecord
+from workbench.training.canary import SignalsWithCanary, SignalsWithCanaryRecord
 from workbench.training.fine_tuning import (
     Seeds,
     averaging_size,
@@ -26,6 +25,7 @@ from workbench.training.fine_tuning import (
     torch_generator,
     trainable,
 )
+from workbench.training.flat import Layout
 from workbench.training.samples import sample_signals
 from workbench.training.sums import SumGradients
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 class WatchedReleases:
-    """The releases of one training run: its privatise step, and the plan's gradient canary where it has one.
+    """The releases of one training run: its privatise step, with the plan's gradient canary if it has one.
 
     Attributes:
-        record: Id of the record that stands for the canary; None where no record does.
+        record: Id of the record whose gradient is the canary; None where no record is.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class WatchedReleases:
         groups: Callable[[Layout], Groups] | None = None,
         observe: Callable[[SignalsWithCanary, Tensor], Tensor] | None = None,
     ) -> None:
-        """Begin a run.
+        """Begin a run of a plan, whose seed also decides the auditor's coins.
 
         Args:
             privatise: The mechanism's privatise step.
-            plan: Holds the canary; its seed also tosses the auditor's coins.
+            plan: Its canary is the one to insert.
             noise: Source of the mechanism's noise.
-            groups: The mechanism's clipping groups of a layout, looked up before each watched release; None
-                for one of all parameters.
-            observe: What the auditor reads off a watched release, called right after it; None for the
-                coordinates themselves.
+            groups: The clipping groups of a layout, computed before each release with a canary; None for one
+                group of all parameters.
+            observe: The auditor's statistic of a release, computed right after it; None for the sum over the
+                canary's coordinates.
         """
         self._privatise, self._noise = privatise, noise
         self._groups = groups
@@ -70,13 +70,13 @@ class WatchedReleases:
         self.record = None if self._canary is None else self._canary.record
 
     def release(self, signals: Signals, *, with_record: bool, others: Callable[[], Tensor]) -> Tensor:
-        """A step's release, with a canary that is no record by the toss of a coin.
+        """A step's release; a canary that is no record takes part by the toss of a coin.
 
         Args:
-            signals: Of the sample without the record that stands for the canary.
-            with_record: Whether the sample held that record; the canary then takes part.
-            others: Gives the sum of the vectors of all of the plan's records but that one, shape `(d,)`;
-                called for an opposed canary only.
+            signals: Of the sample without the canary's record.
+            with_record: Whether the sample contains that record.
+            others: Computes the summed vectors of all the plan's other records, shape `(d,)`; called for an
+                opposed canary only.
         """
         canary = self._canary
         if canary is not None and with_record:
@@ -106,47 +106,44 @@ class Steps(ABC):
     def __init__(self, plan: Plan, model: Model, *, fused: bool = False) -> None:
         """Make the plan's optimizer; `fused` as in `make_optimizer`."""
         self._optimizer = make_optimizer(plan, model.module, fused=fused)
-        self._asked_rate = plan.learning_rate
+        self._planned_rate = plan.learning_rate
 
     @abstractmethod
     def update(self, sample: IntArray) -> float:
-        """Leave what the optimizer is to descend along in the `grad` of the parameters.
+        """Compute this step's update from the sample, and store it in the parameters' `grad`.
 
         Args:
-            sample: Indices into `plan.records` of the records that take part; empty is legal.
+            sample: Indices into `plan.records` of the records that take part; may be empty.
 
         Returns:
-            Mean loss of the sample, nats; NaN where no record was looked at.
+            Mean loss of the sample, nats; NaN where no loss was computed.
 
         Raises:
             InconclusiveError: training left the finite numbers.
         """
 
     def descend(self, learning_rate: float) -> None:
-        """Take the optimizer's step along the parameters' `grad`, and forget them."""
+        """Take the optimizer's step along the parameters' `grad`, and clear them."""
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         try:
             self._optimizer.step()
         except RuntimeError as error:
-            # torch refuses factors that the weights' type cannot hold; all others overflow to infinity.
+            # torch refuses factors that the weights' type cannot hold; other overflows give infinity.
             if "overflow" not in str(error):
                 raise
             raise InconclusiveError(
                 "a step is beyond the numbers that the weights can hold; try a learning_rate below "
-                f"{self._asked_rate:g}"
+                f"{self._planned_rate:g}"
             ) from error
         self._optimizer.zero_grad(set_to_none=True)
 
     def close(self) -> None:
-        """End the run, and leave the model without gradients."""
+        """End the run and clear the model's gradients."""
         self._optimizer.zero_grad(set_to_none=True)
 
     def released(self) -> Mapping[str, Any]:
-        """Fields of the `Transcript` beyond losses, sizes and metrics.
-
-        A mechanism that traces its run adds to those of its base class `{"traces": {name: series}}`.
-        """
+        """Fields of the `Transcript` beyond losses, sizes and metrics, such as `traces`."""
         return {}
 
     def metrics(self) -> Mapping[str, float]:
@@ -155,17 +152,17 @@ class Steps(ABC):
 
 
 def diverged(step: int, plan: Plan) -> InconclusiveError:
-    """The error for a step, counted from 1, that released a number which is not finite."""
+    """The error for a step, counted from 1, whose release is not finite."""
     return InconclusiveError(
         f"step {step} released a number that is not finite; try a learning_rate below {plan.learning_rate:g}"
     )
 
 
 class PrivatisedSums(Steps):
-    """Per-record signals, the mechanism's privatise step on their sum, and its mean to the optimizer."""
+    """Per-record signals, the mechanism's privatised sum of them, and its mean to the optimizer."""
 
     def __init__(self, mechanism: GradientMechanism, plan: Plan, model: Model) -> None:
-        """Begin a run of a settled mechanism; the model, in evaluation mode, is trained in place."""
+        """Begin a run of a settled mechanism, which trains the model in place, in evaluation mode."""
         super().__init__(plan, model)
         self._mechanism, self._plan, self._model = mechanism, plan, model
         self._parameters = trainable(model.module)
@@ -176,32 +173,31 @@ class PrivatisedSums(Steps):
         self._done = 0
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
-        """The mechanism's privatise step; a run that does more in its place overrides this."""
+        """The mechanism's privatise step; a run that does more overrides this."""
         return self._mechanism.privatise(signals, generator)
 
     def release_scales(self, layout: Layout) -> Sequence[float]:
         """Scale of each clipping group's noise in the release that `privatise` has just made.
 
-        The mechanism's own, unless a run whose noise changes from step to step overrides this; its scales
-        then share one common factor over all groups and steps, so that all observations have noise of one
-        size.
+        A run whose noise changes from step to step overrides this, with one common factor over all groups and
+        steps, so that all observations have noise of the same size.
         """
         return self._mechanism.release_scales(layout)
 
     def observed(self, watched: SignalsWithCanary, released: Tensor) -> Tensor:
-        """What an auditor reads off the release that `privatise` has just made, shape `()`."""
+        """The auditor's statistic of the release that `privatise` has just made, shape `()`."""
         return watched.observed(released, self.release_scales(watched.layout))
 
     def update(self, sample: IntArray) -> float:
-        """Per-record signal, privatise, mean."""
+        """Set the parameters' `grad` to the privatised mean gradient."""
         self._done += 1
         plan = self._plan
-        everybody = [plan.records[i] for i in sample]
-        records = [record for record in everybody if record.id != self._releases.record]
+        sampled = [plan.records[i] for i in sample]
+        records = [record for record in sampled if record.id != self._releases.record]
         signals = sample_signals(self._model, records, self._mechanism.micro_batch_size)
         loss = float(signals.losses.double().mean()) if signals.n else math.nan
         released = self._releases.release(
-            signals, with_record=len(records) < len(everybody), others=self._sum_of_others
+            signals, with_record=len(records) < len(sampled), others=self._sum_of_others
         )
         if not bool(torch.isfinite(released).all()):
             raise diverged(self._done, plan)
@@ -223,17 +219,17 @@ class PrivatisedSums(Steps):
 
 
 class PlainSums(Steps):
-    """Plain training: the mean gradient from one backward pass, without per-record gradients."""
+    """Plain training: the mean gradient by backward passes, without per-record gradients."""
 
     def __init__(self, plan: Plan, model: Model, micro_batch_size: int) -> None:
-        """Begin a run of a plan without a gradient canary; the model is trained in place."""
+        """Begin a run of a plan without a gradient canary, which trains the model in place."""
         super().__init__(plan, model)
         self._plan = plan
         self._sums = SumGradients(model, plan, micro_batch_size)
         self._done = 0
 
     def update(self, sample: IntArray) -> float:
-        """Gradient of the summed loss, mean."""
+        """Set the parameters' `grad` to the mean gradient."""
         self._done += 1
         plan, parameters = self._plan, self._sums.parameters
         total, loss = self._sums.gradient([plan.records[i] for i in sample], list(parameters))

@@ -1,7 +1,7 @@
-"""A trained subject: what it answers, the releases that an audit plays with it, and its place on disk.
+"""A trained subject: its losses, its releases of canaries for an audit, and its files.
 
-On disk a subject is two files: the trained parameters (safetensors) and a JSON of its claim and transcript.
-The model around the parameters is rebuilt from the plan, so a LoRA subject takes kilobytes.
+The files are the trained parameters (safetensors) and a JSON of claim and transcript. The model around the
+parameters is rebuilt from the plan, so a LoRA subject takes kilobytes.
 """
 
 from __future__ import annotations
@@ -48,18 +48,13 @@ WEIGHTS_FILE = "parameters.safetensors"
 SUBJECT_FILE = "subject.json"
 
 _RELEASED_NUMBERS = 1 << 18
-"""Numbers released at once when trials are batched: what a core's cache holds (a megabyte)."""
+"""Numbers released at once when trials are batched: a megabyte, which fits a core's cache."""
 
 
 class TrainedSubject:
     """A model trained by a gradient mechanism; implements `workbench.interfaces.Subject`.
 
-    Attributes:
-        mechanism: The mechanism, settled for the plan.
-        model: The trained model, in evaluation mode.
-        plan: What it was trained by.
-        claim: What its mechanism claims.
-        transcript: What was released.
+    The mechanism is settled for the plan, the model in evaluation mode.
     """
 
     def __init__(
@@ -71,7 +66,6 @@ class TrainedSubject:
         claim: Claim,
         transcript: Transcript,
     ) -> None:
-        """Bind a trained model to its claim and transcript."""
         self.mechanism = mechanism
         self.model = model
         self.plan = plan
@@ -96,31 +90,21 @@ class TrainedSubject:
     ) -> FloatArray:
         """Independent releases at the trained state, each through the mechanism's own privatise step.
 
-        One Poisson sample of the training records stands beside the canary in every trial. Each trial draws
-        noise for all d coordinates (of parameters, or of what else the mechanism privatises) and differs from
-        a training step in nothing but that no update is applied. Trials with and without the canary are
-        privatised apart, as samples of their own.
-
-        Args:
-            canary: The gradient canary; its coordinate counts modulo d.
-            included: One coin a trial, shape `(n,)`.
-            generator: Source of the sample and of the mechanism's noise.
-
-        Returns:
-            Released value of the canary's coordinate in each trial, less the known records' share,
-            shape `(n,)`; of several coordinates the whitened sum (`GradientMechanism.observed`).
+        Every trial uses the same Poisson sample of the training records, draws its own noise for all d
+        coordinates, and differs from a training step only in that no update is applied. Trials with and
+        without the canary are privatised separately. Returns the auditor's statistic
+        (`GradientMechanism.observed`) of each trial, shape `(n,)`.
 
         Raises:
-            UnsupportedError: the mechanism gives no update away, or no privatised sum, or its samples are not
-                Poisson.
+            UnsupportedError: the mechanism keeps updates secret, releases no privatised sum, or shuffles.
         """
         plan = self.plan
-        can = self.mechanism.capabilities
-        if can.released is not Released.EVERY_UPDATE:
+        capabilities = self.mechanism.capabilities
+        if capabilities.released is not Released.EVERY_UPDATE:
             raise UnsupportedError(
-                f"the mechanism releases its {can.released}; a canary's releases need every update"
+                f"the mechanism releases its {capabilities.released}; a canary's releases need every update"
             )
-        if Release.SUMS not in can.releases:
+        if Release.SUMS not in capabilities.releases:
             raise UnsupportedError(
                 f"{type(self.mechanism).__name__} releases no privatised sum of gradients, in which a canary "
                 "could be read"
@@ -226,11 +210,11 @@ def _transcript_to_json(transcript: Transcript) -> dict[str, JSON]:
 
 
 _SIGNS = "-0+"
-"""A letter for each sign, from -1 on."""
+"""One character per sign: -1, 0, 1."""
 
 
 def _signs_to_json(released: ReleasedSigns | None) -> dict[str, JSON] | None:
-    """Names once, and a letter a sign: a long training fires many thousand times."""
+    """A compact form, for a long training fires many thousand times."""
     if released is None:
         return None
     return {
@@ -257,7 +241,7 @@ def _signs_from_json(content: dict[str, Any] | None) -> ReleasedSigns | None:
 
 
 def _number(value: float) -> float | str:
-    """JSON has no NaN and no infinities: they are kept as the words that `float` reads."""
+    """A JSON number, or a string that `float` reads for NaN and infinities."""
     return float(value) if math.isfinite(value) else str(float(value))
 
 

@@ -1,8 +1,7 @@
-"""Gradients of sums of records in a few of the parameters, for mechanisms that need no per-record signals.
+"""Gradients of summed losses in some of the parameters, for mechanisms that need no per-record signals.
 
-Autograd neither builds nor walks what the asked parameters do not need: all others are switched off while a
-question is answered. Samples larger than a micro-batch are summed part by part, always in the same order, so
-that the same records in the same order have the same gradient to the last bit.
+Gradients are switched off for all other parameters meanwhile. Samples larger than a micro-batch are summed in
+parts, always in the same order, so that the same records give the same gradient to the last bit.
 """
 
 from __future__ import annotations
@@ -25,23 +24,14 @@ Direction = Callable[[Sequence[Tensor]], Tensor]
 
 
 class SumGradients:
-    """Summed losses of records and their gradients, at the model's present state.
+    """Summed losses of records and their gradients, at the model's current state.
 
-    A record whose id is that of the plan's gradient canary has the canary's gradient instead of its own: in
-    any list of records, also where the plan itself does not hold it.
+    A record with the id of the plan's gradient canary has the canary's gradient in place of its own, even if
+    the plan's records do not contain it.
     """
 
     def __init__(self, model: Model, plan: Plan, micro_batch_size: int) -> None:
-        """Bind a model in evaluation mode, of which only the plan's trainable parameters require gradients.
-
-        Args:
-            model: The model.
-            plan: Its records, and its canary.
-            micro_batch_size: Most records in one forward pass, >= 1.
-
-        Raises:
-            InputError: the plan's canary is out of range, or no record.
-        """
+        """Bind a model in evaluation mode; an `InputError` if the plan's canary is unusable or no record."""
         self.parameters: Mapping[str, Tensor] = trainable(model.module)
         self._model = model
         self._size = micro_batch_size
@@ -53,22 +43,18 @@ class SumGradients:
             return
         check_canary(self._canary)
         if self._canary.record is None:
-            raise InputError("a gradient canary must stand in a record's place here, got record None")
+            raise InputError("a gradient canary must have a record here, got record None")
         if self._canary.opposed:
             self._others = [r for r in plan.records if r.id != self._canary.record]
         else:
             canary_places(self._canary, self._dimension)
 
     def gradient(self, records: Sequence[Record], names: Sequence[str]) -> tuple[list[Tensor], float | None]:
-        """The gradient of the records' summed loss in the named parameters.
+        """The gradient of the records' summed loss in the named parameters, and their mean loss.
 
-        Args:
-            records: In the order in which they are summed; a canary counts last. May be empty.
-            names: Of trainable parameters.
-
-        Returns:
-            A gradient of each named parameter, contiguous, zero where the loss does not depend on it; and
-            the mean loss, nats, of the records that are no canary, None without any.
+        Records are summed in order, a canary last; there may be none. Gradients are contiguous, and zero for
+        parameters that the loss does not depend on. The mean loss, nats, is that of the records that are no
+        canary, None without any.
         """
         ordinary = self._ordinary(records)
         total, loss = self._plain(ordinary, names)
@@ -78,7 +64,7 @@ class SumGradients:
         return total, loss / len(ordinary) if ordinary else None
 
     def mean_loss(self, records: Sequence[Record]) -> float | None:
-        """Mean loss, nats, of the records that are no canary, None without any; by forward passes alone."""
+        """Mean loss, nats, of the records that are no canary, by forward passes alone; None without any."""
         ordinary = self._ordinary(records)
         with torch.no_grad():
             losses = [float(self._losses(part).double().sum()) for part in self._parts(ordinary)]
@@ -89,8 +75,8 @@ class SumGradients:
     ) -> FloatArray:
         """Inner product of each of n records' gradients with each of k directions, shape `(k, n)`.
 
-        All records of a micro-batch at once: the inner product with the gradient of a weighted sum of losses
-        is linear in the weights, and its derivative in a record's weight is the record's own inner product.
+        The inner product of a direction with the gradient of a weighted sum of losses is linear in the
+        weights: its derivatives in them are the inner products of all records of a micro-batch at once.
         """
         values = np.zeros((len(directions), len(records)))
         is_canary = np.array([self._is_canary(record) for record in records], dtype=np.bool_)
@@ -107,7 +93,7 @@ class SumGradients:
         self, part: Sequence[Record], names: Sequence[str], directions: Sequence[Direction]
     ) -> FloatArray:
         wanted = [self.parameters[name] for name in names]
-        # The fused kernels of attention have no second derivative; the plain formula has.
+        # Attention's fused kernels have no second derivative.
         with self._only(names), sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
             losses = self._losses(part)
             if not losses.requires_grad:
@@ -195,10 +181,7 @@ class SumGradients:
 
 
 class _Encoded:
-    """A model's batches of some records, which are encoded once where a row is the same in every batch.
-
-    Texts are padded to the longest of their batch, so they are encoded anew each time.
-    """
+    """A model's batches of some records, each encoded once; texts, padded to their batch, every time."""
 
     def __init__(self, model: Model, records: Sequence[Record]) -> None:
         self._model = model

@@ -1,9 +1,9 @@
-"""Tasks on texts: how records are worded for a model, and how its answers are scored. No torch.
+"""Tasks on texts: how records are worded for a model, and how its answers are scored, without torch.
 
 By prompt (Malladi et al. 2023, "Fine-tuning language models with just forward passes", appendix on prompts):
 SST-2 as "<text> It was terrible / great", SQuAD as four lines Title, Context, Question, Answer. Answers are
-scored as SQuAD v1.1 is (Rajpurkar et al. 2016): exact match and F1 over the words that are left when case,
-punctuation, articles and white space are levelled, each against the answer that it fits best.
+scored as in SQuAD v1.1 (Rajpurkar et al. 2016): exact match and F1 over the words, without case, punctuation,
+articles and extra white space, against the reference answer that fits best.
 
     >>> question_text("Stay", "She stayed for two days.", "How long did she stay?").splitlines()[-1]
     'Answer:'
@@ -12,8 +12,8 @@ punctuation, articles and white space are levelled, each against the answer that
     >>> exact_match("The two days.", ["two days"])
     1.0
 
-By classification of texts and of pairs, in the places of four tasks of GLUE (Wang et al. 2019): SST-2, QQP,
-MNLI and QNLI. A record of a pair has both texts in its `text`, with `PAIR_MARK` between them.
+By classification of texts and of pairs, as stand-ins for four tasks of GLUE (Wang et al. 2019): SST-2, QQP,
+MNLI and QNLI. A pair's record has both texts in its `text`, with `PAIR_MARK` between them.
 
     >>> text_parts(f"He is old.{PAIR_MARK}How old is he?")
     ('He is old.', 'How old is he?')
@@ -21,9 +21,9 @@ MNLI and QNLI. A record of a pair has both texts in its `text`, with `PAIR_MARK`
     ('He is old.',)
 
 By data to text: a record, a mark, and its text. BLEU is sacrebleu's (Post 2018), over the whole corpus and
-all references. METEOR is nltk's (Lavie and Agarwal 2007, its published weights) without the stage of
-synonyms: WordNet, which decides those, comes in no package, so that only equal words and words of equal
-Porter stem match. Both cut texts into words as WMT's script 13a.
+all references. METEOR is nltk's (Lavie and Agarwal 2007, its published weights) without synonyms, because
+WordNet comes in no package: only equal words and words of equal Porter stem match. Both tokenise as WMT's
+script 13a.
 
     >>> bleu(["the cat sat on the mat."], [["the cat sat on the mat.", "a cat sat."]])
     100.0
@@ -37,6 +37,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from workbench.core.errors import InputError, unknown_name
@@ -47,9 +48,9 @@ from workbench.interfaces import Record
 TASKS = ("sentiment", "question")
 
 SENTIMENT_PROMPT = " It was"
-"""What follows the text."""
+"""Follows the text."""
 SENTIMENT_OPTIONS = (" terrible", " great")
-"""What follows the prompt, for label 0 and for label 1."""
+"""Follow the prompt, for label 0 and for label 1."""
 
 CONTEXT_MARK, QUESTION_MARK, ANSWER_MARK = "\nContext: ", "\nQuestion: ", "\nAnswer:"
 
@@ -58,14 +59,13 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def question_text(title: str, context: str, question: str) -> str:
-    """A question about a text as a prompt of four lines, of which the last waits for the answer."""
+    """A question about a text as a prompt of four lines, the last for the answer."""
     return f"Title: {title}{CONTEXT_MARK}{context}{QUESTION_MARK}{question}{ANSWER_MARK}"
 
 
 def question_parts(text: str) -> tuple[str, str, str] | None:
     """The text before the context, the context, and the text after it; None for a text of another form."""
-    start = text.find(CONTEXT_MARK)
-    end = text.rfind(QUESTION_MARK)
+    start, end = text.find(CONTEXT_MARK), text.rfind(QUESTION_MARK)
     if start < 0 or end < start or not text.endswith(ANSWER_MARK):
         return None
     start += len(CONTEXT_MARK)
@@ -79,8 +79,8 @@ def sentiment_label(record: Record) -> int:
     return record.label
 
 
-def asked_parts(record: Record) -> tuple[str, str, str]:
-    """`question_parts` of a record that is an answered question; an `InputError` where it is none."""
+def answered_question(record: Record) -> tuple[str, str, str]:
+    """`question_parts` of a record; an `InputError` where it is no answered question."""
     parts = question_parts(record.text)
     if parts is None:
         raise InputError(
@@ -97,24 +97,23 @@ def check_records(task: str, records: Sequence[Record]) -> None:
         raise unknown_name("task", task, TASKS)
     for record in records:
         try:
-            sentiment_label(record) if task == "sentiment" else asked_parts(record)
+            sentiment_label(record) if task == "sentiment" else answered_question(record)
         except InputError as error:
             raise InputError(f"task {task!r}: {error}") from error
 
 
 def normal_answer(text: str) -> str:
-    """An answer with case, punctuation, articles and white space levelled."""
+    """An answer in lower case, without punctuation, articles and extra white space."""
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(predicted: str, answers: Sequence[str]) -> float:
-    """1 if the prediction is one of the answers, of which there is at least one, levelled; else 0."""
-    level = normal_answer(predicted)
-    return float(any(level == normal_answer(answer) for answer in answers))
+    """1 if the normalised prediction is one of the normalised answers, else 0."""
+    return float(normal_answer(predicted) in map(normal_answer, answers))
 
 
 def f1_score(predicted: str, answers: Sequence[str]) -> float:
-    """Harmonic mean of precision and recall over levelled words, of the answer that fits best, in [0, 1]."""
+    """Harmonic mean of precision and recall over normalised words, for the best-fitting answer; in [0, 1]."""
     return max(_f1(normal_answer(predicted).split(), normal_answer(answer).split()) for answer in answers)
 
 
@@ -131,10 +130,10 @@ TEXT_TASKS: Mapping[str, tuple[str, ...]] = {
     "inference": ("entailed", "not said", "contradicted"),
     "answers": ("not answered", "answered"),
 }
-"""Names of each task's labels, from 0; in the places of SST-2, QQP, MNLI and QNLI."""
+"""Names of each task's labels, from 0; stand-ins for SST-2, QQP, MNLI and QNLI."""
 
 PAIR_MARK = "\n|||\n"
-"""Between the two texts of a record; neither may hold it."""
+"""Separates the two texts of a record; neither may contain it."""
 
 
 def text_parts(text: str) -> tuple[str, ...]:
@@ -150,7 +149,7 @@ def classes_of(task: str) -> int:
 
 
 def check_labels(classes: int, records: Sequence[Record]) -> None:
-    """Refuse records that no classifier of texts into so many classes can read, with an `InputError`."""
+    """Refuse records without a text or a label below `classes`, with an `InputError`."""
     for record in records:
         if not record.text:
             raise InputError(f"record {record.id!r} has no text: a text classifier needs one")
@@ -164,7 +163,7 @@ def check_labels(classes: int, records: Sequence[Record]) -> None:
 # Data to text
 
 TEXT_MARK = "\n"
-"""What stands between a record and its text."""
+"""Separates a record and its text."""
 
 
 def check_references(records: Sequence[Record]) -> None:
@@ -173,20 +172,16 @@ def check_references(records: Sequence[Record]) -> None:
         if not record.text.strip():
             raise InputError(f"record {record.id!r} has no text")
         if not record.answers or not record.answers[0].strip():
-            raise InputError(f"record {record.id!r} has no reference to be told as")
+            raise InputError(f"record {record.id!r} has no reference text")
 
 
 def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """BLEU of a corpus, in [0, 100]: sacrebleu's, with its default settings.
-
-    Each text has at least one reference that is right; not all need as many.
-    """
+    """BLEU of a corpus, in [0, 100]: sacrebleu's, with default settings; each text needs a reference."""
     _check(texts, references)
-    most = max(map(len, references))
-    # One stream for each place among the references; None where a text has no more.
-    streams = [[accepted[i] if i < len(accepted) else None for accepted in references] for i in range(most)]
+    # The i-th stream has the i-th reference of every text; None where a text has fewer.
+    streams = [list(stream) for stream in zip_longest(*references)]
     score = float(_bleu_metric().corpus_score(list(texts), streams).score)
-    return min(100.0, score)  # An exponential of a sum of logarithms may round above.
+    return min(100.0, score)  # Rounding may exceed 100.
 
 
 def _bleu_metric() -> Any:
@@ -196,19 +191,16 @@ def _bleu_metric() -> Any:
 
 
 class _NoSynonyms:
-    """In the place of WordNet: no word has a synonym."""
+    """A WordNet without synonyms."""
 
     def synsets(self, word: str) -> tuple[()]:
-        """None of any word."""
+        """No synonyms of any word."""
         del word
         return ()
 
 
 def meteor(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Mean METEOR of texts, each against the reference that it fits best, in [0, 1].
-
-    Exact and stem matches only (see the module): with synonyms more words would match.
-    """
+    """Mean METEOR of texts, each against its best-fitting reference, in [0, 1]; without synonyms."""
     from nltk.stem.porter import PorterStemmer
     from nltk.translate.meteor_score import meteor_score
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a

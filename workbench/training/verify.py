@@ -1,9 +1,9 @@
-"""The check of per-record signals against autograd, once for each way that a module is treated.
+"""Checks per-record signals against autograd, once for each way that a module is treated.
 
-With weights w drawn at random, sum_i w_i G_i must equal the gradient of sum_i w_i loss_i. Both sides are
-linear in w, so that they agree for a random w only where every G_i is the gradient of its own loss_i in the
-batch: a gradient ascribed to the wrong record, or records that depend on each other, do not pass. It costs
-one plain step, which draws the dropout masks of the first pass: torch's random stream is saved and replayed.
+For random weights w, sum_i w_i G_i must equal the gradient of sum_i w_i loss_i. Both sides are linear in w,
+so they agree only where every G_i is the gradient of its own loss_i: a gradient ascribed to the wrong record,
+or records that depend on each other, fail. The check costs one plain step, with the dropout masks of the
+first pass: torch's random stream is saved and replayed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from workbench.interfaces import Model
 
 RandomState: TypeAlias = tuple[Tensor, Tensor | None]
-"""State of the CPU's generator and, beside a CUDA device, of that device's."""
+"""State of the CPU's generator and, for a CUDA device, of that device's."""
 
 
 def random_state(device: torch.device) -> RandomState:
-    """The present state of the random streams that work on `device` draws from."""
+    """The current state of the random streams that computations on `device` draw from."""
     return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
 
 @contextmanager
 def with_random_state(state: RandomState, device: torch.device) -> Iterator[None]:
-    """Run a block from a saved state, and leave the streams as they were before it."""
+    """Run a block from a saved random state, and restore the streams afterwards."""
     cpu, cuda = state
     with torch.random.fork_rng(devices=[device] if cuda is not None else []):
         torch.set_rng_state(cpu)
@@ -43,14 +43,13 @@ def with_random_state(state: RandomState, device: torch.device) -> Iterator[None
         yield
 
 
-def same_random_state(a: RandomState, b: RandomState) -> bool:
-    """True where both would go on with the same numbers."""
+def _is_same(a: RandomState, b: RandomState) -> bool:
     same_cuda = a[1] is b[1] if a[1] is None or b[1] is None else torch.equal(a[1], b[1])
     return torch.equal(a[0], b[0]) and same_cuda
 
 
 _verified: WeakKeyDictionary[torch.nn.Module, set[object]] = WeakKeyDictionary()
-"""What was compared with autograd, by module: a memo, no result depends on it."""
+"""Patterns that were compared with autograd, by module."""
 
 
 def verify_once(
@@ -64,14 +63,9 @@ def verify_once(
 ) -> None:
     """Compare a random weighted sum with autograd's, unless this pattern of the module has passed before.
 
-    Args:
-        model: The model.
-        batch: The batch of the signals; a single record shows nothing, and is passed over.
-        signals: What is checked.
-        layout: The module's trainable parameters.
-        pattern: Whatever the treatment of the module depends on; its first entry names the method.
-        state: The random state from which a plain pass draws the same numbers (dropout) as the signals
-            did; None where no state does, so that a module that draws any is passed over.
+    A batch of a single record shows nothing, and is skipped. `pattern` is all that the treatment of the
+    module depends on; its first entry names the method. `state` is the random state from which a plain pass
+    draws the same dropout masks as the signals did; None if none does: modules that draw any are skipped.
 
     Raises:
         UnsupportedError: they disagree on a parameter, which the message names.
@@ -79,20 +73,20 @@ def verify_once(
     pattern = (*pattern, layout.names)
     if signals.n < 2 or pattern in _verified.get(model.module, ()):
         return
-    generator = torch.Generator().manual_seed(signals.n)  # its own: no stream of the caller moves
+    generator = torch.Generator().manual_seed(signals.n)  # the caller's streams stay untouched
     weights = torch.randn(signals.n, generator=generator, dtype=torch.float64).to(layout.zeros())
     start = state or random_state(layout.device)
     with torch.enable_grad(), with_random_state(start, layout.device):
         total = (weights * model.losses(batch)).sum()
         expected = layout.flatten(torch.autograd.grad(total, layout.parameters, allow_unused=True))
-        drew = not same_random_state(start, random_state(layout.device))
+        drew = not _is_same(start, random_state(layout.device))
     if drew and state is None:
         _verified.setdefault(model.module, set()).add(pattern)
         return
     if not bool(expected.isfinite().all()):
-        return  # nothing to compare with; the next finite batch is
+        return  # the next finite batch is compared
     summed = signals.weighted_sum(weights)
-    # float32 at best: many modules normalise and take softmax in float32 whatever their parameters are.
+    # Float32 at best: many modules normalise and take softmax in float32 whatever their parameters are.
     # A CUDA device may multiply in TF32, with ten bits of mantissa.
     coarsest = torch.finfo(torch.float32).eps if layout.device.type != "cuda" else 2.0**-10
     tolerance = max(coarsest, *(torch.finfo(p.dtype).eps for p in layout.parameters)) ** 0.5

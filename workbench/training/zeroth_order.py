@@ -1,17 +1,16 @@
-"""Zeroth-order training: two forward passes a direction, no gradient, and weights that come back exactly.
+"""Zeroth-order training: two forward passes per direction, no gradient, and weights restored exactly.
 
     for each direction z, drawn from a public seed:
         g_i = (loss_i(theta + mu z) - loss_i(theta - mu z)) / (2 mu)        for each record i of the sample
     theta <- (1 - eta lambda) theta - eta (1 / K) sum of c_k z_k
 
-`c_k` is what the mechanism makes of the scalars of direction k. Directions are never stored: they are drawn
-anew from their seed, in place, each time they are needed (Malladi et al. 2023, "Fine-tuning language models
-with just forward passes").
+The mechanism computes c_k from the scalars of direction k. Directions are never stored, but drawn again from
+their seed when needed (Malladi et al. 2023, "Fine-tuning language models with just forward passes").
 
-Adding and subtracting the same float does not in general restore a weight. Here it does, to the bit,
-whatever the number of steps and without a copy: `workbench.training.lattice` says how. Records are encoded
-once and batched by length, for every step sees them again; and where dev records choose the weights that are
-kept, these are put aside on disk, for a copy in memory would double what such a training holds.
+Adding and subtracting the same float does not in general restore a weight. Here it does, to the bit and
+without a copy (`workbench.training.lattice`). Records are encoded once and batched by length, since every
+step uses them again. The best weights by dev records are kept on disk, for a copy would double the memory of
+such a training.
 """
 
 from __future__ import annotations
@@ -40,28 +39,27 @@ from workbench.training.precision import checked_precision, reduced
 from workbench.training.steps import Steps, diverged
 
 KEPT = 2
-"""Samples whose batches are kept: the universe, and the dev records."""
+"""Samples whose batches are cached: the training records, and the dev records."""
 LIKE = 0.8
-"""The shortest record of a batch has this share of the longest's tokens, at least."""
+"""The shortest record of a batch has at least this share of the longest's tokens."""
 LEAST_TOKENS = 1024
-"""Batches of fewer are not worth a forward pass of their own."""
+"""Smaller batches are not worth a separate forward pass."""
 
 Batch = tuple[IntArray, dict[str, Tensor]]
-"""Places of the records in the sample, and their tensors."""
+"""Indices of the records in the sample, and their tensors."""
 
 
 class Batches:
-    """A model's batches of some records, in an order that depends on the records only."""
+    """A model's batches of at most `most` records, in an order that depends on the records only."""
 
     def __init__(self, model: Model, most: int) -> None:
-        """Bind the model that encodes the records; `most` records in a batch at most."""
         self._model, self._most = model, most
-        # By identity, which the records that are held keep to themselves.
+        # By identity, which is unique as long as the records are stored too.
         self._lengths: dict[int, tuple[Record, int]] = {}
         self._samples: OrderedDict[tuple[int, ...], tuple[Sequence[Record], list[Batch]]] = OrderedDict()
 
     def of(self, records: Sequence[Record]) -> list[Batch]:
-        """The batches of a sample, possibly empty; not to be changed."""
+        """The batches of a sample, possibly empty; read-only."""
         key = tuple(map(id, records))
         if key in self._samples:
             self._samples.move_to_end(key)
@@ -75,7 +73,7 @@ class Batches:
         return batches
 
     def _places(self, records: Sequence[Record]) -> Iterator[IntArray]:
-        """Which records go together, the longest first."""
+        """The indices of each batch's records, the longest records first."""
         lengths = self._lengths_of(records)
         order = np.argsort(-lengths, kind="stable")
         start = 0
@@ -92,7 +90,7 @@ class Batches:
             start = end
 
     def _lengths_of(self, records: Sequence[Record]) -> IntArray:
-        """Tokens of each record; zero for those of a model whose batches have no mask."""
+        """Tokens of each record; zero for a model whose batches have no mask."""
         unknown = [record for record in records if id(record) not in self._lengths]
         for start in range(0, len(unknown), self._most):
             part = unknown[start : start + self._most]
@@ -104,13 +102,13 @@ class Batches:
 
 
 class ScratchWeights:
-    """One copy of weights on disk, empty at first, in a file without a name that is gone with the process."""
+    """One copy of weights on disk, in an unnamed temporary file that disappears with the process."""
 
     def __init__(self) -> None:
         self._file: BufferedRandom | None = None
 
     def keep(self, weights: Sequence[Tensor]) -> None:
-        """Write the weights in the place of those that were kept before."""
+        """Store the weights, replacing those stored before."""
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="workbench-")  # noqa: SIM115 - lives on
             weakref.finalize(self, self._file.close)
@@ -120,7 +118,7 @@ class ScratchWeights:
         self._file.flush()
 
     def restore(self, weights: Sequence[Tensor]) -> bool:
-        """Read the kept weights back, in place and in the same order; False where none were kept."""
+        """Read the stored weights back, in place and in the same order; False where none were stored."""
         if self._file is None:
             return False
         self._file.seek(0)
@@ -130,7 +128,7 @@ class ScratchWeights:
             read = held if direct else torch.empty(weight.shape, dtype=weight.dtype)
             buffer = _bytes_of(read)
             if self._file.readinto(buffer) != buffer.nbytes:
-                raise OSError("the kept weights are cut short")
+                raise OSError("the file of the stored weights is too short")
             if not direct:
                 held.copy_(read)
         return True
@@ -143,7 +141,7 @@ class ScratchWeights:
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
-    """The bytes of a contiguous tensor in memory, not copied."""
+    """The bytes of a contiguous tensor, not copied."""
     flat = tensor.view(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0, dtype=torch.uint8)
     return flat.numpy().data
 
@@ -153,14 +151,14 @@ __all__ = ["Directions", "ZerothOrder", "ZerothOrderMechanism", "ZerothOrderStep
 DEV_METRICS = ("loss", "score")
 
 MOST_DIRECTIONS = 4_096
-"""Each takes two forward passes a step; the papers' largest number is 64."""
+"""Limit of `directions`, each of which takes two forward passes a step; the papers' largest is 64."""
 
 
 class ZerothOrder:
-    """A model's weights under zeroth-order training: differences along directions, and moves along them.
+    """A model's weights under zeroth-order training: differences of losses along directions, and moves.
 
-    After `differences` the weights are still perturbed, until the next call or `settle` puts them back: a
-    move along the same direction then takes one pass over the weights in the place of two.
+    After `differences` the weights stay perturbed until the next call or `settle`: a move along the same
+    direction then takes one pass over the weights instead of two.
     """
 
     def __init__(
@@ -172,33 +170,25 @@ class ZerothOrder:
         micro_batch_size: int = 64,
         precision: str = "float32",
     ) -> None:
-        """Bind a model; its trainable weights are put on their lattices (last bits change), in place.
+        """Round a model's trainable weights to their lattices, in place; the model is in evaluation mode.
 
-        Args:
-            model: In evaluation mode; trained in place.
-            scale: mu, > 0.
-            seed: Public seed of the directions, >= 0.
-            micro_batch_size: Most records in one forward pass.
-            precision: Of matrix products in forward passes (`workbench.training.precision.PRECISIONS`).
+        `scale` is mu > 0, `seed` that of the directions.
 
         Raises:
             UnsupportedError: a trainable parameter is not float32, or not on the device of the others.
-            InputError: a weight is not finite, or so large that the scale is lost on it; there is none; the
-                precision is unknown.
+            InputError: no weight, or one that is not finite or too large for the scale; unknown precision.
         """
         self._model, self._scale, self._precision = model, scale, checked_precision(precision)
         parameters = list(trainable(model.module).values())
         self._lattice = Lattice(parameters, scale, seed)
         self._device = parameters[0].device
         self._batches = Batches(model, micro_batch_size)
-        self._displaced: tuple[int, int] | None = None  # direction, and how many times mu z
+        self._displaced: tuple[int, int] | None = None  # direction, and multiple of mu z
 
     def differences(self, records: Sequence[Record], direction: int) -> tuple[FloatArray, float]:
-        """Per-record two-point differences along a direction, by its index.
+        """Per-record differences g_i along a direction, shape `(n,)`, and the mean loss of both points.
 
-        Returns:
-            g_i of each record, shape `(n,)`, and the mean loss of the sample (of the two points), nats; NaN
-            for an empty one.
+        The mean loss, nats, is NaN for an empty sample.
         """
         self.settle()
         if not records:
@@ -212,25 +202,21 @@ class ZerothOrder:
         return (above - below) / (2.0 * self._scale), float((above.mean() + below.mean()) / 2.0)
 
     def losses(self, records: Sequence[Record]) -> FloatArray:
-        """Losses of records at the weights as they are, shape `(n,)`, nats."""
+        """Losses of records at the unperturbed weights, shape `(n,)`, nats."""
         self.settle()
         return self._losses(records)
 
     def move(self, moves: Sequence[tuple[int, float]], *, decay: float = 0.0) -> None:
-        """theta <- (1 - decay) theta + sum of amount * z_direction.
-
-        Args:
-            moves: Direction and amount of each.
-            decay: Share of the weights that is taken off, in [0, 1).
+        """theta <- (1 - decay) theta + sum of amount * z_direction, over moves (direction, amount).
 
         Raises:
-            InputError: decay is out of range; an amount, or a weight after the move, is not finite.
+            InputError: decay is not in [0, 1); an amount, or a weight after the move, is not finite.
         """
         if not 0.0 <= decay < 1.0:
             raise InputError(f"decay must be in [0, 1), got {decay!r}")
         if not all(math.isfinite(amount) for _, amount in moves):
             raise InputError(f"amounts must be finite, got {[amount for _, amount in moves]}")
-        # The last first: along it the weights are still displaced.
+        # The last first, because the weights are still displaced along it.
         for direction, amount in reversed(moves):
             if amount == 0.0:
                 continue
@@ -245,7 +231,7 @@ class ZerothOrder:
         self._lattice.check()
 
     def settle(self) -> None:
-        """Put the weights back where they were before the differences; exact."""
+        """Restore the weights to those before the differences, exactly."""
         if self._displaced is not None:
             (direction, times), self._displaced = self._displaced, None
             self._lattice.perturb(direction, -times)
@@ -260,20 +246,17 @@ class ZerothOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class ZerothOrderMechanism(GradientMechanism):
-    """A mechanism that sees no gradient, only per-record scalars along public directions.
+    """A mechanism that uses no gradients, only per-record scalars along public directions.
 
     Attributes:
-        scale: mu, the length of a perturbation in standard deviations of each weight.
-        directions: K, how many directions a step takes, 1 to 4,096; its update is their mean.
+        scale: mu, the standard deviation of each weight's perturbation.
+        directions: K, the number of directions per step, 1 to 4,096; the update is their mean.
         public_seed: Of the directions, >= 0; None to spawn it from the plan's.
-        dev_every: The model of the lowest dev loss (or highest score) at every so many steps, and at the
-            last, is the one that is kept, of several the first; 0 keeps the last.
+        dev_every: Number of steps between evaluations on dev records, besides the last step. The weights of
+            lowest loss (or highest score) are kept, the first of several; 0 keeps the last weights.
         dev_metric: `"loss"`, or `"score"`: the first metric of the model's task.
-        precision: Of the matrix products in the engine's forward passes: `"float32"`, or `"bfloat16"`, which
-            is faster on large models; the differences are noisier for it.
-
-    Raises:
-        InputError: a parameter is out of range.
+        precision: Of the matrix products in forward passes: `"float32"`, or `"bfloat16"`, which is faster on
+            large models, with noisier differences.
     """
 
     scale: float = 1e-3
@@ -301,22 +284,18 @@ class ZerothOrderMechanism(GradientMechanism):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Nothing noised is shown; updates are along the directions, so plain SGD."""
+        """No noised release; updates are along the directions, so plain SGD."""
         needs_task = "dev_metric='score'" if self.dev_every and self.dev_metric == "score" else ""
         return Capabilities(
             releases=frozenset(), optimizer="sgd", needs_task=needs_task, is_zeroth_order=True
         )
 
     def seed_of(self, plan: Plan) -> int:
-        """The public seed: the one that is given, or spawned from the plan's."""
+        """The public seed: the given one, or one spawned from the plan's."""
         return seed_number(Seeds.of(plan).public) if self.public_seed is None else self.public_seed
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan that no run can follow, with an `InputError`.
-
-        The optimizer must be plain SGD (the update is along the directions themselves), a dev metric needs
-        dev records, and weights cannot decay by more than there is of them.
-        """
+        """Refuse a plan that no run can follow, with an `InputError`."""
         super().check(plan)
         if plan.optimizer != "sgd":
             raise InputError(
@@ -332,14 +311,14 @@ class ZerothOrderMechanism(GradientMechanism):
             )
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
-        """Never, unless a mechanism says otherwise: no gradient is released."""
+        """Raises an `UnsupportedError` unless a mechanism overrides it: no gradient is released."""
         raise UnsupportedError(
             f"{type(self).__name__} releases scalars along directions, no privatised sum of gradients"
         )
 
     @abstractmethod
     def steps(self, plan: Plan, model: Model) -> ZerothOrderSteps:
-        """The state of one run, which turns scalars into coefficients."""
+        """The updates of one run."""
 
 
 class ZerothOrderSteps(Steps):
@@ -368,24 +347,16 @@ class ZerothOrderSteps(Steps):
 
     @abstractmethod
     def coefficients(self, differences: FloatArray, sample: IntArray) -> FloatArray:
-        """How far to go down each direction: the update is minus the learning rate times their mean.
-
-        Args:
-            differences: Per-record scalars, shape `(n, K)`.
-            sample: Which records of the plan they are of, shape `(n,)`.
-
-        Returns:
-            Shape `(K,)`.
-        """
+        """c_k of each direction, shape `(K,)`, from the sample's scalars, shape `(n, K)`."""
 
     def update(self, sample: IntArray) -> float:
-        """Compute the sample's scalars along this step's directions, and the coefficients that they give."""
+        """Compute the sample's scalars along this step's directions, and their coefficients."""
         records = [self.plan.records[i] for i in sample]
         first = self.done * self.mechanism.directions
-        names = range(first, first + self.mechanism.directions)
+        directions = range(first, first + self.mechanism.directions)
         columns, losses = [], []
-        for name in names:
-            scalars, loss = self.engine.differences(records, name)
+        for direction in directions:
+            scalars, loss = self.engine.differences(records, direction)
             columns.append(scalars)
             losses.append(loss)
         self.done += 1
@@ -395,25 +366,25 @@ class ZerothOrderSteps(Steps):
         coefficients = self.coefficients(differences, sample)
         if not np.isfinite(coefficients).all():
             raise diverged(self.done, self.plan)
-        self._moves = [(name, float(c)) for name, c in zip(names, coefficients, strict=True)]
+        self._moves = [(direction, float(c)) for direction, c in zip(directions, coefficients, strict=True)]
         return float(np.mean(losses))
 
     def descend(self, learning_rate: float) -> None:
-        """Move, and look at the dev records where it is time to."""
+        """Move the weights, and evaluate the dev records if it is due."""
         share = -learning_rate / len(self._moves)
-        moves = [(name, share * coefficient) for name, coefficient in self._moves]
+        moves = [(direction, share * coefficient) for direction, coefficient in self._moves]
         try:
             self.engine.move(moves, decay=learning_rate * self.plan.weight_decay)
         except InputError as error:
             raise InconclusiveError(
                 f"step {self.done}: {error}; try a learning_rate below {self.plan.learning_rate:g}"
             ) from error
-        every = self.mechanism.dev_every
-        if every and (self.done % every == 0 or self.done == self.plan.steps):
-            self._look()
+        interval = self.mechanism.dev_every
+        if interval and (self.done % interval == 0 or self.done == self.plan.steps):
+            self._evaluate()
 
-    def _look(self) -> None:
-        """Keep the weights if they are the best yet on the dev records."""
+    def _evaluate(self) -> None:
+        """Keep the weights if they are the best so far on the dev records."""
         value = float(self.engine.losses(self.plan.dev).mean())
         self.trace("dev_loss", value)
         if isinstance(self.model, TaskModel):
@@ -427,20 +398,20 @@ class ZerothOrderSteps(Steps):
             self._kept.keep(list(trainable(self.model.module).values()))
 
     def trace(self, name: str, value: float) -> None:
-        """Record a number of the present step for the plots; the last one counts."""
+        """Record a number of the current step for the plots, replacing an earlier one."""
         series = self._series.setdefault(name, [math.nan] * self.plan.steps)
         series[self.done - 1] = value
 
     def close(self) -> None:
-        """Settle the weights, and go back to the best ones where dev records chose."""
+        """Settle the weights, or restore the best ones by dev records."""
         self.engine.settle()
         self._kept.restore(list(trainable(self.model.module).values()))
         self._kept.close()
 
     def released(self) -> Mapping[str, Any]:
-        """The traces."""
+        """The traces, as a field of the `Transcript`."""
         return {"traces": {name: np.array(series) for name, series in self._series.items()}}
 
     def metrics(self) -> Mapping[str, float]:
-        """`best_step`, counted from 1, where dev records chose."""
+        """`best_step`, counted from 1, if dev records choose the weights."""
         return {"best_step": float(self._best_step)} if self.mechanism.dev_every else {}

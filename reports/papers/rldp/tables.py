@@ -372,7 +372,7 @@ def _upper(noise: float, rate: float, steps: int, delta: float) -> float | str:
 
 
 def _rate(experiment: Experiment) -> float:
-    from workbench.studies.setup import setup_of
+    from workbench.studies.jobs import setup_of
 
     return setup_of(experiment).sampling_probability
 

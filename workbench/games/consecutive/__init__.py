@@ -1,7 +1,7 @@
 """The consecutive-weights game: was the canary in this permuted step, or in this run of them?
 
 A mechanism releases its weights after each step, permuted by a secret permutation that leaves the network's
-function as it is. The adversary sees the weights before and after, and is read in three ways: blind to the
+function unchanged. The adversary sees the weights before and after, and is scored in three ways: blind to the
 permutation, by what no permutation changes, and after undoing it. `workbench.games.consecutive.play` releases
 and trains.
 """
@@ -22,7 +22,7 @@ from workbench.core.keys import JSON, plain
 from workbench.core.registry import register
 from workbench.core.streams import stream, stream_seed
 from workbench.estimation.deciding import deciding_tests
-from workbench.estimation.judged import claim_form, judged_subject
+from workbench.estimation.judge import claim_form, judged_subject
 from workbench.execution.tasks import silent
 from workbench.games.base import Game, Match, Outcome, Played, Round, Scale
 from workbench.games.words import Judged
@@ -33,7 +33,6 @@ from workbench.interfaces import (
     Bound,
     Claim,
     Evidence,
-    Family,
     FloatArray,
     GameTerms,
     Guarantee,
@@ -54,19 +53,19 @@ CONFIDENCE = 0.95
 """Of a study's audit: all of its games together refute a true claim with probability 5 % at most."""
 
 UNCLAIMED_DELTA = 1e-5
-"""Delta of the bounds on a mechanism that nobody claims anything of, and that has no budget."""
+"""Delta of the bounds on a mechanism without claim and without budget."""
 
 VIEWS = ("blind", "invariant", "tidying")
 """The adversaries that are judged, each by its own scores."""
 
 JUDGED_BY = "tidying"
-"""The adversary whose scores stand for a study's experiment where there is room for one alone."""
+"""The adversary whose scores stand for a study's experiment where there is room for only one."""
 
 SINGLE, RUN = "one release", "whole run"
 """The two games."""
 
 PROBES = "probes"
-"""Name of the number of inputs on which the function was looked at, among a game's details."""
+"""Name, among a game's details, of the number of inputs on which the function was looked at."""
 
 PLACES = ("moved", "fixed")
 """Where the canary's weight is: one that permutations move, or one that none moves."""
@@ -75,7 +74,7 @@ STATES = ("trained", "start")
 """The weights that single releases start from."""
 
 OTHERS = ("none", "sample")
-"""Who stands beside the canary: nobody, or the records of the plan."""
+"""Who takes part besides the canary: nobody, or the records of the plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +83,7 @@ class Scene:
 
     Attributes:
         names: Of the network's units.
-        units: Of each the places in the flat vector of the weights that each index owns, shape `(m, k)`.
+        units: For each, the places in the flat weight vector that each index owns, shape `(m, k)`.
         coordinate: The canary's place.
         orbit: All places that a permutation may move it to, itself among them.
     """
@@ -97,7 +96,7 @@ class Scene:
 
 @dataclass(frozen=True, kw_only=True)
 class Projection:
-    """A statistic that is nearly normal: its value, what the canary adds to it, and its deviation."""
+    """A nearly normal statistic: its value, what the canary adds to it, and its deviation."""
 
     value: float
     shift: float
@@ -114,8 +113,8 @@ class WeightRelease:
         shift: What the canary would add to its weight.
         noise: Standard deviation of the noise of that weight.
         participation: Probability with which the canary takes part, where it is in the data.
-        outputs: What the released network computes less what was expected, along one direction in the space
-            of its outputs; None where nobody asked for it.
+        outputs: What the released network computes less what was expected, along one direction in output
+            space; None where outputs were not looked at.
         of_run: One of the steps of a whole run, not a single release.
     """
 
@@ -130,7 +129,7 @@ class WeightRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadRelease:
-    """What an adversary makes of one release.
+    """What an adversary infers from one release.
 
     Attributes:
         ratios: Log-likelihood ratio "took part" over "did not", by view.
@@ -159,7 +158,7 @@ class PermutingMechanism(Mechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class ConsecutiveSeen:
-    """What one adversary makes of n releases or runs, without the coins.
+    """What one adversary infers from n releases or runs, without the coins.
 
     Attributes:
         values: Its log-likelihood ratios, summed over the releases of a trial, shape `(n,)`.
@@ -182,9 +181,9 @@ class ConsecutiveAttack(Attack[ConsecutiveSeen]):
         magnitude: The canary's raw gradient norm.
         probes: Inputs on which the released network is asked for its outputs; 0 for none.
         turns: Of the search for the direction in which outputs are looked at, in each step of a run; 0: in
-        none. invariant, invariant_run: Statistics by which the invariant adversary is judged, in single
-        releases and in
-            runs.
+            none.
+        invariant, invariant_run: Statistics by which the invariant adversary is judged, in single releases
+            and in runs.
     """
 
     game = "consecutive"
@@ -201,11 +200,11 @@ class ConsecutiveAttack(Attack[ConsecutiveSeen]):
 
     @abstractmethod
     def read(self, scene: Scene, release: WeightRelease) -> ReadRelease:
-        """Ratios and permutation of one release."""
+        """Returns ratios and permutation of one release."""
 
     @abstractmethod
     def as_printed(self, scores: FloatArray, members: BoolArray, delta: float) -> float:
-        """The epsilon that a paper's own audit would read off these scores; no bound."""
+        """Returns the epsilon that a paper's own audit would read off these scores; not a bound."""
 
 
 @register("game", "consecutive")
@@ -219,7 +218,7 @@ class ConsecutiveGame(Game[ConsecutiveAttack]):
     uses_target = True
 
     def check(self, match: Match[ConsecutiveAttack]) -> None:
-        """Refuse a mechanism, a model or data that the game cannot be played with."""
+        """Refuses a mechanism, a model or data that the game cannot be played with."""
         from workbench.games.consecutive.scene import Table
         from workbench.training.fine_tuning import build_model
 
@@ -233,7 +232,9 @@ class ConsecutiveGame(Game[ConsecutiveAttack]):
         try:
             Table.laid(match.mechanism, model, match.plan, match.attack, 0)
         except UnsupportedError as error:
-            raise UnsupportedError(f"attack {name!r}: {error}; leave it out") from error
+            raise UnsupportedError(
+                f"attack {name!r} cannot be played with {setup.mechanism}: {error}; leave it out"
+            ) from error
 
     def cost(self, attack: ConsecutiveAttack) -> tuple[Scale, ...]:
         """Time grows with the number of releases and of trainings."""
@@ -243,7 +244,7 @@ class ConsecutiveGame(Game[ConsecutiveAttack]):
         )
 
     def play(self, match: Match[ConsecutiveAttack]) -> Played:
-        """Permuted steps from the target's state, and whole trainings; each read by every adversary."""
+        """Plays permuted steps from the target's state, and whole trainings; every adversary reads each."""
         from workbench.games.consecutive.play import details, play_releases, play_runs
         from workbench.training.fine_tuning import build_model
         from workbench.training.subject import TrainedSubject
@@ -281,29 +282,23 @@ class ConsecutiveGame(Game[ConsecutiveAttack]):
         for where, trials in played.items():
             for view in VIEWS:
                 seen = ConsecutiveSeen(values=trials.scores[view], where=f"{where}, {view}")
-                found = attack.score(seen, match.generator())
-                shown = {"as_printed": attack.as_printed(found.values, trials.included, delta)}
-                shown |= details(trials) if view == "tidying" else {}
-                shown |= _of_invariants(trials) if view == "invariant" else {}
+                scored = attack.score(seen, match.generator())
+                extra = {"as_printed": attack.as_printed(scored.values, trials.included, delta)}
+                extra |= details(trials) if view == "tidying" else {}
+                extra |= _of_invariants(trials) if view == "invariant" else {}
                 rounds.append(
                     Round(
                         name=f"{part.attack} ({view}, {where})",
-                        scores=found.values,
+                        scores=scored.values,
                         members=trials.included,
                         terms=self.terms(plan, where, attack.others),
-                        details={**found.details, **shown},
+                        details={**scored.details, **extra},
                     )
                 )
         return Played(rounds=tuple(rounds), subject=target, trials=played)
 
     def terms(self, plan: Plan, where: str, others: str) -> GameTerms:
-        """What is played, for the judge.
-
-        Args:
-            plan: Of the run.
-            where: `SINGLE` or `RUN`.
-            others: Of the attack.
-        """
+        """Returns what is played, for the judge; `where` is `SINGLE` or `RUN`, `others` the attack's."""
         is_single = where == SINGLE
         words = self.words().text(
             "single" if is_single else "run", optimizer=plan.optimizer, others=others, steps=plan.steps
@@ -313,7 +308,6 @@ class ConsecutiveGame(Game[ConsecutiveAttack]):
             trials=Trials.INDEPENDENT,
             released=self.released,
             adjacency=Adjacency.ADD_REMOVE,
-            family=Family.ANY,
             steps=plan.steps if is_single else 1,
             sampling_probability=plan.sampling_probability if is_single else 1.0,
         )
@@ -325,7 +319,7 @@ class ConsecutiveGame(Game[ConsecutiveAttack]):
         return consecutive_views(self.words(), judged)
 
     def outcome(self, match: Match[ConsecutiveAttack], played: Played) -> Outcome:
-        """The judged games; the tidying adversary's scores stand for the experiment."""
+        """Returns the judged games; the tidying adversary's scores stand for the experiment."""
         form = audit_form(match, played)
         trials: ShuffledTrials = played.trials.get(RUN, played.trials[SINGLE])
         return Outcome(
@@ -337,7 +331,7 @@ class ConsecutiveGame(Game[ConsecutiveAttack]):
 
 
 def delta_of(budget: Guarantee | None, otherwise: float) -> float:
-    """Delta of an (epsilon, delta) budget."""
+    """Returns the delta of an (epsilon, delta) budget."""
     return budget.delta if isinstance(budget, ApproximateDP) else otherwise
 
 
@@ -348,15 +342,14 @@ def _of_invariants(trials: ShuffledTrials) -> dict[str, float]:
 
 
 def audit_form(match: Match[ConsecutiveAttack], played: Played) -> dict[str, JSON]:
-    """The judged games of a study's experiment, in plain form.
+    """Judges the games of a study's experiment, and returns them in plain form.
 
     Returns:
         `confidence` of the whole; `claim` and its combined `verdict` (None where nobody claims anything);
         `games`, a list of `view`, `where`, `n`, `verdict` (or None), `bound` on epsilon, `auc` (estimate,
         lower, upper, confidence), `details` and `game`; `recovery` by where, see `recovery_form`.
 
-    Raises:
-        InputError, UnsupportedError: the games cannot judge the claim.
+    Raises `InputError`, `UnsupportedError`: the games cannot judge the claim.
     """
     setup, claim = match.part.setup, match.required_target().claim
     games = [scored.evidence() for scored in played.rounds]
@@ -369,8 +362,8 @@ def audit_form(match: Match[ConsecutiveAttack], played: Played) -> dict[str, JSO
         "claim": claim_form(claim),
         "verdict": verdict,
         "games": [
-            {**own, **_measured(game, share), "view": view, "where": where}
-            for (view, where), own, game in zip(places, judged, games, strict=True)
+            {**verdict_and_bound, **_measured(game, share), "view": view, "where": where}
+            for (view, where), verdict_and_bound, game in zip(places, judged, games, strict=True)
         ],
         "recovery": {where: recovery_form(trials) for where, trials in played.trials.items()},
     }
@@ -389,15 +382,15 @@ def _judged(
 
 
 def _bound_of(verdict: Mapping[str, JSON]) -> JSON:
-    """The bound that decided; an invalid game's is shown all the same."""
+    """The bound that decided; an invalid game's first bound is shown too."""
     return verdict["bound"] or next(iter(verdict["bounds"]), None)
 
 
 def _bare_bound(budget: Guarantee | None, seed: int, game: Evidence, share: float) -> Bound:
-    """What would decide, were there a claim."""
+    """What would decide if there were a claim."""
     stated = ApproximateDP(epsilon=1.0, delta=delta_of(budget, UNCLAIMED_DELTA))
     test, *_ = deciding_tests(stated, game, share, stream(seed, "judge"))
-    return test.compute(game.scores)
+    return test(game.scores)
 
 
 def _measured(game: Evidence, share: float) -> dict[str, JSON]:
@@ -411,7 +404,7 @@ def _measured(game: Evidence, share: float) -> dict[str, JSON]:
 
 
 def recovery_form(trials: ShuffledTrials) -> dict[str, JSON]:
-    """How much of the permutations was found, in plain form.
+    """Returns how much of the permutations was found, in plain form.
 
     Returns:
         `n` releases; `exact` and `placed`, shares by unit (of releases in which a unit's permutation was
@@ -428,34 +421,31 @@ def recovery_form(trials: ShuffledTrials) -> dict[str, JSON]:
 
 
 def flat_metrics(form: Mapping[str, JSON]) -> dict[str, float]:
-    """The audit's main numbers by name, for what knows a record's metrics alone.
+    """Returns the audit's main numbers by name, for readers that know only a record's metrics.
 
     Returns:
-        `epsilon_lower (VIEW, WHERE)`, `auc (VIEW, WHERE)`, `as_printed (VIEW, WHERE)`, and
-        `recovered (WHERE)`, `placed (WHERE)`.
+        `epsilon_lower (VIEW, WHERE)`, `auc (VIEW, WHERE)`, `as_printed (VIEW, WHERE)`, and `recovered
+        (WHERE)`, `placed (WHERE)`.
     """
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for game in form["games"]:
         place = f"({game['view']}, {game['where']})"
         if game["bound"] is not None:
-            found[f"epsilon_lower {place}"] = float(game["bound"]["lower"])
-        found[f"auc {place}"] = float(game["auc"]["estimate"])
-        found[f"as_printed {place}"] = float(game["details"]["as_printed"])
-    for where, own in form["recovery"].items():
-        found[f"recovered ({where})"] = float(own["exact"]["all"])
-        placed = [float(value) for value in own["placed"].values()]
-        found[f"placed ({where})"] = float(np.mean(placed))
-    return found
+            metrics[f"epsilon_lower {place}"] = float(game["bound"]["lower"])
+        metrics[f"auc {place}"] = float(game["auc"]["estimate"])
+        metrics[f"as_printed {place}"] = float(game["details"]["as_printed"])
+    for where, recovery in form["recovery"].items():
+        metrics[f"recovered ({where})"] = float(recovery["exact"]["all"])
+        placed = [float(value) for value in recovery["placed"].values()]
+        metrics[f"placed ({where})"] = float(np.mean(placed))
+    return metrics
 
 
 def other_areas(scores: Mapping[str, FloatArray], members: BoolArray) -> dict[str, float]:
-    """`auc (STATISTIC)` of each statistic that is measured and not judged by itself.
+    """Returns `auc (STATISTIC)` of each statistic that is measured and not judged by itself.
 
-    One that says nothing of the canary's weight, whose scores are all alike, is left out.
-
-    Args:
-        scores: By view or statistic.
-        members: Shape `(n,)`.
+    `scores` are by view or statistic. A statistic whose scores are all equal, which says nothing, is left
+    out.
     """
     return {
         f"auc ({name})": estimation.auc(values, members, confidence=0.95).estimate

@@ -8,9 +8,9 @@ mean v of its squares, both of which move along with the permuted weights, and n
 
 The adversary takes v for its mean, the noise's variance and the square of what is known, which is near where
 noise outweighs the rest, and reads m off the weights: a release that is tidied up shows the update. So the
-step is linear in g for it, with a gain of its own for each weight. That is an approximation (in the first
-step AdamW shows signs alone), which costs power: bounds hold for any scores. Blind and invariant adversaries
-are given the same m, which the tidying one finds, so with AdamW they know more than their names say.
+step is linear in g for it, with its own gain for each weight. That is an approximation (in the first step
+AdamW shows only signs), which costs power: bounds hold for any scores. Blind and invariant adversaries are
+given the same m, which the tidying one finds, so with AdamW they know more than their names say.
 
 Source of the update: Loshchilov and Hutter 2019, "Decoupled weight decay regularization", with torch's
 settings.
@@ -51,30 +51,27 @@ class PlainDescent:
     decay: float
 
     def ahead(self, before: Tensor, known: Tensor, spread: Tensor, rate: float) -> Linearised:
-        """The step from the adversary's side.
+        """Returns the step as the adversary sees it.
 
-        Args:
-            before: Weights, shape `(d,)`.
-            known: What is known of g, shape `(d,)`.
-            spread: Deviation of each entry's noise, shape `(d,)`.
-            rate: The learning rate.
+        `before` are the weights, `known` the known part of g, `spread` each entry's noise deviation; shape
+        `(d,)` each.
         """
         return Linearised(drift=rate * self.decay * before, gain=torch.full_like(spread, rate))
 
     def plain(self, before: Tensor, gradient: Tensor, rate: float) -> Tensor:
-        """The weights before they are permuted."""
+        """Returns the weights before they are permuted."""
         return before - rate * (gradient + self.decay * before)
 
     def follow(self, plain: Tensor, released: Tensor, units: Sequence[IntArray]) -> None:
-        """Move the true state along with the weights."""
+        """Moves the true state along with the weights."""
 
     def learn(self, restored: Tensor, units: Sequence[IntArray], indices: Sequence[IntArray]) -> None:
-        """Let the adversary learn from the weights that it has put back, and follow the permutation."""
+        """Lets the adversary learn from the weights that it has put back, and follows the permutation."""
 
 
 @dataclass(kw_only=True)
 class AdamDescent(PlainDescent):
-    """AdamW: its true state, and the adversary's idea of it."""
+    """AdamW: its true state, and the adversary's estimate of it."""
 
     dimension: int
     done: int = 0
@@ -104,7 +101,7 @@ class AdamDescent(PlainDescent):
         )
 
     def plain(self, before: Tensor, gradient: Tensor, rate: float) -> Tensor:
-        """The weights before they are permuted; the true state takes the step."""
+        """Also takes the step with the true state."""
         self.done += 1
         gradient = gradient.double()
         self._mean = BETA_1 * self._mean + (1.0 - BETA_1) * gradient
@@ -114,12 +111,12 @@ class AdamDescent(PlainDescent):
         return (before.double() * (1.0 - rate * self.decay) - step).to(before.dtype)
 
     def follow(self, plain: Tensor, released: Tensor, units: Sequence[IntArray]) -> None:
-        """Move the true state along with the weights."""
+        """Moves both running means."""
         orders = [_moved(plain.numpy()[unit], released.numpy()[unit]) for unit in units]
         self._mean, self._square = (_permuted(part, units, orders) for part in (self._mean, self._square))
 
     def learn(self, restored: Tensor, units: Sequence[IntArray], indices: Sequence[IntArray]) -> None:
-        """Let the adversary learn from the weights that it has put back, and follow the permutation."""
+        """Reads the running mean off the step."""
         before, known, per_mean, rate = self._expected
         if rate > 0.0:
             self._guessed = (before * (1.0 - rate * self.decay) - restored.double()) / per_mean
@@ -131,14 +128,14 @@ class AdamDescent(PlainDescent):
 
 
 def descent_of(plan: Plan, dimension: int) -> PlainDescent:
-    """The plan's optimizer at the beginning of a run."""
+    """Returns the plan's optimizer at the beginning of a run."""
     if plan.optimizer == "adamw":
         return AdamDescent(decay=plan.weight_decay, dimension=dimension)
     return PlainDescent(decay=plan.weight_decay)
 
 
 def put_back(released: Tensor, units: Sequence[IntArray], indices: Sequence[IntArray]) -> Tensor:
-    """Released weights with a permutation undone."""
+    """Returns released weights with a permutation undone."""
     return _permuted(released, units, [np.argsort(order) for order in indices])
 
 

@@ -1,18 +1,18 @@
 """What the released network computes, as an adversary sees it: numbers that no permutation changes.
 
-A permutation that leaves a network's function as it is hides nothing of that function. Of a release W' the
+A permutation that leaves a network's function unchanged hides nothing of that function. Of a release W' the
 adversary takes outputs on probe inputs, less those of the weights that were expected without the canary:
 
     r = f(W') - f(W_expected) = J noise + (J e_w shift where the canary took part) + higher orders
 
-with J the Jacobian of the outputs at the expected weights and e_w the canary's weight. For a direction a
-in output space a . r is nearly normal with variance |J^T a|^2, weighted by the noise of each weight, and
-moves by a . b where b = f(W_expected + shift e_w) - f(W_expected). The best direction solves J S J^T a = b,
-S being the noise's variances; conjugate gradients from zero come nearer to it with each turn, and every a of
-theirs gives a statistic whose mean and variance are known, only with less power. Where releases from one
-state are many, the adversary rehearses: it draws releases of its own, with the canary and without, and takes
-the turn that tells them apart best, with their own mean and deviation. That leaves out directions in which
-the linear part of the noise is small and the rest is not.
+with J the Jacobian of the outputs at the expected weights and e_w the canary's weight. For a direction a in
+output space a . r is nearly normal with variance |J^T a|^2, weighted by the noise of each weight, and moves
+by a . b where b = f(W_expected + shift e_w) - f(W_expected). The best direction solves J S J^T a = b, S being
+the noise's variances; conjugate gradients from zero come nearer to it with each turn, and every a of theirs
+gives a statistic whose mean and variance are known, only with less power. Where releases from one state are
+many, the adversary rehearses: it draws its own releases, with the canary and without, and takes the turn that
+separates them best, with their mean and deviation. That leaves out directions in which the linear part of the
+noise is small and the rest is not.
 """
 
 from __future__ import annotations
@@ -33,28 +33,24 @@ from workbench.interfaces import Model, Record
 from workbench.training.flat import FlatLayout
 
 MOST_VALUES = 4096
-"""Outputs that are looked at, at most."""
+"""Most outputs that are looked at."""
 
 
 MOST_WORK = 2.5e9
-"""Of asking all probes once: numbers of an input (pixels or tokens), times trainable weights, times probes.
+"""Limit on one query of all probes: numbers of an input (pixels, tokens) times trainable weights times
+probes.
 
-An audit asks some four hundred times before the first release: a minute or so on one core at this size.
+An audit makes some four hundred queries before the first release: a minute or so on one core at this size.
 """
 
 LEAST_PROBES = 4
-"""With fewer, hardly anything is seen of the function."""
+"""With fewer probes, hardly anything is seen of the function."""
 
 
 def probes_within(model: Model, records: Sequence[Record]) -> int:
-    """How many of the probes are asked: all, or as many as `MOST_WORK` allows, whatever they would show.
+    """How many of the probes are used: all, or as many as `MOST_WORK` allows, whatever they would show.
 
-    Args:
-        model: Whose outputs are looked at.
-        records: The probes.
-
-    Raises:
-        UnsupportedError: that would be fewer than `LEAST_PROBES`.
+    Raises `UnsupportedError`: that would be fewer than `LEAST_PROBES`.
     """
     size = max(int(values[0].numel()) for values in model.encode(records).values())
     weights = FlatLayout.of(model.module).dimension
@@ -68,7 +64,7 @@ def probes_within(model: Model, records: Sequence[Record]) -> int:
 
 
 class OutputProbe:
-    """A copy of the model that is asked for outputs at other weights, and their linearisation.
+    """Computes outputs of a copy of the model at other weights, and their linearisation.
 
     Args:
         model: Copied.
@@ -96,7 +92,7 @@ class OutputProbe:
         rehearsals: int = 0,
         progress: StepProgress = silent,
     ) -> OutputView:
-        """Look from the expected weights towards a canary.
+        """Returns the view from the expected weights towards a canary.
 
         Args:
             expected: Weights without canary and noise, shape `(d,)`.
@@ -105,7 +101,7 @@ class OutputProbe:
             noise: Standard deviation of each weight's noise, shape `(d,)`.
             turns: Conjugate-gradient steps, >= 1.
             rehearsals: Releases that the adversary draws, of each kind; 0 to go all turns.
-            progress: How far the rehearsals are.
+            progress: Of the rehearsals.
         """
         inside = expected.clone()
         inside[place] += shift
@@ -115,13 +111,13 @@ class OutputProbe:
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
             plain = self._forward()
             towards = moved - plain.detach()
-            found = _directions(plain, self._layout.parameters, towards, self._parts(noise), turns)
+            directions = _directions(plain, self._layout.parameters, towards, self._parts(noise), turns)
         plain = plain.detach()
         if rehearsals:
             drawn = self._rehearsed((expected, inside), noise, rehearsals, progress)
             without, there = drawn - plain
-            return _best(self, plain, [direction for direction, _ in found], without, there)
-        direction, spread = found[-1]
+            return _best(self, plain, [direction for direction, _ in directions], without, there)
+        direction, spread = directions[-1]
         return OutputView(
             probe=self, plain=plain, direction=direction, shift=float(direction @ towards), noise=spread
         )
@@ -139,7 +135,7 @@ class OutputProbe:
         return torch.stack(seen).reshape(len(worlds), count, -1)
 
     def outputs(self, weights: Tensor) -> Tensor:
-        """The outputs at these weights as one vector, float64, detached."""
+        """Returns the outputs at these weights as one vector, float64, detached."""
         self._set(weights)
         with torch.no_grad():
             return self._forward()
@@ -147,13 +143,13 @@ class OutputProbe:
     def _forward(self) -> Tensor:
         """Logits where the model has one row of them a record, else its losses."""
         seen: list[Any] = []
-        hook = self._model.module.register_forward_hook(lambda _module, _given, found: seen.append(found))
+        hook = self._model.module.register_forward_hook(lambda _module, _given, output: seen.append(output))
         try:
             losses = self._model.losses(self._batch)
         finally:
             hook.remove()
-        found = getattr(seen[-1], "logits", seen[-1]) if seen else losses
-        values = found if isinstance(found, Tensor) and found.ndim == 2 else losses
+        output = getattr(seen[-1], "logits", seen[-1]) if seen else losses
+        values = output if isinstance(output, Tensor) and output.ndim == 2 else losses
         return values.double().reshape(-1)[:MOST_VALUES]
 
     def _set(self, weights: Tensor) -> None:
@@ -182,7 +178,7 @@ class OutputView:
         self._shift, self._noise, self._without = shift, noise, without
 
     def seen(self, released: Tensor) -> Projection:
-        """A release's outputs along the direction."""
+        """Returns a release's outputs along the direction."""
         apart = self._probe.outputs(released) - self._plain
         value = float(self._direction @ apart) - self._without
         return Projection(value=value, shift=self._shift, noise=self._noise)
@@ -200,19 +196,14 @@ def _random_where_real(batch: Mapping[str, Tensor], generator: torch.Generator) 
 def _best(
     probe: OutputProbe, plain: Tensor, directions: Sequence[Tensor], without: Tensor, there: Tensor
 ) -> OutputView:
-    """The direction that tells rehearsed releases apart best."""
+    """The direction that separates rehearsed releases best."""
     views: list[tuple[float, int, OutputView]] = []
     for direction in directions:
         low, high = without @ direction, there @ direction
         noise = float(((low.var() + high.var()) / 2.0).sqrt())
         shift = float(high.mean() - low.mean())
         view = OutputView(
-            probe=probe,
-            plain=plain,
-            direction=direction,
-            shift=shift,
-            noise=noise,
-            without=float(low.mean()),
+            probe=probe, plain=plain, direction=direction, shift=shift, noise=noise, without=float(low.mean())
         )
         views.append((shift / noise if noise > 0.0 else math.inf, len(views), view))
     return max(views)[2]
@@ -221,26 +212,26 @@ def _best(
 def _directions(
     outputs: Tensor, parameters: Sequence[Tensor], towards: Tensor, noise: Sequence[Tensor], turns: int
 ) -> list[tuple[Tensor, float]]:
-    """Conjugate gradients for J S J^T a = `towards`, and the deviation of a . (J noise).
+    """Conjugate gradients for J S J^T a = `towards`, after 1, 2, 4, ... turns and at the end.
 
-    After 1, 2, 4, ... turns, and at the end.
+    Each with the deviation of a . (J noise).
     """
     free = torch.zeros_like(outputs, requires_grad=True)
     # Linear in `free`: its derivative along weights is J times them.
     pulled = torch.autograd.grad(outputs, parameters, free, create_graph=True, materialize_grads=True)
 
     def back(values: Tensor) -> list[Tensor]:
-        found = torch.autograd.grad(outputs, parameters, values, retain_graph=True, materialize_grads=True)
-        return [part * scale for part, scale in zip(found, noise, strict=True)]
+        parts = torch.autograd.grad(outputs, parameters, values, retain_graph=True, materialize_grads=True)
+        return [part * scale for part, scale in zip(parts, noise, strict=True)]
 
     def ahead(weights: Sequence[Tensor]) -> Tensor:
         scaled = [part * scale for part, scale in zip(weights, noise, strict=True)]
-        (found,) = torch.autograd.grad(pulled, free, scaled, retain_graph=True, materialize_grads=True)
-        return found
+        (moved,) = torch.autograd.grad(pulled, free, scaled, retain_graph=True, materialize_grads=True)
+        return moved
 
     size = float(towards.norm()) or 1.0
     left = towards / size
-    found, line, squared = torch.zeros_like(left), left.clone(), float(left @ left)
+    solution, line, squared = torch.zeros_like(left), left.clone(), float(left @ left)
     kept: list[Tensor] = []
     turns = min(turns, outputs.numel())  # More find nothing: the space has no more dimensions.
     for turn in range(1, turns + 1):
@@ -249,15 +240,15 @@ def _directions(
         bent = ahead(back(line))
         curvature = float(line @ bent)
         if curvature <= 0.0:  # No noise along this line: nothing tells the canary better.
-            found = line
+            solution = line
             break
-        found = found + squared / curvature * line
+        solution = solution + squared / curvature * line
         left = left - squared / curvature * bent
         now = float(left @ left)
         line, squared = left + now / squared * line, now
         if turn & (turn - 1) == 0 and turn < turns:
-            kept.append(found)
-    return [(one, _spread(back(one))) for one in (*kept, found)]
+            kept.append(solution)
+    return [(direction, _spread(back(direction))) for direction in (*kept, solution)]
 
 
 def _spread(parts: Sequence[Tensor]) -> float:

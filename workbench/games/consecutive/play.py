@@ -1,22 +1,22 @@
-"""The game of shuffled weights: private steps whose result is permuted, read from one release to the next.
+"""Plays the consecutive-weights game: private steps whose result is permuted, read from release to release.
 
-A mechanism that shuffles releases W' = P[W - eta g] after each step, with g the noisy mean gradient and P
-a secret permutation that leaves the network's function as it is. A coin puts a gradient canary into the
-data, or leaves it out. The adversary sees W and W', and knows the mechanism, its parameters and every other
-record that takes part; it lacks the membership, the noise and P. Two games:
+A mechanism that shuffles releases W' = P[W - eta g] after each step, with g the noisy mean gradient and P a
+secret permutation that leaves the network's function unchanged. A coin puts a gradient canary into the data,
+or leaves it out. The adversary sees W and W', and knows the mechanism, its parameters and every other record
+that takes part; it lacks the membership, the noise and P. Two games:
 
-- one release: independent releases at one state, each with its own noise and permutation. That state is any
-  weights that a run may start from.
+- one release: independent releases at one state (any weights that a run may start from), each with its own
+  noise and permutation.
 - whole run: independent trainings from the same public weights, with or without the canary among the records,
-  read after every step; what the releases of one training say is added up to one score.
+  read after every step; the scores of one training's releases are added up.
 
-How a mechanism shuffles is asked of itself (`released_weights`); one that does not shuffle releases
-W - eta g, and plays the same game. AdamW puts its own step in the place of eta g
-(`workbench.games.consecutive.descent`); a single release is then the first step of a run.
+The mechanism itself shuffles (`released_weights`); one that does not shuffle releases W - eta g, and plays
+the same game. AdamW puts its own step in the place of eta g (`workbench.games.consecutive.descent`); a single
+release is then the first step of a run.
 
 Verdicts come from bounds for any mechanism: what a permuted and re-matched release shows is a mixture of
-normal distributions, not a shifted one, so that no Gaussian family may be assumed, and a permutation
-that was matched wrongly costs power alone.
+normal distributions, not a shifted one, so that no Gaussian family may be assumed, and a wrongly matched
+permutation only costs power.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from torch import Tensor
 
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.execution.tasks import StepProgress, silent
-from workbench.games.base import half_included
+from workbench.games.base import drawn_seed, half_included
 from workbench.games.consecutive import SINGLE, ConsecutiveAttack, ReadRelease, Scene
 from workbench.games.consecutive.descent import descent_of, put_back
 from workbench.games.consecutive.scene import Table
@@ -41,15 +41,15 @@ from workbench.training.fine_tuning import Seeds, averaging_size, build_model, l
 from workbench.training.samples import step_samples
 
 SAME = 1e-5
-"""Relative difference of weights that were moved and not changed: float32, once rounded."""
+"""Relative difference of weights that were moved but not changed: float32, once rounded."""
 
 TURNS = 64
-"""Of the search for the direction in output space for releases from one state."""
+"""Turns of the search for the direction in output space, for releases from one state."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShuffledTrials:
-    """What was played.
+    """The trials that were played.
 
     Attributes:
         scores: Of each trial, by view, shape `(n,)` each.
@@ -57,7 +57,6 @@ class ShuffledTrials:
         recovered: Share of releases in which a unit's permutation was found exactly, by unit; of the whole
             permutation as `"all"`.
         placed: Share of a unit's indices that were matched right, by unit.
-        over_run: Share of releases in which the whole permutation was found, by step, shape `(T,)`.
         recovered_by_step, placed_by_step: As `recovered` and `placed`, by step, shape `(T,)` each.
         releases: Number of releases that were read.
         probes: Number of inputs on which outputs are looked at; 0 for none.
@@ -67,7 +66,6 @@ class ShuffledTrials:
     included: BoolArray
     recovered: Mapping[str, float]
     placed: Mapping[str, float]
-    over_run: FloatArray
     recovered_by_step: Mapping[str, FloatArray]
     placed_by_step: Mapping[str, FloatArray]
     releases: int
@@ -84,21 +82,19 @@ def play_releases(
     seed: int,
     progress: StepProgress = silent,
 ) -> ShuffledTrials:
-    """Independent releases of one step from one state.
+    """Plays independent releases of one step from one state.
 
     Args:
         mechanism: A gradient mechanism.
-        model: At the state; left as it was.
+        model: At the state; left unchanged.
         plan: Of the run that the step belongs to. Its last record is the canary's place and never takes part.
         reader: The adversary.
         included: Which trials hold the canary, shape `(n,)`.
         seed: Of the canary's place, the other records' sample, noise and permutations.
-        progress: How far the rehearsals of outputs are, and the releases.
+        progress: Of the rehearsals of outputs, and of the releases.
 
-    Raises:
-        InputError: there is no record for the canary's place.
-        UnsupportedError: the mechanism releases no sums, its samples are not Poisson, or no weight of the
-            model is where the canary is to be.
+    Raises `InputError`: there is no record for the canary's place. `UnsupportedError`: the mechanism releases
+    no sums, its samples are not Poisson, or no weight of the model is where the canary is to be.
     """
     table = Table.laid(mechanism, model, plan, reader, seed)
     sample: list[Record] = []
@@ -131,9 +127,9 @@ def play_runs(
     *,
     trials: int,
     seed: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = silent,
 ) -> ShuffledTrials:
-    """Independent trainings, half of them with the canary, read after each step.
+    """Plays independent trainings, half of them with the canary, read after each step.
 
     Args:
         mechanism: A gradient mechanism.
@@ -141,24 +137,21 @@ def play_runs(
         reader: The adversary.
         trials: Number of trainings, >= 4.
         seed: Of everything.
-        progress: Told of each training that is done.
 
-    Raises:
-        InputError: a number is out of range, or there is no record for the canary's place.
-        InconclusiveError: training left the finite numbers.
-        UnsupportedError: as `play_releases`.
+    Raises `InputError`: a number is out of range, or there is no record for the canary's place.
+    `InconclusiveError`: training left the finite numbers. `UnsupportedError`: as `play_releases`.
     """
     if trials < 4:
         raise InputError(f"runs must be at least 4, got {trials}")
-    start = int(np.random.default_rng([seed, 1]).integers(2**62))
+    start = drawn_seed(np.random.default_rng([seed, 1]))
     initial = start if plan.initial_seed is None else plan.initial_seed
     plan = replace(plan, held_out=(), initial_seed=initial, public_size=averaging_size(plan))
     table = Table.laid(mechanism, build_model(plan), plan, reader, seed)
-    canary, beside = plan.records[-1], plan.records[:-1] if reader.others == "sample" else ()
+    canary, companions = plan.records[-1], plan.records[:-1] if reader.others == "sample" else ()
     worlds = {
         inside: replace(
             plan,
-            records=(*beside, canary) if inside else beside,
+            records=(*companions, canary) if inside else companions,
             insertions=replace(plan.insertions, gradient_canary=table.canary),
         )
         for inside in (True, False)
@@ -167,19 +160,18 @@ def play_runs(
     tally = _Tally(table.scene)
     runs: list[list[Mapping[str, float]]] = [[] for _ in range(plan.steps)]
     for done, inside in enumerate(included.tolist(), start=1):
-        world = replace(worlds[inside], seed=int(table.draws.integers(2**62)))
+        world = replace(worlds[inside], seed=drawn_seed(table.draws))
         for step, (read, plain, seen) in enumerate(_run(table, world, reader)):
             tally.add(step, read.indices, plain, seen)
             runs[step].append(read.ratios)
-        if progress is not None:
-            progress(done, trials)
+        progress(done, trials)
     return replace(tally.trials(runs, included), probes=table.probes)
 
 
 def _run(
     table: Table, plan: Plan, reader: ConsecutiveAttack
 ) -> Iterator[tuple[ReadRelease, FloatArray, FloatArray]]:
-    """One training: of each release what was read, the weights before they were permuted, and after."""
+    """One training: of each release what was read, and the weights before and after they were permuted."""
     model = build_model(plan)
     model.module.eval()
     steps = table.mechanism.steps(plan, model)
@@ -187,9 +179,9 @@ def _run(
     descent, units = descent_of(plan, table.layout.dimension), table.scene.units
     for step in range(plan.steps):
         sample, before = next(samples), _flat(model)
-        beside = [plan.records[i] for i in sample if plan.records[i].id != table.canary.record]
+        others = [plan.records[i] for i in sample if plan.records[i].id != table.canary.record]
         rate = learning_rate(plan, step)
-        known = table.mechanism.sample_signals(model, plan, beside, step=step)
+        known = table.mechanism.sample_signals(model, plan, others, step=step)
         knowledge = table.knowledge(known, 1.0 / table.size, reader.turns)
         line = descent.ahead(before, knowledge.known, knowledge.spread, rate)
         reading = knowledge.reading(before, line, participation=plan.sampling_probability, of_run=True)
@@ -209,16 +201,16 @@ def _run(
 
 @dataclass
 class _Tally:
-    """How often the permutation was found, and what a game gives back."""
+    """Counts how often the permutation was found, and makes the game's result."""
 
     scene: Scene
     _right: dict[int, list[list[float]]] = field(default_factory=dict)
 
     def add(self, step: int, indices: Sequence[IntArray], plain: FloatArray, released: FloatArray) -> None:
-        """Compare what was found with the weights before they were permuted.
+        """Compares the found permutation with the weights before they were permuted.
 
-        Whether an index is right is told from the sorted weights that it owns, which permutations of other
-        units leave as they are.
+        Whether an index is right shows in the sorted weights that it owns, which other units' permutations
+        leave unchanged.
         """
         limit = SAME * max(1.0, float(np.max(np.abs(plain))))
         shares = []
@@ -237,13 +229,12 @@ class _Tally:
         by_step = [np.array(self._right[step]) for step in sorted(self._right)]
         every = np.concatenate(by_step)
         recovered, placed = _shares(every, self.scene.names)
-        over_steps = [_shares(own, self.scene.names) for own in by_step]
+        over_steps = [_shares(rights, self.scene.names) for rights in by_step]
         return ShuffledTrials(
             scores=scores,
             included=included,
             recovered=recovered,
             placed=placed,
-            over_run=np.array([exact["all"] for exact, _ in over_steps], dtype=np.float64),
             recovered_by_step={
                 name: np.array([exact[name] for exact, _ in over_steps], dtype=np.float64)
                 for name in recovered
@@ -283,77 +274,14 @@ def details(played: ShuffledTrials) -> dict[str, float]:
         `recovered` (whole permutations), `recovered (UNIT)`, `placed (UNIT)`, and for a whole run
         `recovered_first_quarter`, `recovered_last_quarter`, and the same of each unit.
     """
-    found = {"recovered": played.recovered["all"]}
-    found |= {f"recovered ({name})": share for name, share in played.recovered.items() if name != "all"}
-    found |= {f"placed ({name})": share for name, share in played.placed.items()}
-    if played.over_run.size > 1:
-        quarter = math.ceil(played.over_run.size / 4)
+    shares = {"recovered": played.recovered["all"]}
+    shares |= {f"recovered ({name})": share for name, share in played.recovered.items() if name != "all"}
+    shares |= {f"placed ({name})": share for name, share in played.placed.items()}
+    steps = played.recovered_by_step["all"].size
+    if steps > 1:
+        quarter = math.ceil(steps / 4)
         for name, series in played.recovered_by_step.items():
             unit = "" if name == "all" else f" ({name})"
-            found[f"recovered_first_quarter{unit}"] = float(series[:quarter].mean())
-            found[f"recovered_last_quarter{unit}"] = float(series[-quarter:].mean())
-    return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecoveryPoint:
-    """How much of the permutations is found at one learning rate and one noise.
-
-    Attributes:
-        learning_rate, noise_multiplier: The point.
-        recovered: Share of releases in which the whole permutation is found exactly; with `n`, a count.
-        placed: Share of indices that are matched right, over all units.
-        n: Number of releases.
-    """
-
-    learning_rate: float
-    noise_multiplier: float
-    recovered: float
-    placed: float
-    n: int
-
-
-def recovery(
-    mechanism: Mechanism,
-    model: Model,
-    plan: Plan,
-    reader: ConsecutiveAttack,
-    *,
-    learning_rates: Sequence[float],
-    noise_multipliers: Sequence[float],
-    releases: int,
-    seed: int,
-) -> tuple[RecoveryPoint, ...]:
-    """How the share of permutations that are found falls as the learning rate or the noise grows.
-
-    Args:
-        mechanism: With a field `noise_multiplier`.
-        model: At the state that is released from.
-        plan: Of the run.
-        reader: The adversary.
-        learning_rates, noise_multipliers: All pairs are played.
-        releases: Number of releases of each pair, >= 1.
-        seed: The same in each pair.
-
-    Raises:
-        As `play_releases`.
-    """
-    if releases < 1:
-        raise InputError(f"releases must be at least 1, got {releases}")
-    points = []
-    for rate in learning_rates:
-        for noise in noise_multipliers:
-            noisy = replace(mechanism, noise_multiplier=noise)  # type: ignore[type-var]
-            own = replace(plan, learning_rate=rate)
-            coins = np.arange(releases) % 2 == 0
-            played = play_releases(noisy, model, own, reader, included=coins, seed=seed)
-            points.append(
-                RecoveryPoint(
-                    learning_rate=rate,
-                    noise_multiplier=noise,
-                    recovered=played.recovered["all"],
-                    placed=float(np.mean(list(played.placed.values()))),
-                    n=releases,
-                )
-            )
-    return tuple(points)
+            shares[f"recovered_first_quarter{unit}"] = float(series[:quarter].mean())
+            shares[f"recovered_last_quarter{unit}"] = float(series[-quarter:].mean())
+    return shares

@@ -1,7 +1,7 @@
-"""Who plays the game of shuffled weights, with what: the network's units, the canary's place, what is known.
+"""Sets up the consecutive-weights game: units, the canary's place, and what the adversary knows.
 
-What is known of a step without its noise is worked out by asking the mechanism's own privatise step with the
-same coins of the records, of the records and the canary, and of nobody: the differences are free of noise.
+The known part of a step without its noise comes from the mechanism's own privatise step, run with the same
+coins on the records, on the records and the canary, and on nobody: the differences are free of noise.
 """
 
 from __future__ import annotations
@@ -39,18 +39,16 @@ from workbench.training.permutations import PermutationGroup, Unit
 Layout = Mapping[str, tuple[slice, torch.Size]]
 
 NOISE_DRAWS = 64
-"""Releases of nobody by which the adversary measures the noise of the canary's weight."""
+"""Releases of nobody from which the adversary measures the noise of the canary's weight."""
 
 REHEARSALS = 100
-"""Releases of either kind that the adversary draws to choose how outputs are looked at."""
+"""Releases of either kind that the adversary draws to choose the direction in output space."""
 
 
 def unit_places(unit: Unit, layout: Layout) -> IntArray:
-    """Places in the flat vector of the weights that each index of a unit owns, shape `(m, k)`.
+    """Returns the places in the flat weight vector that each index of a unit owns, shape `(m, k)`.
 
-    Args:
-        unit: Of the group.
-        layout: Place and shape of each parameter in the vector.
+    `layout` holds the place and shape of each parameter in the vector.
     """
     parts = []
     for slot in unit.slots:
@@ -62,18 +60,13 @@ def unit_places(unit: Unit, layout: Layout) -> IntArray:
 
 
 def orbit_of(coordinate: int, units: Sequence[IntArray]) -> IntArray:
-    """All places that permutations of the units may move a weight to, in increasing order.
-
-    Args:
-        coordinate: Where the weight is.
-        units: As in `Scene`.
-    """
+    """Returns all places that permutations of the units may move a weight to, in increasing order."""
     orbit = np.array([coordinate], dtype=np.int64)
     while True:
-        found = [orbit]
+        reached = [orbit]
         for unit in units:
-            found.append(unit[:, np.isin(unit, orbit).any(axis=0)].ravel())
-        grown = np.unique(np.concatenate(found))
+            reached.append(unit[:, np.isin(unit, orbit).any(axis=0)].ravel())
+        grown = np.unique(np.concatenate(reached))
         if grown.size == orbit.size:
             return orbit
         orbit = grown
@@ -89,8 +82,8 @@ class Knowledge:
         noise: Deviation of the noise in that weight's entry.
         spread: Of each entry, shape `(d,)`.
         place: Of the canary's weight.
-        probe: Asks for outputs; None for nobody.
-        turns: Of the search for the direction in which they are looked at; 0: they are not.
+        probe: Computes outputs; None to ignore them.
+        turns: Of the search for the direction in which outputs are looked at; 0: they are not.
     """
 
     known: Tensor
@@ -110,13 +103,13 @@ class Knowledge:
         of_run: bool = False,
         progress: StepProgress = silent,
     ) -> Callable[[Tensor], WeightRelease]:
-        """How releases from one state are seen: a function of the released weights.
+        """Returns how releases from one state are seen: a function of the released weights.
 
         Args:
             before: Weights before the step, shape `(d,)`.
-            step: What the optimizer makes of a gradient.
+            step: The weights' change as a linear function of the gradient.
             participation, of_run: See `WeightRelease`.
-            progress: How far the rehearsals are.
+            progress: Of the rehearsals.
         """
         expected = before.double() - step.drift.double() - step.gain.double() * self.known.double()
         gain = float(step.gain[self.place])
@@ -148,7 +141,7 @@ class Knowledge:
 
 @dataclass(kw_only=True)
 class Table:
-    """Who plays, with what: the mechanism as it releases, the scene, and the random streams."""
+    """Everything that a game is played with: mechanism, scene, canary and random streams."""
 
     mechanism: GradientMechanism
     group: PermutationGroup
@@ -159,7 +152,7 @@ class Table:
     draws: np.random.Generator
     permutations: np.random.Generator
     coins: torch.Generator
-    own: torch.Generator
+    adversary: torch.Generator
     probe: OutputProbe | None
     _noise: tuple[float, Tensor] | None = None
     _nobody: tuple[Tensor, float] | None = None
@@ -174,8 +167,8 @@ class Table:
         cls, mechanism: Mechanism, model: Model, plan: Plan, reader: ConsecutiveAttack, seed: int
     ) -> Table:
         settled = playable(mechanism, plan)
-        draws, permutations, coins, own = (
-            np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(4)
+        draws, permutations, coins, adversary = (
+            np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(4)
         )
         layout = FlatLayout.of(model.module)
         group = group_of(settled, model)
@@ -198,19 +191,19 @@ class Table:
             draws=draws,
             permutations=permutations,
             coins=torch.Generator().manual_seed(int(coins.integers(2**62))),
-            own=torch.Generator().manual_seed(int(own.integers(2**62))),
+            adversary=torch.Generator().manual_seed(int(adversary.integers(2**62))),
             probe=probe_of(model, plan, reader, seed),
         )
 
     def released(self, plain: Tensor) -> Tensor:
-        """What the mechanism releases of the weights after a step."""
+        """Returns what the mechanism releases of the weights after a step."""
         if not isinstance(self.mechanism, PermutingMechanism) or not self.mechanism.is_shuffling:
             return plain
         still, places = torch.zeros_like(plain), self.layout.places
         return self.mechanism.released_weights(plain, still, self.group, self.permutations, layout=places)
 
     def knowledge(self, known: Signals, rate: float, turns: int = 0) -> Knowledge:
-        """What the adversary works out of a step's gradient, which is `rate` times the released sum."""
+        """What the adversary infers about a step's gradient, which is `rate` times the released sum."""
         if known.n:
             part, apart = self._sums(known)
         else:
@@ -230,11 +223,11 @@ class Table:
 
     def _sums(self, known: Signals) -> tuple[Tensor, float]:
         """The known records' privatised sum without its noise, and what the canary adds to its coordinate."""
-        state = self.own.get_state()
+        state = self.adversary.get_state()
         sums = []
         for signals in (known, SignalsWithCanaryRecord(known, self.canary), EmptySignals(self.layout)):
-            self.own.set_state(state)
-            sums.append(self.mechanism.privatise(signals, self.own))
+            self.adversary.set_state(state)
+            sums.append(self.mechanism.privatise(signals, self.adversary))
         place = self.scene.coordinate
         return sums[0] - sums[2], float(sums[1][place].double() - sums[0][place].double())
 
@@ -248,40 +241,38 @@ class Table:
             nobody = EmptySignals(self.layout)
             squares = torch.zeros(self.layout.dimension, dtype=torch.float64)
             for _ in range(NOISE_DRAWS):
-                squares += self.mechanism.privatise(nobody, self.own).double().square() / NOISE_DRAWS
+                squares += self.mechanism.privatise(nobody, self.adversary).double().square() / NOISE_DRAWS
             spread = torch.zeros(self.layout.dimension, dtype=self.layout.dtype)
             for place, _ in self.layout.places.values():
                 spread[place] = float(squares[place].mean().sqrt())
-            own = float(squares[torch.from_numpy(self.scene.orbit)].mean().sqrt())
-            self._noise = own, spread
+            at_canary = float(squares[torch.from_numpy(self.scene.orbit)].mean().sqrt())
+            self._noise = at_canary, spread
         return self._noise
 
 
 def probe_of(model: Model, plan: Plan, reader: ConsecutiveAttack, seed: int) -> OutputProbe | None:
-    """Who asks the model for outputs, on public records where the plan has some.
+    """Returns the probe of the model's outputs, on public records where the plan has some.
 
-    Raises:
-        UnsupportedError: the model is too large for that, see `probes_within`.
+    Raises `UnsupportedError`: the model is too large for that, see `probes_within`.
     """
     if not reader.probes:
         return None
     known = plan.dev or plan.held_out or plan.records[:-1]
     chosen = np.random.default_rng(seed).integers(len(known or plan.records[-1:]), size=reader.probes)
-    asked = [(known or plan.records[-1:])[i] for i in chosen]
-    return OutputProbe(model, asked[: probes_within(model, asked)], seed)
+    probed = [(known or plan.records[-1:])[i] for i in chosen]
+    return OutputProbe(model, probed[: probes_within(model, probed)], seed)
 
 
 def group_of(mechanism: Mechanism, model: Model) -> PermutationGroup:
-    """The permutations that a mechanism draws from; for one that does not shuffle, those that it could."""
+    """Permutations that a mechanism draws from; for one that does not shuffle, those that it could."""
     reach = mechanism.reach() if isinstance(mechanism, PermutingMechanism) else None
     return PermutationGroup.of(model.module, reach)
 
 
 def playable(mechanism: Mechanism, plan: Plan) -> GradientMechanism:
-    """The mechanism, settled for the plan.
+    """Returns the mechanism, settled for the plan.
 
-    Raises:
-        InputError, UnsupportedError: it, or the plan, is not one that this game can be played with.
+    Raises `InputError`, `UnsupportedError`: the game cannot be played with it, or with the plan.
     """
     can = mechanism.capabilities
     has_sums = bool(can.releases & {Release.SUMS, Release.PERMUTED_WEIGHTS}) and not can.is_zeroth_order

@@ -20,7 +20,7 @@ _NOTHING = 1e-6
 
 
 def consecutive_views(words: Words, judged: Judged) -> dict[str, JSON]:
-    """The views in words, of a subject all of whose games are of consecutive weights."""
+    """Returns the views in words, of a subject all of whose games are of consecutive weights."""
     subject, control, confidence = judged.by_view["claim"], judged.control, judged.confidence
     attacks: list[Any] = list(judged.attacks)
     forms = [_view(words, key, subject, confidence) for key in VIEWS]

@@ -1,6 +1,6 @@
 """The candidate-subset game: on which of M public subsets was each training?
 
-Every training takes one of its candidate subsets as its secret; the adversary knows all but which, and
+Every training takes one of its candidate subsets as its secret; the adversary knows everything else, and
 guesses whether the secret subset holds a record that half of the candidates hold.
 `workbench.games.subset.play` trains.
 """
@@ -24,17 +24,7 @@ from workbench.core.streams import stream_seed
 from workbench.estimation.information import plug_in_information
 from workbench.estimation.subset_trials import SubsetBelief, SubsetEvidence
 from workbench.execution.engine import Job
-from workbench.games.base import (
-    Game,
-    Match,
-    Part,
-    Played,
-    Round,
-    Scale,
-    flat_record,
-    pooled,
-    pooled_cost,
-)
+from workbench.games.base import Game, Match, Part, Played, Round, Scale, flat_record, pooled, pooled_cost
 from workbench.games.words import Judged
 from workbench.interfaces import (
     Adjacency,
@@ -57,16 +47,16 @@ from workbench.interfaces.evidence import terms_from
 from workbench.training.setup import TrainingSetup, content_digest, create_attack
 
 WORLD_SUBSETS, WORLD_STEPS = 4, 6
-"""Candidates and releases of the world in which bits are counted: 256 cells."""
+"""Candidates and releases of the small setup in which bits are counted: 256 cells."""
 
 MOST_COUNTED = 250
-"""Trainings of one job of it."""
+"""Trainings in one job that counts bits."""
 
 CURVES = ("entropy", "budget", "unanimity")
 """Means over trials after each release that an audit's page draws."""
 
 LARGEST_READING = 20.0
-"""An epsilon that allows all but one in a billion guesses to be right; it stands for none."""
+"""An epsilon that allows all but one in a billion guesses to be right; it stands for no guarantee."""
 
 WORLD = "world"
 """Kind of the parts that are counted."""
@@ -74,9 +64,9 @@ WORLD = "world"
 
 @dataclass(frozen=True, kw_only=True)
 class SubsetRelease:
-    """One released bit of a mechanism whose secret is a candidate subset, and all that led to it.
+    """One released bit of a mechanism whose secret is a candidate subset, and everything that led to it.
 
-    All but `value` and `bit` is a function of what was released before and of public data.
+    Everything but `value` and `bit` is a function of earlier releases and of public data.
 
     Attributes:
         step: Index from 0.
@@ -133,32 +123,28 @@ class SubsetMechanism(Mechanism):
 
     Attributes:
         public_seed: Seed of subsets and directions; None to draw one for each training.
-        conditions_on_bits: Its ledger conditions on the released bits alone, and promises nothing about the
-            values behind them.
-        agreed: What it says that it releases without noise: the `"secret"`'s sign, or the `"majority"`'s.
-        reads_dev: It chooses among its checkpoints by the plan's dev records.
     """
 
     public_seed: int | None
 
     def with_public_seed(self, seed: int) -> Self:
-        """The mechanism with all that is public held fast."""
+        """Returns the mechanism with everything public fixed."""
         return replace(self, public_seed=seed)  # type: ignore[type-var]
 
     @property
     @abstractmethod
     def conditions_on_bits(self) -> bool:
-        """See the class."""
+        """Whether its ledger conditions on the released bits alone, not on the values behind them."""
 
     @property
     @abstractmethod
     def agreed(self) -> str:
-        """See the class."""
+        """What it says that it releases without noise: the `"secret"`'s sign, or the `"majority"`'s."""
 
     @property
     @abstractmethod
     def reads_dev(self) -> bool:
-        """See the class."""
+        """Whether it chooses among its checkpoints by the plan's dev records."""
 
     @abstractmethod
     def candidate_subsets(self, plan: Plan) -> BoolArray:
@@ -175,17 +161,17 @@ class SubsetMechanism(Mechanism):
     ) -> Subject:
         """As `train`, with this index as the secret, in [0, M); None to draw it as `train` does.
 
-        `watch` is told of each release; watching changes no number.
+        `watch` is called with each release; watching changes no number.
         """
 
 
 class SubsetAttack(Attack[SubsetObservations]):
-    """An attack that scores each training by what it makes of the candidate subsets.
+    """An attack that scores each training by its beliefs about the candidate subsets.
 
     Attributes:
         view: `"values"`: the adversary sees the values whose signs are released; `"bits"`: the bits.
         trials: Number of independent trainings.
-        counted: Trainings in a world so small that secrets and released bits can be counted; 0 for none.
+        counted: Trainings in a setup so small that secrets and released bits can be counted; 0 for none.
     """
 
     game = "subset"
@@ -195,7 +181,7 @@ class SubsetAttack(Attack[SubsetObservations]):
 
     @abstractmethod
     def beliefs(self, observations: SubsetObservations) -> tuple[SubsetBelief, ...]:
-        """What the adversary makes of each training."""
+        """Returns the adversary's belief after each training."""
 
 
 @register("game", "subset")
@@ -212,7 +198,7 @@ class SubsetGame(Game[SubsetAttack]):
     stage = "playing candidate subsets"
 
     def check(self, match: Match[SubsetAttack]) -> None:
-        """Refuse a mechanism without candidate subsets or with a fixed public seed, and a tiny universe."""
+        """Refuses a mechanism without candidate subsets or with a fixed public seed, and a tiny universe."""
         if Release.BITS not in match.mechanism.capabilities.releases:
             raise UnsupportedError(
                 f"attack {match.part.attack!r} asks which candidate subset was the secret, and "
@@ -223,13 +209,13 @@ class SubsetGame(Game[SubsetAttack]):
             raise InputError(f"records must be two or more, got {len(match.plan.records)}")
 
     def name_of(self, name: str, attack: SubsetAttack) -> str:
-        """With the view."""
+        """Adds the view."""
         return f"{name} ({attack.view})"
 
     def jobs(
         self, setup: TrainingSetup, included: Sequence[bool], name: str, given: Mapping[str, Any]
     ) -> list[Job]:
-        """Parts of at most `most_trials` trainings, and those of a world that is counted."""
+        """Returns parts of at most `most_trials` trainings, and those of the small setup that is counted."""
         attack = self.adopt(name, create_attack(setup, name, given))
         return [
             *self.cut(setup, included, name, given, trials=attack.trials),
@@ -241,7 +227,7 @@ class SubsetGame(Game[SubsetAttack]):
         return (Scale(parameter="trials", count=attack.trials, few=0, more=20),)
 
     def play(self, match: Match[SubsetAttack]) -> Played:
-        """Train on secret subsets, and score what the adversary believes of each training."""
+        """Trains on secret subsets, and scores the adversary's belief after each training."""
         from workbench.games.subset.play import play_subsets, play_world
         from workbench.games.subset.series import game_details, step_curves, trial_series
 
@@ -264,12 +250,12 @@ class SubsetGame(Game[SubsetAttack]):
             seed=match.seed(part.attack),
             progress=match.steps("trials"),
         )
-        found = attack.score(played.observations, match.generator(part.attack))
+        scores = attack.score(played.observations, match.generator(part.attack))
         beliefs = attack.beliefs(played.observations)
         extra: dict[str, Any] = {}
-        details: Mapping[str, float] = {**found.details, **game_details(played, beliefs)}
+        details: Mapping[str, float] = {**scores.details, **game_details(played, beliefs)}
         if part.index is not None:
-            details = {"information_bits": found.details["information_bits"]}
+            details = {"information_bits": scores.details["information_bits"]}
             extra = {
                 "series": trial_series(played, beliefs),
                 "curves": step_curves(played, beliefs),
@@ -277,7 +263,7 @@ class SubsetGame(Game[SubsetAttack]):
             }
         scored = Round(
             name=part.attack,
-            scores=found.values,
+            scores=scores.values,
             members=played.included,
             terms=self.terms(view=attack.view, beyond=beyond_subset(match.mechanism, attack.view)),
             details=details,
@@ -285,11 +271,10 @@ class SubsetGame(Game[SubsetAttack]):
         return Played(rounds=(scored,), subject=played.subject, extra=extra)
 
     def terms(self, *, view: str, beyond: str = "") -> GameTerms:
-        """What is played, for the judge.
+        """Returns what is played, for the judge.
 
-        Args:
-            view: Of the attack.
-            beyond: What the adversary knows that the claim does not grant; see `beyond_subset`.
+        `view` is the attack's; `beyond` what the adversary knows that the claim does not grant
+        (`beyond_subset`).
         """
         return GameTerms(
             description=self.words().text("terms", view=view),
@@ -300,13 +285,13 @@ class SubsetGame(Game[SubsetAttack]):
         )
 
     def record(self, match: Match[SubsetAttack], played: Played) -> dict[str, Any]:
-        """The trials of a part, or the counts of a world."""
+        """Returns the trials of a part, or the counts of the small setup."""
         return flat_record(played) if played.rounds else dict(played.extra)
 
     def evidence(
         self, name: str, records: Sequence[Mapping[str, JSON]], *, seed: int, confidence: float
     ) -> tuple[Evidence, ...]:
-        """All parts as one piece of evidence."""
+        """Reads all parts as one piece of evidence."""
         from workbench.games.subset.series import series_details
 
         parts = [record for record in records if "scores" in record]
@@ -316,7 +301,7 @@ class SubsetGame(Game[SubsetAttack]):
         bits = [float(part["details"]["information_bits"]) for part in parts]
         details = series_details(series, candidates=count, confidence=confidence)
         scores, members = pooled(parts)
-        found = SubsetEvidence(
+        evidence = SubsetEvidence(
             scores=scores,
             members=members,
             game=terms_from(parts[0]["game"]),
@@ -328,16 +313,15 @@ class SubsetGame(Game[SubsetAttack]):
             record_success=series["record_success"],
             log_scores=series["log_score"],
         )
-        return (found,)
+        return (evidence,)
 
-    def beside(self, claim: Claim, delta: float) -> tuple[str, Claim]:
-        """Records of the universe, against the epsilon that is said to be comparable.
+    def members_claim(self, claim: Claim, delta: float) -> tuple[str, Claim]:
+        """Tests records of the universe against the comparable epsilon.
 
-        From ln 2 nats on no epsilon is; then the largest one that is ever held against scores stands for
-        none.
+        From ln 2 nats on no epsilon is comparable; then the largest one that is ever tested stands for none.
         """
         if not isinstance(claim.guarantee, MutualInformation):
-            return super().beside(claim, delta)
+            return super().members_claim(claim, delta)
         epsilon = min(comparable_epsilon(claim.guarantee.nats), LARGEST_READING)
         return "outside", Claim(
             guarantee=ApproximateDP(epsilon=epsilon, delta=delta),
@@ -347,13 +331,13 @@ class SubsetGame(Game[SubsetAttack]):
         )
 
     def views(self, judged: Judged) -> dict[str, JSON]:
-        """Inside the claim, and outside it."""
+        """Words the audit inside the claim, and outside it."""
         from workbench.games.subset.views import subset_views
 
         return subset_views(self.words(), judged)
 
     def facts(self, records: Sequence[Mapping[str, JSON]], *, confidence: float) -> dict[str, JSON]:
-        """Curves over the releases, and what counting secrets and bits says."""
+        """Returns curves over the releases, and the counts of secrets and bits."""
         worlds = [record for record in records if "codes" in record]
         return {
             "curves": pooled_curves([record for record in records if "scores" in record]),
@@ -362,11 +346,9 @@ class SubsetGame(Game[SubsetAttack]):
 
 
 def secretive(mechanism: Mechanism) -> SubsetMechanism:
-    """The mechanism as one that trains on a secret candidate subset.
+    """Returns the mechanism as one that trains on a secret candidate subset.
 
-    Raises:
-        InputError: its public seed is fixed.
-        UnsupportedError: it has no candidate subsets.
+    Raises `InputError`: its public seed is fixed. `UnsupportedError`: it has no candidate subsets.
     """
     if not isinstance(mechanism, SubsetMechanism):
         raise UnsupportedError(
@@ -382,10 +364,10 @@ def secretive(mechanism: Mechanism) -> SubsetMechanism:
 
 
 def beyond_subset(mechanism: Mechanism, view: str) -> str:
-    """What an adversary of this view knows that the claim does not grant; empty for nothing.
+    """Returns what an adversary of this view knows that the claim does not grant; empty for nothing.
 
-    A ledger that charges for the values behind the bits has to stand when they are seen; one that conditions
-    on the released bits alone promises nothing about the values.
+    A ledger that charges for the values behind the bits must hold when they are seen; one that conditions on
+    the released bits alone promises nothing about the values.
     """
     if view == "values" and isinstance(mechanism, SubsetMechanism) and mechanism.conditions_on_bits:
         return "the values behind the released bits, for which the ledger does not charge"
@@ -395,7 +377,7 @@ def beyond_subset(mechanism: Mechanism, view: str) -> str:
 def world_jobs(
     setup: TrainingSetup, included: Sequence[bool], name: str, given: Mapping[str, Any], trials: int
 ) -> list[Job]:
-    """The parts of a counted world; none for 0 trials."""
+    """Returns the parts of a counted setup; none for 0 trials."""
     small, parts = small_world(setup), -(-trials // MOST_COUNTED)
     content = content_digest(small)
     jobs = []
@@ -416,7 +398,7 @@ def world_jobs(
 
 
 def small_world(setup: TrainingSetup) -> TrainingSetup:
-    """The setup with few candidates and few steps, all else the same."""
+    """Returns the setup with few candidates and few steps, otherwise the same."""
     given = {**setup.mechanism_parameters, "subset_count": WORLD_SUBSETS}
     steps = max(1, WORLD_STEPS // int(given.get("directions", 1)))
     if "mi_steps" in given:
@@ -425,11 +407,7 @@ def small_world(setup: TrainingSetup) -> TrainingSetup:
 
 
 def pooled_curves(parts: Sequence[Mapping[str, JSON]]) -> dict[str, list[float]]:
-    """Means over all trials after each release, for the page.
-
-    Args:
-        parts: As in `pooled_subsets`.
-    """
+    """Returns means over all trials after each release, for the report's page."""
     sizes = np.array([len(part["scores"]) for part in parts], dtype=np.float64)
     return {
         name: np.average(np.stack([joined([part["curves"][name]]) for part in parts]), axis=0, weights=sizes)
@@ -440,11 +418,7 @@ def pooled_curves(parts: Sequence[Mapping[str, JSON]]) -> dict[str, list[float]]
 
 
 def counted(parts: Sequence[Mapping[str, JSON]], *, confidence: float) -> dict[str, float]:
-    """What the joint counts of secret and bits say; empty for no parts.
-
-    Args:
-        parts: What `play_counted` returned, read back from the store.
-        confidence: Of the interval.
+    """Returns what the joint counts of secret and bits say; empty for no parts.
 
     Returns:
         `plug_in`, `corrected`, `lower`, `upper` in nats, `n`, `candidates`, `releases`, `charged`, with
@@ -457,38 +431,35 @@ def counted(parts: Sequence[Mapping[str, JSON]], *, confidence: float) -> dict[s
         joined([part[name] for part in parts]) for name in ("secrets", "codes", "charged")
     )
     pairs = secrets.astype(np.int64), codes.astype(np.int64)
-    found = plug_in_information(*pairs, confidence=confidence)
+    information = plug_in_information(*pairs, confidence=confidence)
     excess = plug_in_information(*pairs, confidence=confidence, charged=charged)
     return {
-        "plug_in": found.plug_in,
-        "corrected": found.corrected,
-        "lower": found.lower,
-        "upper": found.upper,
-        "n": float(found.n),
+        "plug_in": information.plug_in,
+        "corrected": information.corrected,
+        "lower": information.lower,
+        "upper": information.upper,
+        "n": float(information.n),
         "candidates": float(WORLD_SUBSETS),
         "releases": float(parts[0]["releases"]),
         "charged": float(charged.mean()),
         "excess_lower": excess.lower,
         "excess_upper": excess.upper,
-        "sparse": found.sparse,
+        "sparse": information.sparse,
     }
 
 
 def joined(parts: Sequence[Sequence[JSON]]) -> FloatArray:
-    """Numbers of all parts, in their order."""
-    found: FloatArray = np.concatenate(
+    """Returns the numbers of all parts, in their order."""
+    numbers: FloatArray = np.concatenate(
         [np.array([float(x) for x in part], dtype=np.float64) for part in parts]
     )
-    return found
+    return numbers
 
 
 def comparable_epsilon(nats: float) -> float:
-    """The pure-DP epsilon that allows as many right guesses as these nats at prior 1/2.
+    """Returns the pure-DP epsilon that allows as many right guesses as these nats (>= 0) at prior 1/2.
 
-    A reference point for readers, no conversion; infinite from ln 2 (Ertan et al. 2026, section 2).
-
-    Args:
-        nats: >= 0.
+    A reference point for readers, not a conversion; infinite from ln 2 (Ertan et al. 2026, section 2).
     """
     success = MutualInformation(nats=nats, secret=Secret.SUBSET).max_success()
     return math.inf if success >= 1.0 else math.log(success / (1.0 - success))

@@ -1,15 +1,15 @@
-"""The candidate-subset game: trainings on secret subsets, and an adversary who asks which each was on.
+"""Plays the candidate-subset game: trainings on secret subsets, and what the adversary sees of each.
 
-Every training is one independent trial. It has its own public randomness (subsets, directions, initial
-weights), its own secret index, drawn uniformly, its own noise, and its own target record. The label is
-whether the secret subset holds the target. The adversary knows the universe, the mechanism and all that is
-public, and sees every release: with each release the signs that all candidates would have had, which it
-works out from the weights of that step. The index and the noise are all that it lacks.
+Every training is one independent trial, with its own public randomness (subsets, directions, initial
+weights), secret index (drawn uniformly), noise, and target record. The label is whether the secret subset
+holds the target. The adversary knows the universe, the mechanism and everything public, and sees every
+release: with each release the signs that all candidates would have had, which it computes from the weights of
+that step. It lacks only the index and the noise.
 
-The target is drawn among the records that exactly half of the candidates hold, so that a blind guess is
-right half of the time, whichever record it is. Of complementary pairs those are all records. Of independent
-halves they are the few at which the draw came out even; which ones they are is public and says nothing of
-the secret. Where a draw has none, the trial draws its public randomness anew.
+The target is drawn among the records that exactly half of the candidates hold, so that a blind guess is right
+half of the time, whichever record it is. Of complementary pairs those are all records. Of independent halves
+they are the few at which the draw came out even; which ones they are is public and says nothing of the
+secret. Where a draw has none, the trial draws its public randomness anew.
 
 A claim of mutual information about the index holds for each value of what is public, hence for this choice
 too.
@@ -25,6 +25,8 @@ import numpy.typing as npt
 
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation.subset_trials import balanced
+from workbench.execution.tasks import silent
+from workbench.games.base import drawn_seed, quickened
 from workbench.games.subset import (
     SubsetMechanism,
     SubsetObservations,
@@ -33,10 +35,6 @@ from workbench.games.subset import (
     secretive,
 )
 from workbench.interfaces import BoolArray, FloatArray, Insertions, IntArray, Mechanism, Plan, Subject
-from workbench.training.loop import GradientMechanism
-
-AT_ONCE = 1024
-"""Images in one forward pass: the game asks for losses of all of them."""
 
 MOST_DRAWS = 200
 """Draws of one trial's public randomness, at most, to have a record that half of the subsets hold."""
@@ -47,7 +45,7 @@ MOST_COUNTED = 16
 
 @dataclass(frozen=True, kw_only=True)
 class SubsetTrials:
-    """What was played.
+    """The trials that were played.
 
     Attributes:
         observations: What the adversary sees of each trial.
@@ -55,7 +53,7 @@ class SubsetTrials:
             it.
         secrets: Index of each trial's secret subset, shape `(n,)`; the attack never sees it.
         budgets: Nats that the mechanism's ledger charged for each release, shape `(n, D)`.
-        subject: One more training, of the adversary's own.
+        subject: One more training, by the adversary.
         packed: Which records the candidates of each trial hold, as bits; see `candidates`.
         shape: M and N.
     """
@@ -69,41 +67,36 @@ class SubsetTrials:
     shape: tuple[int, int]
 
     def candidates(self, trial: int) -> BoolArray:
-        """Which records each candidate of a trial held, shape `(M, N)`."""
+        """Returns which records each candidate of a trial held, shape `(M, N)`."""
         bits = np.unpackbits(self.packed[trial], count=self.shape[0] * self.shape[1])
         held: BoolArray = bits.astype(np.bool_).reshape(self.shape)
         return held
 
 
 def play_subsets(
-    mechanism: Mechanism,
-    plan: Plan,
-    *,
-    trials: int,
-    seed: int,
-    progress: Callable[[int, int], None] | None = None,
+    mechanism: Mechanism, plan: Plan, *, trials: int, seed: int, progress: Callable[[int, int], None] = silent
 ) -> SubsetTrials:
-    """Train every trial and read what the adversary sees of it.
+    """Trains every trial and reads what the adversary sees of it.
 
     Args:
         mechanism: One that trains on a secret candidate subset.
         plan: Its records are the universe; its own seed and its held-out records are not used.
         trials: Number of trials, >= 1.
         seed: Of every trial's public randomness, secret, target and noise.
-        progress: Told of each trial that is done.
 
-    Raises:
-        InputError: a number is out of range, or the mechanism's public seed is fixed: all trials would share
-            one draw of subsets and directions, and would not be independent trials of the mechanism.
-        UnsupportedError: the mechanism has no candidate subsets, or none of them are even about any record.
+    Raises `InputError`: a number is out of range, or the mechanism's public seed is fixed: trials that share
+    subsets and directions would not be independent. `UnsupportedError`: the mechanism has no candidate
+    subsets, or no record is held by half of them.
     """
     if trials < 1:
         raise InputError(f"trials must be at least 1, got {trials}")
-    settled = _settled(mechanism, is_small=plan.records[0].image is not None)
+    settled = quickened(secretive(mechanism), plan)
     dev = plan.dev if settled.reads_dev else ()
     base = replace(plan, held_out=(), dev=dev, insertions=Insertions())
-    draws, seeds, own = (np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(3))
-    subject = settled.train(replace(base, seed=_seed(own)))
+    draws, seeds, adversary = (
+        np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(3)
+    )
+    subject = settled.train(replace(base, seed=drawn_seed(adversary)))
     readings: list[SubsetReading] = []
     packed: list[npt.NDArray[np.uint8]] = []
     secrets = np.zeros(trials, dtype=np.int64)
@@ -121,8 +114,7 @@ def play_subsets(
         included[index] = held[secrets[index], target]
         budgets.append(reader.budgets)
         packed.append(np.packbits(held))
-        if progress is not None:
-            progress(index + 1, trials)
+        progress(index + 1, trials)
     return SubsetTrials(
         observations=SubsetObservations(trials=tuple(readings)),
         included=included,
@@ -136,7 +128,7 @@ def play_subsets(
 
 @dataclass(frozen=True, kw_only=True)
 class CountedWorld:
-    """Many trainings with one and the same public randomness, for counting.
+    """Many trainings with the same public randomness, for counting.
 
     Attributes:
         secrets: Index of each training's secret subset, shape `(n,)`.
@@ -150,7 +142,7 @@ class CountedWorld:
 
 
 def play_world(mechanism: Mechanism, plan: Plan, *, trials: int, world: int, seed: int) -> CountedWorld:
-    """Train many times on one draw of subsets, directions and initial weights, each time with another secret.
+    """Trains many times on one draw of everything public, each time with another secret.
 
     For the joint counts of secret and released bits: few subsets and few releases, many trainings.
 
@@ -158,27 +150,24 @@ def play_world(mechanism: Mechanism, plan: Plan, *, trials: int, world: int, see
         mechanism: One that trains on a secret candidate subset, and takes a `public_seed`.
         plan: Its records are the universe; its own seed is not used.
         trials: Number of trainings, >= 2.
-        world: Seed of all that is public.
+        world: Seed of subsets, directions and initial weights.
         seed: Of secrets and noise.
 
-    Raises:
-        InputError: a number is out of range, there are more than `MOST_COUNTED` releases, or the mechanism's
-            public seed is fixed already.
-        UnsupportedError: the mechanism has no candidate subsets, or no public seed.
+    Raises `InputError`: a number is out of range, there are more than `MOST_COUNTED` releases, or the
+    mechanism's public seed is already fixed. `UnsupportedError`: the mechanism has no candidate subsets.
     """
     if trials < 2:
         raise InputError(f"trials must be at least 2, got {trials}")
-    settled = _settled(mechanism, is_small=plan.records[0].image is not None)
-    settled = settled.with_public_seed(world)
-    draws, seeds = (np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(2))
+    settled = quickened(secretive(mechanism), plan).with_public_seed(world)
+    draws, seeds = (np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2))
     base = replace(plan, held_out=(), insertions=Insertions(), initial_seed=world)
     count = int(settled.candidate_subsets(base).shape[0])
     secrets, codes, charged = np.zeros(trials, np.int64), np.zeros(trials, np.int64), np.zeros(trials)
     for index in range(trials):
         secrets[index] = draws.integers(count)
         reader = _Reader(count=count)
-        own = replace(base, seed=_seed(seeds))
-        settled.train_on(own, secret=int(secrets[index]), watch=reader)
+        secret_plan = replace(base, seed=drawn_seed(seeds))
+        settled.train_on(secret_plan, secret=int(secrets[index]), watch=reader)
         bits = reader.reading(np.zeros(count, dtype=np.bool_)).bits
         if bits.size > MOST_COUNTED:
             raise InputError(f"releases must be at most {MOST_COUNTED} to be counted, got {bits.size}")
@@ -187,18 +176,10 @@ def play_world(mechanism: Mechanism, plan: Plan, *, trials: int, world: int, see
     return CountedWorld(secrets=secrets, codes=codes, charged=charged)
 
 
-def _settled(mechanism: Mechanism, *, is_small: bool) -> SubsetMechanism:
-    """The mechanism, without what costs time and releases nothing."""
-    settled = secretive(mechanism).without_quality()
-    if is_small and isinstance(settled, GradientMechanism):
-        settled = replace(settled, micro_batch_size=max(AT_ONCE, settled.micro_batch_size))
-    return settled
-
-
 def _world(mechanism: SubsetMechanism, plan: Plan, seeds: np.random.Generator) -> tuple[Plan, BoolArray]:
-    """The public part of one trial: a plan with its own seed, and the candidates, some record held evenly."""
+    """The public part of a trial: a seeded plan, and candidates of which half hold some record."""
     for _ in range(MOST_DRAWS):
-        world = replace(plan, seed=_seed(seeds))
+        world = replace(plan, seed=drawn_seed(seeds))
         held = np.asarray(mechanism.candidate_subsets(world), dtype=np.bool_)
         if held.ndim != 2 or held.shape[1] != len(plan.records):
             raise InputError(f"candidate_subsets must have shape (M, {len(plan.records)}), got {held.shape}")
@@ -210,13 +191,9 @@ def _world(mechanism: SubsetMechanism, plan: Plan, seeds: np.random.Generator) -
     )
 
 
-def _seed(generator: np.random.Generator) -> int:
-    return int(generator.integers(2**62))
-
-
 @dataclass
 class _Reader:
-    """Watches one training, and keeps all but what betrays the secret by itself."""
+    """Watches one training, and keeps everything except what reveals the secret by itself."""
 
     count: int
     budgets: list[float] = field(default_factory=list)
@@ -226,7 +203,7 @@ class _Reader:
     _values: list[float] = field(default_factory=list)
 
     def __call__(self, release: SubsetRelease) -> None:
-        """Read one release."""
+        """Reads one release."""
         self._signs.append(np.array(release.signs, dtype=np.int8))
         self._noise.append(float(release.noise))
         self._bits.append(int(release.bit))
@@ -234,7 +211,7 @@ class _Reader:
         self.budgets.append(float(release.budget_nats))
 
     def reading(self, holds_target: BoolArray) -> SubsetReading:
-        """What was read of the whole training."""
+        """Returns what was read of the whole training."""
         return SubsetReading(
             signs=np.stack(self._signs) if self._signs else np.zeros((0, self.count), dtype=np.int8),
             noise=np.array(self._noise, dtype=np.float64),

@@ -1,4 +1,4 @@
-"""What a candidate-subset game is summed up by: series over its trials, curves over its releases, means."""
+"""Summaries of a candidate-subset game: series over its trials, curves over its releases, means."""
 
 from __future__ import annotations
 
@@ -8,26 +8,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from workbench.estimation.bounded_mean import mean_bounds
-from workbench.estimation.subset_trials import (
-    FLOOR,
-    SubsetBelief,
-    index_success,
-    log_score,
-    record_success,
-)
+from workbench.estimation.subset_trials import FLOOR, SubsetBelief, index_success, log_score, record_success
 from workbench.games.subset.play import SubsetTrials
 from workbench.interfaces import FloatArray
 
 CONFIDENCE = 0.95
-"""Of the intervals among a game's details, where nobody says another."""
+"""Of the intervals among a game's details, by default."""
 
 
 def trial_series(played: SubsetTrials, beliefs: Sequence[SubsetBelief]) -> dict[str, FloatArray]:
-    """One number a trial, shape `(n,)` each.
-
-    Args:
-        played: The game.
-        beliefs: What the adversary made of each trial.
+    """Returns one number a trial, shape `(n,)` each, from the adversary's belief after each trial.
 
     Returns:
         `record_success`, `log_score` and `index_success` of what the adversary guesses by (see
@@ -35,7 +25,7 @@ def trial_series(played: SubsetTrials, beliefs: Sequence[SubsetBelief]) -> dict[
         released bits alone; `entropy` of the exact posterior under the stated law at the end, and `charged`,
         the ledger's sum, in nats; `unanimity`, the share of releases without noise.
     """
-    secrets = [int(one) for one in played.secrets]
+    secrets = [int(trial) for trial in played.secrets]
     guesses = [belief.guess for belief in beliefs]
     most = math.log(played.shape[0])
     return {
@@ -45,7 +35,7 @@ def trial_series(played: SubsetTrials, beliefs: Sequence[SubsetBelief]) -> dict[
         "index_success": np.array([index_success(g, j) for g, j in zip(guesses, secrets, strict=True)]),
         "entropy": np.array([float(b.entropies[-1]) if b.entropies.size else most for b in beliefs]),
         "charged": played.budgets.sum(axis=1),
-        "unanimity": np.array([float(np.mean(one.noise == 0.0)) for one in played.observations.trials]),
+        "unanimity": np.array([float(np.mean(trial.noise == 0.0)) for trial in played.observations.trials]),
     }
 
 
@@ -60,17 +50,13 @@ def _right(played: SubsetTrials, guesses: Sequence[FloatArray]) -> FloatArray:
 
 
 def step_curves(played: SubsetTrials, beliefs: Sequence[SubsetBelief]) -> dict[str, FloatArray]:
-    """Means over trials after each release, shape `(D,)` each.
-
-    Args:
-        played: The game.
-        beliefs: What the adversary made of each trial.
+    """Returns means over trials after each release, shape `(D,)` each.
 
     Returns:
         `entropy` of the exact posterior and `budget`, the ledger's sum so far, in nats; `unanimity`, the
         share of trials without noise there.
     """
-    noise = np.stack([one.noise for one in played.observations.trials])
+    noise = np.stack([trial.noise for trial in played.observations.trials])
     return {
         "entropy": np.mean([belief.entropies for belief in beliefs], axis=0),
         "budget": np.cumsum(played.budgets, axis=1).mean(axis=0),
@@ -81,12 +67,12 @@ def step_curves(played: SubsetTrials, beliefs: Sequence[SubsetBelief]) -> dict[s
 def series_details(
     series: Mapping[str, FloatArray], *, candidates: int, confidence: float
 ) -> dict[str, float]:
-    """Means of the series, with intervals that hold at every number of trials.
+    """Returns means of the series, with intervals that hold at every number of trials.
 
     Args:
         series: Of `trial_series`; all parts of a game, in their order.
         candidates: M.
-        confidence: Of each interval by itself, two-sided.
+        confidence: Of each interval separately, two-sided.
 
     Returns:
         `success` (right guesses about records), `bits_success` (the same from the released bits alone),
@@ -102,11 +88,11 @@ def series_details(
         "information": (gained, 0.0, most),
         "log_score": (series["log_score"], math.log(FLOOR), most),
     }
-    found: dict[str, float] = {}
+    details: dict[str, float] = {}
     for name, (values, low, high) in ranges.items():
         lower, upper = mean_bounds(values, confidence=confidence, low=low, high=high)
-        found |= {name: float(values.mean()), f"{name}_lower": lower, f"{name}_upper": upper}
-    return found | {
+        details |= {name: float(values.mean()), f"{name}_lower": lower, f"{name}_upper": upper}
+    return details | {
         "mean_entropy": float(series["entropy"].mean()),
         "charged_nats": float(series["charged"].mean()),
         "index_success": float(series["index_success"].mean()),
@@ -118,11 +104,5 @@ def series_details(
 def game_details(
     played: SubsetTrials, beliefs: Sequence[SubsetBelief], *, confidence: float = CONFIDENCE
 ) -> dict[str, float]:
-    """`series_details` of a whole game, for a record beside what the attack itself says.
-
-    Args:
-        played: The game.
-        beliefs: What the adversary made of each trial: `beliefs(played.observations)` of its attack.
-        confidence: Of each interval by itself, two-sided.
-    """
+    """Returns `series_details` of a whole game, for a record."""
     return series_details(trial_series(played, beliefs), candidates=played.shape[0], confidence=confidence)

@@ -16,12 +16,7 @@ _DECIDED_BY = {"success": "guesses about records", "nats": "nats about the index
 
 
 def subset_views(words: Words, judged: Judged) -> dict[str, JSON]:
-    """The views in words.
-
-    Args:
-        words: The game's template.
-        judged: The views `"claim"`, and `"outside"` where records of the universe were attacked.
-    """
+    """Returns the views in words: `"claim"`, and `"outside"` where records of the universe were attacked."""
     control, error = judged.control, percent(1.0 - judged.confidence)
     claim, outside = judged.by_view["claim"], judged.by_view.get("outside")
     forms, areas = [_view(words, "inside", "claim", claim, error)], None

@@ -1,4 +1,4 @@
-"""The trajectory game: what do clip radii and noise multipliers alone tell of one record?
+"""The trajectory game: what do clip radii and noise multipliers alone reveal of one record?
 
 Half of many independent trainings hold the canary record, in random order; the adversary sees which radii and
 noise multipliers each step used, and no update. `workbench.games.trajectory.play` trains.
@@ -13,7 +13,6 @@ from workbench.games.base import Game, Match, Played, Round, Scale
 from workbench.interfaces import (
     Adjacency,
     Attack,
-    Family,
     FloatArray,
     GameTerms,
     Plan,
@@ -55,7 +54,7 @@ class TrajectoryAttack(Attack[TrajectoryObservations]):
     steps: int
 
     def world(self, plan: Plan) -> Plan:
-        """What the trainings follow: the audited plan, or an equal one on other data and another model.
+        """Plan of the trainings: the audited one, or an equal one on other data and another model.
 
         A mechanism's claim is about any data and model, so either may refute it.
         """
@@ -75,7 +74,7 @@ class TrajectoryGame(Game[TrajectoryAttack]):
     plays_elsewhere = True
 
     def check(self, match: Match[TrajectoryAttack]) -> None:
-        """Refuse a mechanism that clips no gradients, and a plan with too few records."""
+        """Refuses a mechanism that clips no gradients, and a plan with too few records."""
         from workbench.games.trajectory.play import check_playable
 
         match.require(Release.SUMS, "the clip radii of noised sums")
@@ -87,7 +86,7 @@ class TrajectoryGame(Game[TrajectoryAttack]):
         return (Scale(parameter="trials", count=attack.trials, few=0, more=20),)
 
     def play(self, match: Match[TrajectoryAttack]) -> Played:
-        """Train with and without the canary record, and score radii and noise multipliers."""
+        """Trains with and without the canary record, and scores radii and noise multipliers."""
         from workbench.games.trajectory.play import play_trajectories
 
         attack, adjacency = match.attack, match.mechanism.capabilities.adjacency
@@ -102,34 +101,24 @@ class TrajectoryGame(Game[TrajectoryAttack]):
             seed=match.seed(),
             progress=match.steps("trajectories"),
         )
-        found = attack.score(played.observations, match.generator())
+        scores = attack.score(played.observations, match.generator())
         terms = self.terms(plan, canary=attack.canary, steps=attack.steps, adjacency=adjacency)
         scored = Round(
             name=match.part.attack,
-            scores=found.values,
+            scores=scores.values,
             members=played.included,
             terms=terms,
-            details=found.details,
+            details=scores.details,
         )
         return Played(rounds=(scored,))
 
     def terms(self, plan: Plan, *, canary: str, steps: int, adjacency: Adjacency) -> GameTerms:
-        """What is played, for the judge.
-
-        Args:
-            plan: Of a training.
-            canary, steps: Of the attack.
-            adjacency: Which pair of data sets.
-        """
+        """Returns what is played, for the judge; `canary` and `steps` are the attack's."""
         watched = f"the first {steps} of {plan.steps} steps" if 0 < steps < plan.steps else "every step"
         is_replaced = adjacency is Adjacency.REPLACE_ONE
         words = self.words().text(
             "terms", model=plan.model, canary=canary, watched=watched, is_replaced=is_replaced
         )
         return GameTerms(
-            description=words,
-            trials=Trials.INDEPENDENT,
-            released=self.released,
-            adjacency=adjacency,
-            family=Family.ANY,
+            description=words, trials=Trials.INDEPENDENT, released=self.released, adjacency=adjacency
         )

@@ -1,10 +1,10 @@
-"""The trajectory game: what clip radii and noise multipliers alone tell of one record.
+"""Plays the trajectory game: what clip radii and noise multipliers alone reveal of one record.
 
 Half of many trainings hold the canary record, in an order drawn at random; each training is one independent
-trial, with secret batches and noise of its own, from the same public initial weights. The adversary sees
-which radii and noise multipliers each step used, and nothing else: no update and no weights. It knows every
-other record, the plan, the mechanism and the canary. A mechanism whose radii are functions of released values
-gives no more away by them than by its updates; one that computes them from raw statistics may.
+trial, with its own secret batches and noise, from the same public initial weights. The adversary sees only
+which radii and noise multipliers each step used: no update and no weights. It knows every other record, the
+plan, the mechanism and the canary. A mechanism whose radii are functions of released values gives no more
+away by them than by its updates; one that computes them from raw statistics may.
 
 The canary's gradient is the same in every step, spread evenly over all parameters, and of a norm that the
 adversary chooses by the other records' gradients at the initial weights:
@@ -13,7 +13,7 @@ adversary chooses by the other records' gradients at the initial weights:
   median falls on it.
 - "large": a thousand times the largest of the others' norms.
 
-Under add-remove the other data set has one record less. Under replace-one it has an ordinary record in the
+Under add-remove the other data set has one record less; under replace-one it has an ordinary record in the
 canary's place.
 """
 
@@ -25,7 +25,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
-from workbench.games.base import half_included
+from workbench.execution.tasks import silent
+from workbench.games.base import drawn_seed, half_included
 from workbench.games.trajectory import TrajectoryObservations
 from workbench.interfaces import (
     Adjacency,
@@ -52,13 +53,7 @@ ENLARGED = 1000.0
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryTrials:
-    """What was played.
-
-    Attributes:
-        observations: What the adversary sees.
-        included: Which trials held the canary, half of them; the attack never sees it.
-        canary: The canary.
-    """
+    """The trials that were played; `included` says which held the canary, and the attack never sees it."""
 
     observations: TrajectoryObservations
     included: BoolArray
@@ -74,9 +69,9 @@ def play_trajectories(
     steps: int,
     adjacency: Adjacency,
     seed: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = silent,
 ) -> TrajectoryTrials:
-    """Train every trial, as far as it is watched.
+    """Trains every trial, as far as it is watched.
 
     Args:
         mechanism: A gradient mechanism.
@@ -84,19 +79,17 @@ def play_trajectories(
             used. Sums are averaged by the same public number in both worlds.
         canary: `"middle"` or `"large"`.
         trials: Number of trials, >= 4.
-        steps: Watched steps, from the first on; the run is planned, and its noise calibrated, for all of the
-            plan's, and what comes later is not looked at. 0 for all.
+        steps: Watched steps, from the first on; 0 for all. The run is planned, and its noise calibrated, for
+            all of the plan's.
         adjacency: Which pair of data sets: add-remove or replace-one.
         seed: Of the trials' order and of every training.
-        progress: Told of each training that is done.
 
-    Raises:
-        InputError: a number or name is out of range.
-        UnsupportedError: another adjacency, or a mechanism without a gradient's clipping.
+    Raises `InputError`: a number or name is out of range. `UnsupportedError`: another adjacency, or a
+    mechanism without a gradient's clipping.
     """
     settled = check_playable(mechanism, plan, canary, trials, adjacency).without_quality().for_plan(plan)
-    order, seeds, initial = (np.random.default_rng(own) for own in np.random.SeedSequence(seed).spawn(3))
-    start = int(initial.integers(2**62)) if plan.initial_seed is None else plan.initial_seed
+    order, seeds, initial = (np.random.default_rng(world) for world in np.random.SeedSequence(seed).spawn(3))
+    start = drawn_seed(initial) if plan.initial_seed is None else plan.initial_seed
     size = len(plan.records) if plan.public_size is None else plan.public_size
     with_record = replace(plan, held_out=(), public_size=size, initial_seed=start)
     chosen, norms = _insert(settled, with_record, canary)
@@ -107,12 +100,11 @@ def play_trajectories(
     included = half_included(trials, order)
     rows, constant = list[FloatArray](), False
     for index, has_canary in enumerate(included.tolist()):
-        own = replace(inside if has_canary else outside, seed=int(seeds.integers(2**62)))
+        world = replace(inside if has_canary else outside, seed=drawn_seed(seeds))
         if not constant:
-            row, constant = _trajectory(settled, own, steps or plan.steps)
+            row, constant = _trajectory(settled, world, steps or plan.steps)
         rows.append(row)
-        if progress is not None:
-            progress(index + 1, trials)
+        progress(index + 1, trials)
     radii = np.stack([row[:, :-1] for row in rows])
     return TrajectoryTrials(
         observations=TrajectoryObservations(
@@ -128,11 +120,7 @@ def play_trajectories(
 def check_playable(
     mechanism: Mechanism, plan: Plan, canary: str, trials: int, adjacency: Adjacency
 ) -> GradientMechanism:
-    """The mechanism, if the game can be played with it and this plan.
-
-    Raises:
-        InputError, UnsupportedError: as `play_trajectories`.
-    """
+    """Mechanism, if the game can be played with it and this plan; raises as `play_trajectories`."""
     if canary not in CANARIES:
         raise unknown_name("canary", canary, CANARIES)
     if trials < 4:
@@ -155,8 +143,8 @@ def _insert(mechanism: GradientMechanism, plan: Plan, kind: str) -> tuple[Gradie
     signals = mechanism.sample_signals(model, plan, plan.records[:-1], step=0)
     groups = mechanism.clipping_groups(signals.layout)
     others = signals.group_norms(groups).double().cpu().numpy()
-    one = GradientCanary(coordinate=0, magnitude=1.0, record=plan.records[-1].id, spread=0)
-    share = _norms(one, model, mechanism)
+    unit = GradientCanary(coordinate=0, magnitude=1.0, record=plan.records[-1].id, spread=0)
+    share = _norms(unit, model, mechanism)
     if kind == "large":
         magnitude = ENLARGED * float(np.linalg.norm(others, axis=1).max())
     else:
@@ -168,12 +156,12 @@ def _insert(mechanism: GradientMechanism, plan: Plan, kind: str) -> tuple[Gradie
             "the others' gradients are zero in the first clipping group at the initial weights, so no canary "
             "lies in their middle: choose canary 'large'"
         )
-    chosen = replace(one, magnitude=magnitude)
+    chosen = replace(unit, magnitude=magnitude)
     return chosen, _norms(chosen, model, mechanism)
 
 
 def _norms(canary: GradientCanary, model: Model, mechanism: GradientMechanism) -> FloatArray:
-    """The canary's norm in each clipping group, to the bit as a mechanism sees it, shape `(G,)`."""
+    """The canary's norm in each clipping group, bit for bit as a mechanism sees it, shape `(G,)`."""
     alone = SignalsWithCanaryRecord(EmptySignals(FlatLayout.of(model.module)), canary)
     norms = alone.group_norms(mechanism.clipping_groups(alone.layout))
     return norms[-1].double().cpu().numpy().astype(np.float64)
@@ -182,7 +170,7 @@ def _norms(canary: GradientCanary, model: Model, mechanism: GradientMechanism) -
 def _trajectory(settled: GradientMechanism, plan: Plan, watched: int) -> tuple[FloatArray, bool]:
     """Radii and, last, the noise multiplier of the first steps of one training, shape `(k, G + 1)`.
 
-    With it, whether they are the constants of a mechanism that traces none, and so the same in every trial.
+    And whether they are the constants of a mechanism that traces none, and so the same in every trial.
     """
     model = build_model(plan)
     model.module.eval()
@@ -199,7 +187,7 @@ def _trajectory(settled: GradientMechanism, plan: Plan, watched: int) -> tuple[F
 
 
 def _read(traces: Mapping[str, FloatArray], settings: Mapping[str, float], count: int) -> FloatArray:
-    """The mechanism's traces, or the constants that it settled where it has none, shape `(k, G + 1)`."""
+    """The mechanism's traces, or its constant settings where it has none, shape `(k, G + 1)`."""
     names = [f"clip_{index}" for index in range(len(traces)) if f"clip_{index}" in traces]
 
     def column(name: str) -> FloatArray:

@@ -24,7 +24,6 @@ from workbench.interfaces import (
     Adjacency,
     Attack,
     Evidence,
-    Family,
     FloatArray,
     GameTerms,
     IntArray,
@@ -43,7 +42,7 @@ from workbench.training.setup import TrainingSetup, create_attack
 
 @dataclass(frozen=True, kw_only=True)
 class FiredStep:
-    """A step of a masked-sign mechanism in which groups fired, as somebody who knows all records can redo it.
+    """A step of a masked-sign mechanism in which groups fired, for a watcher who knows all records.
 
     Valid only while the watcher runs: the functions read the model before the step's update.
 
@@ -54,9 +53,9 @@ class FiredStep:
         signs: What was released for each.
         of_sum: For some records of any plan, the inner product of the sum of their gradients with each fired
             group's direction, shape `(k,)`, in the mechanism's own arithmetic: for the records of the sample
-            in their order, the very numbers whose signs were released. A record that stands for a
-            gradient canary counts with the canary's gradient. An empty sequence gives zeros.
-        of_each: The same of each record by itself, shape `(k, n)`.
+            in their order, the very numbers whose signs were released. A record that stands for a gradient
+            canary counts with the canary's gradient. An empty sequence gives zeros.
+        of_each: The same of each record separately, shape `(k, n)`.
     """
 
     step: int
@@ -69,16 +68,16 @@ class FiredStep:
 
 @dataclass(frozen=True, kw_only=True)
 class SignReading:
-    """One training's released signs, beside what an adversary who knows every record but one works out.
+    """One training's released signs, and what an adversary who knows every record but one computes.
 
     Attributes:
         step: Step of each firing, shape `(F,)`, non-decreasing.
         sign: Released sign of each firing, shape `(F,)`: -1, 1, or 0 for a zero gradient kept silent.
         canary: Inner product of the canary's gradient with the firing's direction, shape `(F,)`.
-        without: Inner product of the sum of the other records that took part, shape `(F,)`; for an adversary
-            who knows which ones did. None for one who does not.
-        others: Inner product of each other record's gradient, shape `(F, N)`; for an adversary who does not
-            know which of them took part. None for one who knows.
+        without: Inner product of the sum of the other records that took part, shape `(F,)`, for an adversary
+            who knows which ones did; else None.
+        others: Inner product of each other record's gradient, shape `(F, N)`, for an adversary who does not
+            know which of them took part; else None.
     """
 
     step: IntArray
@@ -104,11 +103,11 @@ class SignObservations:
 
 
 class WatchedMechanism(Mechanism):
-    """A mechanism of masked signs whose fired steps can be watched from inside.
+    """A mechanism of masked signs whose fired steps can be watched.
 
     Attributes:
         public_seed: Seed of mask and directions; None to draw one for each training.
-        zero_gradient: What a firing of inner product zero releases: `"silent"` (0) or `"coin"`, a fair sign.
+        zero_gradient: See `SignObservations`.
         dither_standard_deviation: Of the noise that is added before a sign is taken; 0 for none.
     """
 
@@ -142,16 +141,16 @@ class TranscriptAttack(Attack[SignObservations]):
 
 
 WORST_OTHERS = {"opposed": "copies"}
-"""The data set around a canary in an audit, where the user names none: that in which it does most harm."""
+"""The data set around a canary in an audit by default: the one in which it does most harm."""
 
 _SUMMED = ("certain",)
 """Details of a part that count trials; all others are means over trials."""
 
 
 def beyond_transcript(canary: str, others: str, knowledge: str) -> str:
-    """What an adversary of the game knows that no released transcript shows; empty for nothing.
+    """Returns what an adversary of the game knows that no released transcript shows; empty for nothing.
 
-    A claim about a transcript is about its law over the mechanism's own secret coins, the batches among them.
+    A claim about a transcript is about its law over the mechanism's secret coins, the batches among them.
     Among copies of one record an opposed canary turns every sum around, whoever else takes part, so that
     knowing the batches changes no guess there.
     """
@@ -173,7 +172,7 @@ class TranscriptGame(Game[TranscriptAttack]):
     stage = "playing transcripts"
 
     def check(self, match: Match[TranscriptAttack]) -> None:
-        """Refuse a mechanism without signs or with a fixed public seed, and a plan with unusable records."""
+        """Refuses a mechanism without signs or with a fixed public seed, and a plan with unusable records."""
         from workbench.games.transcript.play import check_records
 
         match.require(Release.SIGNS, "released signs")
@@ -181,25 +180,24 @@ class TranscriptGame(Game[TranscriptAttack]):
         check_records(match.plan, match.attack.knowledge)
 
     def variants(self, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """One game a canary; several may be named, separated by commas.
+        """Returns one game a canary; several may be named, separated by commas.
 
-        Raises:
-            InputError: a canary is named twice.
+        Raises `InputError`: a canary is named twice.
         """
         named = (
             [part.strip() for part in str(parameters["canary"]).split(",")] if "canary" in parameters else []
         )
         if len(set(named)) < len(named):
             raise InputError(f"canary must not name one twice, got {parameters['canary']!r}")
-        found = [{**parameters, "canary": canary} for canary in named] or [dict(parameters)]
-        for own in found:
-            others = WORST_OTHERS.get(own.get("canary", "opposed"))
+        games = [{**parameters, "canary": canary} for canary in named] or [dict(parameters)]
+        for game in games:
+            others = WORST_OTHERS.get(game.get("canary", "opposed"))
             if others is not None:
-                own.setdefault("others", others)
-        return found
+                game.setdefault("others", others)
+        return games
 
     def name_of(self, name: str, attack: TranscriptAttack) -> str:
-        """With the canary."""
+        """Adds the canary."""
         return f"{name} ({attack.canary})"
 
     def jobs(
@@ -214,41 +212,35 @@ class TranscriptGame(Game[TranscriptAttack]):
         return (Scale(parameter="trials", count=attack.trials, few=0, more=20),)
 
     def play(self, match: Match[TranscriptAttack]) -> Played:
-        """Train with and without the canary record, and score the released signs."""
+        """Trains with and without the canary record, and scores the released signs."""
         from workbench.games.transcript.play import play_transcripts
 
         attack = match.attack
-        asked = {"canary": attack.canary, "others": attack.others, "knowledge": attack.knowledge}
+        names = {"canary": attack.canary, "others": attack.others, "knowledge": attack.knowledge}
         played = play_transcripts(
             match.mechanism,
             match.plan,
-            **asked,
+            **names,
             trials=match.part.trials or attack.trials,
             seed=match.seed(attack.canary),
             progress=match.steps("trials"),
         )
-        found = attack.score(played.observations, match.generator(attack.canary))
+        scores = attack.score(played.observations, match.generator(attack.canary))
         scored = Round(
             name=match.part.attack,
-            scores=found.values,
+            scores=scores.values,
             members=played.included,
-            terms=self.terms(match.plan, **asked, zero_gradient=played.observations.zero_gradient),
-            details=found.details,
+            terms=self.terms(match.plan, **names, zero_gradient=played.observations.zero_gradient),
+            details=scores.details,
         )
         return Played(rounds=(scored,), subject=played.subject)
 
     def terms(
         self, plan: Plan, *, canary: str, others: str, knowledge: str, zero_gradient: str = "silent"
     ) -> GameTerms:
-        """What is played, for the judge.
+        """What is played, for the judge; `zero_gradient` is the mechanism's rule (`SignObservations`).
 
-        Args:
-            plan: Of the game.
-            canary, others, knowledge: See `workbench.games.transcript.play`.
-            zero_gradient: The mechanism's rule; see `SignObservations`.
-
-        Raises:
-            InputError: an unknown name.
+        Raises `InputError`: an unknown name.
         """
         from workbench.games.transcript.play import chance_of_nobody, check_names
 
@@ -265,25 +257,24 @@ class TranscriptGame(Game[TranscriptAttack]):
             trials=Trials.INDEPENDENT,
             released=self.released,
             adjacency=Adjacency.ADD_REMOVE,
-            family=Family.ANY,
             beyond=beyond,
         )
 
     def record(self, match: Match[TranscriptAttack], played: Played) -> dict[str, Any]:
-        """The trials of a part."""
+        """Returns the trials of a part."""
         return flat_record(played)
 
     def evidence(
         self, name: str, records: Sequence[Mapping[str, JSON]], *, seed: int, confidence: float
     ) -> tuple[Evidence, ...]:
-        """All parts as one piece of evidence."""
+        """Reads all parts as one piece of evidence."""
         scores, members = pooled(records)
         sizes = np.array([len(record["scores"]) for record in records], dtype=np.float64)
         details = {}
         for detail in records[0]["details"]:
             values = np.array([float(record["details"][detail]) for record in records])
             details[detail] = float(values.sum() if detail in _SUMMED else np.average(values, weights=sizes))
-        found = Evidence(
+        evidence = Evidence(
             scores=scores,
             members=members,
             game=terms_from(records[0]["game"]),
@@ -292,19 +283,18 @@ class TranscriptGame(Game[TranscriptAttack]):
             cost=pooled_cost(records),
             details={**details, **low_fpr_details(scores, members, confidence=confidence)},
         )
-        return (found,)
+        return (evidence,)
 
 
 NOBODY = 1e-8
-"""Chance of a training with an empty batch below which no number of trials meets one."""
+"""A chance of a training with an empty batch below which no number of trials meets one."""
 
 
 def watchable(mechanism: Mechanism) -> WatchedMechanism:
-    """The mechanism as one whose transcripts can be read.
+    """Returns the mechanism as one whose transcripts can be read.
 
-    Raises:
-        InputError: its public seed is fixed: all trials would share one mask, and a claim is about all masks.
-        UnsupportedError: it releases no masked signs, or dithers them.
+    Raises `InputError`: its public seed is fixed: all trials would share one mask, and a claim is about all
+    masks. `UnsupportedError`: it releases no masked signs, or dithers them.
     """
     if not isinstance(mechanism, WatchedMechanism):
         raise UnsupportedError(

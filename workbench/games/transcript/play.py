@@ -1,21 +1,21 @@
-"""The transcript game: many trainings of masked signs, with or without one record, and what they release.
+"""Plays the transcript game: trainings of masked signs, with or without one record, and what they release.
 
 Half of the trainings hold the canary record, in an order drawn at random. Every training is one independent
-trial: its own mask and directions, its own Poisson batches, its own initial weights where the model draws
-them. The adversary sees the whole transcript (mask, directions, signs), hence the weights of every step,
-and knows every other record, the plan and the mechanism. What it may further know:
+trial: its own mask and directions, Poisson batches, and initial weights where the model draws them. The
+adversary sees the whole transcript (mask, directions, signs), hence the weights of every step, and knows
+every other record, the plan and the mechanism. It may also know:
 
 - "batches": which *other* records took part in each step. Only the canary's membership and its own
   participation are secret. No transcript shows that, so this adversary sees more than what is released: a
   bound that is proven step by step given everybody else's participation (as Eq. 8 can be) has to hold here
-  too, but one that is said of the transcript alone is refuted by this game only where that knowledge is
-  worth nothing. It is worth nothing among copies, whose sum points the same way whoever takes part.
+  too, but one that is said of the transcript alone is refuted by this game only where that knowledge is worth
+  nothing. It is worth nothing among copies, whose sum points the same way whoever takes part.
 - "records": not even that. It sums over every batch that there may have been, at most `MOST_UNKNOWN` others.
 
 Canaries, none of which a mechanism without per-record clipping can bound:
 
-- "opposed": a record whose gradient is minus `magnitude` times the sum of all other records' gradients.
-  When it takes part it turns around every sum that points where all the others point.
+- "opposed": a record whose gradient is minus `magnitude` times the sum of all other records' gradients. When
+  it takes part it turns around every sum that points where all the others point.
 - "outlier": a real record of the corpus' kind: an image scaled a thousandfold with a wrong label, or a text
   that repeats one rare word.
 - "average": an ordinary record of the corpus, drawn afresh for each trial, so that rates are averages over
@@ -34,8 +34,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
-from workbench.games.base import half_included
-from workbench.games.transcript import FiredStep, SignObservations, SignReading, WatchedMechanism, watchable
+from workbench.execution.tasks import silent
+from workbench.games.base import drawn_seed, half_included, quickened
+from workbench.games.transcript import FiredStep, SignObservations, SignReading, watchable
 from workbench.interfaces import (
     BoolArray,
     FloatArray,
@@ -48,7 +49,6 @@ from workbench.interfaces import (
     Sampling,
     Subject,
 )
-from workbench.training.loop import GradientMechanism
 
 CANARIES = ("opposed", "outlier", "average")
 OTHERS = ("corpus", "copies")
@@ -63,20 +63,17 @@ MAGNITUDE = 1000.0
 SCALE = 1000.0
 """What the outlier's image is multiplied by."""
 
-AT_ONCE = 1024
-"""Images in one forward pass: the game asks for sums over all of them."""
-
 RARE_WORD = "zyzzyva "
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranscriptTrials:
-    """What was played.
+    """The trials that were played.
 
     Attributes:
         observations: What the adversary sees of each trial.
         included: Which trials held the canary, half of them; the attack never sees it.
-        subject: One more training, of the adversary's own, with the canary.
+        subject: One more training, by the adversary, with the canary.
         canary: Id of the canary record; empty where each trial drew its own.
     """
 
@@ -95,48 +92,41 @@ def play_transcripts(
     knowledge: str,
     trials: int,
     seed: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = silent,
 ) -> TranscriptTrials:
-    """Train every trial and read its transcript.
+    """Trains every trial and reads its transcript.
 
     Args:
         mechanism: One that can be watched.
         plan: That of the N records with the canary, whose place is the last record's; its own seed and its
             held-out records are not used. Without the canary the same plan holds, with one record less.
-        canary: `"opposed"`, `"outlier"` or `"average"`.
-        others: `"corpus"` or `"copies"`.
-        knowledge: `"batches"` or `"records"`.
+        canary, others, knowledge: One of `CANARIES`, `OTHERS` and `KNOWLEDGE`; see the module.
         trials: Number of trials, even, >= 4.
         seed: Of the trials' order, of canaries, and of every training.
-        progress: Told of each trial that is done.
 
-    Raises:
-        InputError: a name or number is out of range, or the mechanism's public seed is fixed: all trials
-            would share one mask, and the claim is about the average over masks.
-        UnsupportedError: the mechanism cannot be watched, dithers its signs, or the plan shuffles.
+    Raises `InputError`: a name or number is out of range, or the mechanism's public seed is fixed.
+    `UnsupportedError`: the mechanism cannot be watched, dithers its signs, or the plan shuffles.
     """
     check_names(canary, others, knowledge)
     if trials < 4 or trials % 2:
         raise InputError(f"trials must be an even number >= 4, got {trials}")
     check_records(plan, knowledge)
-    watched = _settled(mechanism, is_small=plan.records[0].image is not None)
-    order, cast, seeds, own = np.random.SeedSequence(seed).spawn(4)
+    watched = quickened(watchable(mechanism), plan)
+    order, cast, seeds, adversary = np.random.SeedSequence(seed).spawn(4)
     included = half_included(trials, np.random.default_rng(order))
     draw, trial_seeds = np.random.default_rng(cast), np.random.default_rng(seeds)
-    subject = watched.train(
-        replace(_world(plan, canary, others, draw).plan(inside=True), seed=_seed(np.random.default_rng(own)))
-    )
+    extra_plan = _world(plan, canary, others, draw).plan(inside=True)
+    subject = watched.train(replace(extra_plan, seed=drawn_seed(np.random.default_rng(adversary))))
     readings: list[SignReading] = []
     names: set[str] = set()
     for index in range(trials):
         world = _world(plan, canary, others, draw)
         names.add(world.canary.id)
-        inside = replace(world.plan(inside=bool(included[index])), seed=_seed(trial_seeds))
+        inside = replace(world.plan(inside=bool(included[index])), seed=drawn_seed(trial_seeds))
         reader = _Reader(inside, world, knowledge)
         watched.train_watched(inside, reader)
         readings.append(reader.reading())
-        if progress is not None:
-            progress(index + 1, trials)
+        progress(index + 1, trials)
     return TranscriptTrials(
         observations=SignObservations(
             trials=tuple(readings),
@@ -150,7 +140,7 @@ def play_transcripts(
 
 
 def chance_of_nobody(plan: Plan) -> float:
-    """Most that the chance can be of a training with a step in which no record but the canary takes part."""
+    """Upper bound on the chance of a training with a step in which at most the canary takes part."""
     return plan.steps * (1.0 - plan.sampling_probability) ** (len(plan.records) - 1)
 
 
@@ -165,15 +155,10 @@ def check_names(canary: str, others: str, knowledge: str) -> None:
 
 
 def check_records(plan: Plan, knowledge: str) -> None:
-    """Refuse a plan that this game cannot be played with.
+    """Refuses a plan, without the canary, that this game cannot be played with at this knowledge.
 
-    Args:
-        plan: Of one training, without the canary.
-        knowledge: As in `play_transcripts`.
-
-    Raises:
-        InputError: too few records, or too many for this knowledge.
-        UnsupportedError: the samples are not Poisson.
+    Raises `InputError`: too few records, or too many for this knowledge. `UnsupportedError`: the samples are
+    not Poisson.
     """
     if plan.sampling is not Sampling.POISSON:
         raise UnsupportedError(
@@ -189,21 +174,9 @@ def check_records(plan: Plan, knowledge: str) -> None:
         )
 
 
-def _settled(mechanism: Mechanism, *, is_small: bool) -> WatchedMechanism:
-    """The mechanism, without what costs time and releases nothing."""
-    watched = watchable(mechanism).without_quality()
-    if is_small and isinstance(watched, GradientMechanism):
-        watched = replace(watched, micro_batch_size=max(AT_ONCE, watched.micro_batch_size))
-    return watched
-
-
-def _seed(generator: np.random.Generator) -> int:
-    return int(generator.integers(2**62))
-
-
 @dataclass(frozen=True, kw_only=True)
 class _World:
-    """The two data sets of one trial, and what stands for the canary's gradient."""
+    """The two data sets of one trial, and the stand-in for the canary's gradient."""
 
     template: Plan
     canary: Record
@@ -215,8 +188,7 @@ class _World:
         if not inside:
             return replace(self.template, records=self.others)
         return replace(
-            self.template,
-            records=(*self.others[: self.place], self.canary, *self.others[self.place :]),
+            self.template, records=(*self.others[: self.place], self.canary, *self.others[self.place :])
         )
 
 
@@ -253,10 +225,10 @@ def _outlier(record: Record, records: tuple[Record, ...]) -> Record:
 
 @dataclass
 class _Reader:
-    """Watches one training and keeps what its transcript and public knowledge say, and nothing else.
+    """Watches one training and keeps only what its transcript and public knowledge say.
 
-    The same questions are asked in the same way whether or not the canary is there: its own inner product by
-    itself, and that of the others who took part, which leaves it out.
+    The same numbers are computed in the same way whether or not the canary is there: its own inner product
+    separately, and that of the others who took part, which leaves it out.
     """
 
     plan: Plan
@@ -268,14 +240,14 @@ class _Reader:
     _known: list[FloatArray] = field(default_factory=list)
 
     def __call__(self, fired: FiredStep) -> None:
-        """Read one step in which groups fired."""
-        own = self.world.canary
+        """Reads one step in which groups fired."""
+        canary = self.world.canary
         self._steps.append(np.full(len(fired.groups), fired.step, dtype=np.int64))
         self._signs.append(np.asarray(fired.signs, dtype=np.int64))
-        self._canary.append(fired.of_sum([own]))  # One record: the same as `of_each`, and faster.
+        self._canary.append(fired.of_sum([canary]))  # One record: the same as `of_each`, and faster.
         if self.knowledge == "batches":
             present = [self.plan.records[i] for i in fired.sample]
-            self._known.append(fired.of_sum([record for record in present if record.id != own.id]))
+            self._known.append(fired.of_sum([record for record in present if record.id != canary.id]))
         else:
             self._known.append(self._one_by_one(fired))
 
@@ -291,11 +263,7 @@ class _Reader:
         return np.stack([fired.of_sum([record]) for record in others], axis=1)
 
     def reading(self) -> SignReading:
-        """What was read of the whole training.
-
-        Raises:
-            InputError: an inner product is not finite.
-        """
+        """Returns what was read of the whole training; raises `InputError` for an infinite inner product."""
         width = () if self.knowledge == "batches" else (len(self.world.others),)
         known = np.concatenate([np.zeros((0, *width)), *self._known]).astype(np.float64)
         canary = np.concatenate([np.zeros(0), *self._canary]).astype(np.float64)

@@ -1,7 +1,7 @@
 """The weights game: which trainings held the canary record, by the weights that they released in the end?
 
 Half of many independent trainings hold the canary record, in random order; the adversary sees the released
-weights, and has references of its own. `workbench.games.weights.play` trains.
+weights, and has its own references. `workbench.games.weights.play` trains.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from workbench.interfaces import (
     Adjacency,
     Attack,
     BoolArray,
-    Family,
     FloatArray,
     GameTerms,
     Plan,
@@ -62,7 +61,7 @@ class WeightsAttack(Attack[WeightsSeen]):
 
     @abstractmethod
     def insert(self, plan: Plan, generator: np.random.Generator) -> tuple[Plan, str]:
-        """The plan with the canary in the place of its last record, and that record's id."""
+        """Returns the plan with the canary in the place of its last record, and that record's id."""
 
 
 @register("game", "weights")
@@ -76,7 +75,7 @@ class WeightsGame(Game[WeightsAttack]):
     secrets = frozenset({Secret.RECORD})
 
     def check(self, match: Match[WeightsAttack]) -> None:
-        """Refuse a plan without another record beside the canary."""
+        """Refuses a plan without another record besides the canary."""
         if len(match.plan.records) < 2:
             raise InputError(f"records must be two or more, got {len(match.plan.records)}")
 
@@ -85,7 +84,7 @@ class WeightsGame(Game[WeightsAttack]):
         return (Scale(parameter="trials", count=attack.trials, few=0, more=20),)
 
     def play(self, match: Match[WeightsAttack]) -> Played:
-        """Train with and without the canary record, and score the weights."""
+        """Trains with and without the canary record, and scores the weights."""
         from workbench.games.weights.play import play_weights
 
         attack = match.attack
@@ -99,24 +98,18 @@ class WeightsGame(Game[WeightsAttack]):
             seed=match.seed(),
             progress=match.steps("trainings"),
         )
-        found = attack.score(played.observations, match.generator())
+        scores = attack.score(played.observations, match.generator())
         scored = Round(
             name=match.part.attack,
-            scores=found.values,
+            scores=scores.values,
             members=played.included,
             terms=self.terms(plan, canary=canary, references=attack.references),
-            details=found.details,
+            details=scores.details,
         )
         return Played(rounds=(scored,), subject=played.subject)
 
     def terms(self, plan: Plan, *, canary: str, references: int) -> GameTerms:
-        """What is played, for the judge.
-
-        Args:
-            plan: Of a training with the canary.
-            canary: Id of its record.
-            references: Number of references of either kind.
-        """
+        """Returns what is played, for the judge; `references` is the number of references of either kind."""
         is_shuffled = plan.sampling is Sampling.SHUFFLED
         return GameTerms(
             description=self.words().text(
@@ -125,5 +118,4 @@ class WeightsGame(Game[WeightsAttack]):
             trials=Trials.INDEPENDENT,
             released=self.released,
             adjacency=Adjacency.ADD_REMOVE,
-            family=Family.ANY,
         )

@@ -1,9 +1,9 @@
-"""The weights game: many trainings, each with or without one record, and what they release in the end.
+"""Plays the weights game: trainings with or without one record, and the weights that they release in the end.
 
 Half of the trainings hold the canary record, in an order drawn at random. Every training is one independent
 trial: its own batches, drawn in secret, and its own noise. The adversary sees the released weights and the
 public initial ones (those of the pre-trained model), knows every other record, the plan and the mechanism,
-and so may train references of its own; where the mechanism noises finished weights, the references are taken
+and so may train its own references; where the mechanism noises finished weights, the references are taken
 before that. References and trials share no training and no noise.
 """
 
@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workbench.core.errors import InputError
-from workbench.games.base import half_included
+from workbench.execution.tasks import silent
+from workbench.games.base import drawn_seed, half_included
 from workbench.games.weights import WeightsSeen
 from workbench.interfaces import BoolArray, FloatArray, Mechanism, Model, Plan, PostHocMechanism, Subject
 from workbench.training.fine_tuning import build_model, trainable
@@ -27,12 +28,12 @@ LARGEST = 200_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class WeightTrials:
-    """What was played.
+    """The trials that were played.
 
     Attributes:
         observations: What the adversary sees, a row of weights a trial.
         included: Which trials held the canary, half of them; the attack never sees it.
-        subject: The release of one more training of the adversary's, with the canary.
+        subject: The release of one more training by the adversary, with the canary.
     """
 
     observations: WeightsSeen
@@ -48,23 +49,22 @@ def play_weights(
     trials: int,
     references: int,
     seed: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = silent,
 ) -> WeightTrials:
-    """Train every trial and reference.
+    """Trains every trial and reference.
 
     Args:
         mechanism: Of a gradient mechanism's kind.
         plan: That of the data with the canary; its own seed is not used. Without it the same plan holds, with
-            one record less, and `public_size` (the number of records with it, where None) as it was. Every
+            one record less, and `public_size` (the number of records with it, where None) unchanged. Every
             training starts from the same initial weights.
         canary: Id of the record that comes and goes.
         trials: Number of trials, >= 4.
         references: Number of references with the canary, and again without, >= 2.
         seed: Of the trials' order and of every training.
-        progress: Told of each training that is done.
 
-    Raises:
-        InputError: a number is out of range, or the plan does not hold the canary once, beside other records.
+    Raises `InputError`: a number is out of range, or the plan does not hold the canary once, among other
+    records.
     """
     if trials < 4 or references < 2:
         raise InputError(f"a weights game needs 4 trials and 2 references, got {trials} and {references}")
@@ -73,9 +73,9 @@ def play_weights(
         raise InputError(f"records must hold {canary!r} once, beside others")
     size = len(plan.records) if plan.public_size is None else plan.public_size
     order, trial_seeds, reference_seeds, initial = (
-        np.random.default_rng(own) for own in np.random.SeedSequence(seed).spawn(4)
+        np.random.default_rng(world) for world in np.random.SeedSequence(seed).spawn(4)
     )
-    start = int(initial.integers(2**62)) if plan.initial_seed is None else plan.initial_seed
+    start = drawn_seed(initial) if plan.initial_seed is None else plan.initial_seed
     with_canary = replace(plan, held_out=(), public_size=size, initial_seed=start)
     rest = tuple(record for record in plan.records if record.id != canary)
     worlds = {True: with_canary, False: replace(with_canary, records=rest)}
@@ -88,13 +88,14 @@ def play_weights(
         is_trial = index >= 2 * references
         inside = bool(included[index - 2 * references] if is_trial else known[index])
         seeds = trial_seeds if is_trial else reference_seeds
-        own = replace(worlds[inside], seed=int(seeds.integers(2**62)))
-        trained = _trained(mechanism, own, released=is_trial)
+        world = replace(worlds[inside], seed=drawn_seed(seeds))
+        trained = _trained(mechanism, world, released=is_trial)
         if subject is None:
-            subject = mechanism.release(trained, own) if isinstance(mechanism, PostHocMechanism) else trained
-        rows.append(_change(trained, own, total))
-        if progress is not None:
-            progress(index + 1, total)
+            subject = (
+                mechanism.release(trained, world) if isinstance(mechanism, PostHocMechanism) else trained
+            )
+        rows.append(_change(trained, world, total))
+        progress(index + 1, total)
     assert subject is not None
     changes = np.stack(rows)
     noise = 0.0
@@ -115,13 +116,11 @@ def play_weights(
 def paired_changes(
     mechanism: PostHocMechanism, plan: Plan, absent: Plan
 ) -> tuple[FloatArray, FloatArray, float]:
-    """Unreleased weights of two plans of one seed, and the noise scale of the first one's release.
+    """Returns unreleased weights of two plans of one seed, and the noise scale of the first one's release.
 
     For an analysis in which the order of the batches is public: given it, weights that are trained without
     noise are fixed, and a release of them is N(weights, scale^2 I). Both plans must draw the same batches.
-
-    Returns:
-        Weights less initial ones with the canary and without, each of shape `(d,)`, and the scale.
+    The weights are less the initial ones, with the canary and without, shape `(d,)` each.
     """
     trained = mechanism.train_unreleased(plan)
     scale = mechanism.release(trained, plan).transcript.metrics["noise_scale"]

@@ -1,13 +1,13 @@
-"""Permutations of a module's weights that leave its function as it is (Yang, Ji and Xiang, Theorems 3 and 4).
+"""Permutations of a module's weights that keep its function (Yang, Ji and Xiang, Theorems 3 and 4).
 
 Hidden units of a two-layer perceptron may be permuted if the rows of its first layer, their biases and the
 columns of its second layer move together (Eq. 13). In an attention head the outputs of queries and keys may
-be permuted together, one permutation a head, and those of the values together with the inputs of the output
-layer (Eqs. 14, 15). Gradients of the permuted weights are the permuted gradients, so an optimiser that
-treats every number alike goes on as before, provided that its state moves along.
+be permuted together, with one permutation per head, and those of the values together with the inputs of the
+output layer (Eqs. 14, 15). Gradients of the permuted weights are the permuted gradients, so an optimiser that
+treats all numbers alike continues unchanged if its state moves along.
 
-Definition 4 has no biases. Where queries, keys and values have them, they move with their outputs: else the
-function would change. What the theorems do not cover is left alone, with its reason.
+Definition 4 has no biases. Biases of queries, keys and values move with their outputs, or the function would
+change. Parameters that the theorems do not cover are left alone, each with a reason.
 
     >>> from torch import nn
     >>> group = PermutationGroup.of(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)))
@@ -22,6 +22,7 @@ function would change. What the theorems do not cover is left alone, with its re
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -47,7 +48,7 @@ UNCOVERED = "no theorem covers it"
 UNKNOWN = "unknown architecture"
 
 AT_A_TIME, MOST_INDICES = 16, 1 << 18
-"""Permutations that a stream draws at a time, and how many indices they may have together."""
+"""Permutations that a stream draws at a time, and the most indices that they may have together."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,7 +56,7 @@ class PermutationGroup:
     """The permutations of a module's trainable parameters that leave its function unchanged.
 
     Attributes:
-        units: What is permuted, independently of each other.
+        units: Sets of indices that are permuted independently of each other.
         shapes: Shape of each trainable parameter.
         left_alone: Trainable parameters that no unit moves, each with its reason.
     """
@@ -66,10 +67,9 @@ class PermutationGroup:
 
     @classmethod
     def of(cls, module: nn.Module, reach: Reach | None = None) -> PermutationGroup:
-        """The permutations that the theorems allow; the module's weights are not touched.
+        """The permutations that the theorems allow, and beyond them as far as `reach` says.
 
-        A unit is in the group only if all that it moves is trainable and has one name. `reach` says how far
-        to go beyond the theorems as printed; by default not at all.
+        A unit is in the group only if all its parameters are trainable and untied.
         """
         searched = search(module, reach or Reach())
         trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
@@ -98,12 +98,12 @@ class PermutationGroup:
 
     @cached_property
     def trainable_count(self) -> int:
-        """Number d of trainable numbers."""
+        """Number d of trainable weights."""
         return sum(shape.numel() for shape in self.shapes.values())
 
     @cached_property
     def shuffled_count(self) -> int:
-        """Number of trainable numbers that some unit moves."""
+        """Number of trainable weights that some unit moves."""
         still = dict.fromkeys(self.shapes, 1.0)
         sizes: dict[tuple[str, int], int] = {}
         for unit in self.units:
@@ -116,7 +116,7 @@ class PermutationGroup:
 
     @property
     def shuffled_share(self) -> float:
-        """Share of the trainable numbers that some unit moves (the "shuffle ratio" of Table I)."""
+        """Share of the trainable weights that some unit moves (the "shuffle ratio" of Table I)."""
         return self.shuffled_count / self.trainable_count if self.trainable_count else 0.0
 
     @property
@@ -125,31 +125,31 @@ class PermutationGroup:
         return math.fsum(math.lgamma(unit.size + 1) for unit in self.units)
 
     def identity(self) -> Permutation:
-        """The permutation that moves nothing."""
+        """The identity permutation."""
         return Permutation(group=self, order=self._program.still)
 
     def draw(self, rng: np.random.Generator) -> Permutation:
-        """A uniform permutation: one of each unit, independently, in their order."""
+        """A uniform permutation: of each unit independently, in their order."""
         return Permutation(group=self, order=self._program.drawn(rng, 1)[0])
 
     def draws(self, rng: np.random.Generator) -> Iterator[Permutation]:
-        """Permutations without end, the same as by `draw` after `draw`, at less than half of the cost.
+        """Permutations without end, the same as of repeated `draw`, at less than half the cost.
 
-        Several are drawn at a time, before they are asked for: nobody else should draw from `rng`.
+        Several are drawn in advance, so `rng` must not be used elsewhere.
         """
-        here = torch.device("cpu")
+        cpu = torch.device("cpu")
         program = self._program
         count = max(1, min(AT_A_TIME, MOST_INDICES // program.still.size))
         while True:
             orders = program.drawn(rng, count)
             for order, row in zip(orders, program.patterns(orders), strict=True):
-                yield Permutation(group=self, order=order, _kept={here: program.split(row)})
+                yield Permutation(group=self, order=order, _kept={cpu: program.split(row)})
 
     def permutation(self, indices: Mapping[str, IntArray]) -> Permutation:
-        """The permutation of given indices, `new[i] = old[indices[i]]` by unit; others stay as they are.
+        """The permutation with these indices by unit, `new[i] = old[indices[i]]`; other units stay.
 
         Raises:
-            InputError: unknown unit, or indices that are no permutation of its own.
+            InputError: unknown unit, or indices that are no permutation of it.
         """
         places = dict(zip((unit.name for unit in self.units), self._program.bounds, strict=True))
         order = self._program.still.copy()
@@ -162,17 +162,6 @@ class PermutationGroup:
             order[start:end] = given
         return Permutation(group=self, order=frozen(order))
 
-    def covered(self, layout: Mapping[str, tuple[slice, torch.Size]]) -> Tensor:
-        """Which numbers of the flat vector some unit moves: boolean, shape `(d,)`."""
-        size = max((place.stop for place, _ in layout.values()), default=0)
-        mask = torch.zeros(size, dtype=torch.bool)
-        views = {name: mask[place].view(shape) for name, (place, shape) in layout.items()}
-        for unit in self.units:
-            for slot in unit.slots:
-                if slot.parameter in views:
-                    views[slot.parameter].narrow(slot.axis, slot.start, unit.size).fill_(True)
-        return mask
-
     @cached_property
     def _program(self) -> Program:
         return Program.of(self.units, self.shapes)
@@ -180,11 +169,11 @@ class PermutationGroup:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Permutation:
-    """One permutation of a group; immutable. `PermutationGroup` makes them.
+    """An immutable permutation of a group, made by `PermutationGroup`.
 
     Attributes:
-        group: What it is a permutation of.
-        order: The indices of all units one after the other, each unit's counted from 0, and a 0 behind them.
+        group: The group.
+        order: The indices of all units one after the other, each unit's counted from 0, then a 0.
     """
 
     group: PermutationGroup
@@ -194,13 +183,8 @@ class Permutation:
     @cached_property
     def indices(self) -> Mapping[str, IntArray]:
         """By unit, `new[i] = old[indices[i]]`; shape `(size,)`, read-only."""
-        bounds = self.group._program.bounds
-        return MappingProxyType(
-            {
-                unit.name: self.order[start:end]
-                for unit, (start, end) in zip(self.group.units, bounds, strict=True)
-            }
-        )
+        places = zip(self.group.units, self.group._program.bounds, strict=True)
+        return MappingProxyType({unit.name: self.order[start:end] for unit, (start, end) in places})
 
     def __eq__(self, other: object) -> bool:
         """Whether both move the same units in the same way."""
@@ -215,7 +199,7 @@ class Permutation:
         return hash(tuple((name, indices.tobytes()) for name, indices in sorted(self.indices.items())))
 
     def then(self, other: Permutation) -> Permutation:
-        """This one, and `other`, of a group with the same units, after it."""
+        """This permutation followed by `other`, of a group with the same units."""
         if self.group is not other.group and self.group.units != other.group.units:
             raise InputError("other must be a permutation of the same units")
         order = self.order.copy()
@@ -223,18 +207,17 @@ class Permutation:
         return Permutation(group=self.group, order=frozen(order))
 
     def inverse(self) -> Permutation:
-        """What undoes this one."""
+        """The inverse permutation."""
         program = self.group._program
         order = program.still.copy()
         order[self.order[:-1] + program.begins] = program.still[:-1]
         return Permutation(group=self.group, order=frozen(order))
 
     def apply_(self, tensors: Mapping[str, Tensor]) -> None:
-        """Move weights, gradients or an optimiser's state, in place, by index operations.
+        """Permute weights, gradients or an optimiser's state by parameter name, in place.
 
-        Args:
-            tensors: By parameter name, each of its parameter's shape, trial axes in front of it allowed.
-                Missing names are skipped, others than the group's ignored.
+        Each tensor is of its parameter's shape, or has trial axes in front of it. Names may be missing; those
+        that the group does not have are ignored.
         """
         with torch.no_grad():
             for name, shape, axes in self.group._program.moves:
@@ -248,14 +231,14 @@ class Permutation:
                 tensor.copy_(self._moved(tensor, axes))
 
     def applied(self, vector: Tensor, layout: Mapping[str, tuple[slice, torch.Size]]) -> Tensor:
-        """A flat vector of shape `(..., d)`, permuted; `layout` is as of `Signals.layout`."""
+        """The permuted copy of a flat vector of shape `(..., d)`; `layout` is that of `Signals`."""
         moved = vector.clone(memory_format=torch.contiguous_format)
         parts = ((name, moved[..., place], shape) for name, (place, shape) in layout.items())
         self.apply_({name: part.view(*part.shape[:-1], *shape) for name, part, shape in parts})
         return moved
 
     def _moved(self, tensor: Tensor, axes: Iterable[tuple[int, int]]) -> Tensor:
-        """A copy, permuted along axes that are given with their patterns."""
+        """A copy, permuted along pairs of an axis and its pattern."""
         patterns = self._kept.get(tensor.device)
         if patterns is None:
             program = self.group._program
@@ -269,14 +252,11 @@ class Permutation:
 def permute_state_(
     permutation: Permutation, optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]
 ) -> None:
-    """Move an optimiser's state with the weights: momenta, squares and the like.
-
-    Tensors of a parameter's shape are replaced by permuted ones, not written over; single numbers (of steps)
-    stay.
+    """Permute an optimiser's state with the weights: tensors of a parameter's shape are replaced by copies.
 
     Raises:
-        UnsupportedError: some state of a permuted parameter is of another shape, so that it is not known how
-            it would move; nothing was moved.
+        UnsupportedError: some state of a permuted parameter is neither of its shape nor a single number;
+            nothing was moved.
     """
     moves: list[tuple[dict[str, Tensor], str, Tensor, tuple[tuple[int, int], ...]]] = []
     for name, _, axes in permutation.group._program.moves:
@@ -298,21 +278,15 @@ def permute_state_(
             state[kind] = permutation._moved(value, axes)
 
 
-def _names(module: nn.Module) -> Iterator[Sequence[str]]:
-    """All names of each parameter."""
-    names: dict[int, list[str]] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-    yield from names.values()
-
-
 def _tied(module: nn.Module) -> frozenset[str]:
-    """Names of parameters that have another one."""
-    return frozenset(name for names in _names(module) if len(names) > 1 for name in names)
+    """Names of parameters with several names."""
+    names = {name: id(p) for name, p in module.named_parameters(remove_duplicate=False)}
+    counts = Counter(names.values())
+    return frozenset(name for name, parameter in names.items() if counts[parameter] > 1)
 
 
 def _refusal(unit: Unit, trainable: Mapping[str, nn.Parameter], tied: frozenset[str]) -> str:
-    """Why a unit is not in the group; empty where it is."""
+    """Why a unit is not in the group; empty if it is."""
     names = {slot.parameter for slot in unit.slots}
     if names & tied:
         return TIED
@@ -322,7 +296,7 @@ def _refusal(unit: Unit, trainable: Mapping[str, nn.Parameter], tied: frozenset[
 
 
 def _reason(module: nn.Module, name: str, *, known: bool) -> str:
-    """Why a parameter that the search has not looked at is left alone."""
+    """Why a parameter that the search did not reach is left alone."""
     owner = module.get_submodule(name.rpartition(".")[0])
     if is_normalisation(owner):
         return NORMALISATION
@@ -333,20 +307,20 @@ def _reason(module: nn.Module, name: str, *, known: bool) -> str:
 
 @dataclass(frozen=True)
 class Program:
-    """What every permutation of a group does, worked out once: it is done in every step of a training.
+    """The precomputed index operations of a group's permutations, which run in every training step.
 
-    The indices of all units lie one after the other in one vector, a 0 behind them. Many axes are permuted
-    alike (those of a weight and its bias), so an axis refers to a pattern: the indices of a whole axis. All
-    patterns lie one after the other in one vector, too.
+    A permutation's order is the indices of all units one after the other, then a 0. Many axes are permuted
+    alike (those of a weight and its bias), so an axis refers to a pattern, the indices of a whole axis. All
+    patterns are concatenated in one vector, too.
 
     Attributes:
-        bounds: Where each unit begins and ends in the units' vector.
-        still: The units' vector of the permutation that moves nothing.
+        bounds: Where each unit begins and ends in the order.
+        still: The identity's order.
         begins: Where the unit of each index begins, shape `(indices,)`.
         moves: Parameter, its shape, and each permuted axis (counted from the end) with its pattern.
-        lengths: Of each pattern.
-        sources: Where in the units' vector each entry of the patterns comes from: the 0 for what stays.
-        starts: What is added to it.
+        lengths: Length of each pattern.
+        sources: The place in the order of each entry of the patterns; the last, the 0, for what stays.
+        starts: Added to each entry.
     """
 
     bounds: tuple[tuple[int, int], ...]
@@ -391,7 +365,7 @@ class Program:
         )
 
     def drawn(self, rng: np.random.Generator, count: int) -> IntArray:
-        """Units' vectors of so many uniform permutations, one a row; the same rows, however many at once."""
+        """Orders of `count` uniform permutations as rows, which do not depend on the count."""
         orders = np.repeat(self.still[None], count, axis=0)
         for order in orders:
             for start, end in self.bounds:
@@ -399,15 +373,15 @@ class Program:
         return frozen(orders)
 
     def patterns(self, orders: IntArray) -> Tensor:
-        """All patterns, one row for each of the units' vectors that are given as rows."""
+        """All patterns, one row for each row of orders."""
         return torch.tensor(orders).index_select(1, self.sources).add_(self.starts)
 
     def split(self, patterns: Tensor) -> tuple[Tensor, ...]:
-        """One row of `patterns`, pattern by pattern."""
+        """A row of `patterns`, split into the patterns."""
         return torch.split(patterns, list(self.lengths))
 
 
 def frozen(order: IntArray) -> IntArray:
-    """The array itself, read-only from now on."""
+    """Make an array read-only, and return it."""
     order.flags.writeable = False
     return order

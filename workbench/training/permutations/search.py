@@ -1,33 +1,27 @@
-"""Which weights of a module can be permuted: units of indices, in known architectures and plain sequences.
+"""Finds the weights of a module that can be permuted, in known architectures and plain sequences.
 
 A unit is a set of indices that are permuted together wherever they occur (Theorems 3 and 4; see the
-package). A transformer is known by the exact class of its blocks: a subclass may compute something else, and
-is left alone. Beyond those, hidden layers are found in plain `nn.Sequential`s only, where the code between
-two linear layers is in sight.
+package). Transformers are recognised by the exact class of their blocks, for a subclass may compute something
+else. Otherwise hidden layers are found in plain `nn.Sequential`s only, where it is known what runs between
+two linear layers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 CONV1D = "transformers.pytorch_utils.Conv1D"
-"""A linear layer whose weight lies the other way: rows are inputs."""
+"""A linear layer with a transposed weight: rows are inputs."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A stretch of a parameter's axis whose indices a unit permutes.
-
-    Attributes:
-        parameter: The parameter's name, as in `named_parameters`.
-        axis: Of the parameter, from 0.
-        start: First index on the axis; the unit's `size` indices from there are permuted among themselves.
-    """
+    """A range of a parameter's axis whose indices a unit permutes: the unit's `size` indices from `start`."""
 
     parameter: str
     axis: int
@@ -36,13 +30,10 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """Indices that are permuted together wherever they occur; independent of every other unit.
+    """Indices that are permuted together in all their slots; independent of every other unit.
 
-    Attributes:
-        name: Unique within a group.
-        kind: `"mlp"` (P_1 of Theorem 3), `"query-key"` (P_1i of Theorem 4) or `"value"` (P_2 of it).
-        size: How many indices are permuted.
-        slots: Where they occur.
+    The kind is `"mlp"` (P_1 of Theorem 3), `"query-key"` (P_1i of Theorem 4) or `"value"` (P_2 of it). The
+    name is unique within a group.
     """
 
     name: str
@@ -50,30 +41,10 @@ class Unit:
     size: int
     slots: tuple[Slot, ...]
 
-    def features(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """All numbers that move with each index, its slots side by side, shape `(size, m)`.
-
-        Row i goes wherever index i goes. A number whose two axes are permuted by two units occurs in both
-        units' features. `tensors` has every slot's parameter by name.
-        """
-        blocks = [
-            tensors[slot.parameter]
-            .narrow(slot.axis, slot.start, self.size)
-            .movedim(slot.axis, 0)
-            .reshape(self.size, -1)
-            for slot in self.slots
-        ]
-        return torch.cat(blocks, dim=1)
-
 
 @dataclass
-class Found:
-    """What a search through a module has come upon.
-
-    Attributes:
-        units: Units whose permutation leaves the module's function as it is.
-        reasons: Why a parameter that was looked at is in no unit.
-    """
+class SearchResult:
+    """The units of a module, and reasons why other parameters that were considered are in none."""
 
     units: list[Unit] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -81,15 +52,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Projection:
-    """A linear layer by its sides.
-
-    Attributes:
-        name: Of the layer.
-        inputs: Their number.
-        outputs: Their number.
-        weight_axes: Axis of the inputs and axis of the outputs in the weight.
-        has_bias: Whether a bias is added to the outputs.
-    """
+    """A linear layer: numbers of inputs and outputs, and the weight's axes of inputs and of outputs."""
 
     name: str
     inputs: int
@@ -115,25 +78,25 @@ class Projection:
         return (f"{self.name}.weight", *([f"{self.name}.bias"] if self.has_bias else []))
 
     def into(self, start: int) -> list[Slot]:
-        """What moves where inputs from `start` on are permuted."""
+        """The slots of inputs from `start` on."""
         return [Slot(f"{self.name}.weight", self.weight_axes[0], start)]
 
     def out_of(self, start: int) -> list[Slot]:
-        """What moves where outputs from `start` on are permuted, the bias among it."""
+        """The slots of outputs from `start` on, with the bias."""
         slots = [Slot(f"{self.name}.weight", self.weight_axes[1], start)]
         return slots + ([Slot(f"{self.name}.bias", 0, start)] if self.has_bias else [])
 
 
 @dataclass(frozen=True)
 class Heads:
-    """Where each head's outputs start in a projection."""
+    """A projection, and where each head's outputs start."""
 
     projection: Projection
     starts: Sequence[int]
 
 
 def qualified(thing: object) -> str:
-    """Module and name of a thing's own class."""
+    """Module and name of an object's class."""
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
@@ -144,7 +107,7 @@ def hidden_unit(name: str, first: Projection, second: Projection, gate: Projecti
 
 
 def query_key_units(name: str, query: Heads, key: Heads, size: int) -> list[Unit]:
-    """P_1i of Theorem 4: one unit a head."""
+    """P_1i of Theorem 4: one unit per head."""
     return [
         Unit(
             name=f"{name}.head_{head}.query_key",
@@ -159,8 +122,7 @@ def query_key_units(name: str, query: Heads, key: Heads, size: int) -> list[Unit
 def value_units(name: str, value: Heads, output: Projection, size: int, *, one_per_head: bool) -> list[Unit]:
     """P_2 and P_3 of Theorem 4: one unit for all heads (Eq. 15), or one for each head of the values.
 
-    Each head of the values serves as many of the output's inputs as there are heads of queries to it, one
-    after the other.
+    A head of the values feeds as many consecutive heads of the output's inputs as heads of queries share it.
     """
     shared = output.inputs // (size * len(value.starts))
     slots = [
@@ -193,14 +155,14 @@ ELEMENTWISE = (
     nn.LogSigmoid, nn.Softplus, nn.Softsign, nn.Tanhshrink, nn.Softshrink, nn.Hardshrink, nn.Hardtanh,
     nn.Hardsigmoid, nn.Hardswish, nn.Threshold, nn.Identity, nn.Dropout,
 )  # fmt: skip
-"""Layers that treat every number alike and by itself (dropout in distribution)."""
+"""Layers that act on each number separately and alike (dropout in distribution)."""
 NORMALISATIONS = ("LayerNorm", "RMSNorm", "BatchNorm", "GroupNorm", "InstanceNorm")
 TRANSFORMERS_ACTIVATIONS = ("transformers.activations", "transformers.models.bloom.modeling_bloom")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """How far the permutations go; by default as far as the theorems as printed.
+    """Permutations beyond the theorems as printed; none by default.
 
     Attributes:
         value_per_head: One P_2 for each head, where Eq. 15 has one for all.
@@ -213,16 +175,16 @@ class Reach:
     grouped: bool = False
 
 
-def search(module: nn.Module, reach: Reach) -> Found:
-    """All units of a module, and reasons for the parameters that were looked at and found uncovered."""
-    units_and_reasons = Found()
+def search(module: nn.Module, reach: Reach) -> SearchResult:
+    """All units of a module, and reasons for other parameters that were considered."""
+    result = SearchResult()
     for name, part in module.named_modules():
-        block = Block(name, part, units_and_reasons, reach)
+        block = Block(name, part, result, reach)
         if type(part) is nn.Sequential:
             _sequence(block)
         elif (known := FAMILIES.get(qualified(part))) is not None:
             known(block)
-    return units_and_reasons
+    return result
 
 
 def is_normalisation(part: object) -> bool:
@@ -231,7 +193,7 @@ def is_normalisation(part: object) -> bool:
 
 
 def is_elementwise(part: object) -> bool:
-    """Whether a layer treats every number alike and by itself, or permutes with the last axis."""
+    """Whether a layer acts on each number separately and alike, or permutes with the last axis."""
     if type(part) in ELEMENTWISE or qualified(part).rpartition(".")[0] in TRANSFORMERS_ACTIVATIONS:
         return True
     if isinstance(part, nn.PReLU):
@@ -242,15 +204,15 @@ def is_elementwise(part: object) -> bool:
 
 @dataclass(frozen=True)
 class Block:
-    """A module on its place in the search."""
+    """A module and its name in the search."""
 
     name: str
     part: nn.Module
-    found: Found
+    result: SearchResult
     reach: Reach
 
     def projection(self, path: str) -> Projection | None:
-        """The linear layer at an attribute path of the block; None, noted, where it is not a plain one."""
+        """The linear layer at an attribute path of the block; None, with a reason, if it is not plain."""
         name = f"{self.name}.{path}" if self.name else path
         layer: Any = self.part.get_submodule(path)
         projection = Projection.of(name, layer)
@@ -259,7 +221,7 @@ class Block:
         return projection
 
     def projections(self, *paths: str) -> tuple[Projection, ...] | None:
-        """The linear layers at some paths; None where one is not plain, the others noted with it."""
+        """The linear layers at some paths; None, with reasons for all, if one is not plain."""
         layers = [self.projection(path) for path in paths]
         plain = tuple(projection for projection in layers if projection is not None)
         if len(plain) == len(layers):
@@ -268,18 +230,18 @@ class Block:
         return None
 
     def leave(self, reason: str, *layers: Projection) -> None:
-        """Note why layers are in no unit."""
+        """Record why layers are in no unit."""
         for layer in layers:
-            self.found.reasons.update(dict.fromkeys(layer.parameters, reason))
+            self.result.reasons.update(dict.fromkeys(layer.parameters, reason))
 
     def refuse(self, name: str, layer: nn.Module, reason: str) -> None:
-        """Note why the parameters inside a layer are in no unit."""
-        self.found.reasons.update({f"{name}.{inner}": reason for inner, _ in layer.named_parameters()})
+        """Record why the parameters inside a layer are in no unit."""
+        self.result.reasons.update({f"{name}.{inner}": reason for inner, _ in layer.named_parameters()})
 
     def behind(self, layer: Projection) -> None:
-        """Note the bias that is added behind the sum over permuted indices (b_{t+1} in Eq. 13)."""
+        """Record the bias that is added after the sum over permuted indices (b_{t+1} in Eq. 13)."""
         if layer.has_bias:
-            self.found.reasons.setdefault(f"{layer.name}.bias", SECOND_BIAS)
+            self.result.reasons.setdefault(f"{layer.name}.bias", SECOND_BIAS)
 
 
 def _sequence(block: Block) -> None:
@@ -293,7 +255,7 @@ def _sequence(block: Block) -> None:
             reason = reason or _obstacle(layer)
             continue
         if first is not None and not reason and first.outputs == projection.inputs:
-            block.found.units.append(hidden_unit(f"{first.name}.hidden", first, projection))
+            block.result.units.append(hidden_unit(f"{first.name}.hidden", first, projection))
             block.behind(projection)
         elif first is not None:
             block.leave(reason or NOT_ELEMENTWISE, first)
@@ -301,7 +263,7 @@ def _sequence(block: Block) -> None:
 
 
 def _obstacle(layer: object) -> str:
-    """Why hidden units may not be permuted across a layer; empty where they may."""
+    """Why hidden units may not be permuted across a layer; empty if they may."""
     if is_elementwise(layer):
         return ""
     return NORMALISED if is_normalisation(layer) else NOT_ELEMENTWISE
@@ -319,14 +281,14 @@ def _hidden(first: str, second: str, activation: str) -> Callable[[Block], None]
         if not is_elementwise(between):
             block.leave(NOT_ELEMENTWISE, *layers)
             return
-        block.found.units.append(hidden_unit(f"{layers[0].name}.hidden", *layers))
+        block.result.units.append(hidden_unit(f"{layers[0].name}.hidden", *layers))
         block.behind(layers[1])
 
     return add
 
 
 def _gated(block: Block) -> None:
-    """down(act(gate(x)) * up(x)): the theorem has no product of layers, yet one permutation may pass."""
+    """down(act(gate(x)) * up(x)): beyond the theorem, which has no product of layers."""
     layers = block.projections("gate_proj", "up_proj", "down_proj")
     if layers is None:
         return
@@ -334,136 +296,108 @@ def _gated(block: Block) -> None:
     if not block.reach.gated or not is_elementwise(block.part.act_fn):
         block.leave(GATED, *layers)
         return
-    block.found.units.append(hidden_unit(f"{up.name}.hidden", up, down, gate))
+    block.result.units.append(hidden_unit(f"{up.name}.hidden", up, down, gate))
     block.behind(down)
 
 
-def _attention(block: Block, query: Heads, key: Heads, value: Heads, output: Projection) -> None:
-    """Queries, keys and values of an attention without rotary embeddings or shared heads (Def. 4)."""
-    size = output.inputs // len(query.starts)
-    block.found.units += query_key_units(block.name, query, key, size)
+def _attention(*paths: str, heads: str, interleaved: bool = False) -> Callable[[Block], None]:
+    """Attention (Def. 4) without rotary embeddings or shared heads; `heads` names their number's attribute.
+
+    The paths are those of the layers for queries, keys, values and output, or of one layer for the first
+    three, part by part or interleaved head by head, and of the output.
+    """
+
+    def add(block: Block) -> None:
+        part: Any = block.part
+        is_cross = getattr(part, "is_cross_attention", False)
+        if is_cross or "Cross" in type(getattr(part, "self", part)).__name__:
+            block.refuse(block.name, part, CROSS)
+            return
+        layers = block.projections(*paths)
+        if layers is None:
+            return
+        output, count = layers[-1], int(attrgetter(heads)(part))
+        size = output.inputs // count
+        if len(layers) == 4:
+            starts = range(0, output.inputs, size)
+            query, key, value = (Heads(layer, starts) for layer in layers[:3])
+        else:
+            of_part, of_head = (size, 3 * size) if interleaved else (output.inputs, size)
+            query, key, value = (
+                Heads(layers[0], [index * of_part + head * of_head for head in range(count)])
+                for index in range(3)
+            )
+        block.result.units += query_key_units(block.name, query, key, size)
+        _values(block, value, output, size)
+
+    return add
+
+
+def _values(block: Block, value: Heads, output: Projection, size: int) -> None:
     per_head = block.reach.value_per_head
-    block.found.units += value_units(block.name, value, output, size, one_per_head=per_head)
+    block.result.units += value_units(block.name, value, output, size, one_per_head=per_head)
     block.behind(output)
 
 
-def _apart(block: Block, paths: tuple[str, str, str, str], heads: int) -> None:
-    """Attention with a layer each for queries, keys, values and output."""
-    layers = block.projections(*paths)
-    if layers is None:
-        return
-    query, key, value, output = layers
-    starts = range(0, output.inputs, output.inputs // heads)
-    _attention(block, Heads(query, starts), Heads(key, starts), Heads(value, starts), output)
-
-
-def _fused(block: Block, paths: tuple[str, str], heads: int, *, interleaved: bool) -> None:
-    """Attention whose queries, keys and values are one layer's outputs: part by part, or head by head."""
-    layers = block.projections(*paths)
-    if layers is None:
-        return
-    together, output = layers
-    size = output.inputs // heads
-    starts = [
-        [
-            (head * 3 + part) * size if interleaved else part * output.inputs + head * size
-            for head in range(heads)
-        ]
-        for part in range(3)
-    ]
-    query, key, value = (Heads(together, heads_starts) for heads_starts in starts)
-    _attention(block, query, key, value, output)
-
-
 def _rotary(block: Block) -> None:
-    """Rotary embeddings turn pairs of query and key entries by angles of their own: those stay."""
+    """Rotary embeddings turn pairs of query and key entries by different angles: those stay."""
     layers = block.projections("q_proj", "k_proj", "v_proj", "o_proj")
     if layers is None:
         return
     query, key, value, output = layers
     block.leave(ROTARY, query, key)
     size = int(block.part.head_dim)  # type: ignore[arg-type]  # a number on every class of the table
-    heads = value.outputs // size
-    if heads != output.inputs // size and not block.reach.grouped:
+    if value.outputs != output.inputs and not block.reach.grouped:
         block.leave(GROUPED, value, output)
         return
-    starts = Heads(value, range(0, value.outputs, size))
-    per_head = block.reach.value_per_head
-    block.found.units += value_units(block.name, starts, output, size, one_per_head=per_head)
-    block.behind(output)
-
-
-def _bert_attention(block: Block) -> None:
-    """Attention of BERT and RoBERTa, its layers in two parts."""
-    inner: Any = block.part.get_submodule("self")
-    if "Cross" in type(inner).__name__:
-        block.refuse(block.name, block.part, CROSS)
-        return
-    paths = ("self.query", "self.key", "self.value", "output.dense")
-    _apart(block, paths, int(inner.num_attention_heads))
-
-
-def _gpt2_attention(block: Block) -> None:
-    part: Any = block.part
-    if part.is_cross_attention:
-        block.refuse(block.name, block.part, CROSS)
-        return
-    _fused(block, ("c_attn", "c_proj"), int(part.num_heads), interleaved=False)
-
-
-def _bloom_attention(block: Block) -> None:
-    part: Any = block.part
-    _fused(block, ("query_key_value", "dense"), int(part.num_heads), interleaved=True)
-
-
-def _vit_attention(block: Block) -> None:
-    part: Any = block.part
-    _apart(block, ("q_proj", "k_proj", "v_proj", "o_proj"), int(part.num_attention_heads))
-
-
-def _digits_attention(block: Block) -> None:
-    part: Any = block.part
-    _fused(block, ("query_key_value", "projection"), int(part.heads), interleaved=False)
+    _values(block, Heads(value, range(0, value.outputs, size)), output, size)
 
 
 def _head_transform(block: Block) -> None:
-    """The layer in front of BERT's word predictions."""
+    """The layer before BERT's word predictions."""
     layer = block.projection("dense")
     if layer is not None:
         block.leave(NORMALISED, layer)
 
 
-def _pooled(block: Block) -> None:
-    """BERT's pooler and the classifier on top of it: two layers with tanh between."""
-    _hidden("bert.pooler.dense", "classifier", "bert.pooler.activation")(block)
-
-
 def _families() -> Iterator[tuple[str, Callable[[Block], None]]]:
-    for family, prefix in (("bert", "Bert"), ("roberta", "Roberta")):
-        home = f"transformers.models.{family}.modeling_{family}.{prefix}"
-        yield f"{home}Attention", _bert_attention
-        yield (
-            f"{home}Layer",
-            _hidden("intermediate.dense", "output.dense", "intermediate.intermediate_act_fn"),
-        )
-    bert, roberta = (f"transformers.models.{family}.modeling_{family}." for family in ("bert", "roberta"))
-    yield f"{bert}BertForSequenceClassification", _pooled
-    yield f"{bert}BertPredictionHeadTransform", _head_transform
-    yield f"{roberta}RobertaClassificationHead", _hidden("dense", "out_proj", "")
-    yield f"{roberta}RobertaLMHead", _head_transform
-    yield "transformers.models.vit.modeling_vit.ViTAttention", _vit_attention
-    yield "transformers.models.vit.modeling_vit.ViTMLP", _hidden("fc1", "fc2", "activation_fn")
-    yield "transformers.models.gpt2.modeling_gpt2.GPT2Attention", _gpt2_attention
-    yield "transformers.models.gpt2.modeling_gpt2.GPT2MLP", _hidden("c_fc", "c_proj", "act")
-    bloom = "transformers.models.bloom.modeling_bloom.Bloom"
-    yield f"{bloom}Attention", _bloom_attention
+    bert_attention = _attention(
+        "self.query", "self.key", "self.value", "output.dense", heads="self.num_attention_heads"
+    )
+    bert_layer = _hidden("intermediate.dense", "output.dense", "intermediate.intermediate_act_fn")
+    bert, roberta, vit, gpt2, bloom, llama, qwen2 = (
+        f"transformers.models.{prefix.lower()}.modeling_{prefix.lower()}.{prefix}"
+        for prefix in ("Bert", "Roberta", "ViT", "GPT2", "Bloom", "Llama", "Qwen2")
+    )
+    for family in (bert, roberta):
+        yield f"{family}Attention", bert_attention
+        yield f"{family}Layer", bert_layer
+    # BERT's pooler and the classifier on top of it: two layers with tanh between.
+    pooled = _hidden("bert.pooler.dense", "classifier", "bert.pooler.activation")
+    yield f"{bert}ForSequenceClassification", pooled
+    yield f"{bert}PredictionHeadTransform", _head_transform
+    yield f"{roberta}ClassificationHead", _hidden("dense", "out_proj", "")
+    yield f"{roberta}LMHead", _head_transform
+    yield (
+        f"{vit}Attention",
+        _attention("q_proj", "k_proj", "v_proj", "o_proj", heads="num_attention_heads"),
+    )
+    yield f"{vit}MLP", _hidden("fc1", "fc2", "activation_fn")
+    yield f"{gpt2}Attention", _attention("c_attn", "c_proj", heads="num_heads")
+    yield f"{gpt2}MLP", _hidden("c_fc", "c_proj", "act")
+    yield (
+        f"{bloom}Attention",
+        _attention("query_key_value", "dense", heads="num_heads", interleaved=True),
+    )
     yield f"{bloom}MLP", _hidden("dense_h_to_4h", "dense_4h_to_h", "gelu_impl")
-    for family, prefix in (("llama", "Llama"), ("qwen2", "Qwen2")):
-        home = f"transformers.models.{family}.modeling_{family}.{prefix}"
-        yield f"{home}Attention", _rotary
-        yield f"{home}MLP", _gated
-    yield "workbench.data.bases.vision._Block", _digits_attention
+    for family in (llama, qwen2):
+        yield f"{family}Attention", _rotary
+        yield f"{family}MLP", _gated
+    yield (
+        "workbench.data.bases.vision._Block",
+        _attention("query_key_value", "projection", heads="heads"),
+    )
 
 
 FAMILIES: Mapping[str, Callable[[Block], None]] = dict(_families())
-"""By a block's class, module and name: what finds its units."""
+"""What finds a block's units, by the module and name of its class."""

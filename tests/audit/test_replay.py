@@ -1,0 +1,170 @@
+"""Forced replay: trainers with a known fault are found out, and correct ones are not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench.audit.replay.judging import sampler_of
+from workbench.audit.replay.measure import _radius
+from workbench.cli.app import main
+
+ROOT = Path(__file__).parents[2]
+ZOO = ROOT / "tests" / "zoo" / "dp_sgd.py"
+EXIT_CODES = {"REFUTED": 1, "NOT_REFUTED": 0, "UNDECIDED": 3, "INVALID": 3}
+
+QUICK = ("correct", "no_noise", "best_on_members")
+TRAINERS = {
+    "correct": ("NOT_REFUTED", []),
+    "with_adam": ("NOT_REFUTED", []),
+    "tenth_of_the_noise": ("REFUTED", ["accountant"]),
+    "half_of_the_noise": ("REFUTED", ["accountant"]),
+    "no_noise": ("REFUTED", ["noise"]),
+    "no_noise_on_biases": ("REFUTED", ["noise"]),
+    "same_noise_in_every_step": ("REFUTED", ["noise"]),
+    "no_clipping": ("REFUTED", ["clip"]),
+    "clipped_by_the_batch": ("REFUTED", ["clip"]),
+    "clipped_by_the_layer": ("REFUTED", ["accountant"]),
+    "raw_gradient_mixed_in": ("REFUTED", ["clip"]),
+    "divided_by_the_batch": ("UNDECIDED", ["normaliser"]),
+    "triple_rate": ("REFUTED", ["accountant"]),
+    "normalised_by_members": ("REFUTED", ["side channel"]),
+    "best_on_members": ("REFUTED", ["side channel"]),
+}
+
+
+def replayed(name: str, folder: Path, *more: str) -> dict:  # type: ignore[type-arg]
+    words = ["replay", f"{ZOO}:{name}", "--out", str(folder / "out"), "--quiet", *more]
+    code = main(words)
+    report = json.loads((folder / "out" / "report.json").read_text(encoding="utf-8"))
+    assert code == report["exit_code"] == EXIT_CODES[report["verdict"]["kind"]]
+    return report  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TRAINERS]
+)
+def test_a_trainer_gets_its_verdict_and_its_fault(name: str, tmp_path: Path) -> None:
+    kind, faults = TRAINERS[name]
+    report = replayed(name, tmp_path)
+    assert report["verdict"]["kind"] == kind, report["verdict"]["sentence"]
+    assert [fault["part"] for fault in report["replay"]["faults"]] == faults
+    assert report["verdict"]["sentence"].startswith(kind.replace("_", " "))
+
+
+@pytest.mark.slow
+def test_the_measured_run_is_the_run(tmp_path: Path) -> None:
+    found = replayed("correct", tmp_path, "--candidates", "300")["replay"]
+    assert found["steps"] == 40
+    assert found["parameters"] == 64 * 32 + 32 + 32 * 10 + 10
+    assert found["sampler"]["kind"] == "sampled"
+    assert float(found["sampler"]["lower"]) < 0.1 < float(found["sampler"]["upper"])
+    noise = np.array([float(value) for value in found["noise"].values()])
+    sys.path.insert(0, str(ZOO.parent))
+    try:
+        import dp_sgd
+    finally:
+        sys.path.remove(str(ZOO.parent))
+    np.testing.assert_allclose(noise, dp_sgd.noise_multiplier() / 30, rtol=0.1)
+    assert dp_sgd.noise_multiplier() <= float(found["multiplier"]) < 1.1 * dp_sgd.noise_multiplier()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("not_seeded", "two trainings with one seed are not equal: the gradient of step 1"),
+        ("hand_made_noise", "no noise is recognised on"),
+        ("by_hand", "no torch optimizer took a step"),
+    ],
+)
+def test_what_cannot_be_replayed_says_why(name: str, reason: str, tmp_path: Path) -> None:
+    report = replayed(name, tmp_path)
+    assert report["verdict"]["kind"] == "INVALID"
+    assert reason in report["verdict"]["sentence"]
+
+
+@pytest.mark.slow
+def test_opacus_as_its_example_shows_it_is_not_refuted(tmp_path: Path) -> None:
+    words = ["replay", str(ROOT / "docs" / "examples" / "train_opacus.py") + ":train", "--quiet"]
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["replay"]
+    assert 0.5 < float(found["lower"]) < 1.0
+    assert found["recognised"]["normal"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "code"), [("correct", 0), ("no_noise", 1)])
+def test_an_emitted_test_fails_until_the_claim_is_kept(name: str, code: int, tmp_path: Path) -> None:
+    emitted = tmp_path / "test_claim.py"
+    replayed(name, tmp_path, "--emit-test", str(emitted))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(emitted)],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == code, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["replay", "missing.py:train"], "file 'missing.py' does not exist"),
+        (["replay", "x.py:f", "--candidates", "3"], "--candidates must be at least 20, got 3"),
+        (["replay", "x.py:f", "--confidence", "2"], "--confidence must be in (0.5, 1), got 2"),
+        (["replay", f"{ZOO}:correct", "--claim", "nats=0.5,secret=record"], "replay judges claims of"),
+        (["replay", f"{ZOO}:corect"], "did you mean 'correct'"),
+    ],
+)
+def test_a_mistake_gets_one_line(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert not (tmp_path / "replay" / "report.json").exists()
+
+
+def test_the_radius_is_a_lower_end_of_the_largest_norm() -> None:
+    generator = np.random.default_rng(0)
+    for count, dimension in ((2, 3), (5, 2), (9, 40)):
+        points = generator.normal(size=(count, dimension))
+        distances = np.linalg.norm(points[:, None] - points[None], axis=2)
+        radius = _radius(distances)
+        assert 0.98 * distances.max() / 2 <= radius <= np.linalg.norm(points, axis=1).max()
+    orthogonal = np.sqrt(2.0) * (1.0 - np.eye(8))
+    assert _radius(orthogonal) == pytest.approx(np.sqrt(7 / 8), rel=1e-3)
+
+
+def test_samplers_are_told_apart() -> None:
+    generator = np.random.default_rng(0)
+    poisson = generator.random((8, 40)) < 0.1
+    assert sampler_of(poisson, 0.025).kind == "sampled"
+    assert sampler_of(np.ones((8, 40), dtype=bool), 0.025).kind == "every step"
+    epochs = np.zeros((8, 40), dtype=bool)
+    for row in epochs:
+        for start in range(0, 40, 10):
+            row[start + generator.integers(10)] = True
+    found = sampler_of(epochs, 0.025)
+    assert (found.kind, found.batches) == ("shuffled epochs", 10)
+
+
+def test_the_rate_is_covered() -> None:
+    """Error of the interval of a Poisson sampler's rate, at its share of 2.5 %."""
+    generator, missed = np.random.default_rng(1), 0
+    for _ in range(400):
+        found = sampler_of(generator.random((8, 40)) < 0.1, 0.025)
+        missed += not found.lower <= 0.1 <= found.upper
+    assert missed <= 400 * 0.025 + 3 * np.sqrt(400 * 0.025 * 0.975)

@@ -1,0 +1,310 @@
+"""Runs a training function under hooks: its gradients before each optimizer step, and its draws of noise."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from workbench.core.errors import InputError
+
+MOST_NUMBERS = 400_000_000
+"""Gradient entries that one recording keeps, 1.6 gigabytes."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The parameters of an optimizer, in its order: a name, a shape, and a slice of the flat gradient."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of entries of each."""
+        return [int(np.prod(shape)) for shape in self.shapes]
+
+    def slices(self) -> Iterator[tuple[str, slice]]:
+        """Each parameter's name and place."""
+        start = 0
+        for name, size in zip(self.names, self.sizes, strict=True):
+            yield name, slice(start, start + size)
+            start += size
+
+
+@dataclass
+class Recording:
+    """What one run showed.
+
+    Attributes:
+        layouts: Of each optimizer, in the order of their first steps.
+        optimizers: Which optimizer each step was of.
+        gradients: Flat gradient of each step before anything was forced, float32.
+        weights: Flat weights before each step, float32.
+        result: What the function returned.
+        recognised: How many draws of noise were met, by their kind.
+        passed_over: Random numbers that were drawn and not taken for noise.
+    """
+
+    layouts: list[Layout] = field(default_factory=list)
+    optimizers: list[int] = field(default_factory=list)
+    gradients: list[Tensor] = field(default_factory=list)
+    weights: list[Tensor] = field(default_factory=list)
+    result: Any = None
+    recognised: dict[str, int] = field(default_factory=dict)
+    passed_over: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Number of optimizer steps."""
+        return len(self.gradients)
+
+
+def recorded(
+    function: Callable[[], Any],
+    *,
+    seed: int,
+    forced: Sequence[Tensor] | None = None,
+    shapes: frozenset[tuple[int, ...]] = frozenset(),
+) -> Recording:
+    """Call a training function under the hooks.
+
+    Args:
+        function: Trains; called without arguments.
+        seed: Of the generators of Python, NumPy and torch, for code that does not seed its own.
+        forced: Gradients to apply instead of the run's own, one a step; a step beyond them keeps its own.
+            With them, draws of noise are zero.
+        shapes: Shapes of the parameters, by which draws of noise are known; read only with `forced`.
+
+    Raises:
+        InputError: the gradients are more than memory holds.
+    """
+    kept = Recording()
+    watch = _Watch(kept, forced)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - the user's code may draw from it
+    torch.manual_seed(seed)
+    with ExitStack() as stack:
+        handle = register_optimizer_step_pre_hook(watch.before_step)
+        stack.callback(handle.remove)
+        stack.enter_context(_named_modules(watch))
+        if forced is not None:
+            sizes = frozenset(int(np.prod(shape)) for shape in shapes)
+            noise = _Silence(watch, shapes, sizes | {sum(sizes)})
+            stack.enter_context(noise.everywhere())
+            stack.enter_context(_first_gradient(noise))
+            stack.enter_context(noise)
+        kept.result = function()
+    return kept
+
+
+class _Watch:
+    """The hook before each optimizer step."""
+
+    def __init__(self, kept: Recording, forced: Sequence[Tensor] | None) -> None:
+        self._kept, self._forced = kept, forced
+        self._known: dict[int, int] = {}
+        self._held: list[Optimizer] = []
+        self.names: dict[int, str] = {}
+
+    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Keep gradient and weights; force the gradient."""
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        with torch.no_grad(), _outside_modes():
+            if id(optimizer) not in self._known:
+                self._known[id(optimizer)] = len(self._kept.layouts)
+                self._held.append(optimizer)
+                names = tuple(self.names.get(id(p), f"parameter {i}") for i, p in enumerate(parameters))
+                self._kept.layouts.append(Layout(names, tuple(tuple(p.shape) for p in parameters)))
+            step = self._kept.steps
+            gradient = _flat([p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters])
+            if (step + 1) * gradient.numel() > MOST_NUMBERS:
+                raise InputError(
+                    f"replay keeps {MOST_NUMBERS:,} gradient entries at most; step {step + 1} of "
+                    f"{gradient.numel():,} parameters is beyond: replay fewer steps or a smaller model"
+                )
+            self._kept.optimizers.append(self._known[id(optimizer)])
+            self._kept.gradients.append(gradient)
+            self._kept.weights.append(_flat([p.detach() for p in parameters]))
+            if self._forced is not None and step < len(self._forced):
+                self._force(parameters, self._forced[step])
+
+    def _force(self, parameters: Sequence[Tensor], gradient: Tensor) -> None:
+        if sum(p.numel() for p in parameters) != gradient.numel():
+            return  # Another optimizer than run A's at this step: the comparison of weights will say so.
+        start = 0
+        for parameter in parameters:
+            part = gradient[start : start + parameter.numel()].view(parameter.shape)
+            start += parameter.numel()
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad.copy_(part)
+
+    def step(self) -> int:
+        """Number of steps so far."""
+        return self._kept.steps
+
+    def pass_over(self, count: int) -> None:
+        """Count random numbers that are not taken for noise."""
+        self._kept.passed_over += count
+
+    def note(self, kind: str) -> None:
+        """Count a draw of noise."""
+        self._kept.recognised[kind] = self._kept.recognised.get(kind, 0) + 1
+
+
+def _flat(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([tensor.detach().reshape(-1).to("cpu", torch.float32) for tensor in tensors])
+
+
+@contextmanager
+def _outside_modes() -> Iterator[None]:
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes():
+        yield
+
+
+@contextmanager
+def _named_modules(watch: _Watch) -> Iterator[None]:
+    """Learn the names of parameters from the modules that are called."""
+    seen: set[int] = set()
+
+    def before_forward(module: torch.nn.Module, args: Any) -> None:
+        if id(module) not in seen:
+            seen.add(id(module))
+            for name, parameter in module.named_parameters():
+                known = watch.names.get(id(parameter), "")
+                if len(name) > len(known):
+                    watch.names[id(parameter)] = name
+
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(before_forward)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+_NORMAL = ("normal", "normal_", "randn", "randn_like")
+_DRAWS = (*_NORMAL, "rand", "rand_like", "uniform", "uniform_", "exponential_", "cauchy_", "log_normal_")
+
+
+class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Lets draws of noise happen, and gives their mean instead."""
+
+    def __init__(self, watch: _Watch, shapes: frozenset[tuple[int, ...]], sizes: frozenset[int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._watch, self._shapes, self._sizes = watch, shapes, sizes
+        self.after_first_gradient = False
+
+    def is_noise(self, shape: Sequence[int]) -> bool:
+        """A draw of a parameter's shape, or flat with as many entries, once there was a gradient."""
+        if not (self.after_first_gradient or self._watch.step()):
+            return False
+        return tuple(shape) in self._shapes or (len(shape) == 1 and int(np.prod(shape)) in self._sizes)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        drawn = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name not in _DRAWS or not isinstance(drawn, Tensor):
+            return drawn
+        if name not in _NORMAL or not self.is_noise(drawn.shape):
+            self._watch.pass_over(drawn.numel())
+            return drawn
+        self._watch.note("normal")
+        mean: Any = 0.0
+        if name == "normal":
+            mean = args[0]
+        elif name == "normal_":
+            mean = args[1] if len(args) > 1 else (kwargs or {}).get("mean", 0.0)
+        if isinstance(mean, Tensor):
+            return drawn.copy_(mean.expand_as(drawn))
+        return drawn.fill_(float(mean))
+
+    @contextmanager
+    def everywhere(self) -> Iterator[None]:
+        """Noise that torch's dispatcher does not see: Laplace distributions, and NumPy's generators."""
+        silence, make = self, np.random.default_rng
+        laplace = torch.distributions.Laplace.rsample
+
+        def rsample(self: Any, sample_shape: Any = None) -> Tensor:
+            drawn = laplace(self, torch.Size() if sample_shape is None else sample_shape)
+            if not silence.is_noise(drawn.shape):
+                return drawn
+            silence._watch.note("laplace")
+            return self.loc.expand_as(drawn).clone()  # type: ignore[no-any-return]
+
+        class Silent:
+            """The draws of NumPy's generators, old and new."""
+
+            def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+                return silence.numpy(super().normal(loc, scale, size), loc)  # type: ignore[misc]
+
+            def standard_normal(self, *args: Any, **kwargs: Any) -> Any:
+                return silence.numpy(super().standard_normal(*args, **kwargs), 0.0)  # type: ignore[misc]
+
+            def laplace(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+                return silence.numpy(super().laplace(loc, scale, size), loc)  # type: ignore[misc]
+
+        class Generator(Silent, np.random.Generator):
+            """NumPy's generator, with silent noise."""
+
+        class RandomState(Silent, np.random.RandomState):
+            """NumPy's older generator, with silent noise."""
+
+        def default_rng(seed: Any = None) -> np.random.Generator:
+            return Generator(make(seed).bit_generator)
+
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(torch.distributions.Laplace, "rsample", rsample))
+            stack.enter_context(patch.object(np.random, "default_rng", default_rng))
+            stack.enter_context(patch.object(np.random, "RandomState", RandomState))
+            for name in ("normal", "standard_normal", "randn", "laplace"):
+                drawing = getattr(np.random, name)
+                stack.enter_context(patch.object(np.random, name, self._function(drawing, name)))
+            yield
+
+    def _function(self, drawing: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            loc = kwargs.get("loc", args[0] if args else 0.0) if name in ("normal", "laplace") else 0.0
+            return self.numpy(drawing(*args, **kwargs), loc)
+
+        return draw
+
+    def numpy(self, drawn: Any, mean: Any) -> Any:
+        """A draw of NumPy's, or its mean where it is noise."""
+        if not isinstance(drawn, np.ndarray) or not self.is_noise(drawn.shape):
+            self._watch.pass_over(int(np.size(drawn)))
+            return drawn
+        self._watch.note("numpy")
+        return np.broadcast_to(np.asarray(mean, dtype=drawn.dtype), drawn.shape).copy()
+
+
+@contextmanager
+def _first_gradient(noise: _Silence) -> Iterator[None]:
+    """Draws count as noise from the first gradient on: those before are initial weights."""
+    backward, grad = torch.autograd.backward, torch.autograd.grad
+
+    def noting(call: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            noise.after_first_gradient = True
+            return call(*args, **kwargs)
+
+        return noted
+
+    with (
+        patch.object(torch.autograd, "backward", noting(backward)),
+        patch.object(torch.autograd, "grad", noting(grad)),
+    ):
+        yield

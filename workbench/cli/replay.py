@@ -1,0 +1,197 @@
+"""`workbench replay`: what a training function releases of one record, measured in its own runs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+from xml.etree import ElementTree
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from workbench.audit.claims import EXAMPLE, parse_claim
+from workbench.cli import junit, terminal
+from workbench.cli.parameters import known, parameters
+from workbench.core.errors import InputError
+from workbench.core.keys import plain
+from workbench.core.outputs import require_distinct, require_file_place, require_reachable, write_atomically
+from workbench.interfaces import Released
+
+CANDIDATES = 200
+"""Records that the function trains on, unless the user says otherwise."""
+
+_TEST = '''"""Fails until the training keeps its claim; written by `workbench replay`."""
+
+import subprocess
+import sys
+
+COMMAND = {command!r}
+
+
+def test_forced_replay_does_not_refute_the_claim():
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.cli", *COMMAND], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+'''
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions:
+    """What a user may say to `workbench replay`; None where they said nothing."""
+
+    function: Annotated[
+        str, typer.Argument(metavar="FILE.py:FUNCTION", help="The training function (docs/user_training.md).")
+    ]
+    claim: Annotated[
+        str | None,
+        typer.Option(help="The guarantee to test: epsilon, delta, adjacency.", show_default=EXAMPLE),
+    ] = None
+    corpus: Annotated[str, typer.Option(help="Where the records come from.")] = "digits"
+    corpus_parameter: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of the corpus.")
+    ] = None
+    candidates: Annotated[int, typer.Option(metavar="N", help="How many records it trains on.")] = CANDIDATES
+    seed: Annotated[int, typer.Option(help="Of the records, the crafts, and the function.")] = 0
+    confidence: Annotated[float, typer.Option(help="Of the verdict.")] = 0.95
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="For report.json and the store.")] = Path(
+        "replay"
+    )
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the report here.")] = None
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML.")] = None
+    emit_test: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.py", help="Write a pytest that fails until the claim is kept."),
+    ] = None
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the verdict alone.")] = False
+
+
+def replay(options: ReplayOptions) -> int:
+    """Measure what a training function releases of one record, by replaying it with another one.
+
+    The function is called about thirty times with one seed: as it is; without its noise and with each
+    gradient replaced by that of the first run; and so again with one record replaced. What differs is the
+    noise, what a record moves, and what leaves the training past the noise. Works for training that steps a
+    torch optimizer and repeats itself to the bit under one seed.
+
+    Exit code: 0 not refuted, 1 refuted, 2 bad input, 3 the training cannot be replayed.
+    """
+    report = _replayed(options)
+    _write(options, report)
+    _print(options, report)
+    return int(report["exit_code"])
+
+
+def _replayed(options: ReplayOptions) -> dict[str, Any]:
+    claim = parse_claim(EXAMPLE if options.claim is None else options.claim, released=Released.EVERY_UPDATE)
+    if options.candidates < 20:
+        raise InputError(f"--candidates must be at least 20, got {options.candidates}")
+    if not 0.5 < options.confidence < 1:
+        raise InputError(f"--confidence must be in (0.5, 1), got {options.confidence:g}")
+    if options.seed < 0:
+        raise InputError(f"--seed must be at least 0, got {options.seed}")
+    if options.out.exists() and not options.out.is_dir():
+        raise InputError(f"--out must be a folder, got the file {str(options.out)!r}")
+    require_reachable("--out", options.out)
+    outputs = {"--json": options.json, "--junit": options.junit, "--emit-test": options.emit_test}
+    for flag, path in outputs.items():
+        if path is not None:
+            require_file_place(flag, path)
+    source = options.function.rpartition(":")[0]
+    require_distinct(
+        {"FUNCTION": Path(source) if source else None, "--out's report.json": options.out / "report.json"}
+        | outputs
+    )
+    corpus = known("corpus", options.corpus)
+    given = parameters("--corpus-parameter", options.corpus_parameter or [])
+    from workbench.audit.replay.run import audit_replay
+    from workbench.audit.settings import embedded_settings
+
+    settings = replace(
+        embedded_settings(corpus=corpus, corpus_parameters=given, candidates=options.candidates),
+        claim=claim,
+        seed=options.seed,
+        confidence=options.confidence,
+    )
+    with terminal.progress_display(options.quiet) as progress:
+        return audit_replay(
+            options.function, settings, out=options.out, command=command_line(options), progress=progress
+        )
+
+
+def command_line(options: ReplayOptions) -> str:
+    """The shell command that gives these options; those left at their default are left out."""
+    return shlex.join(["workbench", *_words(options)])
+
+
+def _words(options: ReplayOptions) -> list[str]:
+    words = ["replay", options.function]
+    for option in fields(options)[1:]:
+        value, flag = getattr(options, option.name), f"--{option.name.replace('_', '-')}"
+        if value == option.default or value is None:
+            continue
+        words += [flag] if value is True else [word for item in _listed(value) for word in (flag, str(item))]
+    return words
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _write(options: ReplayOptions, report: Mapping[str, Any]) -> None:
+    content = json.dumps(plain(report), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    write_atomically(options.out / "report.json", content)
+    if options.json is not None:
+        write_atomically(options.json, content)
+    if options.junit is not None:
+        junit.write_document(
+            junit.junit_document("workbench replay", [_case(options, report)]), options.junit
+        )
+    if options.emit_test is not None:
+        source = Path(options.function.rpartition(":")[0]).resolve()
+        function = f"{source}:{options.function.rpartition(':')[2]}"
+        asked = replace(options, function=function, json=None, junit=None, emit_test=None, quiet=True)
+        write_atomically(options.emit_test, _TEST.format(command=_words(asked)))
+
+
+def _case(options: ReplayOptions, report: Mapping[str, Any]) -> ElementTree.Element:
+    verdict = report["verdict"]
+    name = options.function.rpartition(":")[2]
+    case = junit.junit_case(f"workbench.{name}", "replay", float(report["cost"]["seconds"]))
+    sentence = junit.clean(verdict["sentence"])
+    outcome = {0: None, 1: "failure"}.get(int(report["exit_code"]), "error")
+    if outcome is None:
+        ElementTree.SubElement(case, "system-out").text = sentence
+    else:
+        ElementTree.SubElement(case, outcome, type=verdict["kind"], message=sentence)
+    return case
+
+
+def _print(options: ReplayOptions, report: Mapping[str, Any]) -> None:
+    console, found, verdict = terminal.output_console(), report["replay"], report["verdict"]
+    if not options.quiet and "reason" not in found:
+        sampler = found["sampler"]
+        table = Table("the run as it was", "", show_header=False, box=None)
+        rows = {
+            "optimizer steps": f"{found['steps']} of {found['parameters']:,} parameters",
+            "sampler": f"{sampler['kind']}, rate {float(sampler['rate']):.3g} "
+            f"[{float(sampler['lower']):.3g}, {float(sampler['upper']):.3g}]",
+            "noise over what one record adds": f"{float(found['multiplier']):.4g}",
+            "draws of noise": ", ".join(f"{n} {kind}" for kind, n in found["recognised"].items()) or "none",
+            "epsilon by its own measure": f"{float(found['estimate']):.4g} "
+            f"[{float(found['lower']):.4g}, {float(found['upper']):.4g}] at {report['claim']['text']}",
+        }
+        for name, value in rows.items():
+            table.add_row(Text(name), Text(value))
+        for fault in found["faults"]:
+            table.add_row(Text(f"fault: {fault['part']}", style="bold red"), Text(fault["says"]))
+        console.print(table)
+    console.print(Text(verdict["sentence"]), soft_wrap=True)
+    if not options.quiet:
+        print(f"Report: {options.out / 'report.json'}", file=sys.stdout)
