@@ -131,11 +131,11 @@ def test_a_worker_with_other_records_refuses_the_job(cluster: Any, tmp_path: Pat
         scheduler=cluster.address,
         steps=2,
     )
-    from workbench.training import setup as workers
+    from workbench.audit import subjects
 
-    digest = workers.content_digest
+    digest = subjects.content_digest
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(workers, "content_digest", lambda setup: digest(setup)[::-1])
+        patched.setattr(subjects, "content_digest", lambda setup: digest(setup)[::-1])
         with pytest.raises(ContentError, match=r"corpus 'text_file' or model 'tiny_gpt2' is not what it was"):
             audit_mechanisms(settings, out=tmp_path / "out", command="c")
 
