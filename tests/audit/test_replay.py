@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,12 +39,43 @@ TRAINERS = {
 }
 
 
+CORRECT = re.findall(r'^    "(\w+)": ', ZOO.with_name("correct.py").read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def replayed(name: str, folder: Path, *more: str) -> dict:  # type: ignore[type-arg]
-    words = ["replay", f"{ZOO}:{name}", "--out", str(folder / "out"), "--quiet", *more]
+    words = [
+        "replay",
+        name if ":" in name else f"{ZOO}:{name}",
+        "--out",
+        str(folder / "out"),
+        "--quiet",
+        *more,
+    ]
     code = main(words)
     report = json.loads((folder / "out" / "report.json").read_text(encoding="utf-8"))
     assert code == report["exit_code"] == EXIT_CODES[report["verdict"]["kind"]]
     return report  # type: ignore[no-any-return]
+
+
+UNMEASURED = {
+    "noise_by_python": "point in different directions",
+    "noise_drawn_before": "point in different directions",
+    "clipped_again_after_noise": "something clips, rescales or rounds them after the noise",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CORRECT)
+def test_a_correct_trainer_is_not_refuted(name: str, tmp_path: Path) -> None:
+    report = replayed(f"{ZOO.with_name('correct.py')}:{name}", tmp_path)
+    verdict = report["verdict"]
+    if name in UNMEASURED:
+        assert verdict["kind"] == "INVALID"
+        assert UNMEASURED[name] in verdict["sentence"]
+    else:
+        assert verdict["kind"] == "NOT_REFUTED", verdict["sentence"]
+        assert report["replay"]["faults"] == []
+        assert 0.2 < float(report["replay"]["lower"]) < float(report["replay"]["estimate"])
 
 
 @pytest.mark.parametrize(
@@ -78,7 +110,7 @@ def test_the_measured_run_is_the_run(tmp_path: Path) -> None:
     ("name", "reason"),
     [
         ("not_seeded", "two trainings with one seed are not equal: the gradient of step 1"),
-        ("hand_made_noise", "no noise is recognised on"),
+        ("hand_made_noise", "updates on copies of one record point in different directions"),
         ("by_hand", "no torch optimizer took a step"),
     ],
 )

@@ -59,6 +59,7 @@ class Trainer:
             divisor = self.divisor(len(batch))
             for name, parameter in self.parameters.items():
                 parameter.grad = (total[name] + self.drawn(name, parameter)) / divisor
+            self.before()
             optimizer.step()
             self.after(step)
         return self.scorer()
@@ -96,6 +97,9 @@ class Trainer:
 
     def divisor(self, size: int) -> float:
         return self.expected
+
+    def before(self) -> None:
+        pass
 
     def after(self, step: int) -> None:
         pass

@@ -1,8 +1,9 @@
-"""Records that are put in the place of one: far from it, louder and louder, and of another label."""
+"""Records that are put in the place of one: far from it, of another label, and louder and louder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,23 @@ import numpy as np
 CRAFTS = 8
 """Crafts of one record; the more directions they have, the more they show of what one record can add."""
 
-LOUD, LOUDER = 8.0, 128.0
-"""Multiples of the images' scale; where the louder record moves an update further, nothing clips it."""
+LOUD, LOUDER = 8.0, (1e3, 1e5)
+"""Multiples of the images' scale: of all crafts, and of two more of the first, which any clipping holds."""
 
 
-def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.random.Generator) -> list[Any]:
-    """What stands in the place of a record, one after another; the last is the first, but louder.
+@dataclass(frozen=True)
+class Craft:
+    """A record, and by how much it is louder than the crafts without a number, if it is one of `LOUDER`."""
+
+    record: Mapping[str, Any]
+    loudness: float = 0.0
+
+
+def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.random.Generator) -> list[Craft]:
+    """What stands in the place of a record, one after another.
 
     Images are loud in a part of their pixels each, so that their gradients point in different directions, and
-    take the labels in turn; texts repeat a word of their own each.
+    take the labels in turn; two more are the first one, louder. Texts repeat a word of their own each.
 
     Args:
         records: As the user's function gets them.
@@ -26,7 +35,7 @@ def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.rand
         generator: Of the crafts' numbers.
 
     Returns:
-        Records of the same form, `CRAFTS` and one.
+        `CRAFTS`, and for images one for each of `LOUDER`.
     """
     record = dict(records[place])
     labels = sorted({r["label"] for r in records if r["label"] is not None}) or [record["label"]]
@@ -39,15 +48,28 @@ def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.rand
         for label, part in zip(turn, np.array_split(pixels, CRAFTS), strict=True):
             image = np.zeros(len(pixels))
             image[part] = scale * generator.choice([-1.0, 1.0], size=part.size)
-            crafts.append((label, image))
-        loud = [{**record, "label": label, "image": (LOUD * image).tolist()} for label, image in crafts]
-        return [*loud, {**loud[0], "image": (LOUDER * crafts[0][1]).tolist()}]
+            crafts.append({**record, "label": label, "image": image})
+        made = [Craft({**craft, "image": (LOUD * craft["image"]).tolist()}) for craft in crafts]
+        first = crafts[0]["image"]
+        return made + [Craft({**crafts[0], "image": (by * first).tolist()}, by) for by in LOUDER]
     words = sorted({word for r in records for word in str(r["text"]).split()}) or ["a"]
-    chosen = [
-        words[int(i)] for i in generator.choice(len(words), size=CRAFTS + 1, replace=len(words) <= CRAFTS)
-    ]
+    chosen = generator.choice(len(words), size=CRAFTS, replace=len(words) < CRAFTS)
     count = max(len(str(record["text"]).split()), 1)
     return [
-        {**record, "label": label, "text": " ".join([word] * count)}
-        for label, word in zip([*turn, turn[0]], chosen, strict=True)
+        Craft({**record, "label": label, "text": " ".join([words[int(i)]] * count)})
+        for label, i in zip(turn, chosen, strict=True)
     ]
+
+
+def copies(records: Sequence[Mapping[str, Any]], kept: Collection[Any] = ()) -> list[dict[str, Any]]:
+    """As many copies of the first record, each with its own id.
+
+    Args:
+        kept: Labels whose first records stay in their places.
+    """
+    missing, made = set(kept) - {records[0]["label"]}, []
+    for record in records:
+        stays = record["label"] in missing
+        missing.discard(record["label"])
+        made.append(dict(record) if stays else {**records[0], "id": record["id"]})
+    return made

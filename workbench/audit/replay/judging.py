@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.stats import chi2_contingency
 
 from workbench.accounting import ApproximateDP
 from workbench.accounting.certified import epsilon_bounds
@@ -15,13 +16,16 @@ from workbench.accounting.events import Composed, Event, Gaussian, ShuffledBatch
 from workbench.audit.replay.measure import Leak, Measured
 from workbench.core.errors import UnsupportedError
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
-from workbench.interfaces import Adjacency, Claim, FloatArray, VerdictKind
+from workbench.interfaces import Adjacency, BoolArray, Claim, FloatArray, Released, VerdictKind
 
 BINS = 6
 """Groups of steps with one distance each, for the composition."""
 
-EPOCHS_BY_CHANCE = 1e-4
-"""A Poisson sampler that looks like shuffled epochs with less than this probability is taken for these."""
+FARTHEST = 1e3
+"""Standard deviations beyond which a distance is composed as this, or as infinite."""
+
+BY_CHANCE = 1e-4
+"""A sampler is taken for shuffled epochs, or uneven, where Poisson's looks so with less probability."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +33,8 @@ class Sampler:
     """How a record comes into a step.
 
     Attributes:
-        kind: `"every step"`, `"shuffled epochs"` or `"sampled"` (Poisson, or batches of a fixed size).
+        kind: `"every step"`, `"shuffled epochs"`, `"sampled"` (Poisson, or batches of a fixed size), or
+            `"sampled unevenly"`, some records more often than others.
         rate: Share of the steps that a record takes part in.
         lower, upper: Interval of the rate.
         batches: Steps of an epoch, for shuffled epochs.
@@ -78,48 +83,54 @@ class Replayed:
     sentence: str
 
 
-def sampler_of(present: np.ndarray, error: float) -> Sampler:
-    """The sampler, from who took part in which step, shape `(places, T)`."""
+def sampler_of(present: BoolArray, error: float, compared: BoolArray | None = None) -> Sampler:
+    """The sampler, from who took part in which step.
+
+    Args:
+        present: Shape `(places, T)`.
+        error: Of the interval of the rate.
+        compared: Where that is known, same shape; everywhere if None.
+    """
+    known = np.ones_like(present) if compared is None else compared
     places, steps = present.shape
-    rate = float(present.mean())
-    if present.all():
+    hits, tries = int((present & known).sum()), int(known.sum())
+    if not tries:
+        return Sampler(kind="sampled", rate=0.0, lower=0.0, upper=1.0)
+    if hits == tries:
         return Sampler(kind="every step", rate=1.0, lower=1.0, upper=1.0)
-    for batches in range(2, steps // 2 + 1):
+    for batches in range(2, steps // 2 + 1) if known.all() else ():
         epochs = steps // batches
         blocks = present[:, : epochs * batches].reshape(places, epochs, batches).sum(axis=2)
         chance = (1 - 1 / batches) ** (batches - 1)
-        if (blocks == 1).all() and chance**blocks.size < EPOCHS_BY_CHANCE:
-            return Sampler(
-                kind="shuffled epochs",
-                rate=1 / batches,
-                lower=1 / batches,
-                upper=1 / batches,
-                batches=batches,
-            )
-    hits = int(present.sum())
+        if (blocks == 1).all() and chance**blocks.size < BY_CHANCE:
+            share = 1 / batches
+            return Sampler(kind="shuffled epochs", rate=share, lower=share, upper=share, batches=batches)
+    each = np.stack([(present & known).sum(axis=1), (known & ~present).sum(axis=1)])
+    each = each[:, each.sum(axis=0) > 0]
+    uneven = each.shape[1] > 1 and float(chi2_contingency(each, correction=False).pvalue) < BY_CHANCE
     return Sampler(
-        kind="sampled",
-        rate=rate,
-        lower=binomial_lower(hits, present.size, error / 2),
-        upper=binomial_upper(hits, present.size, error / 2),
+        kind="sampled unevenly" if uneven else "sampled",
+        rate=hits / tries,
+        lower=binomial_lower(hits, tries, error / 2),
+        upper=binomial_upper(hits, tries, error / 2),
     )
 
 
 def measured_from(form: Mapping[str, Any]) -> Measured:
     """Read back the plain form of what was measured."""
     arrays = {
-        "present": np.array(form["present"], dtype=bool),
+        **{name: np.array(form[name], dtype=bool) for name in ("present", "compared")},
         **{name: np.array(form[name], dtype=np.float64) for name in ("step_noise", "added", "replaced")},
     }
     return Measured(
         **{
             **form,
             **arrays,
-            "names": tuple(form["names"]),
             "naked": tuple(form["naked"]),
+            "failed": tuple(form["failed"]),
             "leaks": tuple(Leak(**leak) for leak in form["leaks"]),
             "noise": {name: float(value) for name, value in form["noise"].items()},
-            "loudness": float(form["loudness"]),
+            **{name: float(form[name]) for name in ("loudness", "excess", "correlation")},
         }
     )
 
@@ -140,17 +151,18 @@ def require_judged(claim: Claim) -> ApproximateDP:
 def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed:
     """Hold a measured run against the claim.
 
-    The epsilon is that of the replaced records at the weights that the run went through: half of what
-    replacing a record moves an update is at most what one of the two records adds to it. Half of the error
-    is for the noise's scale, half for the sampling rate.
+    The epsilon is that of a mechanism whose noise is as measured and in which one record adds, at each step
+    that it takes part in, as much as some craft is shown to add: that of training that clips to C and counts
+    on C is not less. Half of the error is for the noise's scale, half for the sampling rate.
+
+    A claim about something else than every update is measured, and not refuted by it.
 
     Raises:
         UnsupportedError: the claim is not of (epsilon, delta)-DP.
     """
     guarantee = require_judged(claim)
-    assert isinstance(claim.about, Adjacency)
     error = 1.0 - confidence
-    sampler = sampler_of(run.present, error / 2)
+    sampler = sampler_of(run.present, error / 2, run.compared)
     low, high = run.noise_factor(error / 2)
     moved = run.replaced if claim.about is Adjacency.REPLACE_ONE else run.added
     each = [row[here] for row, here in zip(moved, run.present, strict=False)]
@@ -159,26 +171,45 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     lower = _epsilon(strongest / high, replace(sampler, rate=sampler.lower), run.steps, claim, which="lower")
     estimate = _epsilon(strongest, sampler, run.steps, claim, which="middle")
     upper = _epsilon(used / low, replace(sampler, rate=sampler.upper), run.steps, claim, which="upper")
-    if run.leaks or run.repeated:
+    if run.leaks or run.copies or (run.fixed and not run.ignores_seed):
         lower = estimate = upper = math.inf
+    elif not (run.is_gaussian and not run.is_correlated) and not any(np.isinf(row).any() for row in each):
+        lower, estimate, upper = 0.0, math.nan, math.inf
     multiplier = float(1.0 / np.median(used)) if used.size and np.median(used) > 0 else math.nan
-    faults = faults_of(run, sampler, lower > guarantee.epsilon, claim, multiplier)
-    if not run.present.any() and not run.leaks:
+    exceeds = lower > guarantee.epsilon
+    faults = faults_of(run, sampler, exceeds, claim, multiplier)
+    outside = _outside(run, claim)
+    if exceeds and claim.released is Released.EVERY_UPDATE:
+        kind = VerdictKind.REFUTED
+    elif not run.present.any() and not run.leaks:
         kind = VerdictKind.UNDERPOWERED
     else:
-        kind = VerdictKind.UNDECIDED if faults else VerdictKind.NOT_REFUTED
-        kind = VerdictKind.REFUTED if lower > guarantee.epsilon else kind
+        kind = VerdictKind.UNDECIDED if faults or outside or exceeds else VerdictKind.NOT_REFUTED
     found = Replayed(
         kind=kind,
         lower=lower,
         estimate=estimate,
-        upper=upper,
+        upper=max(lower, upper),
         sampler=sampler,
         multiplier=multiplier,
         faults=faults,
         sentence="",
     )
-    return replace(found, sentence=_sentence(claim, run, found, confidence))
+    return replace(found, sentence=_sentence(claim, run, found, confidence, outside))
+
+
+def _outside(run: Measured, claim: Claim) -> tuple[str, ...]:
+    """Why the composed bound does not speak about this run or claim."""
+    reasons = []
+    if not run.is_gaussian:
+        reasons.append(f"the noise is not Gaussian of one scale (excess kurtosis {run.excess:.3g})")
+    if run.is_correlated:
+        reasons.append(f"the noise of two steps is correlated ({run.correlation:.3g})")
+    if run.fixed and run.ignores_seed:
+        reasons.append("the training is the same under another seed, so that it says nothing of fresh noise")
+    if claim.released is not Released.EVERY_UPDATE:
+        reasons.append(f"the claim is about {claim.released}, and replay measures every update")
+    return tuple(reasons)
 
 
 def _epsilon(distances: FloatArray, sampler: Sampler, steps: int, claim: Claim, *, which: str) -> float:
@@ -187,8 +218,9 @@ def _epsilon(distances: FloatArray, sampler: Sampler, steps: int, claim: Claim, 
     assert isinstance(adjacency, Adjacency)
     if not distances.size or rate <= 0:
         return 0.0
-    if (np.isinf(distances).mean() > 0 and which != "lower") or np.isinf(distances).any():
+    if np.isinf(distances).any() or (which != "lower" and distances.max() > FARTHEST):
         return math.inf
+    distances = np.minimum(distances, FARTHEST)
     if sampler.kind == "shuffled epochs":
         distance = float(
             {"lower": np.quantile(distances, 0.25), "middle": np.median(distances)}.get(
@@ -224,66 +256,70 @@ def faults_of(
     run: Measured, sampler: Sampler, is_refuted: bool, claim: Claim, multiplier: float
 ) -> tuple[Fault, ...]:
     """What is wrong, the gravest first."""
-    found = []
-    for leak in run.leaks[:1]:
-        found.append(
-            Fault(
-                part="side channel",
-                says=f"replacing record {leak.place} changes {leak.what}, although every update is the same",
-            )
+    found = [
+        Fault(
+            part="side channel",
+            says=f"replacing record {leak.place} changes {leak.what}, although every update is the same",
         )
-    if not any(run.noise.values()):
-        found.append(Fault(part="noise", says=f"no noise in any of the {run.steps} steps"))
-    elif run.naked:
-        shown = ", ".join(run.naked[:3]) + ("…" if len(run.naked) > 3 else "")
-        found.append(Fault(part="noise", says=f"no noise on {shown}, which a record moves"))
-    if run.repeated:
-        found.append(
-            Fault(
-                part="noise",
-                says=f"the noise of {run.repeated} steps is that of another step, or of another seed",
-            )
-        )
-    if run.loudness > 1.5:
-        found.append(
-            Fault(
-                part="clip",
-                says=f"a record 16 times as loud moves an update {run.loudness:.3g} times as far: nothing "
-                "bounds what one record adds",
-            )
-        )
-    if run.same_norm and any(run.noise.values()):
-        found.append(
-            Fault(
-                part="clip",
-                says="all updates have one norm before the noise: the batch is clipped, and not each record",
-            )
-        )
-    shares = run.added[run.present[: len(run.added)]]
-    if (
-        sampler.kind == "every step"
-        and shares.size
-        and np.quantile(shares, 0.9) > 4 * np.quantile(shares, 0.1)
-    ):
-        found.append(
-            Fault(
-                part="side channel",
-                says="a replaced record moves every update, most of them a little: something before the "
-                "sampling reads all records (preprocessing, statistics)",
-            )
-        )
-    if run.noise_steps and not run.is_schedule and not run.naked:
-        spread = float(run.step_noise.max() / max(run.step_noise.min(), 1e-30))
-        found.append(
-            Fault(
-                part="normaliser",
-                says=f"the noise's scale changes from step to step, by a factor of {spread:.3g}: does its "
-                "divisor count the records of the batch?",
-            )
-        )
+        for leak in run.leaks[:1]
+    ]
+    found += [Fault(part=part, says=says) for part, says, is_so in _signs(run, sampler) if is_so]
     if is_refuted and not found:
         found.append(_undersized(run, sampler, claim, multiplier))
     return tuple(found)
+
+
+def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
+    """Part, words, and whether it is so, of each fault that shows in what was measured."""
+    has_noise = any(run.noise.values())
+    shown = ", ".join(run.naked[:3]) + ("…" if len(run.naked) > 3 else "")
+    spread = float(run.step_noise.max() / max(run.step_noise.min(), 1e-30))
+    return [
+        ("noise", f"no noise in any of the {run.steps} steps", not has_noise),
+        ("noise", f"no noise on {shown}, which a record moves", has_noise and bool(run.naked)),
+        ("noise", f"{run.copies} noises are copies of that of another step or tensor", run.copies > 0),
+        (
+            "noise",
+            f"the noise of {run.fixed} steps is the same under another seed",
+            run.fixed > 0 and not run.copies and not run.ignores_seed,
+        ),
+        (
+            "clip",
+            f"a record 100 times as loud moves an update {run.loudness:.3g} times as far: nothing bounds "
+            "what one record adds",
+            run.loudness > 10,
+        ),
+        (
+            "clip",
+            "all updates have one norm before the noise: the batch is clipped, and not each record",
+            run.same_norm and has_noise,
+        ),
+        (
+            "side channel",
+            "a replaced record moves every update, most of them a little: something before the sampling "
+            "reads all records (preprocessing, statistics)",
+            sampler.kind == "every step" and _has_gap(run.added[run.present[: len(run.added)]]),
+        ),
+        (
+            "normaliser",
+            f"the noise's scale changes from step to step, by a factor of {spread:.3g}: does its divisor "
+            "count the records of the batch?",
+            run.noise_steps and not run.is_schedule and not run.naked,
+        ),
+        (
+            "sampler",
+            "some records take part more often than others, by more than chance",
+            sampler.kind == "sampled unevenly",
+        ),
+    ]
+
+
+def _has_gap(distances: FloatArray) -> bool:
+    """Whether the distances fall into two heaps, one at least three times as far."""
+    ordered = np.sort(distances[np.isfinite(distances) & (distances > 0)])
+    if ordered.size < 6:
+        return False
+    return bool((ordered[3:-2] > 3 * ordered[2:-3]).any())
 
 
 def _undersized(run: Measured, sampler: Sampler, claim: Claim, multiplier: float) -> Fault:
@@ -311,7 +347,9 @@ def _undersized(run: Measured, sampler: Sampler, claim: Claim, multiplier: float
     )
 
 
-def _sentence(claim: Claim, run: Measured, found: Replayed, confidence: float) -> str:
+def _sentence(
+    claim: Claim, run: Measured, found: Replayed, confidence: float, outside: tuple[str, ...]
+) -> str:
     sampler = found.sampler
     said = (
         f"forced replay of {run.steps} steps gives epsilon >= {found.lower:.4g} (estimate "
@@ -320,12 +358,14 @@ def _sentence(claim: Claim, run: Measured, found: Replayed, confidence: float) -
         "recorded)"
     )
     faults = "".join(f" {fault.part}: {fault.says}." for fault in found.faults)
+    faults += "".join(f" Outside the composed bound: {reason}." for reason in outside)
     if found.kind is VerdictKind.REFUTED:
         return f"REFUTED: {said}, against the claim of {claim.describe()}.{faults}"
     if found.kind is VerdictKind.UNDERPOWERED:
-        return f"UNDERPOWERED: none of the {len(run.present)} replaced records took part in a step.{faults}"
+        what = "takes part in a step" if run.compared.any() else "leaves the random numbers as they were"
+        return f"UNDERPOWERED: none of the {len(run.present)} replaced records {what}.{faults}"
     if found.kind is VerdictKind.UNDECIDED:
-        return f"UNDECIDED: {said}, compatible with the claim of {claim.describe()}; but{faults}"
+        return f"UNDECIDED: {said}, beside the claim of {claim.describe()}; but:{faults}"
     return (
         f"NOT REFUTED: {said}, compatible with the claim of {claim.describe()}. This does not show that the "
         f"claim is true."

@@ -1,4 +1,10 @@
-"""What recordings of a training say: its noise, what one record moves, who is in which step, and leaks."""
+"""Forced replay: what a training function's noise is, and what one record moves, measured step by step.
+
+Run A is the training as it is. Run B repeats it without its noise, every gradient overwritten by run A's, so
+that both have the same weights at each step; A minus B is the noise. Runs C are as B with one record
+replaced; C minus B is what that record moves the update. What else differs between B and C has left the
+training past the noise.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +18,24 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from workbench.audit.replay.crafts import crafted
+from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted
+from workbench.audit.replay.noise import Noise, is_linear, is_repeated, noise_of, turned
 from workbench.audit.replay.record import Layout, Recording, recorded
+from workbench.core.errors import InputError
 from workbench.core.streams import stream
 from workbench.interfaces import BoolArray, FloatArray
 
 NEGLIGIBLE = 1e-5
 """Distances of this share of the largest are rounding: a record that is not in a batch moves nothing."""
 
+STRAIGHT = 1e-3
+"""Two updates on copies of one record whose directions differ by less have no noise."""
+
+OTHER = 0.3
+"""Updates on copies that differ by more than this share of the noise have other noise besides."""
+
 PLACES = 2
-"""Records that are replaced by every craft, each in a training of its own."""
+"""Records that are replaced by every craft, or by half of them, each in a training of its own."""
 
 MORE_PLACES = 6
 """Records that are replaced by one craft, for the steps that they take part in."""
@@ -52,47 +66,59 @@ class Measured:
     Attributes:
         steps: T, the number of optimizer steps.
         parameters: d, the trained parameters.
-        names: Of the trained tensors.
         noise: Standard deviation of the noise by tensor, over all steps; 0 where there is none.
+        noise_values: Number of noise values behind the least known scale.
         step_noise: Of each step over that, shape `(T,)`; 1 where all steps are alike.
-        noise_steps: Whether the noise differs between steps by more than chance (p below 0.001).
+        noise_steps: Whether the noise differs between steps by more than chance.
         is_schedule: Whether it does so in the same way under another seed.
-        repeated: Steps whose noise is a copy of an earlier step's, or of that step's under another seed.
+        excess: Excess kurtosis of the noise; `is_gaussian` says whether that is chance.
+        correlation: Of the noise of two steps, the largest; `is_correlated` likewise.
+        copies: Steps or tensors whose noise is a copy of another's.
+        fixed: Steps whose noise is the same under another seed.
+        ignores_seed: The whole training is the same under another seed.
         same_norm: All updates without noise have one norm.
-        coordinates: Number of noise values behind the estimate.
         present: Which replaced record took part in which step, shape `(places, T)`.
+        compared: Where the random draws of run and replay agree, so that their batches do, same shape.
         added: At least so much one of the crafts adds to the update of each step, in standard deviations of
-            the noise, shape `(deep, T)` for the places that were replaced by every craft; infinite where
+            the noise, shape `(deep, T)` for the places that were replaced by many crafts; infinite where
             something without noise moves.
         replaced: Half of the largest distance of two crafts' updates, likewise.
-        loudness: How much further a record of 16 times the loudness moves an update; about 1 where it is
+        loudness: How much further a record of 100 times the loudness moves an update; about 1 where it is
             clipped, NaN where records have no loudness.
-        naked: Tensors that a record moves and that have no noise.
+        naked: Tensors that a record moves where they have no noise.
         leaks: What left the training past the noise.
+        failed: What the user's code said of crafts that it cannot train on.
         recognised: Draws of noise that were met, by kind.
     """
 
     steps: int
     parameters: int
-    names: tuple[str, ...]
     noise: Mapping[str, float]
+    noise_values: int
     step_noise: FloatArray
     noise_steps: bool
     is_schedule: bool
-    repeated: int
+    excess: float
+    is_gaussian: bool
+    correlation: float
+    is_correlated: bool
+    copies: int
+    fixed: int
+    ignores_seed: bool
     same_norm: bool
-    coordinates: int
     present: BoolArray
+    compared: BoolArray
     added: FloatArray
     replaced: FloatArray
     loudness: float
     naked: tuple[str, ...]
     leaks: tuple[Leak, ...]
+    failed: tuple[str, ...] = ()
     recognised: Mapping[str, int] = field(default_factory=dict)
 
     def noise_factor(self, error: float) -> tuple[float, float]:
         """Between what multiples of the estimated noise the true one lies, with error probability `error`."""
-        n = max(self.coordinates, 1)
+        n = max(self.noise_values, 1)
         return math.sqrt(n / chi2.ppf(1 - error / 2, n)), math.sqrt(n / chi2.ppf(error / 2, n))
 
 
@@ -103,13 +129,15 @@ class NotMeasured:
     reason: str
 
 
+class _RefusedError(Exception):
+    """Carries the reason why a training cannot be replayed."""
+
+
 def measured(
     train: Train,
     records: Sequence[Mapping[str, Any]],
     *,
     seed: int,
-    places: int = PLACES,
-    more_places: int = MORE_PLACES,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Measured | NotMeasured:
     """Replay a training.
@@ -118,188 +146,245 @@ def measured(
         train: The user's training.
         records: What it trains on, as the user's function gets them.
         seed: Of generators that the training does not seed itself, and of the crafts.
-        places, more_places: How many records are replaced by every craft, and by one.
         progress: Told of the trainings done and their number.
+
+    Raises:
+        InputError: the training fails on its own records.
     """
     generator = stream(seed, "replay")
-    chosen = [int(i) for i in generator.permutation(len(records))[: places + more_places]]
+    chosen = [int(i) for i in generator.permutation(len(records))[: PLACES + MORE_PLACES]]
     crafts = {place: crafted(records, place, generator) for place in chosen}
-    crafts |= {place: crafts[place][:1] for place in chosen[places:]}
-    total, done = 5 + sum(map(len, crafts.values())), 0
+    crafts |= {place: crafts[place][: CRAFTS // 2] for place in chosen[1:PLACES]}
+    crafts |= {place: crafts[place][:1] for place in chosen[PLACES:]}
+    runs = _Runs(train, records, seed, 7 + sum(map(len, crafts.values())), progress)
+    try:
+        return _measured(runs, crafts)
+    except _RefusedError as refused:
+        return NotMeasured(str(refused))
 
-    def run(
-        own: Sequence[Mapping[str, Any]], forced: Recording | None = None, *, number: int = 0
+
+class _Runs:
+    """Calls the training and counts."""
+
+    def __init__(
+        self,
+        train: Train,
+        records: Sequence[Mapping[str, Any]],
+        seed: int,
+        total: int,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self.records = records
+        self._train, self._seed, self._total, self._progress = train, seed, total, progress
+        self._done = 0
+
+    def __call__(
+        self,
+        records: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        forced: Recording | None = None,
+        like: Recording | None = None,
+        share: float = 0.0,
+        number: int = 0,
+        still: bool = False,
     ) -> Recording:
-        nonlocal done
-        shapes = frozenset(s for layout in forced.layouts for s in layout.shapes) if forced else frozenset()
+        """One run, with seed 0 or 1; on the records that are measured, unless others are given."""
+        own = [dict(record) for record in (self.records if records is None else records)]
         made = recorded(
-            lambda: train([dict(record) for record in own], number),
-            seed=seed + number,
-            forced=forced.gradients if forced else None,
-            shapes=shapes,
+            lambda: self._train(own, number),
+            seed=self._seed + number,
+            forced=forced,
+            like=like,
+            share=share,
+            still=still,
         )
-        done += 1
-        progress(done, total)
+        self._done += 1
+        self._progress(min(self._done, self._total), self._total)
         return made
 
-    a = run(records)
+
+def _measured(runs: _Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
+    a = runs()
     if not a.steps:
-        return NotMeasured("no torch optimizer took a step")
+        raise _RefusedError("no torch optimizer took a step")
     if len(a.layouts) > 1:
-        return NotMeasured(f"{len(a.layouts)} optimizers took steps; replay follows one")
-    if (broken := _difference(a, run(records))) is not None:
-        return NotMeasured(f"two trainings with one seed are not equal: {broken.what}")
-    b = run(records, a)
+        raise _RefusedError(f"{len(a.layouts)} optimizers took steps; replay follows one")
+    if (broken := _difference(a, runs(like=a))) is not None:
+        raise _RefusedError(f"two trainings with one seed are not equal: {broken.what}")
+    b = runs(forced=a, like=a)
     if (broken := _difference(a, b, gradients=False)) is not None:
-        return NotMeasured(
+        raise _RefusedError(
             f"with equal gradients the training goes another way: {broken.what}; so its randomness is "
             "not all in the gradients"
         )
-    noise, norms = _Noise.of(a, b), np.array([float(gradient.norm()) for gradient in b.gradients])
-    again = run(records, number=1)
-    other = _Noise.of(again, run(records, again, number=1))
-    layout = a.layouts[0]
-    silent = sum(n for n, sd in zip(layout.sizes, noise.by_tensor, strict=True) if sd == 0)
-    if 2 * silent >= sum(layout.sizes) and b.passed_over >= 0.5 * silent * a.steps:
-        return NotMeasured(
-            f"no noise is recognised on {silent:,} parameters, but {b.passed_over:,} random numbers were "
-            f"drawn in {a.steps} steps that may be noise of another kind"
+    noise = noise_of(a, b)
+    if noise.values and not is_linear(a, runs(forced=a, like=a, share=0.5), b):
+        raise _RefusedError(
+            "half of the noise does not move the updates half as far: something clips, rescales or rounds "
+            "them after the noise"
         )
-    present = np.zeros((len(chosen), a.steps), dtype=bool)
-    added, replaced_by = (
-        np.zeros((min(places, len(chosen)), a.steps)),
-        np.zeros((min(places, len(chosen)), a.steps)),
+    _require_known(runs, a, noise)
+    again = runs(number=1)
+    bare = runs(number=1, forced=again, like=again)
+    fixed = is_repeated((a, b), (again, bare)) if noise.values else 0
+    ignores = _difference(a, again) is None
+    norms = np.array([float(gradient.norm()) for gradient in b.gradients])
+    return Measured(
+        steps=a.steps,
+        parameters=a.gradients[0].numel(),
+        noise=noise.by_tensor,
+        noise_values=noise.values,
+        step_noise=noise.by_step,
+        noise_steps=noise.differs,
+        is_schedule=noise.differs and _goes_like(noise, noise_of(again, bare)),
+        excess=noise.excess,
+        is_gaussian=noise.is_gaussian,
+        correlation=noise.correlation,
+        is_correlated=noise.is_correlated,
+        copies=noise.copies,
+        fixed=fixed,
+        ignores_seed=ignores,
+        same_norm=bool(a.steps > 1 and norms.std() < 1e-4 * norms.mean()),
+        recognised=b.recognised,
+        **_of_records(runs, a, b, noise, crafts),
     )
+
+
+def _goes_like(noise: Noise, other: Noise) -> bool:
+    """Whether the noise of another seed changes from step to step in the same way."""
+    if noise.by_step.shape != other.by_step.shape or not other.by_step.all():
+        return False
+    return bool(np.allclose(noise.by_step / other.by_step, 1.0, atol=5 * math.sqrt(1 / noise.values)))
+
+
+def _require_known(runs: _Runs, a: Recording, noise: Noise) -> None:
+    """Refuse a training that has noise which is not recognised.
+
+    On copies of one record, updates of two seeds at equal weights, without the noise that is recognised, are
+    multiples of one gradient, whatever the sampler drew; other noise is not.
+
+    Raises:
+        _RefusedError: they are not, or the training does not take copies and some parameters have no noise.
+    """
+    silent = noise.scale == 0
+    labels = {record["label"] for record in runs.records if record["label"] is not None}
+    # Code that counts the labels, or takes the largest, makes a smaller model of copies.
+    for kept in (set(), {max(labels)}, labels) if labels else (set(),):
+        records = copies(runs.records, kept)
+        try:
+            pair = [runs(records, forced=a, number=number, still=True) for number in (0, 1)]
+        except InputError:
+            continue
+        if any(run.layouts != a.layouts for run in pair):
+            continue
+        bare, noisy = turned(pair[0], pair[1], silent), turned(pair[0], pair[1], ~silent)
+        if bare is None or noisy is None or (kept and max(bare[0], noisy[0]) >= STRAIGHT):
+            continue
+        if bare[0] >= STRAIGHT or noisy[1] > OTHER * float(noise.scale.norm()):
+            count = int((silent if bare[0] >= STRAIGHT else ~silent).sum())
+            raise _RefusedError(
+                f"on {count:,} parameters, updates on copies of one record point in different directions: "
+                "they have random numbers of a kind that replay does not know"
+            )
+        return
+    if bool(silent.any()):
+        raise _RefusedError(
+            f"no noise is recognised on {int(silent.sum()):,} parameters, and the training does not take "
+            "copies of one record, which would show whether there is noise that replay does not know"
+        )
+
+
+def _of_records(
+    runs: _Runs, a: Recording, b: Recording, noise: Noise, crafts: Mapping[int, Sequence[Craft]]
+) -> dict[str, Any]:
+    """What replaced records show: fields of `Measured`."""
+    deep = min(PLACES, len(crafts))
+    present, compared = (np.zeros((len(crafts), a.steps), dtype=bool) for _ in range(2))
+    added, replaced_by = (np.zeros((deep, a.steps)) for _ in range(2))
     leaks: list[Leak] = []
+    failed: list[str] = []
     naked: dict[str, None] = {}
-    louder: list[float] = []
-    for row, place in enumerate(chosen):
-        versions = [b]
-        for craft in crafts[place]:
-            replaced = [craft if i == place else record for i, record in enumerate(records)]
-            c = run(replaced, a)
+    loudness = math.nan
+    for row, (place, theirs) in enumerate(crafts.items()):
+        versions, loud = [b], [0.0]
+        for craft in theirs:
+            records = [craft.record if i == place else record for i, record in enumerate(runs.records)]
+            try:
+                c = runs(records, forced=a, like=b)
+            except InputError as error:
+                failed.append(str(error))
+                continue
             leak = _difference(b, c, gradients=False, result=True)
             if leak is not None:
                 leaks.append(Leak(leak.what, place, leak.tensor))
             versions.append(c)
-        raw, scaled, bare = _distances(versions, noise, layout)
-        present[row] = raw.max(axis=(0, 1)) > NEGLIGIBLE * max(float(raw.max()), 1e-30)
+            loud.append(craft.loudness)
+        agree = _agreement(versions, a.steps)
+        raw, scaled, bare = _distances(versions, agree, noise, a.layouts[0])
+        compared[row] = agree[1:].any(axis=0)
+        largest = raw.max(axis=2, keepdims=True)
+        present[row] = (raw > NEGLIGIBLE * np.maximum(largest, 1e-30)).any(axis=(0, 1))
         naked.update(dict.fromkeys(bare))
-        if row < places:
-            added[row] = [_radius(scaled[:, :, t]) if present[row, t] else 0.0 for t in range(a.steps)]
+        if row < deep:
+            added[row] = [
+                _radius(scaled[:, :, t][np.ix_(agree[:, t], agree[:, t])]) if present[row, t] else 0.0
+                for t in range(a.steps)
+            ]
             replaced_by[row] = np.where(present[row], scaled.max(axis=(0, 1)) / 2, 0.0)
-            louder.append(_loudness(raw))
-    return Measured(
-        steps=a.steps,
-        parameters=a.gradients[0].numel(),
-        names=layout.names,
-        noise=dict(zip(layout.names, noise.by_tensor.tolist(), strict=True)),
-        step_noise=noise.by_step,
-        noise_steps=noise.differs,
-        is_schedule=noise.differs and noise.goes_like(other),
-        repeated=noise.repeated + noise.shared_with(other),
-        same_norm=bool(norms.std() < 1e-4 * norms.mean()),
-        coordinates=noise.coordinates,
-        present=present,
-        added=added,
-        replaced=replaced_by,
-        loudness=float(np.median(louder)) if louder else math.nan,
-        naked=tuple(naked),
-        leaks=tuple(leaks),
-        recognised=b.recognised,
-    )
+        if row == 0 and all(by in loud for by in LOUDER):
+            loudness = _loudness(raw, [loud.index(by) for by in LOUDER])
+    if len(failed) == sum(map(len, crafts.values())):
+        raise _RefusedError(f"the training takes none of the crafted records: {failed[0]}")
+    return {
+        "present": present,
+        "compared": compared,
+        "added": added,
+        "replaced": replaced_by,
+        "loudness": loudness,
+        "naked": tuple(naked),
+        "leaks": tuple(leaks),
+        "failed": tuple(failed[:3]),
+    }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Noise:
-    """A minus B: by tensor over all steps, and by step over all tensors."""
-
-    by_tensor: FloatArray
-    by_step: FloatArray
-    differs: bool
-    repeated: int
-    coordinates: int
-    marks: tuple[int, ...] = ()
-
-    def goes_like(self, other: _Noise) -> bool:
-        """Whether the noise of another seed changes from step to step in the same way."""
-        if self.by_step.shape != other.by_step.shape or not other.by_step.all():
-            return False
-        return bool(np.allclose(self.by_step / other.by_step, 1.0, atol=5 * math.sqrt(1 / self.coordinates)))
-
-    def shared_with(self, other: _Noise) -> int:
-        """Steps whose noise is the same under another seed."""
-        return sum(mark == its and mark != 0 for mark, its in zip(self.marks, other.marks, strict=False))
-
-    @classmethod
-    def of(cls, a: Recording, b: Recording) -> _Noise:
-        """The noise of two recordings at equal weights."""
-        layout = a.layouts[0]
-        places = list(layout.slices())
-        squares = np.zeros((a.steps, len(places)))
-        marks: list[int] = []
-        for step, (with_noise, without) in enumerate(zip(a.gradients, b.gradients, strict=False)):
-            noise = (with_noise - without).double()
-            squares[step] = [float(noise[place].square().sum()) for _, place in places]
-            largest = float(noise.abs().max())
-            marks.append(hash(np.round(noise[:64].numpy() / largest, 3).tobytes()) if largest else 0)
-        sizes = np.array(layout.sizes, dtype=float)
-        gradients = np.array(
-            [np.mean([float(g[place].double().square().mean()) for g in b.gradients]) for _, place in places]
-        )
-        # Rounding of float32 sums is no noise.
-        variance = squares.mean(axis=0) / sizes
-        variance = np.where(variance > 1e-10 * np.maximum(gradients, 1e-30), variance, 0.0)
-        noisy = variance > 0
-        coordinates = int(sizes[noisy].sum())
-        if not coordinates:
-            return cls(
-                by_tensor=np.zeros(len(places)),
-                by_step=np.zeros(a.steps),
-                differs=False,
-                repeated=0,
-                coordinates=0,
+def _agreement(versions: Sequence[Recording], steps: int) -> BoolArray:
+    """At which steps each version has drawn what the first one has, and a finite gradient: `(v, T)`."""
+    agree = np.zeros((len(versions), steps), dtype=bool)
+    for row, version in enumerate(versions):
+        for step in range(min(version.steps, steps)):
+            agree[row, step] = (
+                version.draws[step] == versions[0].draws[step]
+                and version.gradients[step].numel() == versions[0].gradients[step].numel()
+                and bool(torch.isfinite(version.gradients[step]).all())
             )
-        each = (squares[:, noisy] / variance[noisy]).sum(axis=1)
-        statistic = float((((each - coordinates) ** 2) / (2.0 * coordinates)).sum())
-        differs = bool(chi2.sf(statistic, a.steps) < 0.001)
-        by_step = np.sqrt(each / coordinates) if differs else np.ones(a.steps)
-        return cls(
-            by_tensor=np.sqrt(variance),
-            by_step=by_step,
-            differs=differs,
-            repeated=sum(mark != 0 and mark in marks[:step] for step, mark in enumerate(marks)),
-            marks=tuple(marks),
-            coordinates=coordinates if differs else coordinates * a.steps,
-        )
+    return agree
 
 
 def _distances(
-    versions: Sequence[Recording], noise: _Noise, layout: Layout
+    versions: Sequence[Recording], agree: BoolArray, noise: Noise, layout: Layout
 ) -> tuple[FloatArray, FloatArray, list[str]]:
     """Distances of all versions at each step, shape `(v, v, T)`: raw, and in units of the noise."""
-    steps, count = min(version.steps for version in versions), len(versions)
-    raw, scaled = np.zeros((count, count, noise.by_step.size)), np.zeros((count, count, noise.by_step.size))
-    places, bare = list(layout.slices()), set()
+    count, steps = agree.shape
+    raw, scaled = np.zeros((count, count, steps)), np.zeros((count, count, steps))
+    noisy, bare = noise.scale > 0, set()
     for step in range(steps):
-        rows = torch.stack([version.gradients[step] for version in versions])
-        if bool((rows == rows[0]).all()):
+        own = versions[0].gradients[step]
+        rows = [version.gradients[step] if agree[i, step] else own for i, version in enumerate(versions)]
+        if all(row is own for row in rows):
             continue
-        parts = [
-            (torch.cdist(rows[:, place].double(), rows[:, place].double()) ** 2).numpy()
-            for _, place in places
-        ]
-        total = sum(parts)
-        raw[:, :, step] = np.sqrt(total)
-        scale = noise.by_tensor * noise.by_step[step]
-        for (name, _), squares, sd in zip(places, parts, scale, strict=True):
-            moved = squares > NEGLIGIBLE**2 * float(np.max(total))
-            if sd > 0:
-                scaled[:, :, step] += squares / sd**2
-            elif moved.any():
-                bare.add(name)
+        stacked = torch.stack(rows).double()
+        squares = torch.cdist(stacked, stacked).square().numpy()
+        raw[:, :, step] = np.sqrt(squares)
+        seen = stacked[:, noisy] / (noise.scale[noisy] * float(noise.by_step[step] or math.inf))
+        scaled[:, :, step] = torch.cdist(seen, seen).numpy()
+        limit = NEGLIGIBLE * float(raw[:, :, step].max())
+        for name, place in layout.slices():
+            hidden = stacked[:, place][:, ~noisy[place]]
+            if hidden.shape[1] and not bool((hidden == hidden[0]).all()):
+                moved = torch.cdist(hidden, hidden).numpy() > limit
                 scaled[:, :, step] = np.where(moved, math.inf, scaled[:, :, step])
-    return raw, np.sqrt(scaled), sorted(bare)
+                bare.update([name] if moved.any() else [])
+    return raw, scaled, sorted(bare)
 
 
 def _radius(distances: FloatArray) -> float:
@@ -319,14 +404,10 @@ def _radius(distances: FloatArray) -> float:
     return math.sqrt(0.5 * float(weights @ squares @ weights))
 
 
-def _loudness(raw: FloatArray) -> float:
-    """How much further than the first craft the last moves an update, at the median step.
-
-    Distances from the crafts between them, the original left out.
-    """
-    if len(raw) < 4:
-        return math.nan
-    quiet, loud = raw[1, 2:-1].max(axis=0), raw[-1, 2:-1].max(axis=0)
+def _loudness(raw: FloatArray, louder: Sequence[int]) -> float:
+    """How much further than the first louder version the second moves an update, at the median step."""
+    others = [i for i in range(1, len(raw)) if i not in louder]
+    quiet, loud = (raw[i, others].max(axis=0) for i in louder)
     used = (quiet > 0) & (loud > 0)
     return float(np.median(loud[used] / quiet[used])) if used.any() else math.nan
 

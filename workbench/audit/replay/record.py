@@ -12,13 +12,17 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from workbench.core.errors import InputError
 
-MOST_NUMBERS = 400_000_000
-"""Gradient entries that one recording keeps, 1.6 gigabytes."""
+MOST_NUMBERS = 250_000_000
+"""Gradient entries that one recording keeps, one gigabyte."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +52,24 @@ class Recording:
     Attributes:
         layouts: Of each optimizer, in the order of their first steps.
         optimizers: Which optimizer each step was of.
-        gradients: Flat gradient of each step before anything was forced, float32.
-        weights: Flat weights before each step, float32.
+        gradients: Flat gradient of each step before anything was forced, float32 (float64 where a parameter
+            is).
+        absent: Which parameters had no gradient at each step.
+        weights: Flat weights before each step, likewise.
+        draws: A hash of all random draws and generators' states before each step; two runs with equal ones
+            drew the same batches. Only with forced gradients.
         result: What the function returned.
         recognised: How many draws of noise were met, by their kind.
-        passed_over: Random numbers that were drawn and not taken for noise.
     """
 
     layouts: list[Layout] = field(default_factory=list)
     optimizers: list[int] = field(default_factory=list)
     gradients: list[Tensor] = field(default_factory=list)
+    absent: list[tuple[bool, ...]] = field(default_factory=list)
+    draws: list[int] = field(default_factory=list)
     weights: list[Tensor] = field(default_factory=list)
     result: Any = None
     recognised: dict[str, int] = field(default_factory=dict)
-    passed_over: int = 0
 
     @property
     def steps(self) -> int:
@@ -73,33 +81,45 @@ def recorded(
     function: Callable[[], Any],
     *,
     seed: int,
-    forced: Sequence[Tensor] | None = None,
-    shapes: frozenset[tuple[int, ...]] = frozenset(),
+    forced: Recording | None = None,
+    like: Recording | None = None,
+    share: float = 0.0,
+    still: bool = False,
 ) -> Recording:
     """Call a training function under the hooks.
 
     Args:
         function: Trains; called without arguments.
         seed: Of the generators of Python, NumPy and torch, for code that does not seed its own.
-        forced: Gradients to apply instead of the run's own, one a step; a step beyond them keeps its own.
-            With them, draws of noise are zero.
-        shapes: Shapes of the parameters, by which draws of noise are known; read only with `forced`.
+        forced: A run whose gradients are applied instead of this run's own, one a step; a step beyond them
+            keeps its own. With it, draws of noise, known by the shapes of its parameters, are their mean.
+        share: How much of the noise is left, from 0 to 1.
+        still: Also let dropout keep everything, and set the weights after each step to those of `forced`, so
+            that from the second step on they are equal whatever the initial ones were.
+        like: A run whose gradients and weights are shared where they are equal, to save memory.
 
     Raises:
         InputError: the gradients are more than memory holds.
     """
     kept = Recording()
-    watch = _Watch(kept, forced)
+    watch = _Watch(kept, forced, like)
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - the user's code may draw from it
     torch.manual_seed(seed)
     with ExitStack() as stack:
         handle = register_optimizer_step_pre_hook(watch.before_step)
         stack.callback(handle.remove)
+        if still:
+            stack.callback(register_optimizer_step_post_hook(watch.after_step).remove)
         stack.enter_context(_named_modules(watch))
         if forced is not None:
-            sizes = frozenset(int(np.prod(shape)) for shape in shapes)
-            noise = _Silence(watch, shapes, sizes | {sum(sizes)})
+            shapes = frozenset(shape for layout in forced.layouts for shape in layout.shapes)
+            sizes = {size for layout in forced.layouts for size in layout.sizes}
+            noise = _Silence(
+                watch, shapes, frozenset(sizes | {sum(layout.sizes) for layout in forced.layouts})
+            )
+            noise.share, noise.still = share, still
+            watch.silence = noise
             stack.enter_context(noise.everywhere())
             stack.enter_context(_first_gradient(noise))
             stack.enter_context(noise)
@@ -110,41 +130,64 @@ def recorded(
 class _Watch:
     """The hook before each optimizer step."""
 
-    def __init__(self, kept: Recording, forced: Sequence[Tensor] | None) -> None:
-        self._kept, self._forced = kept, forced
+    def __init__(self, kept: Recording, forced: Recording | None, like: Recording | None) -> None:
+        self._kept, self._forced, self._like = kept, forced, like
         self._known: dict[int, int] = {}
         self._held: list[Optimizer] = []
         self.names: dict[int, str] = {}
+        self.silence: _Silence | None = None
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Keep gradient and weights; force the gradient."""
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        kept, like = self._kept, self._like
         with torch.no_grad(), _outside_modes():
             if id(optimizer) not in self._known:
-                self._known[id(optimizer)] = len(self._kept.layouts)
+                self._known[id(optimizer)] = len(kept.layouts)
                 self._held.append(optimizer)
                 names = tuple(self.names.get(id(p), f"parameter {i}") for i, p in enumerate(parameters))
-                self._kept.layouts.append(Layout(names, tuple(tuple(p.shape) for p in parameters)))
-            step = self._kept.steps
+                kept.layouts.append(Layout(names, tuple(tuple(p.shape) for p in parameters)))
+            step = kept.steps
             gradient = _flat([p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters])
             if (step + 1) * gradient.numel() > MOST_NUMBERS:
                 raise InputError(
                     f"replay keeps {MOST_NUMBERS:,} gradient entries at most; step {step + 1} of "
                     f"{gradient.numel():,} parameters is beyond: replay fewer steps or a smaller model"
                 )
-            self._kept.optimizers.append(self._known[id(optimizer)])
-            self._kept.gradients.append(gradient)
-            self._kept.weights.append(_flat([p.detach() for p in parameters]))
-            if self._forced is not None and step < len(self._forced):
-                self._force(parameters, self._forced[step])
+            kept.optimizers.append(self._known[id(optimizer)])
+            kept.absent.append(tuple(p.grad is None for p in parameters))
+            kept.gradients.append(_shared(gradient, like.gradients if like else (), step))
+            weights = _flat([p.detach() for p in parameters])
+            kept.weights.append(_shared(weights, like.weights if like else (), step))
+            if self.silence is not None:
+                kept.draws.append(self.silence.draws())
+            if self._forced is not None and step < self._forced.steps:
+                self._force(parameters, self._forced, step)
 
-    def _force(self, parameters: Sequence[Tensor], gradient: Tensor) -> None:
+    def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Set the weights to those that the forced run has before its next step."""
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        step = self._kept.steps
+        if self._forced is None or step >= self._forced.steps:
+            return
+        weights = self._forced.weights[step]
+        if sum(p.numel() for p in parameters) == weights.numel():
+            with torch.no_grad(), _outside_modes():
+                parts = torch.split(weights, [p.numel() for p in parameters])
+                for parameter, part in zip(parameters, parts, strict=True):
+                    parameter.copy_(part.view(parameter.shape))
+
+    def _force(self, parameters: Sequence[Tensor], forced: Recording, step: int) -> None:
+        gradient = forced.gradients[step]
         if sum(p.numel() for p in parameters) != gradient.numel():
             return  # Another optimizer than run A's at this step: the comparison of weights will say so.
         start = 0
-        for parameter in parameters:
+        for parameter, is_absent in zip(parameters, forced.absent[step], strict=False):
             part = gradient[start : start + parameter.numel()].view(parameter.shape)
             start += parameter.numel()
+            if is_absent:
+                parameter.grad = None
+                continue
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             parameter.grad.copy_(part)
@@ -153,17 +196,19 @@ class _Watch:
         """Number of steps so far."""
         return self._kept.steps
 
-    def pass_over(self, count: int) -> None:
-        """Count random numbers that are not taken for noise."""
-        self._kept.passed_over += count
-
     def note(self, kind: str) -> None:
         """Count a draw of noise."""
         self._kept.recognised[kind] = self._kept.recognised.get(kind, 0) + 1
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.cat([tensor.detach().reshape(-1).to("cpu", torch.float32) for tensor in tensors])
+    kind = torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else torch.float32
+    return torch.cat([tensor.detach().reshape(-1).to("cpu", kind) for tensor in tensors])
+
+
+def _shared(tensor: Tensor, those: Sequence[Tensor], step: int) -> Tensor:
+    """The other run's tensor of this step where the two are equal."""
+    return those[step] if step < len(those) and torch.equal(those[step], tensor) else tensor
 
 
 @contextmanager
@@ -195,16 +240,17 @@ def _named_modules(watch: _Watch) -> Iterator[None]:
 
 
 _NORMAL = ("normal", "normal_", "randn", "randn_like")
-_DRAWS = (*_NORMAL, "rand", "rand_like", "uniform", "uniform_", "exponential_", "cauchy_", "log_normal_")
 
 
 class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Lets draws of noise happen, and gives their mean instead."""
+    """Lets draws of noise happen, and gives a share of them."""
 
     def __init__(self, watch: _Watch, shapes: frozenset[tuple[int, ...]], sizes: frozenset[int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._watch, self._shapes, self._sizes = watch, shapes, sizes
+        self.share, self.still = 0.0, False
         self.after_first_gradient = False
+        self._drawn = 0
 
     def is_noise(self, shape: Sequence[int]) -> bool:
         """A draw of a parameter's shape, or flat with as many entries, once there was a gradient."""
@@ -217,10 +263,14 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         drawn = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if name not in _DRAWS or not isinstance(drawn, Tensor):
-            return drawn
-        if name not in _NORMAL or not self.is_noise(drawn.shape):
-            self._watch.pass_over(drawn.numel())
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            shape = tuple(drawn.shape) if isinstance(drawn, Tensor) else ()
+            self._drawn = hash((self._drawn, name, shape))
+        if self.still and name == "native_dropout":
+            return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
+        if self.still and name == "bernoulli_" and drawn.is_floating_point() and len(args) > 1:
+            return drawn.fill_(args[1])
+        if name not in _NORMAL or not isinstance(drawn, Tensor) or not self.is_noise(drawn.shape):
             return drawn
         self._watch.note("normal")
         mean: Any = 0.0
@@ -228,9 +278,20 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             mean = args[0]
         elif name == "normal_":
             mean = args[1] if len(args) > 1 else (kwargs or {}).get("mean", 0.0)
-        if isinstance(mean, Tensor):
-            return drawn.copy_(mean.expand_as(drawn))
-        return drawn.fill_(float(mean))
+        return drawn.copy_(mean + self.share * (drawn - mean))
+
+    def draws(self) -> int:
+        """A hash of torch's draws so far, by name and shape, and of the states of the generators."""
+        numpy_state: Any = np.random.get_state()  # noqa: NPY002 - the user's code may draw from it
+        return hash(
+            (
+                self._drawn,
+                torch.get_rng_state().numpy().tobytes(),
+                numpy_state[1].tobytes(),
+                numpy_state[2:],
+                random.getstate(),
+            )
+        )
 
     @contextmanager
     def everywhere(self) -> Iterator[None]:
@@ -243,7 +304,7 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not silence.is_noise(drawn.shape):
                 return drawn
             silence._watch.note("laplace")
-            return self.loc.expand_as(drawn).clone()  # type: ignore[no-any-return]
+            return self.loc + silence.share * (drawn - self.loc)  # type: ignore[no-any-return]
 
         class Silent:
             """The draws of NumPy's generators, old and new."""
@@ -285,10 +346,9 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def numpy(self, drawn: Any, mean: Any) -> Any:
         """A draw of NumPy's, or its mean where it is noise."""
         if not isinstance(drawn, np.ndarray) or not self.is_noise(drawn.shape):
-            self._watch.pass_over(int(np.size(drawn)))
             return drawn
         self._watch.note("numpy")
-        return np.broadcast_to(np.asarray(mean, dtype=drawn.dtype), drawn.shape).copy()
+        return (mean + self.share * (drawn - mean)).astype(drawn.dtype)
 
 
 @contextmanager

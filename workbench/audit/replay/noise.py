@@ -1,0 +1,211 @@
+"""What the noise of a run is: run A's gradients minus those of run B, which has none, at equal weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.stats import chi2, norm
+from torch import Tensor
+
+from workbench.audit.replay.record import Layout, Recording
+from workbench.interfaces import FloatArray
+
+RARE = 1e-3
+"""Error probability of each test of the noise's form: one scale in all steps, no correlation, Gaussian."""
+
+SAME = 0.999
+"""Correlation from which two noises are copies of each other."""
+
+PREFIX = 64
+"""Values of each tensor's noise that are compared with other tensors'."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """The noise of all steps.
+
+    Attributes:
+        scale: Standard deviation of each coordinate's noise, shape `(d,)`; 0 where there is none.
+        by_tensor: Of each tensor's noisy coordinates, by name; 0 where none is noisy.
+        by_step: Scale of each step over that, shape `(T,)`; 1 where all steps are alike.
+        differs: Whether the scale differs between steps by more than chance.
+        values: Number of noise values behind the least known scale.
+        excess: Excess kurtosis: 0 for Gaussian noise, 3 for Laplace's.
+        is_gaussian: Whether the excess is what chance leaves of 0.
+        correlation: The largest correlation of two steps' noise, in absolute value.
+        is_correlated: Whether it is more than chance leaves, and less than a copy.
+        copies: Steps whose noise is that of an earlier step, and tensors whose noise is another's.
+    """
+
+    scale: Tensor
+    by_tensor: dict[str, float]
+    by_step: FloatArray
+    differs: bool
+    values: int
+    excess: float
+    is_gaussian: bool
+    correlation: float
+    is_correlated: bool
+    copies: int
+
+
+def noise_of(a: Recording, b: Recording) -> Noise:
+    """The noise between a run and the same without noise."""
+    layout = a.layouts[0]
+    steps = list(zip(a.gradients, b.gradients, strict=True))
+    squares, size = torch.zeros((2, a.gradients[0].numel()), dtype=torch.float64)
+    for one, other in steps:
+        squares += (one - other).double().square() / len(steps)
+        size += other.double().square() / len(steps)
+    # Rounding of sums is no noise.
+    scale = torch.zeros_like(squares)
+    for _, place in layout.slices():
+        floor = max(1e-10 * float(size[place].mean()), 1e-14 * float(squares[place].max()), 1e-60)
+        scale[place] = torch.where(squares[place] > floor, squares[place], 0.0)
+    noisy = scale > 0
+    groups = _groups(scale, noisy, layout, len(steps))
+    coordinates = int(noisy.sum())
+    if not coordinates:
+        return Noise(
+            scale=scale,
+            by_tensor=dict.fromkeys(layout.names, 0.0),
+            by_step=np.zeros(len(steps)),
+            differs=False,
+            values=0,
+            excess=0.0,
+            is_gaussian=True,
+            correlation=0.0,
+            is_correlated=False,
+            copies=0,
+        )
+    fewest = len(steps) * coordinates
+    for group in groups:
+        scale[group] = float(scale[group].mean().sqrt())
+        fewest = min(fewest, len(steps) * int(group.sum()))
+    drawn = torch.stack([((one - other).double()[noisy] / scale[noisy]).float() for one, other in steps])
+    each = drawn.double().square().sum(dim=1).numpy()
+    statistic = float((((each - coordinates) ** 2) / (2.0 * coordinates)).sum())
+    differs = bool(chi2.sf(statistic, len(steps)) < RARE)
+    by_step = np.sqrt(each / coordinates) if differs else np.ones(len(steps))
+    drawn /= torch.tensor(np.where(by_step > 0, by_step, 1.0), dtype=drawn.dtype)[:, None]
+    excess = float(drawn.double().pow(4).mean()) / float(drawn.double().square().mean()) ** 2 - 3.0
+    copied, correlation, is_correlated = _between_steps(drawn)
+    return Noise(
+        scale=scale,
+        by_tensor={
+            name: float(scale[place].square().sum() / max(int(noisy[place].sum()), 1)) ** 0.5
+            for name, place in layout.slices()
+        },
+        by_step=by_step,
+        differs=differs,
+        values=min(fewest, coordinates) if differs else fewest,
+        excess=excess,
+        is_gaussian=abs(excess) <= max(0.2, float(norm.isf(RARE / 2)) * math.sqrt(24.0 / drawn.numel())),
+        correlation=correlation,
+        is_correlated=is_correlated,
+        copies=copied + _between_tensors(drawn, noisy, layout),
+    )
+
+
+def is_repeated(noise: tuple[Recording, Recording], other: tuple[Recording, Recording]) -> int:
+    """Steps whose noise is that of a step under another seed; each is a run and the same without noise."""
+    rows = [
+        torch.stack([one - two for one, two in zip(run.gradients, bare.gradients, strict=True)])
+        for run, bare in (noise, other)
+    ]
+    if rows[0].shape[1] != rows[1].shape[1]:
+        return 0
+    first, second = (torch.nn.functional.normalize(row.float(), dim=1) for row in rows)
+    return int(((first @ second.T).abs() > SAME).any(dim=1).sum())
+
+
+def is_linear(a: Recording, half: Recording, b: Recording) -> bool:
+    """Whether half of the noise moves each update half as far, but for 5 % of the noise (rounding)."""
+    for one, middle, other in zip(a.gradients, half.gradients, b.gradients, strict=True):
+        if float((2 * middle - one - other).double().norm()) > 0.1 * float((one - other).double().norm()):
+            return False
+    return True
+
+
+def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, float] | None:
+    """How far two runs on copies of one record, at equal weights, are from updating in one direction.
+
+    Without randomness but the sampler's, every update is a multiple of the record's gradient.
+
+    Args:
+        where: The coordinates that are looked at, shape `(d,)`.
+
+    Returns:
+        The part of one update that is orthogonal to the other's, over its norm and as it is; each the
+        smallest over the steps. None where no step has numbers.
+    """
+    found = []
+    # From the second step on their weights are equal.
+    for first, second in list(zip(one.gradients, other.gradients, strict=False))[1:]:
+        x, y = first.double()[where], second.double()[where]
+        lengths = float(x.norm()), float(y.norm())
+        if not math.isfinite(sum(lengths)):
+            continue
+        if min(lengths) == 0:
+            found += [(0.0, 0.0)] if max(lengths) == 0 else []
+            continue
+        aside = float((x / lengths[0] - float(x @ y) / lengths[0] / lengths[1] * y / lengths[1]).norm())
+        found.append((aside, aside * lengths[0]))
+    return (min(part for part, _ in found), min(length for _, length in found)) if found else None
+
+
+def _groups(variance: Tensor, noisy: Tensor, layout: Layout, steps: int) -> list[Tensor]:
+    """Masks of the coordinates whose noise has one scale: tensors that chance may tell apart are joined."""
+    each = []
+    for _, place in layout.slices():
+        here = torch.zeros_like(noisy)
+        here[place] = noisy[place]
+        if bool(here.any()):
+            each.append((float(variance[here].mean()), int(here.sum()) * steps, here))
+    each.sort(key=lambda entry: entry[0])
+    groups: list[tuple[float, int, Tensor]] = []
+    for mean, count, here in each:
+        if groups:
+            last, known, mask = groups[-1]
+            if mean / last < 1.0 + 4.0 * math.sqrt(2.0 / count + 2.0 / known):
+                joined = (last * known + mean * count) / (known + count)
+                groups[-1] = (joined, known + count, mask | here)
+                continue
+        groups.append((mean, count, here))
+    return [mask for _, _, mask in groups]
+
+
+def _between_steps(drawn: Tensor) -> tuple[int, float, bool]:
+    """Steps whose noise is an earlier step's, the largest other correlation, and whether it is not chance."""
+    steps, coordinates = drawn.shape
+    if steps < 2:
+        return 0, 0.0, False
+    rows = torch.nn.functional.normalize(drawn, dim=1)
+    found = torch.tril((rows @ rows.T).abs(), diagonal=-1)
+    copied = int((found > SAME).any(dim=1).sum())
+    largest = float(torch.where(found > SAME, 0.0, found).max())
+    chance = float(norm.isf(RARE / (steps * (steps - 1)))) / math.sqrt(coordinates)
+    return copied, largest, largest > max(chance, 0.05)
+
+
+def _between_tensors(drawn: Tensor, noisy: Tensor, layout: Layout) -> int:
+    """Tensors whose noise begins as that of an earlier tensor."""
+    starts = []
+    position = 0
+    for _, place in layout.slices():
+        count = int(noisy[place].sum())
+        if count >= 8:
+            starts.append((position, count))
+        position += count
+    found = set()
+    for i, (start, size) in enumerate(starts):
+        for before, its in starts[:i]:
+            width = min(size, its, PREFIX)
+            x = drawn[:, start : start + width].flatten()
+            y = drawn[:, before : before + width].flatten()
+            if abs(float(torch.nn.functional.cosine_similarity(x, y, dim=0))) > SAME:
+                found.add(i)
+    return len(found)
