@@ -6,14 +6,21 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from workbench.audit.replay.judging import sampler_of
-from workbench.audit.replay.measure import _radius
+from workbench.audit.claims import EXAMPLE, parse_claim
+from workbench.audit.replay.judging import Replayed, judged, sampler_of
+from workbench.audit.replay.measure import _radius, measured
+from workbench.audit.replay.measured import NotMeasured
+from workbench.audit.settings import embedded_settings
+from workbench.audit.user_training import UserTraining, as_dicts
 from workbench.cli.app import main
+from workbench.interfaces import Released
+from workbench.training.setup import prepare
 
 ROOT = Path(__file__).parents[2]
 ZOO = ROOT / "tests" / "zoo" / "dp_sgd.py"
@@ -42,6 +49,18 @@ TRAINERS = {
 CORRECT = re.findall(r'^    "(\w+)": ', ZOO.with_name("correct.py").read_text(encoding="utf-8"), re.MULTILINE)
 
 
+def judged_here(spec: str, *, seed: int = 0, candidates: int = 200) -> Replayed | NotMeasured:
+    """The replay of a trainer of the digits in this process, held against (1, 1e-5)."""
+    settings = embedded_settings(corpus="digits", corpus_parameters={}, candidates=candidates)
+    records, _ = prepare(replace(settings, seed=seed).setup(()))
+    training = UserTraining(spec)
+    run = measured(
+        lambda own, number: training.trained(own, seed + number, records[:64]), as_dicts(records), seed=seed
+    )
+    claim = parse_claim(EXAMPLE, released=Released.EVERY_UPDATE)
+    return run if isinstance(run, NotMeasured) else judged(claim, run)
+
+
 def replayed(name: str, folder: Path, *more: str) -> dict:  # type: ignore[type-arg]
     words = [
         "replay",
@@ -66,27 +85,28 @@ UNMEASURED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CORRECT)
-def test_a_correct_trainer_is_not_refuted(name: str, tmp_path: Path) -> None:
-    report = replayed(f"{ZOO.with_name('correct.py')}:{name}", tmp_path)
-    verdict = report["verdict"]
+def test_a_correct_trainer_is_not_refuted(name: str) -> None:
+    found = judged_here(f"{ZOO.with_name('correct.py')}:{name}")
     if name in UNMEASURED:
-        assert verdict["kind"] == "INVALID"
-        assert UNMEASURED[name] in verdict["sentence"]
+        assert isinstance(found, NotMeasured)
+        assert UNMEASURED[name] in found.reason
     else:
-        assert verdict["kind"] == "NOT_REFUTED", verdict["sentence"]
-        assert report["replay"]["faults"] == []
-        assert 0.2 < float(report["replay"]["lower"]) < float(report["replay"]["estimate"])
+        assert isinstance(found, Replayed)
+        assert found.verdict.kind == "NOT_REFUTED", found.verdict.sentence
+        assert found.faults == ()
+        assert 0.2 < found.lower < found.estimate < found.upper
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TRAINERS]
 )
-def test_a_trainer_gets_its_verdict_and_its_fault(name: str, tmp_path: Path) -> None:
+def test_a_trainer_gets_its_verdict_and_its_fault(name: str) -> None:
     kind, faults = TRAINERS[name]
-    report = replayed(name, tmp_path)
-    assert report["verdict"]["kind"] == kind, report["verdict"]["sentence"]
-    assert [fault["part"] for fault in report["replay"]["faults"]] == faults
-    assert report["verdict"]["sentence"].startswith(kind.replace("_", " "))
+    found = judged_here(f"{ZOO}:{name}")
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == kind, found.verdict.sentence
+    assert [fault.part for fault in found.faults] == faults
+    assert found.verdict.sentence.startswith(kind.replace("_", " "))
 
 
 @pytest.mark.slow
@@ -118,6 +138,47 @@ def test_what_cannot_be_replayed_says_why(name: str, reason: str, tmp_path: Path
     report = replayed(name, tmp_path)
     assert report["verdict"]["kind"] == "INVALID"
     assert reason in report["verdict"]["sentence"]
+
+
+AUDITED = {
+    "correct": ("NOT_REFUTED", "NOT_REFUTED", "NOT_REFUTED"),
+    "no_noise": ("REFUTED", "NOT_REFUTED", "REFUTED"),
+    "divided_by_the_batch": ("UNDECIDED", "NOT_REFUTED", "UNDECIDED"),
+    "by_hand": ("NOT_REFUTED", "NOT_REFUTED", "INVALID"),
+}
+"""Verdicts of the whole, of the scores, and of the replay."""
+
+
+def audited(name: str, folder: Path, *more: str) -> dict:  # type: ignore[type-arg]
+    words = ["--corpus", "digits", "--candidates", "400", "--out", str(folder), "--quiet", *more]
+    code = main(["audit", "--train", f"{ZOO}:{name}", *words])
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    assert code == report["exit_code"] == EXIT_CODES[report["verdict"]["kind"]]
+    return report  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "no_noise" else pytest.mark.slow) for name in AUDITED]
+)
+def test_an_audit_of_training_code_replays_it(name: str, tmp_path: Path) -> None:
+    junit = tmp_path / "junit.xml"
+    report = audited(name, tmp_path, "--junit", str(junit))
+    (subject,) = report["subjects"]
+    (attack,) = subject["attacks"]
+    kinds = report["verdict"]["kind"], attack["verdict"]["kind"], report["replay"]["verdict"]["kind"]
+    assert kinds == AUDITED[name]
+    confidence = 0.95 if name == "by_hand" else 0.975
+    assert float(attack["verdict"]["bounds"][0]["confidence"]) == pytest.approx(confidence)
+    assert "Forced replay" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'name="forced replay"' in junit.read_text(encoding="utf-8")
+
+
+def test_replay_can_be_left_out_and_says_nothing_of_another_release(tmp_path: Path) -> None:
+    assert "replay" not in audited("no_noise", tmp_path, "--no-replay")
+    claim = "epsilon=1,delta=1e-5,adjacency=add-remove,released=scores"
+    report = audited("no_noise", tmp_path, "--claim", claim)
+    assert report["replay"]["verdict"]["kind"] == report["verdict"]["kind"] == "UNDECIDED"
+    assert "the claim is about scores, and replay measures every update" in report["verdict"]["sentence"]
 
 
 @pytest.mark.slow

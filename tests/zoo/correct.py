@@ -96,14 +96,14 @@ class NoiseDrawnBefore(Trainer):
     """All noise is drawn before the first step."""
 
     def optimizer(self) -> torch.optim.Optimizer:
-        self.before = {
+        self.stock = {
             name: iter(torch.normal(0.0, noise_multiplier(), (STEPS, *p.shape), generator=self.generator))
             for name, p in self.network.named_parameters()
         }
         return super().optimizer()
 
     def drawn(self, name: str, parameter: Tensor) -> Tensor:
-        return next(self.before[name])
+        return next(self.stock[name])
 
 
 class FlatNoise(Trainer):

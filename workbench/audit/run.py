@@ -15,7 +15,10 @@ import numpy as np
 from scipy.stats import binomtest
 
 from workbench import __version__
+from workbench.accounting import ApproximateDP
 from workbench.audit.checks import checked
+from workbench.audit.replay.run import ReplayJob, judged_record
+from workbench.audit.replay.run import play as play_replay
 from workbench.audit.settings import GAME_ADJACENCY, AuditSettings
 from workbench.audit.subjects import audited_by, play
 from workbench.audit.user_training import GAME, SOURCE, UserJob, UserTraining, train_user
@@ -129,14 +132,18 @@ def audit_training(
     out: Path,
     command: str,
     progress: Progress | None = None,
+    replayed: Claim | None = None,
 ) -> dict[str, JSON]:
-    """Audit a user's training function: flip coins, let it train, and score every candidate.
+    """Audit a user's training function: flip coins, let it train, score every candidate, and replay it.
 
     Args:
         function_spec: `path/to/file.py:function`; the contract is in `workbench.audit.user_training`.
         settings: Claim, corpus, candidates, seed and confidence are used.
         runs: Independent trainings, each with fresh coins; their scores are pooled.
         out, command, progress: As in `audit_mechanisms`.
+        replayed: The claim that forced replay of the first run is held against, if it is one of
+            (epsilon, delta)-DP; None for no replay. It takes half of the error where the training can be
+            replayed.
 
     Returns:
         The report record.
@@ -174,6 +181,11 @@ def audit_training(
     processes = max(1, settings.workers)
     with Engine(store, workers=processes, scheduler=settings.scheduler, progress=progress) as engine:
         records = engine.run("training", jobs, train_user, keeps_folder=False)
+        replays = replayed is not None and isinstance(replayed.guarantee, ApproximateDP)
+        first = ReplayJob(setup=setup, spec=function_spec, included=jobs[0].payload.included)
+        replay = (
+            play_replay(engine, first, training=training, inputs=inputs, content=content) if replays else None
+        )
     store.sweep()
     candidates, _ = prepare(setup)
     texts = tuple(record.text for record in candidates) if runs == 1 and candidates[0].text else ()
@@ -187,11 +199,71 @@ def audit_training(
         cost={"seconds": sum(float(record["cost"]["seconds"]) for record in records)},
         details={"runs": float(runs)},
     )
-    name = function_spec.rpartition(":")[2]
+    name, others = function_spec.rpartition(":")[2], []
+    form: dict[str, JSON] | None = None
+    if replayed is not None and replay is not None:
+        found, form = judged_record(replayed, replay, confidence=0.5 + 0.5 * settings.confidence)
+        others = [found] if found is not None else []
     subject = judged_subject(
-        name, "user", settings.claim, [evidence], confidence=settings.confidence, seed=settings.seed
+        name,
+        "user",
+        settings.claim,
+        [evidence],
+        confidence=settings.confidence,
+        seed=settings.seed,
+        others=others,
     )
-    return _report(settings.claim, [subject], seed=settings.seed, command=command, started=started)
+    report = _report(settings.claim, [subject], seed=settings.seed, command=command, started=started)
+    return report | ({"replay": {"subject": name, **form}} if form else {})
+
+
+def audit_replay(
+    function_spec: str,
+    settings: AuditSettings,
+    *,
+    out: Path,
+    command: str,
+    progress: Progress | None = None,
+) -> dict[str, JSON]:
+    """Replay a user's training function on all candidates, and hold what it measures against the claim.
+
+    Args:
+        function_spec, settings, out, command, progress: As in `audit_training`.
+
+    Returns:
+        The report record; its `replay` has all that was measured.
+
+    Raises:
+        InputError: the function cannot be loaded, fails, or breaks its contract.
+        UnsupportedError: the claim is not one of (epsilon, delta)-DP.
+    """
+    if not isinstance(settings.claim.guarantee, ApproximateDP):
+        described = settings.claim.guarantee.describe()
+        raise UnsupportedError(f"replay judges claims of (epsilon, delta)-DP about a record, got {described}")
+    started = datetime.now(UTC)
+    forget_corpora()
+    training, setup, store = UserTraining(function_spec), settings.setup(()), Store(out / "store")
+    inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
+    payload = ReplayJob(setup=setup, spec=function_spec, included=(True,) * settings.candidates)
+    # Never in this process: the user's code may end it, and an exit code of ours is a verdict.
+    with Engine(store, workers=1, scheduler=settings.scheduler, progress=progress) as engine:
+        content = content_digest(setup)
+        record = play_replay(engine, payload, training=training, inputs=inputs, content=content)
+    store.sweep()
+    _, form = judged_record(settings.claim, record, confidence=settings.confidence)
+    name = function_spec.rpartition(":")[2]
+    subject: dict[str, JSON] = {
+        "name": name,
+        "role": "user",
+        "claim": claim_form(settings.claim),
+        "verdict": form["verdict"],
+        "metrics": {},
+        "losses": [],
+        "parameters": {},
+        "attacks": [],
+    }
+    report = _report(settings.claim, [subject], seed=settings.seed, command=command, started=started)
+    return report | {"replay": {"subject": name, **form}}
 
 
 def audit_scores(

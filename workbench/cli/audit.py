@@ -175,6 +175,10 @@ class AuditOptions:
         ),
     ] = None
     runs: Annotated[int | None, Option(help="With --train: number of trainings.", show_default="1")] = None
+    replay: Annotated[
+        bool | None,
+        Option("--replay/--no-replay", help="With --train: forced replay too.", show_default="--replay"),
+    ] = None
     trials: Annotated[
         TrialsChoice | None,
         Option(help="With --scores: how the scores depend on each other.", show_default="one-run"),
@@ -210,7 +214,7 @@ _TRAINING = ("corpus", "corpus_parameter", "candidates", "workers", "scheduler")
 _OWN_TRAINING = ("corpus", "corpus_parameter", "model", "model_parameter", "candidates", *_PLAN)
 _MODES: Mapping[str, tuple[str, ...]] = {
     "--scores": ("trials", "prior", "higher_is"),
-    "--train": ("runs", *_TRAINING),
+    "--train": ("runs", "replay", *_TRAINING),
     "an audit of a mechanism": (
         *("epsilon", "nats", "delta", "mechanism", "variant", "mechanism_parameter"),
         *("attack", "attack_parameter", "control"),
@@ -359,6 +363,8 @@ def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
     from workbench.audit import run as runner
 
     settings = _settings(options, claim=_claimed(options))
+    # Where nobody says what is released, it is what the scorer answers to the attack, and every update here.
+    replayed = _claimed(options, released=Released.EVERY_UPDATE)
     with terminal.progress_display(options.quiet) as progress:
         return runner.audit_training(
             function,
@@ -367,6 +373,7 @@ def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
             out=options.out,
             command=command_line(options),
             progress=progress,
+            replayed=None if options.replay is False else replayed,
         )
 
 

@@ -94,6 +94,11 @@ def _cases(report: Mapping[str, Any]) -> Iterator[ElementTree.Element]:
             case = junit_case(place, attack["attack"], seconds)
             _judge(case, attack["verdict"], role)
             yield case
+    if "replay" in report:
+        form = report["replay"]
+        case = junit_case(f"workbench.{form['subject']}", "forced replay", float(form["cost"]["seconds"]))
+        _judge(case, form["verdict"], "user")
+        yield case
     case = junit_case("workbench", "verdict", 0.0)
     _judge(case, report["verdict"], "whole")
     yield case

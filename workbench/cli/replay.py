@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
-from xml.etree import ElementTree
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.cli import junit, terminal
 from workbench.cli.parameters import known, parameters
 from workbench.core.errors import InputError
-from workbench.core.keys import plain
 from workbench.core.outputs import require_distinct, require_file_place, require_reachable, write_atomically
 from workbench.interfaces import Released
 
@@ -84,7 +77,9 @@ def replay(options: ReplayOptions) -> int:
     """
     report = _replayed(options)
     _write(options, report)
-    _print(options, report)
+    terminal.print_report(report, quiet=options.quiet)
+    if not options.quiet:
+        typer.echo(f"Report: {options.out / 'report.html'}")
     return int(report["exit_code"])
 
 
@@ -105,12 +100,16 @@ def _replayed(options: ReplayOptions) -> dict[str, Any]:
             require_file_place(flag, path)
     source = options.function.rpartition(":")[0]
     require_distinct(
-        {"FUNCTION": Path(source) if source else None, "--out's report.json": options.out / "report.json"}
+        {
+            "FUNCTION": Path(source) if source else None,
+            "--out's report.json": options.out / "report.json",
+            "--out's report.html": options.out / "report.html",
+        }
         | outputs
     )
     corpus = known("corpus", options.corpus)
     given = parameters("--corpus-parameter", options.corpus_parameter or [])
-    from workbench.audit.replay.run import audit_replay
+    from workbench.audit.run import audit_replay
     from workbench.audit.settings import embedded_settings
 
     settings = replace(
@@ -144,54 +143,14 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _write(options: ReplayOptions, report: Mapping[str, Any]) -> None:
-    content = json.dumps(plain(report), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    write_atomically(options.out / "report.json", content)
-    if options.json is not None:
-        write_atomically(options.json, content)
+def _write(options: ReplayOptions, report: dict[str, Any]) -> None:
+    from workbench.audit.run import write_report
+
+    write_report(report, out=options.out, json_file=options.json)
     if options.junit is not None:
-        junit.write_document(
-            junit.junit_document("workbench replay", [_case(options, report)]), options.junit
-        )
+        junit.write_junit(report, options.junit)
     if options.emit_test is not None:
         source = Path(options.function.rpartition(":")[0]).resolve()
         function = f"{source}:{options.function.rpartition(':')[2]}"
         asked = replace(options, function=function, json=None, junit=None, emit_test=None, quiet=True)
         write_atomically(options.emit_test, _TEST.format(command=_words(asked)))
-
-
-def _case(options: ReplayOptions, report: Mapping[str, Any]) -> ElementTree.Element:
-    verdict = report["verdict"]
-    name = options.function.rpartition(":")[2]
-    case = junit.junit_case(f"workbench.{name}", "replay", float(report["cost"]["seconds"]))
-    sentence = junit.clean(verdict["sentence"])
-    outcome = {0: None, 1: "failure"}.get(int(report["exit_code"]), "error")
-    if outcome is None:
-        ElementTree.SubElement(case, "system-out").text = sentence
-    else:
-        ElementTree.SubElement(case, outcome, type=verdict["kind"], message=sentence)
-    return case
-
-
-def _print(options: ReplayOptions, report: Mapping[str, Any]) -> None:
-    console, found, verdict = terminal.output_console(), report["replay"], report["verdict"]
-    if not options.quiet and "reason" not in found:
-        sampler = found["sampler"]
-        table = Table("the run as it was", "", show_header=False, box=None)
-        rows = {
-            "optimizer steps": f"{found['steps']} of {found['parameters']:,} parameters",
-            "sampler": f"{sampler['kind']}, rate {float(sampler['rate']):.3g} "
-            f"[{float(sampler['lower']):.3g}, {float(sampler['upper']):.3g}]",
-            "noise over what one record adds": f"{float(found['multiplier']):.4g}",
-            "draws of noise": ", ".join(f"{n} {kind}" for kind, n in found["recognised"].items()) or "none",
-            "epsilon by its own measure": f"{float(found['estimate']):.4g} "
-            f"[{float(found['lower']):.4g}, {float(found['upper']):.4g}] at {report['claim']['text']}",
-        }
-        for name, value in rows.items():
-            table.add_row(Text(name), Text(value))
-        for fault in found["faults"]:
-            table.add_row(Text(f"fault: {fault['part']}", style="bold red"), Text(fault["says"]))
-        console.print(table)
-    console.print(Text(verdict["sentence"]), soft_wrap=True)
-    if not options.quiet:
-        print(f"Report: {options.out / 'report.json'}", file=sys.stdout)

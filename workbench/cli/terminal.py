@@ -128,11 +128,14 @@ def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
     """Print the table of subjects and attacks, and the verdict with its sentence; if quiet, that alone."""
     console = output_console()
     if not quiet:
-        console.print(_table(report))
+        if any(subject["attacks"] for subject in report["subjects"]):
+            console.print(_table(report))
         if "views" in report:
             _print_views(console, report["views"])
         for form in report.get("extraction") or ():
             _print_extraction(console, form)
+        if "replay" in report:
+            _print_replay(console, report["replay"], whole=str(report["verdict"]["sentence"]))
     verdict = report["verdict"]
     kind, sentence = verdict["kind"].replace("_", " "), verdict["sentence"]
     line = Text(sentence if sentence.startswith(kind) else f"{kind}: {sentence}")
@@ -177,6 +180,18 @@ def _print_extraction(console: Console, form: Mapping[str, Any]) -> None:
     console.print(table)
     for sentence in form["says"]:
         console.print(Text(f"  {sentence}"), soft_wrap=True)
+    console.print()
+
+
+def _print_replay(console: Console, form: Mapping[str, Any], *, whole: str) -> None:
+    """Print the run as a forced replay measured it, and its sentence if the `whole` has another."""
+    title = Text.assemble("Forced replay: ", verdict_text(form["verdict"]["kind"]))
+    table = Table(title=title, title_justify="left", show_header=False, box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, value in form["rows"]:
+        table.add_row(Text(name), Text(value, style="bold red" if name.startswith("fault") else ""))
+    console.print(table if form["rows"] else title)
+    if not whole.startswith(form["verdict"]["sentence"]):
+        console.print(Text(f"  {form['verdict']['sentence']}"), soft_wrap=True)
     console.print()
 
 

@@ -410,9 +410,19 @@ def combine(verdicts: Sequence[Verdict], *, confidence: float) -> Verdict:
 
 
 def judged_subject(
-    name: str, role: str, claim: Claim, games: Sequence[Evidence], *, confidence: float, seed: int
+    name: str,
+    role: str,
+    claim: Claim,
+    games: Sequence[Evidence],
+    *,
+    confidence: float,
+    seed: int,
+    others: Sequence[Verdict] = (),
 ) -> dict[str, JSON]:
     """Returns the report of one subject: each game judged at its share of the error, and all combined.
+
+    `others` are verdicts that something else than a game's scores gave; one that is UNDECIDED decides where
+    no game refutes. Together the games have as much of the error as all of them.
 
     Raises `InconclusiveError`: no game could be played. `InputError`: unusable scores or labels.
     `UnsupportedError`: a game cannot judge the claim's currency.
@@ -421,7 +431,7 @@ def judged_subject(
         raise InconclusiveError(f"no game of {name} could be judged: too few releases or steps")
     # A game that can refute nothing takes no part in the error.
     able = sum(not game.game.beyond for game in games)
-    share = 1.0 - (1.0 - confidence) / max(able, 1)
+    share = 1.0 - (1.0 - confidence) / max(able, 1) / (2 if others else 1)
     verdicts = [
         judge(claim, game, confidence=share, generator=stream(seed, "judge", index))
         for index, game in enumerate(games)
@@ -439,11 +449,15 @@ def judged_subject(
         }
         for game, verdict in zip(games, verdicts, strict=True)
     ]
+    whole = combine([*others, *verdicts], confidence=confidence)
+    undecided = [verdict for verdict in others if verdict.kind is VerdictKind.UNDECIDED]
+    if undecided and whole.kind in (VerdictKind.NOT_REFUTED, VerdictKind.UNDERPOWERED):
+        whole = replace(undecided[0], bounds=())
     return {
         "name": name,
         "role": role,
         "claim": claim_form(claim),
-        "verdict": plain(combine(verdicts, confidence=confidence)),
+        "verdict": plain(whole),
         "metrics": {},
         "losses": [],
         "parameters": {},

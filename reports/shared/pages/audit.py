@@ -60,6 +60,7 @@ def _context(report: Mapping[str, JSON]) -> dict[str, Any]:
             "assumptions": claim.get("assumptions") or (),
         },
         "allowed": allowed_views(claim),
+        "replay": _replay(report.get("replay")),
         "views": views_view(report.get("views")),
         "extraction": extraction_views(report.get("extraction") or ()),
         "subjects": [subject for subject in subjects if subject.role not in ("control", "reading")],
@@ -76,6 +77,11 @@ def _context(report: Mapping[str, JSON]) -> dict[str, Any]:
         ],
         "cost": cost_pairs(report["cost"]),
     }
+
+
+def _replay(form: Mapping[str, JSON] | None) -> Mapping[str, Any] | None:
+    """The form of a forced replay with its verdict in words; None where the report has none."""
+    return None if form is None else {"form": form, "verdict": verdict_view(form["verdict"])}
 
 
 def _glance(report: Mapping[str, JSON]) -> list[tuple[str, str, str]]:
@@ -107,7 +113,9 @@ def _glance(report: Mapping[str, JSON]) -> list[tuple[str, str, str]]:
     counted = [subject for subject in report["subjects"] if subject["role"] not in ("control", "reading")]
     games = [attack for subject in counted for attack in subject["attacks"]]
     names = list(dict.fromkeys(str(game["attack"]) for game in games))
-    tiles.append(("Games played", number(len(games)), ", ".join(names)))
+    names += ["forced replay"] if "replay" in report else []
+    count = len(games) + ("replay" in report)
+    tiles.append(("Games played", number(count), ", ".join(names)))
     return tiles
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.stats import chi2_contingency
@@ -13,10 +11,21 @@ from scipy.stats import chi2_contingency
 from workbench.accounting import ApproximateDP
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import Composed, Event, Gaussian, ShuffledBatches, SubsampledGaussian
-from workbench.audit.replay.measure import Leak, Measured
+from workbench.audit.replay.measured import Measured
 from workbench.core.errors import UnsupportedError
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
-from workbench.interfaces import Adjacency, BoolArray, Claim, FloatArray, Released, VerdictKind
+from workbench.interfaces import (
+    Adjacency,
+    BoolArray,
+    Bound,
+    Claim,
+    Family,
+    FloatArray,
+    Released,
+    Trials,
+    Verdict,
+    VerdictKind,
+)
 
 BINS = 6
 """Groups of steps with one distance each, for the composition."""
@@ -65,22 +74,20 @@ class Replayed:
     """The verdict of a replay.
 
     Attributes:
-        kind: REFUTED, NOT_REFUTED, UNDERPOWERED, or UNDECIDED: something is wrong, of unknown epsilon.
+        verdict: REFUTED, NOT_REFUTED, UNDERPOWERED, or UNDECIDED: something is wrong, of unknown epsilon.
         lower, estimate, upper: Of the epsilon that the run gives by its own measure, at the claim's delta.
         sampler: As measured.
         multiplier: Median noise over the most that one record adds, at the steps that it takes part in.
         faults: What is wrong; empty where nothing is.
-        sentence: What a reader can quote.
     """
 
-    kind: VerdictKind
+    verdict: Verdict
     lower: float
     estimate: float
     upper: float
     sampler: Sampler
     multiplier: float
     faults: tuple[Fault, ...]
-    sentence: str
 
 
 def sampler_of(present: BoolArray, error: float, compared: BoolArray | None = None) -> Sampler:
@@ -116,31 +123,7 @@ def sampler_of(present: BoolArray, error: float, compared: BoolArray | None = No
     )
 
 
-def measured_from(form: Mapping[str, Any]) -> Measured:
-    """Read back the plain form of what was measured."""
-    arrays = {
-        **{name: np.array(form[name], dtype=bool) for name in ("present", "compared")},
-        **{name: np.array(form[name], dtype=np.float64) for name in ("step_noise", "added", "replaced")},
-    }
-    return Measured(
-        **{
-            **form,
-            **arrays,
-            "naked": tuple(form["naked"]),
-            "failed": tuple(form["failed"]),
-            "leaks": tuple(Leak(**leak) for leak in form["leaks"]),
-            "noise": {name: float(value) for name, value in form["noise"].items()},
-            **{name: float(form[name]) for name in ("loudness", "excess", "correlation")},
-        }
-    )
-
-
-def require_judged(claim: Claim) -> ApproximateDP:
-    """The guarantee of a claim that replay can judge.
-
-    Raises:
-        UnsupportedError: the claim is not of (epsilon, delta)-DP.
-    """
+def _judged_guarantee(claim: Claim) -> ApproximateDP:
     if not isinstance(claim.guarantee, ApproximateDP) or not isinstance(claim.about, Adjacency):
         raise UnsupportedError(
             f"replay judges claims of (epsilon, delta)-DP about a record, got {claim.guarantee.describe()}"
@@ -160,7 +143,7 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     Raises:
         UnsupportedError: the claim is not of (epsilon, delta)-DP.
     """
-    guarantee = require_judged(claim)
+    guarantee = _judged_guarantee(claim)
     error = 1.0 - confidence
     sampler = sampler_of(run.present, error / 2, run.compared)
     low, high = run.noise_factor(error / 2)
@@ -185,17 +168,29 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
         kind = VerdictKind.UNDERPOWERED
     else:
         kind = VerdictKind.UNDECIDED if faults or outside or exceeds else VerdictKind.NOT_REFUTED
+    bound = Bound(
+        name="forced_replay",
+        quantity="epsilon",
+        lower=lower,
+        estimate=estimate,
+        confidence=confidence,
+        family=Family.GAUSSIAN,
+        trials=Trials.ONE_RUN,
+        assumption="every update is released, and each one's noise is as recorded, drawn afresh",
+        n=run.steps,
+        delta=guarantee.delta,
+    )
     found = Replayed(
-        kind=kind,
+        verdict=Verdict(kind=kind, sentence="", significance=error, bound=bound, bounds=(bound,)),
         lower=lower,
         estimate=estimate,
         upper=max(lower, upper),
         sampler=sampler,
         multiplier=multiplier,
         faults=faults,
-        sentence="",
     )
-    return replace(found, sentence=_sentence(claim, run, found, confidence, outside))
+    sentence = _sentence(claim, run, found, confidence, outside)
+    return replace(found, verdict=replace(found.verdict, sentence=sentence))
 
 
 def _outside(run: Measured, claim: Claim) -> tuple[str, ...]:
@@ -214,7 +209,7 @@ def _outside(run: Measured, claim: Claim) -> tuple[str, ...]:
 
 def _epsilon(distances: FloatArray, sampler: Sampler, steps: int, claim: Claim, *, which: str) -> float:
     """The epsilon of a run whose record moves the updates by these distances (in the noise's units)."""
-    delta, adjacency, rate = require_judged(claim).delta, claim.about, sampler.rate
+    delta, adjacency, rate = _judged_guarantee(claim).delta, claim.about, sampler.rate
     assert isinstance(adjacency, Adjacency)
     if not distances.size or rate <= 0:
         return 0.0
@@ -347,24 +342,29 @@ def _undersized(run: Measured, sampler: Sampler, claim: Claim, multiplier: float
     )
 
 
+def _epsilon_words(found: Replayed) -> str:
+    if math.isinf(found.lower):
+        return "no finite epsilon"
+    return f"epsilon >= {found.lower:.4g} (estimate {found.estimate:.4g})"
+
+
 def _sentence(
     claim: Claim, run: Measured, found: Replayed, confidence: float, outside: tuple[str, ...]
 ) -> str:
-    sampler = found.sampler
+    sampler, kind = found.sampler, found.verdict.kind
     said = (
-        f"forced replay of {run.steps} steps gives epsilon >= {found.lower:.4g} (estimate "
-        f"{found.estimate:.4g}) with {100 * confidence:g} % confidence, by the noise and the updates that "
-        f"the code itself made ({sampler.kind}, rate {sampler.rate:.3g}; released: every update, noise as "
-        "recorded)"
+        f"forced replay of {run.steps} steps gives {_epsilon_words(found)} with {100 * confidence:g} % "
+        f"confidence, by the noise and the updates that the code itself made ({sampler.kind}, rate "
+        f"{sampler.rate:.3g}; released: every update, noise as recorded)"
     )
     faults = "".join(f" {fault.part}: {fault.says}." for fault in found.faults)
     faults += "".join(f" Outside the composed bound: {reason}." for reason in outside)
-    if found.kind is VerdictKind.REFUTED:
+    if kind is VerdictKind.REFUTED:
         return f"REFUTED: {said}, against the claim of {claim.describe()}.{faults}"
-    if found.kind is VerdictKind.UNDERPOWERED:
+    if kind is VerdictKind.UNDERPOWERED:
         what = "takes part in a step" if run.compared.any() else "leaves the random numbers as they were"
         return f"UNDERPOWERED: none of the {len(run.present)} replaced records {what}.{faults}"
-    if found.kind is VerdictKind.UNDECIDED:
+    if kind is VerdictKind.UNDECIDED:
         return f"UNDECIDED: {said}, beside the claim of {claim.describe()}; but:{faults}"
     return (
         f"NOT REFUTED: {said}, compatible with the claim of {claim.describe()}. This does not show that the "

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import chi2
 from torch import Tensor
 
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted
+from workbench.audit.replay.measured import Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import Noise, is_linear, is_repeated, noise_of, turned
 from workbench.audit.replay.record import Layout, Recording, recorded
 from workbench.core.errors import InputError
@@ -42,91 +41,6 @@ MORE_PLACES = 6
 
 Train = Callable[[list[Any], int], Any]
 """Trains on records with one of two seeds, 0 or 1; returns the finished model's scores of fixed records."""
-
-
-@dataclass(frozen=True)
-class Leak:
-    """Something that differs between two trainings whose released updates are equal.
-
-    Attributes:
-        what: In words: `"weights before step 3"`.
-        place: Which record was replaced; None where the training does not even repeat itself.
-        tensor: The parameter in which it shows, where it is one.
-    """
-
-    what: str
-    place: int | None = None
-    tensor: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """The run as it was.
-
-    Attributes:
-        steps: T, the number of optimizer steps.
-        parameters: d, the trained parameters.
-        noise: Standard deviation of the noise by tensor, over all steps; 0 where there is none.
-        noise_values: Number of noise values behind the least known scale.
-        step_noise: Of each step over that, shape `(T,)`; 1 where all steps are alike.
-        noise_steps: Whether the noise differs between steps by more than chance.
-        is_schedule: Whether it does so in the same way under another seed.
-        excess: Excess kurtosis of the noise; `is_gaussian` says whether that is chance.
-        correlation: Of the noise of two steps, the largest; `is_correlated` likewise.
-        copies: Steps or tensors whose noise is a copy of another's.
-        fixed: Steps whose noise is the same under another seed.
-        ignores_seed: The whole training is the same under another seed.
-        same_norm: All updates without noise have one norm.
-        present: Which replaced record took part in which step, shape `(places, T)`.
-        compared: Where the random draws of run and replay agree, so that their batches do, same shape.
-        added: At least so much one of the crafts adds to the update of each step, in standard deviations of
-            the noise, shape `(deep, T)` for the places that were replaced by many crafts; infinite where
-            something without noise moves.
-        replaced: Half of the largest distance of two crafts' updates, likewise.
-        loudness: How much further a record of 100 times the loudness moves an update; about 1 where it is
-            clipped, NaN where records have no loudness.
-        naked: Tensors that a record moves where they have no noise.
-        leaks: What left the training past the noise.
-        failed: What the user's code said of crafts that it cannot train on.
-        recognised: Draws of noise that were met, by kind.
-    """
-
-    steps: int
-    parameters: int
-    noise: Mapping[str, float]
-    noise_values: int
-    step_noise: FloatArray
-    noise_steps: bool
-    is_schedule: bool
-    excess: float
-    is_gaussian: bool
-    correlation: float
-    is_correlated: bool
-    copies: int
-    fixed: int
-    ignores_seed: bool
-    same_norm: bool
-    present: BoolArray
-    compared: BoolArray
-    added: FloatArray
-    replaced: FloatArray
-    loudness: float
-    naked: tuple[str, ...]
-    leaks: tuple[Leak, ...]
-    failed: tuple[str, ...] = ()
-    recognised: Mapping[str, int] = field(default_factory=dict)
-
-    def noise_factor(self, error: float) -> tuple[float, float]:
-        """Between what multiples of the estimated noise the true one lies, with error probability `error`."""
-        n = max(self.noise_values, 1)
-        return math.sqrt(n / chi2.ppf(1 - error / 2, n)), math.sqrt(n / chi2.ppf(error / 2, n))
-
-
-@dataclass(frozen=True)
-class NotMeasured:
-    """Why a training cannot be replayed."""
-
-    reason: str
 
 
 class _RefusedError(Exception):
@@ -218,6 +132,9 @@ def _measured(runs: _Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
             "not all in the gradients"
         )
     noise = noise_of(a, b)
+    if not noise.values:
+        # Then epsilon is infinite as soon as a record moves an update: one craft of one that does is enough.
+        crafts = {place: theirs[:1] for place, theirs in crafts.items()}
     if noise.values and not is_linear(a, runs(forced=a, like=a, share=0.5), b):
         raise _RefusedError(
             "half of the noise does not move the updates half as far: something clips, rescales or rounds "
@@ -306,6 +223,8 @@ def _of_records(
     naked: dict[str, None] = {}
     loudness = math.nan
     for row, (place, theirs) in enumerate(crafts.items()):
+        if not noise.values and present[:row].any():
+            break
         versions, loud = [b], [0.0]
         for craft in theirs:
             records = [craft.record if i == place else record for i, record in enumerate(runs.records)]

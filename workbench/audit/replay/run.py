@@ -1,27 +1,23 @@
-"""Runs a forced replay in a process of its own, and makes the report record."""
+"""Runs a forced replay in a process of its own, and puts what it measures beside a claim."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workbench import __version__
-from workbench.audit.run import EXIT_CODES, REPORT_SCHEMA
-from workbench.audit.settings import AuditSettings
+from workbench.audit.replay.judging import Replayed, judged
+from workbench.audit.replay.measured import Measured, measured_from
 from workbench.audit.user_training import SOURCE, UserTraining, as_dicts
 from workbench.core.cost import cost_since
 from workbench.core.keys import JSON, plain
 from workbench.core.streams import stream_seed
-from workbench.estimation.judge import claim_form
-from workbench.execution.engine import Engine, Job, Progress, hardware, versions
-from workbench.execution.store import Store
+from workbench.execution.engine import Engine, Job
 from workbench.execution.tasks import StepProgress
-from workbench.interfaces import VerdictKind
-from workbench.training.setup import TrainingSetup, content_digest, forget_corpora, prepare
+from workbench.interfaces import Claim, Verdict, VerdictKind
+from workbench.training.setup import TrainingSetup, prepare
 
 PROBES = 64
 """Records whose scores under the finished model are compared."""
@@ -29,10 +25,11 @@ PROBES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayJob:
-    """Replay a user's training on all candidates of a setup."""
+    """Replay a user's training on the included candidates of a setup."""
 
     setup: TrainingSetup
     spec: str
+    included: tuple[bool, ...]
 
 
 def replay_user(
@@ -58,77 +55,53 @@ def replay_user(
     seeds = [stream_seed(job.setup.seed, "training", run) for run in (0, 1)]
     found = measured(
         lambda records, number: training.trained(records, seeds[number], candidates[:PROBES]),
-        as_dicts(candidates),
+        as_dicts([record for record, inside in zip(candidates, job.included, strict=True) if inside]),
         seed=job.setup.seed,
         progress=lambda done, total: progress(done, total, "trainings"),
     )
     return {"measured": plain(found), "cost": cost_since(started)}
 
 
-def audit_replay(
-    function_spec: str,
-    settings: AuditSettings,
-    *,
-    out: Path,
-    command: str,
-    progress: Progress | None = None,
-) -> dict[str, JSON]:
-    """Replay a user's training function, and hold what it measures against the claim.
+def play(
+    engine: Engine, payload: ReplayJob, *, training: UserTraining, inputs: Mapping[str, Path], content: str
+) -> dict[str, Any]:
+    """The record of a replay, from the store or made now; see `replay_user`."""
+    identity = {"kind": "replay", "source": training.source_sha256, "job": plain(payload), "content": content}
+    job = Job(identity=identity, payload=payload, inputs=inputs, label=training.spec, content=content)
+    (record,) = engine.run("replaying", [job], replay_user, keeps_folder=False)
+    return dict(record)
 
-    Args:
-        function_spec: `path/to/file.py:function`; the contract is in `workbench.audit.user_training`.
-        settings: Claim, corpus, candidates (all are trained on), seed and confidence are used.
-        out: Folder; the store lies in `out/store`.
-        command: The command line, for the report.
-        progress: Told of trainings.
 
-    Returns:
-        The report record: `verdict` and `replay`, with all that was measured.
+def judged_record(
+    claim: Claim, record: Mapping[str, Any], *, confidence: float
+) -> tuple[Verdict | None, dict[str, JSON]]:
+    """The verdict of a replay, None where the training cannot be replayed, and its form for the report.
 
     Raises:
-        InputError: the function cannot be loaded, fails, or breaks its contract.
-        UnsupportedError: the claim is not one of (epsilon, delta)-DP.
+        UnsupportedError: the claim is not of (epsilon, delta)-DP.
     """
-    from workbench.audit.replay.judging import judged, measured_from, require_judged
-
-    require_judged(settings.claim)
-    started = datetime.now(UTC)
-    forget_corpora()
-    training = UserTraining(function_spec)
-    setup = settings.setup(())
-    store = Store(out / "store")
-    content = content_digest(setup)
-    inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
-    payload = ReplayJob(setup=setup, spec=function_spec)
-    identity = {"kind": "replay", "source": training.source_sha256, "job": plain(payload), "content": content}
-    job = Job(identity=identity, payload=payload, inputs=inputs, label=function_spec, content=content)
-    # Never in this process: the user's code may end it, and an exit code of ours is a verdict.
-    with Engine(store, workers=1, scheduler=settings.scheduler, progress=progress) as engine:
-        (record,) = engine.run("replaying", [job], replay_user, keeps_folder=False)
-    store.sweep()
     form: Any = record["measured"]
     if "reason" in form:
-        kind, sentence = VerdictKind.INVALID, f"INVALID: forced replay is not possible: {form['reason']}."
-        verdict: dict[str, JSON] = {"kind": str(kind), "sentence": sentence, "reasons": [form["reason"]]}
-        replay: dict[str, JSON] = dict(form)
-    else:
-        found = judged(settings.claim, measured_from(form), confidence=settings.confidence)
-        kind = found.kind
-        verdict = {"kind": str(kind), "sentence": found.sentence, "reasons": []}
-        replay = {**form, **plain(found)}
-    now = datetime.now(UTC)
-    return {
-        "schema": REPORT_SCHEMA,
-        "kind": "replay",
-        "workbench_version": __version__,
-        "versions": versions(),
-        "hardware": hardware(),
-        "created": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
-        "command": command,
-        "seed": settings.seed,
-        "exit_code": EXIT_CODES[kind],
-        "claim": claim_form(settings.claim),
-        "verdict": verdict,
-        "replay": replay,
-        "cost": record["cost"] | {"whole_seconds": (now - started).total_seconds()},
-    }
+        sentence = f"INVALID: forced replay is not possible: {form['reason']}."
+        verdict = Verdict(kind=VerdictKind.INVALID, sentence=sentence, significance=1.0 - confidence)
+        return None, {**form, "verdict": plain(verdict), "rows": [], "cost": record["cost"]}
+    run = measured_from(form)
+    found = judged(claim, run, confidence=confidence)
+    whole = {**form, **plain(found), "claim": claim.describe(), "rows": _rows(claim, run, found)}
+    return found.verdict, {**whole, "cost": record["cost"]}
+
+
+def _rows(claim: Claim, run: Measured, found: Replayed) -> list[list[str]]:
+    """The run as it was, for a reader: names and values, then each fault."""
+    sampler, delta = found.sampler, claim.guarantee.to_json()["delta"]
+    rate = f"{sampler.kind}, rate {sampler.rate:.3g} [{sampler.lower:.3g}, {sampler.upper:.3g}]"
+    drawn = ", ".join(f"{count} {kind}" for kind, count in run.recognised.items()) or "none"
+    bounds = f"{found.estimate:.4g} [{found.lower:.4g}, {found.upper:.4g}] at delta = {delta:g}"
+    return [
+        ["optimizer steps", f"{run.steps} of {run.parameters:,} parameters"],
+        ["sampler", rate],
+        ["noise over what one record adds", f"{found.multiplier:.4g}"],
+        ["draws of noise", drawn],
+        ["epsilon by its own measure", bounds],
+        *([f"fault: {fault.part}", fault.says] for fault in found.faults),
+    ]
