@@ -26,11 +26,11 @@ from workbench.core.registry import create
 from workbench.games.consecutive import RUN
 from workbench.interfaces import Adjacency, FloatArray
 from workbench.reports.papers.shuffled_dp_sgd.audit import SWEEPS, Recovered, claim_of, recovered, swept
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.laws import LognormalSum
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.sampling import (
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
     METHODS,
     Comparison,
     CountedSum,
+    LognormalSum,
     SumSample,
     approximate,
     compare,
