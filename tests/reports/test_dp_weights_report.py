@@ -19,8 +19,7 @@ from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.reports.papers.dp_weights import comparisons, tables
 from workbench.reports.papers.dp_weights.comparisons import claim_places
-from workbench.reports.papers.dp_weights.figures import figures
-from workbench.reports.papers.dp_weights.report import DP_WEIGHTS, dp_weights
+from workbench.reports.papers.dp_weights.report import REPORT, dp_weights, figures
 from workbench.reports.papers.dp_weights.runs import COMPARISONS, GRIDS, METRICS, MODELS
 from workbench.reports.shared import statistics, study
 from workbench.reports.shared.claims import conclusions
@@ -124,7 +123,7 @@ def study_of(outcomes: Sequence[Outcome]) -> Study:
 
 
 def context_of(results: StudyResults) -> Context:
-    return study.context_of(DP_WEIGHTS, results, PAPER, 0.95)
+    return study.context_of(REPORT, results, PAPER, 0.95)
 
 
 def means_table(context: Context, group: str) -> Table:
@@ -581,7 +580,7 @@ def test_the_figures_of_the_paper() -> None:
         text = drawn[name].standalone
         assert all(variant in text for variant in MODELS)
         assert "lower is better" in drawn[name].caption
-    unchecked = replace(DP_WEIGHTS, check=None)
+    unchecked = replace(REPORT, check=None)
     assert figures(study.context_of(unchecked, made_up(1, variants=("other",)), PAPER, 0.95)) == []
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from workbench.checks.published import published
 from workbench.core import registry
-from workbench.reports.papers.shuffled_dp_sgd.runs import OVERHEAD, SHUFFLED, UTILITY
+from workbench.reports.papers.shuffled_dp_sgd.tables import OVERHEAD, SHUFFLED, UTILITY
 from workbench.reports.shared.declared import declared
 from workbench.reports.shared.outcomes import METHOD, PART, columns_of
 from workbench.studies.experiments import Experiment, Study

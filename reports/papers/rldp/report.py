@@ -1,18 +1,313 @@
-"""RLDP, regenerated: Tables 2 to 9 and Figs. 1 to 8 beside the printed numbers, and what the paper lacks."""
+"""RLDP, regenerated: its tables and figures beside the printed numbers, and what its conclusions ask.
+
+What they ask that is no plain comparison: drops, dials, the ledger, the ablation.
+"""
 
 from __future__ import annotations
 
-from workbench.checks.published import PublishedPaper
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from workbench.checks.published import PublishedPaper, QualitativeClaim
 from workbench.core.registry import register
-from workbench.reports.papers.rldp.conclusions import AGAINST, QUANTITIES, QUESTIONS
 from workbench.reports.papers.rldp.figures import figures
-from workbench.reports.papers.rldp.paper import CHECKS, PRINTED, REMARKS
-from workbench.reports.papers.rldp.runs import NUMBERS
-from workbench.reports.papers.rldp.tables import CELLS, FACTS, ROWS, TABLES, WORDS
-from workbench.reports.shared.context import Own
+from workbench.reports.papers.rldp.paper import CHECKS, PRINTED, REMARKS, similarity, valid
+from workbench.reports.papers.rldp.runs import (
+    ABLATION,
+    BASELINES,
+    FINAL,
+    LEDGER,
+    MODELS,
+    NUMBERS,
+    drop,
+    fall,
+    matches,
+    rise,
+    setting,
+    variants,
+    widening,
+)
+from workbench.reports.papers.rldp.tables import CELLS, FACTS, ROWS, TABLES, WORDS, knob_column, knob_settings
+from workbench.reports.shared.claims import comparisons, ends_of
+from workbench.reports.shared.conditions import Asked, asked, less, seen, untestable, varies_less
+from workbench.reports.shared.context import Bindings, Context, Own, Quantity
+from workbench.reports.shared.findings import parameter
+from workbench.reports.shared.numbers import number
+from workbench.reports.shared.outcomes import NOT_HERE, Setting
+from workbench.reports.shared.printed import SLACK, said, stands_for
+from workbench.reports.shared.statistics import Sample
 from workbench.reports.shared.study import study_report
-from workbench.studies.experiments import StudyResults
+from workbench.studies.experiments import Outcome, StudyResults
 from workbench.studies.report import StudyReport
+
+PASSED = 0.2 * 0.1
+"""Share of `1 - spent / budget` by which one decision can change log sigma: each moves it by at most
+0.1 |1 - spent / budget|, of which smoothing lets a fifth through (Khadangi et al. 2025, Eqs. 11 to 14)."""
+
+
+def _logs(context: Context, at: Bindings) -> Sample | str:
+    """Logarithms of final perplexities, percent."""
+    found = context.outcomes.complete(MODELS, setting(context, at, at["method"]), FINAL)
+    return _changed(found, lambda values: 100.0 * np.log(values))
+
+
+def _from_half(context: Context, at: Bindings) -> Sample | str:
+    """How far AUCs are from one half."""
+    found = context.outcomes.complete(MODELS, setting(context, at, at["method"]), "roc_auc")
+    return _changed(found, lambda values: np.abs(values - 0.5))
+
+
+def _changed(found: Sample | str, change: Callable[[np.ndarray], np.ndarray]) -> Sample | str:
+    return found if isinstance(found, str) else Sample(change(found.values), found.units, found.unit)
+
+
+def _with_bar(context: Context, at: Bindings) -> list[Setting]:
+    """The settings of a method and of all baselines that are its bar."""
+    return [setting(context, at, name) for name in (at["methods"][0], *variants(context, at["others"]))]
+
+
+def _is_elsewhere(context: Context, at: Bindings) -> bool:
+    return not context.outcomes.runs(MODELS, setting(context, at, at["methods"][0]))
+
+
+def _drop(context: Context, at: Bindings) -> Sample | str:
+    """The drop below the best baseline."""
+    found = drop(context, at, at["methods"][0], variants(context, at["others"]))
+    return NOT_HERE if _is_elsewhere(context, at) else found
+
+
+def _share(context: Context, at: Bindings) -> Sample | str:
+    """The share of the steps to the bar."""
+    found = matches(context, at, at["methods"][0], variants(context, at["others"]))
+    return NOT_HERE if _is_elsewhere(context, at) else found.why if found.sample is None else found.sample
+
+
+QUANTITIES = {
+    "log perplexity": Quantity(of=_logs),
+    "from half": Quantity(of=_from_half),
+    "drop": Quantity(of=_drop, settings=_with_bar),
+    "share": Quantity(of=_share, settings=_with_bar),
+}
+
+
+def _varies_less(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    test = context.declared.content["test"][claim.test]
+    found = []
+    for one in comparisons(claim, test, context.declared):
+        sides = [setting(context, at, at["method"]) for at in one.places]
+        samples = [context.outcomes.complete(MODELS, side, FINAL) for side in sides]
+        made = varies_less(context.render(test["where"], **one.names), samples[0], samples[1])
+        found.append(Asked(made, not_run=context.outcomes.is_awaited(MODELS, *sides)))
+    return found
+
+
+def _ledger(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    """Every run's own ledger at the end is at most its budget, and not far below."""
+    below, test = parameter(claim, "below"), context.declared.content["test"][claim.test]
+    found = []
+    for one in comparisons(claim, test, context.declared):
+        place, budget = setting(context, one.names, one.names["method"]), one.names["epsilon"]
+        waits = context.outcomes.is_awaited(MODELS, place)
+        name = context.render(test["where"], **one.names)
+        sample = context.outcomes.complete(MODELS, place, LEDGER)
+        if isinstance(sample, str):
+            found.append(Asked(untestable(name, sample), not_run=waits))
+            continue
+        spent = [float(run.metrics.get(LEDGER, math.nan)) for run in context.outcomes.runs(MODELS, place)]
+        holds = all(budget - below <= value <= budget * (1.0 + 1e-6) for value in spent)
+        text = f"{number(min(spent), 4)} to {number(max(spent), 4)}"
+        found.append(Asked(seen(name, text, holds, len(spent)), not_run=waits))
+    return found
+
+
+def decisions(outcome: Outcome) -> list[int] | None:
+    """Steps after which a run decided, counted from 1 (Algorithm 1, line 20); None where it does not say."""
+    given = outcome.experiment.mechanism_parameters
+    interval, warm_up = given.get("decision_interval"), given.get("warm_up")
+    if not isinstance(interval, int) or not isinstance(warm_up, int) or interval < 1:
+        return None
+    return [step for step in range(interval, outcome.experiment.steps + 1, interval) if step > warm_up]
+
+
+def largest_fall(outcome: Outcome) -> float:
+    """Percent by which the noise could fall at most, by the ledger that the run had; infinite if unknown.
+
+    A run that lowers its noise spends more, so that within the budget its steps are smaller than these.
+    """
+    found, ledger = decisions(outcome), outcome.traces.get(LEDGER, ())
+    budget = outcome.experiment.epsilon
+    if found is None or not ledger or not budget:
+        return math.inf
+    turned = (abs(1.0 - ledger[step - 1] / budget) for step in found if step <= len(ledger))
+    return 100.0 * -math.expm1(-PASSED * sum(turned))
+
+
+def out_of_reach(test: str, runs: Sequence[Outcome], *, share: float, low: float) -> str:
+    """Why no run of a setting could have done what a conclusion says; empty where one could, or may have.
+
+    Args:
+        test: `"noise rises"`, `"noise falls"` or `"radii widen"`.
+        runs: Of the setting, finished.
+        share: Of the steps that the conclusion is about.
+        low: Percent by which the noise is said to fall at least.
+    """
+    if not runs:
+        return ""
+    if test == "noise falls":
+        most = max(largest_fall(one) for one in runs)
+        return f"its decisions can lower sigma by {most:.2g} % at most" if most < low else ""
+    for one in runs:
+        found = decisions(one)
+        # A decision after a step shows in the next one.
+        if found is None or any(step < round(share * one.experiment.steps) for step in found):
+            return ""
+    return f"no decision is made within the first {100.0 * share:g} % of the steps"
+
+
+def _dials(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    """What a schedule did, in each setting; not tested where no run could have done it."""
+    test = context.declared.content["test"][claim.test]
+    share = float(claim.parameters.get("percent", 0.0)) / 100.0
+    dials: Mapping[str, Callable[[Outcome], float]] = {
+        "noise rises": partial(rise, share=share),
+        "noise falls": fall,
+        "radii widen": partial(widening, share=share),
+    }
+    ends, found = ends_of(claim, test), []
+    for one in comparisons(claim, test, context.declared):
+        place = setting(context, one.names, one.names["method"])
+        why = out_of_reach(claim.test, context.outcomes.done(MODELS, place), share=share, low=ends.low)
+        sample = context.outcomes.complete(MODELS, place, dials[claim.test])
+        found.append(
+            asked(
+                context.render(test["where"], **one.names),
+                why if why and isinstance(sample, Sample) else sample,
+                ends,
+                context.confidence,
+                not_run=context.outcomes.is_awaited(MODELS, place),
+                measure=test["measure"],
+            )
+        )
+    return found
+
+
+def ablation_model(context: Context, epsilon: float) -> str | None:
+    """The model of the tables whose runs have the ablation's base and budget; None where there is none."""
+    trained = {*context.outcomes.values(ABLATION, "trained")}
+    for model in context.declared.list("$models"):
+        place = Setting.of(stands_for=model)
+        budgets, bases = (context.outcomes.values(MODELS, name, place) for name in ("epsilon", "trained"))
+        if epsilon in budgets and trained & {*bases}:
+            return str(model)
+    return None
+
+
+def _ablation(context: Context, knob: str, epsilon: float, value: float) -> Setting:
+    return Setting.of(knob=knob, epsilon=epsilon, **{knob_column(knob): value})
+
+
+def _ablation_less(
+    context: Context, claim: QualitativeClaim, where: str, first: Setting, second: tuple[str, Setting]
+) -> Asked:
+    """The logarithm of an ablation's perplexities less that of others."""
+    sides = [(ABLATION, first), second]
+    samples = [
+        _changed(context.outcomes.complete(*side, FINAL), lambda values: 100.0 * np.log(values))
+        for side in sides
+    ]
+    return asked(
+        where,
+        less(*samples),
+        ends_of(claim, context.declared.content["test"][claim.test]),
+        context.confidence,
+        not_run=any(context.outcomes.is_awaited(*side) for side in sides),
+        measure=" % (log)",
+    )
+
+
+def _every_configuration(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    """Each configuration of the ablation against each baseline of the same model and budget."""
+    found = []
+    for knob in context.outcomes.values(ABLATION, "knob"):
+        for epsilon, value in knob_settings(context, knob):
+            model, name = ablation_model(context, epsilon), f"{knob} {value:g}, epsilon {epsilon:g}"
+            if model is None:
+                why = "no baseline was trained with the ablation's model and budget"
+                found.append(Asked(untestable(name, why)))
+                continue
+            mine = _ablation(context, knob, epsilon, value)
+            for other in BASELINES:
+                theirs = Setting.of(stands_for=model, epsilon=epsilon, method=other)
+                where = f"{name}, against {other}"
+                found.append(_ablation_less(context, claim, where, mine, (MODELS, theirs)))
+    return found
+
+
+def _short_interval(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    """Each short interval against the longest."""
+    share, found = parameter(claim, "most") / parameter(claim, "of"), []
+    settings = knob_settings(context, "interval")
+    longest = max((value for _, value in settings), default=0.0)
+    for epsilon, value in settings:
+        if value < longest and value <= share * longest:
+            where = f"interval {value:g} less {longest:g}, epsilon {epsilon:g}"
+            mine, theirs = (_ablation(context, "interval", epsilon, one) for one in (value, longest))
+            found.append(_ablation_less(context, claim, where, mine, (ABLATION, theirs)))
+    return found
+
+
+def _not_measured(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    return [Asked(untestable("time and energy", "no study measures them: they are of the paper's card"))]
+
+
+QUESTIONS = {
+    "varies less": _varies_less,
+    "ledger": _ledger,
+    "noise rises": _dials,
+    "noise falls": _dials,
+    "radii widen": _dials,
+    "every configuration": _every_configuration,
+    "short interval": _short_interval,
+    "not measured": _not_measured,
+}
+
+
+# Conclusions whose cells are no comparison of numbers
+
+
+def _settings(claim: QualitativeClaim) -> Iterator[tuple[str, str]]:
+    for model in claim.parameters["models"]:
+        for budget in claim.parameters["budgets"]:
+            yield model, f"{budget:g}"
+
+
+def _at_most_the_largest(paper: PublishedPaper, claim: QualitativeClaim) -> Iterator[str]:
+    for n, (model, budget) in itertools.product(claim.parameters["n"], list(_settings(claim))):
+        theirs = [similarity(paper, n, model, budget, name) for name in claim.parameters["others"]]
+        most = max(theirs, key=lambda found: found.value)
+        for name in claim.parameters["methods"]:
+            ours = similarity(paper, n, model, budget, name)
+            above = stands_for(ours).lower >= stands_for(most).upper - SLACK
+            text = f"Table {5 + n}, {model}, epsilon {budget}: {name} {ours.printed}, largest {most.printed}"
+            yield text if above else ""
+
+
+def _alike(paper: PublishedPaper, claim: QualitativeClaim) -> Iterator[str]:
+    generated = said(paper, "section 3.3", "generations").value
+    allowed = claim.parameters["percent"] / 100.0 * generated
+    names = [*claim.parameters["methods"], *claim.parameters["others"]]
+    for model, budget in _settings(claim):
+        counts = [valid(paper, 1, model, budget, name).value for name in names]
+        text = f"{model}, epsilon {budget}: {min(counts):g} to {max(counts):g}"
+        yield text if max(counts) - min(counts) > allowed + 1.0 else ""
+
+
+AGAINST = {"at most the largest": _at_most_the_largest, "alike": _alike}
+
 
 RLDP = Own(
     paper="rldp",
@@ -34,15 +329,5 @@ RLDP = Own(
 
 @register("study_report", "rldp")
 def rldp(*, results: StudyResults, published: PublishedPaper | None, confidence: float = 0.95) -> StudyReport:
-    """Tables, figures and conclusions of RLDP and its baselines over seeds.
-
-    Args:
-        results: Of a study with any of RLDP's parts, and the unit of replication "seed".
-        published: `published("rldp")`; None for our numbers alone, without conclusions.
-        confidence: Of all intervals, in (0.5, 1); tests are at level 1 - confidence.
-
-    Raises:
-        InputError: the study has none of the parts, or another unit of replication; the confidence is out of
-            range.
-    """
+    """Tables, figures and conclusions of RLDP and its baselines over seeds."""
     return study_report(RLDP, results=results, published=published, confidence=confidence)
