@@ -36,8 +36,8 @@ from workbench.reports.shared.statistics import (
     wilcoxon_as_printed,
 )
 from workbench.reports.shared.statistics.metrics import MEASURES, coefficient_of_variation, comparison
-from workbench.reports.shared.statistics.power import detectable_difference
 from workbench.reports.shared.statistics.results import AS_PRINTED
+from workbench.reports.shared.statistics.student import detectable_difference
 from workbench.reports.shared.statistics.tests import pooled_t, wilcoxon
 
 Pair = Callable[[Sample, Sample], Any]

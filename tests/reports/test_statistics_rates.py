@@ -28,7 +28,7 @@ from workbench.reports.shared.statistics import (
     welch_t,
     wilcoxon_as_printed,
 )
-from workbench.reports.shared.statistics.power import detectable_difference
+from workbench.reports.shared.statistics.student import detectable_difference
 from workbench.reports.shared.statistics.tests import pooled_t, wilcoxon
 
 Draw = Callable[[np.random.Generator, int], FloatArray]

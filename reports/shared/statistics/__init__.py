@@ -35,7 +35,6 @@ from __future__ import annotations
 
 from workbench.reports.shared.statistics.many import CORRECTIONS, adjust
 from workbench.reports.shared.statistics.metrics import comparison_by_unit, spread_within_units
-from workbench.reports.shared.statistics.power import POWER, power_of_t, units_to_decide
 from workbench.reports.shared.statistics.results import (
     Answer,
     Equivalence,
@@ -45,6 +44,7 @@ from workbench.reports.shared.statistics.results import (
     value_of,
 )
 from workbench.reports.shared.statistics.sample import Sample, matched
+from workbench.reports.shared.statistics.student import POWER, power_of_t, units_to_decide
 from workbench.reports.shared.statistics.tests import (
     mean_interval,
     paired_t,

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from workbench.reports.shared.statistics.power import detectable_difference
+from workbench.reports.shared.statistics.student import detectable_difference
 from workbench.studies.report import Value
 
 AS_PRINTED = "as printed: every measurement counted as a replicate"
