@@ -33,28 +33,29 @@ import scipy
 
 from workbench.core.errors import InconclusiveError
 from workbench.mechanisms.accountants.shuffled_dp_sgd import step_budget
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.laws import (
-    LognormalSum,
-    fenton_wilkinson,
-    least_squares,
-    least_squares_quadratic,
-    schwartz_yeh,
-)
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.sampling import (
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
     METHODS,
     Comparison,
     CountedSum,
     ErrorInterval,
-    ProbabilityInterval,
+    LognormalSum,
     compare,
     error,
-    largest_good_sigma,
+    fenton_wilkinson,
+    least_squares,
     monte_carlo,
-    tail_ratio,
+    schwartz_yeh,
 )
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from oracles.dependent_lognormals import SIDES, DependentSum, WorstPairSum
+from oracles.lognormal_judging import (
+    ProbabilityInterval,
+    largest_good_sigma,
+    least_squares_of_distribution,
+    least_squares_quadratic,
+    tail_ratio,
+)
 from oracles.lognormal_reference import reference_error
 from oracles.shuffled_curves import AUDIT_BATCH, noise_curve, paper_run
 
@@ -133,7 +134,7 @@ def squares(largest: int, repeats: int) -> Iterator[dict[str, Any]]:
             learned, judged = (monte_carlo(draws, repeats=repeats, seed=seed + k) for k in (0, 1))
             fits = {
                 "line": least_squares(learned.log_sums),
-                "distribution_function": least_squares(learned.log_sums, of="distribution function"),
+                "distribution_function": least_squares_of_distribution(learned.log_sums),
                 "parabola (LSQ)": least_squares_quadratic(learned.log_sums),
             }
             yield {

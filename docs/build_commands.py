@@ -4,7 +4,7 @@
 (exit code 1 where not). The same code gives the same bytes, whatever the terminal.
 
 All that a page says stands in the code: purpose and exit codes in the command's docstring, arguments and
-options in its signature, the worked example in `data/command_examples.toml`.
+options in its signature, the worked example in `data/commands.toml`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Union, get_args, get_origin
 
 import typer
 
-from workbench.cli.app import COMMANDS, callback_of, examples
+from workbench.cli.app import COMMANDS, callback_of
 
 FOLDER = Path(__file__).parent / "commands"
 WIDTH = 110
@@ -220,7 +220,7 @@ def _text(page: Page) -> str:
             blocks += [f"## {title}", "\n".join(_item(one.shown, one.says) for one in group)]
     codes = (item.split(" ", 1) for item in page.exit_codes)
     blocks += ["## Exit codes", "\n".join(_item(code, says) for code, says in codes)]
-    example = examples()[page.name]
+    example = COMMANDS[page.name]
     blocks += ["## Example", _code("sh", example.command), _wrapped(example.says)]
     return "\n\n".join([*blocks, "[All commands](README.md)", FOOTER]) + "\n"
 

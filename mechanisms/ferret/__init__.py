@@ -93,6 +93,7 @@ from workbench.interfaces import (
     Sampling,
     Secret,
     Signals,
+    Workload,
 )
 from workbench.mechanisms.accountants.ferret import (
     ceiling_nats,
@@ -129,6 +130,11 @@ _CHOICES = {
     "silent_groups": ("zero", "absent"),
     "dither_form": ("eq-12", "step-2"),
 }
+
+
+def fired_share(nats: float, sampling_probability: float, steps: int) -> float:
+    """Expected share of steps in which a group fires: Poisson's, each of many firings costing s ln 2."""
+    return -math.expm1(-nats / (sampling_probability * steps * math.log(2.0)))
 
 
 @register("mechanism", "ferret")
@@ -170,6 +176,11 @@ class FERRET(GradientMechanism, WatchedMechanism):
     def capabilities(self) -> Capabilities:
         """Masked signs, and nats about one record."""
         return Capabilities(currency=Currency.RECORD_NATS, releases=frozenset({Release.SIGNS}))
+
+    def workload(self, *, steps: int, sampling_probability: float, budget: float) -> Workload:
+        """See the base class; a silent step reads no record."""
+        whole = super().workload(steps=steps, sampling_probability=sampling_probability, budget=budget)
+        return replace(whole, read_share=fired_share(budget, sampling_probability, steps))
 
     def audit_defaults(self) -> AuditDefaults:
         """Thousands of small trainings: a network on the digits, N = 500 of 1,000 candidates, five epochs.

@@ -24,6 +24,9 @@ from workbench.studies.report import Replication, ReplicationFinding
 MOST_SHOWN = 6
 """Conditions of a finding that are printed in full."""
 
+MOST_REASONS = 3
+"""Reasons why others cannot be tested that are printed."""
+
 Decide = Callable[[Sequence[Condition], float], tuple[Replication, str]]
 """What conditions say together at a confidence, and why."""
 
@@ -119,8 +122,6 @@ def finding(
     outcome, why = decide(conditions, confidence)
     if outcome is Replication.NOT_TESTABLE and any(one.not_run for one in here):
         outcome = Replication.NOT_RUN
-    tested = sorted((one for one in conditions if not one.why), key=lambda one: (one.break_p, -one.hold_p))
-    more = f"; and {len(tested) - MOST_SHOWN} more" if len(tested) > MOST_SHOWN else ""
     is_open = outcome in (Replication.NOT_TESTABLE, Replication.NOT_RUN)
     left = ""
     if len(here) < len(asked):
@@ -130,8 +131,7 @@ def finding(
         outcome,
         [
             f"{why[0].upper()}{why[1:]}",
-            "; ".join(one.describe() for one in tested[:MOST_SHOWN]) + more,
-            _reasons([one for one in conditions if one.why]),
+            *described(conditions, MOST_SHOWN)[:2],
             _power(here) if is_open else "",
             f"Left out: {left} are not part of this profile" if left else "",
         ],
@@ -156,16 +156,29 @@ def told(
     )
 
 
-def _reasons(conditions: Sequence[Condition]) -> str:
-    """Why conditions cannot be tested, each reason with the first of its conditions; empty where none."""
+def described(
+    conditions: Sequence[Condition], most: int, reason: Callable[[str], str] = str
+) -> tuple[str, str, int]:
+    """Conditions in words: the first `most` that are tested, and why others cannot be; empty where none.
+
+    A reason, as `reason` cuts it short, stands with the first of its conditions; the last number is how many
+    reasons are left out.
+    """
+    tested = sorted((one for one in conditions if not one.why), key=lambda one: (one.break_p, -one.hold_p))
+    more = f"; and {len(tested) - most} more" if len(tested) > most else ""
     found: dict[str, list[Condition]] = {}
     for one in conditions:
-        found.setdefault(one.why, []).append(one)
+        if one.why:
+            found.setdefault(reason(one.why), []).append(one)
     words = [
         f"{some[0].describe()}{f' (and {len(some) - 1} more)' if len(some) > 1 else ''}"
-        for some in list(found.values())[:3]
+        for some in list(found.values())[:MOST_REASONS]
     ]
-    return "; ".join(words)
+    return (
+        "; ".join(one.describe() for one in tested[:most]) + more,
+        "; ".join(words),
+        len(found) - len(words),
+    )
 
 
 def _power(asked: Sequence[Asked]) -> str:

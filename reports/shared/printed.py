@@ -154,6 +154,14 @@ def count_of(percent: float, records: int) -> int:
     return round(percent / 100.0 * records)
 
 
+def shares_p(one: float, other: float, records: int = TEST_RECORDS) -> float:
+    """Fisher's exact two-sided p-value of two accuracies in percent, as of independent records."""
+    from scipy import stats
+
+    counts = [count_of(value, records) for value in (one, other)]
+    return float(stats.fisher_exact([[count, records - count] for count in counts]).pvalue)
+
+
 def is_share(one: PublishedCell, records: int) -> bool:
     """Whether a printed percentage is a whole number of so many records, within its rounding."""
     share = 100.0 * count_of(one.value, records) / records

@@ -21,7 +21,7 @@ from workbench.cli.app import main
 from workbench.cli.run import RunCommandOptions, command_line
 from workbench.core.errors import InconclusiveError
 from workbench.execution.tasks import Finished, Notice, Started, Stepped, Task
-from workbench.studies import cost_probe, costs
+from workbench.studies import costs
 from workbench.studies import run as study_run
 from workbench.studies.run import Skipped
 
@@ -165,7 +165,7 @@ def test_a_dry_run_says_what_it_cannot_tell(
     def untried(*asked: Any, seconds: float) -> costs.CostEstimate:
         return costs.estimate(*asked)
 
-    monkeypatch.setattr(cost_probe, "probe", untried)
+    monkeypatch.setattr(costs, "probe", untried)
     code, out, _ = run("tiny.toml --dry-run", capsys)
     assert code == 0
     assert "Cost: not known yet" in out

@@ -30,7 +30,7 @@ from workbench.checks.published import (
 from workbench.core.errors import InputError
 from workbench.reports.papers.dp_weights import group_sizes as sizes
 from workbench.reports.papers.dp_weights.paper import wilcoxon_counts
-from workbench.reports.papers.dp_weights.report import DP_WEIGHTS
+from workbench.reports.papers.dp_weights.report import REPORT as DP_WEIGHTS
 from workbench.reports.papers.dp_weights.runs import (
     COMPARISONS,
     GRIDS,

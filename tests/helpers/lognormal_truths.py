@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from oracles.lognormal_reference import reference_cdf
 
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.laws import LognormalSum
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.sampling import SumSample
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import LognormalSum, SumSample
 
 RARE = 1e-6
 """False-alarm rate of each statistical comparison."""

@@ -21,8 +21,7 @@ from typing import Any
 from workbench.core.errors import InputError
 from workbench.core.keys import canonical
 from workbench.execution.store import Store
-from workbench.studies.cost_probe import probe
-from workbench.studies.costs import CostEstimate
+from workbench.studies.costs import CostEstimate, probe
 from workbench.studies.experiments import Experiment, Study, StudyResults
 from workbench.studies.jobs import jobs_of
 from workbench.studies.results import Pending, read_results

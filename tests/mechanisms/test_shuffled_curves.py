@@ -17,7 +17,7 @@ from oracles.shuffled_curves import (
 from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency
 from workbench.mechanisms.accountants.shuffled_dp_sgd import ShuffledDPSGD, ShuffledGaussianRun
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.laws import LognormalSum, fenton_wilkinson
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import LognormalSum, fenton_wilkinson
 
 VIT = paper_run("ViT, CIFAR100")
 

@@ -20,20 +20,18 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp, ndtr
 
+from oracles.lognormal_judging import ProbabilityInterval, probability_at, sum_of
 from oracles.lognormal_reference import lower_tail_bound
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.laws import (
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
+    CountedSum,
     LognormalFit,
     LognormalSum,
     fenton_wilkinson,
     lognormal_of_moments,
-    sum_of_exponentials,
-)
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.sampling import (
-    CountedSum,
-    ProbabilityInterval,
     monte_carlo,
+    sum_of_exponentials,
 )
 
 _MOST_PERMUTED = 8
@@ -100,11 +98,6 @@ class DependentSum:
         """Draws are exact."""
         return 0.0
 
-    def describe(self) -> str:
-        """One line that names the law exactly."""
-        rows = [[value.hex() for value in row] for row in self.directions.tolist()]
-        return f"dependent lognormals: {[value.hex() for value in self.means.tolist()]}, {rows}"
-
     def draw(self, rng: np.random.Generator, size: int) -> FloatArray:
         """`size` draws of log S, shape `(size,)`."""
         out = np.empty(size)
@@ -143,7 +136,7 @@ class DependentSum:
         squares = (self.directions**2).sum(axis=1)
         if not np.allclose(squares, squares[0], rtol=1e-9):
             raise InputError("directions must all have one length for Eqs. 35 and 36")
-        return fenton_wilkinson(LognormalSum.of(self.means.tolist(), math.sqrt(float(squares[0]))))
+        return fenton_wilkinson(sum_of(self.means.tolist(), math.sqrt(float(squares[0]))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,10 +198,6 @@ class WorstPairSum:
         """Draws are exact."""
         return 0.0
 
-    def describe(self) -> str:
-        """One line that names the law exactly."""
-        return f"Eqs. 43 and 44, side {self.side}, d {self.dimension}: {self._without_factor.describe()}"
-
     def draw(self, rng: np.random.Generator, size: int) -> FloatArray:
         """`size` draws of log S, every term drawn, shape `(size,)`."""
         law = self._without_factor
@@ -258,14 +247,14 @@ class WorstPairSum:
         """
         at = self.log_threshold(epsilon)
         if self.dimension <= 100_000:
-            return monte_carlo(self, repeats=repeats, seed=seed).probability(at, confidence)
+            return probability_at(monte_carlo(self, repeats=repeats, seed=seed), at, confidence)
         law = self._without_factor
         sample = monte_carlo(CountedSum(law=law), repeats=repeats, seed=seed)
         reach = 6.0 * law.sigma / math.sqrt(self.dimension)
         outside = 2e-9
         return ProbabilityInterval(
-            lower=max(0.0, sample.probability(at - reach, confidence).lower - outside),
-            estimate=sample.probability(at, confidence).estimate,
-            upper=min(1.0, sample.probability(at + reach, confidence).upper + outside),
+            lower=max(0.0, probability_at(sample, at - reach, confidence).lower - outside),
+            estimate=probability_at(sample, at, confidence).estimate,
+            upper=min(1.0, probability_at(sample, at + reach, confidence).upper + outside),
             confidence=confidence,
         )

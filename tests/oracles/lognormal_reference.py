@@ -17,7 +17,7 @@ from scipy.special import ndtr
 
 from workbench.core.errors import InconclusiveError
 from workbench.interfaces import FloatArray
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.laws import LognormalSum, LogSumLaw, schwartz_yeh
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import LognormalSum, LogSumLaw, schwartz_yeh
 
 ComplexArray: TypeAlias = npt.NDArray[np.complex128]
 

@@ -17,10 +17,14 @@ import pytest
 from workbench.checks.published import QualitativeClaim, published
 from workbench.core import registry
 from workbench.core.errors import InputError
-from workbench.reports.papers.dp_weights import comparisons, tables
+from workbench.reports.papers.dp_weights import comparisons, report
 from workbench.reports.papers.dp_weights.comparisons import claim_places
-from workbench.reports.papers.dp_weights.figures import figures
-from workbench.reports.papers.dp_weights.report import DP_WEIGHTS, dp_weights
+from workbench.reports.papers.dp_weights.report import (
+    REPORT,
+    dp_weights,
+    figures,
+    t_tests,
+)
 from workbench.reports.papers.dp_weights.runs import COMPARISONS, GRIDS, METRICS, MODELS
 from workbench.reports.shared import statistics, study
 from workbench.reports.shared.claims import conclusions
@@ -124,17 +128,17 @@ def study_of(outcomes: Sequence[Outcome]) -> Study:
 
 
 def context_of(results: StudyResults) -> Context:
-    return study.context_of(DP_WEIGHTS, results, PAPER, 0.95)
+    return study.context_of(REPORT, results, PAPER, 0.95)
 
 
 def means_table(context: Context, group: str) -> Table:
-    found = tables.means_table(context, GRIDS[group])
+    found = report.means_table(context, GRIDS[group])
     assert found is not None
     return found
 
 
 def distances_table(context: Context, group: str, value: int, table_id: str) -> Table:
-    found = tables.distances_table(context, GRIDS[group], value, table_id)
+    found = report.distances_table(context, GRIDS[group], value, table_id)
     assert found is not None
     return found
 
@@ -278,7 +282,7 @@ def endless(results: StudyResults, value: float = math.inf) -> StudyResults:
 @pytest.mark.parametrize("value", [math.inf, math.nan, 1e200])
 def test_a_diverged_perplexity_is_not_left_out_of_any_mean(value: float) -> None:
     context = context_of(endless(made_up(), value))
-    tests = tables.t_tests(context)[0]
+    tests = t_tests(context)[0]
     row = ("perplexity_member", "DP vs DP-Weights")
     cells = {
         "mean": cell_of(means_table(context, "batch size"), ("5", "DP-Weights"), "perplexity_member"),
@@ -370,7 +374,7 @@ def test_the_papers_criterion_is_not_quoted_where_it_can_find_nothing() -> None:
 def test_numbers_of_the_first_seed_alone_say_so_and_have_no_difference_at_another_scale() -> None:
     context = context_of(made_up(3))
     row, column = ("roc_auc", "DP vs Fine-Tuned"), "t-statistic, p-value"
-    cell = cell_of(tables.t_tests(context)[0], row, column)
+    cell = cell_of(t_tests(context)[0], row, column)
     assert cell.ours is not None
     assert cell.ours.n == 1
     assert cell.paper is not None
@@ -379,7 +383,7 @@ def test_numbers_of_the_first_seed_alone_say_so_and_have_no_difference_at_anothe
     assert wilcoxon.ours is not None
     assert wilcoxon.ours.n == 1
     whole = context_of(made_up(3, epsilons=PAPERS_EPSILONS))
-    assert cell_of(tables.t_tests(whole)[0], row, column).difference is not None
+    assert cell_of(t_tests(whole)[0], row, column).difference is not None
 
 
 @pytest.mark.slow
@@ -499,7 +503,7 @@ def test_every_blank_says_why() -> None:
     made = [
         *(means_table(context, group) for group in GRIDS),
         distances_table(context, "epochs", 20, "table-6"),
-        *tables.t_tests(context),
+        *t_tests(context),
     ]
     for table in made:
         for row, cells in table.rows:
@@ -517,7 +521,7 @@ def test_every_blank_says_why() -> None:
 
 def test_the_tables_of_t_tests() -> None:
     context = context_of(made_up(shifts={"roc_auc": 0.08}))
-    table = tables.t_tests(context)[1]
+    table = t_tests(context)[1]
     assert table.id == "section-4.4"
     row = ("roc_auc", "DP vs DP-Weights")
     words = cell_of(table, row, "interpretation")
@@ -581,7 +585,7 @@ def test_the_figures_of_the_paper() -> None:
         text = drawn[name].standalone
         assert all(variant in text for variant in MODELS)
         assert "lower is better" in drawn[name].caption
-    unchecked = replace(DP_WEIGHTS, check=None)
+    unchecked = replace(REPORT, check=None)
     assert figures(study.context_of(unchecked, made_up(1, variants=("other",)), PAPER, 0.95)) == []
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.reports.papers.dp_weights.figures import figures, roc_figure
-from workbench.reports.papers.dp_weights.report import DP_WEIGHTS
+from workbench.reports.papers.dp_weights.report import REPORT, figures, roc_figure
 from workbench.reports.shared import study as studies
 from workbench.reports.shared.context import Context
 from workbench.studies.experiments import Experiment, Outcome, Status, Study, StudyResults
@@ -74,7 +73,7 @@ def context_of(**changes: dict[tuple[str, int], Any]) -> Context:
         source_sha256="0",
     )
     results = StudyResults(study=study, outcomes=tuple(outcomes))
-    return studies.context_of(DP_WEIGHTS, results, None, 0.95)
+    return studies.context_of(REPORT, results, None, 0.95)
 
 
 def drawn(context: Context, group: str) -> Figure:

@@ -19,7 +19,7 @@ from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.estimation.low_fpr import CERTAIN
 from workbench.interfaces import VerdictKind
-from workbench.reports.papers.ferret import conclusions
+from workbench.reports.papers.ferret import report as conclusions
 from workbench.reports.papers.ferret.figures import (
     dither_figure,
     figures,

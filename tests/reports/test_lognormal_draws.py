@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import math
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
 from lognormal_truths import RARE, far_apart, off_reference
+from oracles.lognormal_judging import (
+    Quality,
+    largest_good_sigma,
+    probability_at,
+    quality,
+    quantile,
+    tail_ratio,
+)
 from oracles.lognormal_reference import reference_cdf
 from scipy.special import ndtr
 from scipy.stats import binom, norm
 
-from workbench.core.errors import InputError
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.laws import (
-    LognormalFit,
-    LognormalSum,
-    fenton_wilkinson,
-)
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.sampling import (
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
     CountedSum,
     ErrorInterval,
-    Quality,
+    LognormalFit,
+    LognormalSum,
     SumSample,
     error,
-    largest_good_sigma,
+    fenton_wilkinson,
     monte_carlo,
-    quality,
-    tail_ratio,
 )
 
 # ---------------------------------------------------------------------------------------------- intervals
@@ -37,7 +37,7 @@ from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.sampling import (
 def misses(wrong: float, runs: int, n: int) -> int:
     """Runs in which the interval of sup |F - G| excludes its true value; G is off by a factor in sigma."""
     law = LognormalSum.identical(1, 1.0)
-    claimed = LognormalFit(name="claimed", mu=0.0, sigma=wrong)
+    claimed = LognormalFit(mu=0.0, sigma=wrong)
     at = np.linspace(-8, 8, 4001)
     truth = float(np.max(np.abs(ndtr(at) - claimed.cdf(at))))
     rng = np.random.default_rng(6)
@@ -64,12 +64,12 @@ def test_single_probabilities_cover_and_a_wrong_one_does_not() -> None:
     held = wrong = 0
     for _ in range(500):
         sample = SumSample(log_sums=np.sort(law.draw(rng, 200)))
-        found = sample.probability(-1.0, 0.9)
+        found = probability_at(sample, -1.0, 0.9)
         held += found.lower <= norm.cdf(-1.0) <= found.upper
         wrong += found.lower <= norm.cdf(0.0) <= found.upper
     assert 500 - held <= binom.isf(RARE, 500, 0.1)
     assert wrong == 0
-    nothing = SumSample(log_sums=np.zeros(50), bias=0.01).probability(-1.0, 0.95)
+    nothing = probability_at(SumSample(log_sums=np.zeros(50), bias=0.01), -1.0, 0.95)
     assert (nothing.lower, nothing.estimate) == (0.0, 0.0)
     assert nothing.upper == pytest.approx(1 - 0.025 ** (1 / 50) + 0.01)
 
@@ -92,7 +92,7 @@ def test_the_ratio_in_a_tail() -> None:
     law = LognormalSum.identical(50, 2.0)
     sample = monte_carlo(law, repeats=20_000, seed=8)
     found = tail_ratio(fenton_wilkinson(law), sample, 0.01, confidence=1 - RARE)
-    truth = float(reference_cdf(law, np.atleast_1d(fenton_wilkinson(law).quantile(0.01)))[0]) / 0.01
+    truth = float(reference_cdf(law, np.atleast_1d(quantile(fenton_wilkinson(law), 0.01)))[0]) / 0.01
     assert found.lower <= truth <= found.upper < 0.5
     exact = LognormalSum.identical(1, 2.0)
     sample = monte_carlo(exact, repeats=20_000, seed=8)
@@ -144,36 +144,12 @@ def test_the_chunk_does_not_change_the_law() -> None:
     assert len(np.unique(pieces)) == 300
 
 
-class _StoppedError(Exception):
-    pass
-
-
-def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
-    law, path = LognormalSum.identical(50, 1.0), tmp_path / "draws.txt"
-    whole = monte_carlo(law, repeats=95, seed=14, block_numbers=500)
-
-    def stop(done: int, wanted: int) -> None:
-        assert wanted == 95
-        if done >= 40:
-            raise _StoppedError
-
-    with pytest.raises(_StoppedError):
-        monte_carlo(law, repeats=95, seed=14, block_numbers=500, progress=path, report=stop)
-    text = path.read_text()
-    assert text.count("end") == 4
-    path.write_text(text[:-9])  # as if the machine had died within a line
-    seen: list[int] = []
-    again = monte_carlo(
-        law, repeats=95, seed=14, block_numbers=500, progress=path, report=lambda done, _: seen.append(done)
+def test_a_longer_run_begins_with_a_shorter_ones_draws() -> None:
+    law = LognormalSum.identical(50, 1.0)
+    whole, longer, shorter = (
+        monte_carlo(law, repeats=repeats, seed=14, block_numbers=500).log_sums for repeats in (95, 200, 25)
     )
-    np.testing.assert_array_equal(again.log_sums, whole.log_sums)
-    assert seen == [40, 50, 60, 70, 80, 90, 95]
-    longer = monte_carlo(law, repeats=200, seed=14, block_numbers=500, progress=path)
-    assert set(whole.log_sums) <= set(longer.log_sums)
-    shorter = monte_carlo(law, repeats=25, seed=14, block_numbers=500, progress=path)
-    assert set(shorter.log_sums) <= set(whole.log_sums)
-    with pytest.raises(InputError, match="progress must be a file of the same law"):
-        monte_carlo(law, repeats=95, seed=15, block_numbers=500, progress=path)
+    assert set(shorter) <= set(whole) <= set(longer)
 
 
 def test_same_seed_same_numbers() -> None:

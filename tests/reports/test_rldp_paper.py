@@ -24,8 +24,8 @@ from workbench.checks.published import (
     published,
 )
 from workbench.core.errors import InputError
-from workbench.reports.papers.rldp.chance import chance_similarity, least_similarity
 from workbench.reports.papers.rldp.report import RLDP
+from workbench.reports.papers.rldp.runs import chance_similarity, least_similarity
 from workbench.reports.shared import claims, statements
 from workbench.reports.shared.declared import declared
 from workbench.reports.shared.printed import Check, at

@@ -10,8 +10,7 @@ import pytest
 from rldp_world import World, experiment, results
 
 from workbench.checks.published import published
-from workbench.reports.papers.rldp.conclusions import decisions, largest_fall, out_of_reach
-from workbench.reports.papers.rldp.report import rldp
+from workbench.reports.papers.rldp.report import decisions, largest_fall, out_of_reach, rldp
 from workbench.studies.experiments import Outcome, Status, StudyResults
 from workbench.studies.report import Replication, StudyReport
 

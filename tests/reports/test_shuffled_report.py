@@ -28,7 +28,7 @@ from workbench.reports.papers.shuffled_dp_sgd.figures import (
     noise_grid,
     run_of,
 )
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.sampling import SumSample
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import SumSample
 from workbench.reports.papers.shuffled_dp_sgd.report import shuffled_dp_sgd
 from workbench.reports.shared.cells import table_text
 from workbench.reports.shared.conditions import Condition

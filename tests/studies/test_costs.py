@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from workbench.core.keys import plain
 from workbench.execution.store import Store
-from workbench.interfaces import Currency
-from workbench.studies import cost_probe
-from workbench.studies.cost_probe import probe
-from workbench.studies.costs import CostEstimate, Sample, estimate, fired_share, fitted
+from workbench.interfaces import Capabilities, Currency, Workload
+from workbench.mechanisms.ferret import fired_share
+from workbench.studies import costs
+from workbench.studies.costs import CostEstimate, Sample, estimate, fitted, probe, terms
 from workbench.studies.experiments import Experiment, Study
 from workbench.studies.jobs import JobKind, StudyJob, jobs_of
 from workbench.studies.results import Pending, pending
@@ -219,7 +219,7 @@ def test_probing_tries_what_no_record_tells(store: Store) -> None:
     assert not by_name["training of non_private on digits_logistic"].is_probed
     tried = by_name["training of non_private on digits_mlp"]
     assert tried.is_probed
-    assert tried.measured_from == len(cost_probe.SIZES)
+    assert tried.measured_from == len(costs.SIZES)
     assert tried.core_seconds is not None
     assert 0.0 < tried.core_seconds < 60.0
     assert by_name["measuring of non_private on digits_mlp by loss"].is_probed
@@ -303,6 +303,38 @@ def test_a_training_costs_less_the_more_of_its_steps_are_silent(store: Store) ->
     costs = [estimate(store, only([training_of(one)])).core_seconds for one in wanted]
     assert costs == pytest.approx([seconds(one) for one in wanted], rel=0.1)
     assert costs == sorted(costs)
+
+
+def test_a_game_costs_no_more_for_its_budget_where_every_step_reads_records() -> None:
+    """Whatever the number of epsilon means: silent steps are the masked signs' alone."""
+    games = [
+        plain(experiment(attack="weight_canary", mechanism="dp_sgd", epsilon=epsilon, delta=1e-5))
+        for epsilon in (0.1, 8.0)
+    ]
+    few, many = (terms(JobKind.MEASURING, game, 0) for game in games)
+    assert few == many
+    silent, firing = (
+        terms(JobKind.MEASURING, plain(signs(attack="sign_transcript", epsilon=nats)), 0)
+        for nats in (0.1, 2.0)
+    )
+    assert silent < firing
+
+
+def test_what_a_mechanism_declares_of_its_work_is_what_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No parameter of a mechanism is known by name here: a plug-in's own says how its time grows."""
+
+    class Slow:
+        capabilities = Capabilities()
+
+        def workload(self, *, steps: int, sampling_probability: float, budget: float) -> Workload:
+            return Workload(passes=3, read_share=0.5, looks=4)
+
+    form = plain(experiment(corpus_parameters={"held_out": 10}))
+    usual = terms(JobKind.TRAINING, form, 0)
+    monkeypatch.setattr(costs, "mechanism_of", lambda name, parameters: Slow())
+    assert terms(JobKind.TRAINING, form, 0) == (1.0, usual[1] + 20.0, 1.5 * usual[2], 3 * usual[3])
+    named = plain(experiment(mechanism_parameters={"directions": 5, "evaluation_interval": 1}))
+    assert terms(JobKind.TRAINING, named, 0)[2:] == terms(JobKind.TRAINING, form, 0)[2:]
 
 
 def test_a_probe_tries_masked_signs_whatever_their_ceiling(store: Store) -> None:

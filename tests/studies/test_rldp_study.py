@@ -14,8 +14,7 @@ from workbench.reports.papers.rldp.tables import KNOBS
 from workbench.reports.shared.declared import declared
 from workbench.reports.shared.outcomes import columns_of
 from workbench.studies.experiments import Experiment, Study
-from workbench.studies.names import check_experiments
-from workbench.studies.study import load_study, profiles
+from workbench.studies.study import check_experiments, load_study, profiles
 
 PROFILES = ("quick", "medium", "full")
 BUDGETS = {0.5, 2.0, 4.0, 5.0, 8.0}

@@ -8,12 +8,11 @@ import pytest
 
 from workbench.checks.published import published
 from workbench.core import registry
-from workbench.reports.papers.shuffled_dp_sgd.runs import OVERHEAD, SHUFFLED, UTILITY
+from workbench.reports.papers.shuffled_dp_sgd.tables import OVERHEAD, SHUFFLED, UTILITY
 from workbench.reports.shared.declared import declared
 from workbench.reports.shared.outcomes import METHOD, PART, columns_of
 from workbench.studies.experiments import Experiment, Study
-from workbench.studies.names import check_experiments
-from workbench.studies.study import load_study, profiles
+from workbench.studies.study import check_experiments, load_study, profiles
 
 PROFILES = ("quick", "medium", "full")
 FURTHER = {

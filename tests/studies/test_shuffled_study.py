@@ -18,9 +18,9 @@ from workbench.games.consecutive import RUN, SINGLE, VIEWS, ConsecutiveGame, aud
 from workbench.interfaces import Sampling
 from workbench.studies.experiments import Experiment, Outcome, Status, Study
 from workbench.studies.jobs import JobKind, Training, jobs_of, membership, setup_of
-from workbench.studies.names import check_experiments
 from workbench.studies.results import read_results
 from workbench.studies.run import RunOptions, run_study
+from workbench.studies.study import check_experiments
 from workbench.training import setup as workers
 
 RELEASES, RUNS = 200, 20

@@ -15,8 +15,7 @@ from workbench.core.keys import plain
 from workbench.execution.store import Store
 from workbench.interfaces import Plan
 from workbench.mechanisms.mezo import MeZO
-from workbench.studies.cost_probe import probe
-from workbench.studies.costs import kind_text, terms
+from workbench.studies.costs import kind_text, probe, terms
 from workbench.studies.experiments import Experiment, Status, Study
 from workbench.studies.jobs import JobKind, Training, jobs_of, membership, setup_of
 from workbench.studies.results import _training_record, pending, read_results

@@ -9,97 +9,47 @@ A subcommand's module is imported when the subcommand is called, so `workbench -
 
 from __future__ import annotations
 
+import os
 import sys
+import tomllib
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import MISSING, dataclass, fields
 from importlib import import_module
+from importlib.resources import files
+from inspect import Parameter, Signature
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO, TypeVar, cast, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
 from workbench import __version__
-from workbench.cli.streams import output_that_may_close
 from workbench.core.errors import InconclusiveError, InputError, InterruptedRunError, UnsupportedError
 from workbench.core.one_line import one_line
+
+Options = TypeVar("Options")
 
 
 @dataclass(frozen=True)
 class Command:
-    """Where a subcommand is defined.
-
-    Attributes:
-        module: Below `workbench.cli`.
-        function: In it; its docstring is the command's help.
-        options: The dataclass of its options, where it takes one; else its parameters are the options.
-        summary: The docstring's first line, for the list of commands.
-    """
+    """A subcommand, with the keys that `data/commands.toml` explains."""
 
     module: str
     function: str
-    options: str
     summary: str
+    command: str
+    says: str
+    options: str = ""
 
 
-COMMANDS: Mapping[str, Command] = {
-    "audit": Command("audit", "audit", "AuditOptions", "Test a claimed privacy guarantee by attack."),
-    "replay": Command(
-        "replay",
-        "replay",
-        "ReplayOptions",
-        "Measure what a training function releases of one record, by replaying it with another one.",
-    ),
-    "claims": Command(
-        "claims",
-        "claims",
-        "",
-        "Check the privacy claims that papers print: PROVEN, REFUTED, HOLDS UNDER, or UNDECIDED.",
-    ),
-    "report": Command(
-        "report",
-        "report",
-        "ReportOptions",
-        "Write a study's tables and figures from what its store holds, with the paper's numbers beside ours.",
-    ),
-    "run": Command(
-        "run", "run", "RunCommandOptions", "Run the experiments of a study that its store does not have yet."
-    ),
-    "list": Command(
-        "lists", "list_names", "", "List what can be audited, and with what; and the studies that can be run."
-    ),
-    "data fetch": Command(
-        "lists", "fetch", "", "Download a corpus to the user's cache, where it is not there yet."
-    ),
-    "accountants check": Command(
-        "accountants",
-        "check",
-        "CheckOptions",
-        "Compare accountants with certified bounds, and fail where one reports too small an epsilon.",
-    ),
-    "accountants ask": Command(
-        "accountants",
-        "ask",
-        "AskOptions",
-        "Ask accountants for the epsilon of one DP-SGD run, and print the certified bounds beside it.",
-    ),
-    "accountants list": Command("lists", "list_accountants", "", "List the registered accountants."),
-    "models build": Command(
-        "models",
-        "build_models",
-        "BuildOptions",
-        "Build the base models that are missing, and keep them in the user's cache.",
-    ),
-    "models list": Command(
-        "models",
-        "list_models",
-        "ListOptions",
-        "List the base models: family, size, whether they are built, and how well they know text.",
-    ),
-}
+def _commands() -> Mapping[str, Command]:
+    text = (files("workbench.data") / "commands.toml").read_text(encoding="utf-8")
+    return {name: Command(**entry) for name, entry in tomllib.loads(text).items()}
+
+
+COMMANDS = _commands()
 """The subcommands, in the order of `workbench --help`; those of two words stand in groups."""
 
 GROUPS: Mapping[str, str] = {
@@ -112,24 +62,6 @@ GROUPS: Mapping[str, str] = {
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
-@dataclass(frozen=True)
-class Example:
-    """A worked example: a command, and its result."""
-
-    command: str
-    says: str
-
-
-@cache
-def examples() -> Mapping[str, Example]:
-    """One example of each subcommand, for `--help` and for its page; from the data room."""
-    import tomllib
-    from importlib.resources import files
-
-    text = (files("workbench.data") / "command_examples.toml").read_text(encoding="utf-8")
-    return {name: Example(**example) for name, example in tomllib.loads(text).items()}
-
-
 def callback_of(name: str) -> Callable[..., int]:
     """The function of a subcommand, with its options as parameters for Typer; imports its module."""
     command = COMMANDS[name]
@@ -137,9 +69,31 @@ def callback_of(name: str) -> Callable[..., int]:
     call: Callable[..., int] = getattr(module, command.function)
     if not command.options:
         return call
-    from workbench.core.options import as_command
-
     return as_command(call, getattr(module, command.options))
+
+
+def as_command(run: Callable[[Options], int], kind: type[Options]) -> Callable[..., int]:
+    """Returns a function whose parameters, for Typer, are the fields of the dataclass `kind`.
+
+    `run` takes the options and returns the exit code; its docstring becomes the command's help.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+
+    def command(**given: Any) -> int:
+        return run(kind(**given))
+
+    parameters = [
+        Parameter(
+            option.name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if option.default is MISSING else option.default,
+            annotation=hints[option.name],
+        )
+        for option in fields(kind)  # type: ignore[arg-type]
+    ]
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__doc__ = run.__doc__
+    return command
 
 
 class _Group(TyperGroup):
@@ -155,7 +109,7 @@ class _Group(TyperGroup):
 def loaded(name: str) -> Any:
     """A subcommand with its arguments and options, as Typer's own command; imports its module."""
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    epilog = f"Example: {examples()[name].command}"
+    epilog = f"Example: {COMMANDS[name].command}"
     single.command(name.rpartition(" ")[2], epilog=epilog)(callback_of(name))
     return typer.main.get_command(single)
 
@@ -203,6 +157,51 @@ def _app() -> typer.Typer:
 
 
 app = _app()
+
+
+class _Output:
+    """An output stream whose reader may leave (`| head`): after that, what is written is dropped."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._close()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._close()
+
+    def _close(self) -> None:
+        """Connect the stream's descriptor, with what is left in its buffer, to the null device."""
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def output_that_may_close() -> Iterator[None]:
+    """Within the context, a reader of the output stream who leaves early causes no error and no other exit
+    code.
+    """
+    if sys.stdout is None:
+        yield
+        return
+    with redirect_stdout(cast(TextIO, _Output(sys.stdout))):
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -170,7 +170,7 @@ class AuditOptions:
         Option(
             "--control/--no-control",
             help="Also attack a control, which does not count for the exit code: a subject without "
-            "privacy, or with permuted weights DP-SGD.",
+            "privacy, or the one that the mechanism's game is held against.",
             show_default="control",
         ),
     ] = None
@@ -228,17 +228,12 @@ _MODES: Mapping[str, tuple[str, ...]] = {
 def audit(options: AuditOptions) -> int:
     """Test a claimed privacy guarantee by attack.
 
-    Without options: DP-SGD on clinical narratives under a claim of epsilon = 1, attacked in three ways,
-    with a run without privacy as the control.
+    Without options: the embedded mechanism on clinical narratives under a claim of epsilon = 1, attacked in
+    three ways, with a run without privacy as the control.
 
-    A mechanism that claims nats about a record is judged in three views: its claim, by the signs of many
-    trainings; the same number read as (epsilon, delta)-DP; and ordinary members. One that claims nats about a
-    candidate subset in two: its claim, by many trainings on secret subsets, and outside it records of the
-    universe. The claim decides the exit code.
-
-    A mechanism that permutes its weights is judged by three adversaries who read the same releases: one is
-    blind to the permutations, one reads what they do not change, one undoes them. Its control is DP-SGD at
-    the noise of a certified accountant.
+    A mechanism declares its own audit: the games, their attacks and the control. A claim that several games
+    test is judged in one view each, for what its adversaries see; a claim in nats may also be read as
+    (epsilon, delta)-DP and held against ordinary members. The claim decides the exit code.
 
     Fix the number of trials before: whoever reruns an audit with more of them, or another seed, after seeing
     the verdict has no guarantee of the stated confidence any more.

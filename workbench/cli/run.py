@@ -190,7 +190,7 @@ def _probe_seconds(options: RunCommandOptions) -> float | None:
     """How long a dry run may try small jobs; None for a run."""
     if not options.dry_run:
         return None
-    from workbench.studies.cost_probe import PROBE_SECONDS
+    from workbench.studies.costs import PROBE_SECONDS
 
     return PROBE_SECONDS if options.try_for is None else options.try_for
 
@@ -491,9 +491,7 @@ def make_plan(study: Study, out: Path, *, retry_failed: bool, probe_seconds: flo
         rows = _rows(study, store, waiting)
         cost = costs.estimate(store, waiting)
         if probe_seconds is not None and cost.unknown:
-            from workbench.studies import cost_probe
-
-            cost = cost_probe.probe(store, waiting, seconds=probe_seconds)
+            cost = costs.probe(store, waiting, seconds=probe_seconds)
     return Plan(rows=rows, pending=waiting, cost=cost)
 
 

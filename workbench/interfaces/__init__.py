@@ -19,7 +19,14 @@ from workbench.interfaces.evidence import (
     VerdictKind,
 )
 from workbench.interfaces.findings import Finding
-from workbench.interfaces.mechanisms import AuditDefaults, Capabilities, Mechanism, PostHocMechanism, Release
+from workbench.interfaces.mechanisms import (
+    AuditDefaults,
+    Capabilities,
+    Mechanism,
+    PostHocMechanism,
+    Release,
+    Workload,
+)
 from workbench.interfaces.training import (
     GradientCanary,
     Groups,
@@ -82,4 +89,5 @@ __all__ = [
     "Trials",
     "Verdict",
     "VerdictKind",
+    "Workload",
 ]

@@ -79,6 +79,21 @@ class AuditDefaults:
     members_as_embedded: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What the time of a training grows with, besides its records and steps; for cost estimates.
+
+    Attributes:
+        passes: Over the records of a step.
+        read_share: Expected share of the steps that read records.
+        looks: At the held-out records, besides those before and after.
+    """
+
+    passes: int = 1
+    read_share: float = 1.0
+    looks: int = 0
+
+
 class Mechanism(ABC):
     """The recipe of a subject; created with its parameters."""
 
@@ -107,6 +122,10 @@ class Mechanism(ABC):
     def without_quality(self) -> Self:
         """Returns the mechanism without measurements that cost time and do not change training."""
         return self
+
+    def workload(self, *, steps: int, sampling_probability: float, budget: float) -> Workload:
+        """Returns what the time of so many steps grows with; `budget` in the own currency, 0 for none."""
+        return Workload()
 
     def steps_at_first_noise(self, plan: Plan) -> int:
         """Number of steps of the run whose noise is that of the first step."""

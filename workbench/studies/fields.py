@@ -157,7 +157,7 @@ _probability = _in_range("in (0, 1)", lambda number: 0.0 < number < 1.0)
 def _parameters(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{name} must be a table, got {object_line(value)}")
-    # Whether a parameter may be infinite, its factory says: `workbench.studies.names`.
+    # Whether a parameter may be infinite, its factory says: `workbench.studies.study`.
     _require_plain(name, {key: item for key, item in value.items() if item != math.inf}, MOST_DEPTH)
     return value
 

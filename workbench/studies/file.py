@@ -1,6 +1,6 @@
 """Parses a study file and checks it part by part, before any profile is chosen.
 
-Nothing here looks at the registry; `workbench.studies.names` does that.
+Nothing here looks at the registry; `workbench.studies.study` does that.
 """
 
 from __future__ import annotations

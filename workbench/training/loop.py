@@ -30,6 +30,7 @@ from workbench.interfaces import (
     Record,
     Signals,
     Transcript,
+    Workload,
 )
 from workbench.training.canary import SignalsWithCanary
 from workbench.training.fine_tuning import (
@@ -109,6 +110,11 @@ class GradientMechanism(Mechanism):
     def without_quality(self) -> Self:
         """Without the perplexities before and after, which cost time and release nothing."""
         return replace(self, measures_quality=False)
+
+    def workload(self, *, steps: int, sampling_probability: float, budget: float) -> Workload:
+        """See the base class; every `evaluation_interval` is a look at the held-out records."""
+        interval = self.evaluation_interval if self.measures_quality else 0
+        return Workload(looks=1 + -(-steps // interval) if interval else 0)
 
     @abstractmethod
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:

@@ -21,7 +21,7 @@ import weakref
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedRandom
 from typing import Any
 
@@ -31,7 +31,17 @@ from torch import Tensor
 
 from workbench.core.arguments import require_count
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError, unknown_name
-from workbench.interfaces import Capabilities, FloatArray, IntArray, Model, Plan, Record, Signals, TaskModel
+from workbench.interfaces import (
+    Capabilities,
+    FloatArray,
+    IntArray,
+    Model,
+    Plan,
+    Record,
+    Signals,
+    TaskModel,
+    Workload,
+)
 from workbench.training.fine_tuning import Seeds, evaluating, seed_number, trainable
 from workbench.training.lattice import LARGEST_SCALE, Directions, Lattice
 from workbench.training.loop import GradientMechanism
@@ -289,6 +299,11 @@ class ZerothOrderMechanism(GradientMechanism):
         return Capabilities(
             releases=frozenset(), optimizer="sgd", needs_task=needs_task, is_zeroth_order=True
         )
+
+    def workload(self, *, steps: int, sampling_probability: float, budget: float) -> Workload:
+        """See the base class; a step passes its records once for each direction."""
+        shares = super().workload(steps=steps, sampling_probability=sampling_probability, budget=budget)
+        return replace(shares, passes=self.directions)
 
     def seed_of(self, plan: Plan) -> int:
         """The public seed: the given one, or one spawned from the plan's."""

@@ -32,7 +32,6 @@ from workbench.reports.papers.paczero.uncertainty import (
     success,
     test_size,
     trends,
-    two_shares_p,
 )
 from workbench.reports.shared.context import Bindings
 from workbench.reports.shared.declared import declared
@@ -47,6 +46,7 @@ from workbench.reports.shared.printed import (
     exactly,
     mean,
     said,
+    shares_p,
     short,
     stands_for,
 )
@@ -438,7 +438,7 @@ def _quantization(paper: PublishedPaper) -> Mapping[str, Any]:
     for form, length in (("full", "2000"), ("half", "2000"), ("half", "1000")):
         names = f"quant_{form}", f"raw_{form}"
         signs, raw = (cell(paper, "table-12", (name, length), "test").value for name in names)
-        pairs.append((*names, length, signs - raw, two_shares_p(signs, raw)))
+        pairs.append((*names, length, signs - raw, shares_p(signs, raw)))
     return {"pairs": pairs, "records": TEST_RECORDS}
 
 

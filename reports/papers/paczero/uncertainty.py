@@ -74,14 +74,6 @@ def chance_p(percent: float, chance: float = 0.5, records: int = TEST_RECORDS) -
     return float(stats.binomtest(count_of(percent, records), records, chance).pvalue)
 
 
-def two_shares_p(first: float, second: float, records: int = TEST_RECORDS) -> float:
-    """Fisher's exact two-sided p-value of two accuracies in percent, taken for independent shares."""
-    from scipy import stats
-
-    counts = [count_of(value, records) for value in (first, second)]
-    return float(stats.fisher_exact([[count, records - count] for count in counts]).pvalue)
-
-
 def limits(percent: float, records: int = TEST_RECORDS, confidence: float = 0.95) -> tuple[float, float]:
     """Exact two-sided binomial interval of a printed accuracy of so many records, in percent."""
     right, level = count_of(percent, records), 0.5 * (1.0 - confidence)

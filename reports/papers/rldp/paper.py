@@ -11,7 +11,7 @@ from typing import Any
 from workbench.accounting.gaussian import epsilon_of_delta, mu_of_epsilon
 from workbench.checks.published import PublishedCell, PublishedPaper
 from workbench.estimation import records_below_half
-from workbench.reports.papers.rldp.chance import chance_similarity, least_similarity
+from workbench.reports.papers.rldp.runs import chance_similarity, least_similarity
 from workbench.reports.shared.claims import joined
 from workbench.reports.shared.context import Bindings
 from workbench.reports.shared.printed import (

@@ -1,18 +1,478 @@
-"""RLDP, regenerated: Tables 2 to 9 and Figs. 1 to 8 beside the printed numbers, and what the paper lacks."""
+"""RLDP, regenerated: its tables and figures beside the printed numbers, and what its conclusions ask.
+
+What they ask that is no plain comparison: drops, dials, the ledger, the ablation.
+"""
 
 from __future__ import annotations
 
-from workbench.checks.published import PublishedPaper
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from workbench.checks.published import PublishedPaper, QualitativeClaim
 from workbench.core.registry import register
-from workbench.reports.papers.rldp.conclusions import AGAINST, QUANTITIES, QUESTIONS
-from workbench.reports.papers.rldp.figures import figures
-from workbench.reports.papers.rldp.paper import CHECKS, PRINTED, REMARKS
-from workbench.reports.papers.rldp.runs import NUMBERS
-from workbench.reports.papers.rldp.tables import CELLS, FACTS, ROWS, TABLES, WORDS
-from workbench.reports.shared.context import Own
+from workbench.reports.papers.rldp.paper import CHECKS, PRINTED, REMARKS, similarity, valid
+from workbench.reports.papers.rldp.runs import (
+    ABLATION,
+    BASELINES,
+    CURVE,
+    EXPOSURE,
+    FINAL,
+    INSERTIONS,
+    LEDGER,
+    MODELS,
+    NOISE,
+    NUMBERS,
+    OURS,
+    RADIUS,
+    STEPS,
+    curves,
+    drop,
+    fall,
+    matches,
+    rise,
+    setting,
+    variants,
+    widening,
+)
+from workbench.reports.papers.rldp.tables import (
+    CELLS,
+    FACTS,
+    ROWS,
+    TABLES,
+    WORDS,
+    knob_column,
+    knob_settings,
+    places,
+)
+from workbench.reports.shared.claims import comparisons, ends_of
+from workbench.reports.shared.conditions import Asked, asked, less, seen, untestable, varies_less
+from workbench.reports.shared.context import Bindings, Context, Own, Quantity
+from workbench.reports.shared.drawing.charts import ForestRow, Line, Scales, forest_chart, line_chart
+from workbench.reports.shared.findings import parameter
+from workbench.reports.shared.numbers import number
+from workbench.reports.shared.outcomes import NOT_HERE, Setting
+from workbench.reports.shared.printed import SLACK, said, stands_for
+from workbench.reports.shared.statistics import Sample
 from workbench.reports.shared.study import study_report
-from workbench.studies.experiments import StudyResults
-from workbench.studies.report import StudyReport
+from workbench.studies.experiments import Outcome, StudyResults
+from workbench.studies.report import Figure, StudyReport, Value
+
+MOST_LINES = 8
+"""That a chart can hold."""
+
+POINTS = 60
+"""Most steps of a trace that are drawn."""
+
+DIALS = {RADIUS: "radius", NOISE: "sigma"}
+
+
+def figures(context: Context) -> list[Figure]:
+    """Figs. 1 to 4 (a chart a budget), 5 to 8 (radius and noise), drops, and insertions."""
+    made = [_drops(context)]
+    for place, model in enumerate(context.declared.list("$models"), start=1):
+        budgets = context.outcomes.values(MODELS, "epsilon", Setting.of(stands_for=model))
+        made += [_curves(context, {"stands_for": model, "epsilon": epsilon}, place) for epsilon in budgets]
+        made += [_dials_drawn(context, model, budgets, place + 4, name) for name in DIALS]
+    made += _insertions(context)
+    return [figure for figure in made if figure is not None]
+
+
+def _line(context: Context, label: str, found: Mapping[float, Sample]) -> Line | None:
+    if not found:
+        return None
+    return Line(label=label, x=tuple(found), values=tuple(context.mean(one) for one in found.values()))
+
+
+def _curves(context: Context, at: Bindings, place: int) -> Figure | None:
+    """Held-out perplexity over steps: both forms of RLDP, the lowest baselines, training without noise."""
+    samples = {name: context.outcomes.sample(MODELS, setting(context, at, name), FINAL) for name in BASELINES}
+    ends = {name: sample.values.mean() for name, sample in samples.items() if sample is not None}
+    chosen = sorted(ends, key=lambda name: ends[name])[: MOST_LINES - len(OURS) - 1]
+    drawn = [
+        _line(context, name, curves(context, setting(context, at, name), CURVE, STEPS))
+        for name in (*OURS, *chosen, "Non-private")
+    ]
+    lines = [line for line in drawn if line is not None]
+    if not lines:
+        return None
+    words = context.declared.content["figures"]["curves"]
+    left = [name for name in ends if name not in chosen]
+    return line_chart(
+        f"figure-{place}-epsilon-{at['epsilon']:g}".replace(".", "-"),
+        context.render(words["title"], **at),
+        lines,
+        Scales(x_name="step", y_name="perplexity", log_x=False, log_y=True),
+        spread=context.interval,
+        note=context.render(words["note"], left=left),
+        place=f"Figure {place}",
+    )
+
+
+def _dials_drawn(context: Context, model: str, budgets: list[float], place: int, name: str) -> Figure | None:
+    """Mean radius or noise multiplier over steps, a line a budget, of the form that decides rarely."""
+    words = context.declared.content["figures"][DIALS[name]]
+    for form in OURS:
+        drawn = [
+            _line(
+                context,
+                f"epsilon {epsilon:g}",
+                _thinned(curves(context, Setting.of(stands_for=model, epsilon=epsilon, method=form), name)),
+            )
+            for epsilon in budgets[:MOST_LINES]
+        ]
+        lines = [line for line in drawn if line is not None]
+        if lines:
+            return line_chart(
+                f"figure-{place}-{DIALS[name]}",
+                context.render(words["title"], form=form, model=model),
+                lines,
+                Scales(x_name="step", y_name=DIALS[name], log_x=False),
+                spread=context.interval,
+                note=words["note"],
+                place=f"Figure {place}",
+            )
+    return None
+
+
+def _thinned(found: Mapping[float, Sample]) -> dict[float, Sample]:
+    """At most `POINTS` steps, the first and the last among them."""
+    steps = list(found)
+    kept = np.unique(np.linspace(0, len(steps) - 1, min(POINTS, len(steps))).round().astype(int))
+    return {steps[place]: found[steps[place]] for place in kept} if steps else {}
+
+
+def _drops(context: Context) -> Figure | None:
+    """RLDP's drop below the best baseline, a row each setting."""
+    found = {f"{at['stands_for']}, epsilon {at['epsilon']:g}": drop(context, at) for at in places(context)}
+    rows = [
+        ForestRow(label=label, difference=context.mean(one))
+        for label, one in found.items()
+        if not isinstance(one, str)
+    ]
+    if not rows:
+        return None
+    words = context.declared.content["figures"]["drops"]
+    return forest_chart(
+        "drops", words["title"], rows, x_name="percent", spread=context.interval, note=words["note"]
+    )
+
+
+def _insertions(context: Context) -> list[Figure]:
+    """Exposure, exact matches and similarities over the number of insertions, beside chance."""
+    made = []
+    words = context.declared.content["figures"]["insertions"]
+    for identifier, name, chance, of_continuations, title in (
+        ("exposure", EXPOSURE, "attack_chance_exposure", False, "exposure, bits"),
+        ("matches", "attack_exact_matches", "attack_chance_exact_matches", False, "exact matches"),
+        ("similarity-1", "attack_jaccard_1", "attack_chance_jaccard_1", True, "similarity of 1-grams"),
+        ("similarity-4", "attack_jaccard_4", "attack_chance_jaccard_4", True, "similarity of 4-grams"),
+    ):
+        lines = []
+        for method in context.outcomes.values(INSERTIONS, "method"):
+            counts = context.outcomes.values(INSERTIONS, "insertions", Setting.of(method=method))
+            mine = [Setting.of(method=method, insertions=count) for count in counts]
+            x = tuple(map(float, counts))
+            values = tuple(context.value(INSERTIONS, one, name) for one in mine)
+            if any(value is not None for value in values):
+                lines.append(Line(label=method, x=x, values=values))
+            levels = tuple(_chance(context, chance, one) for one in mine) if of_continuations else ()
+            if any(level is not None for level in levels):
+                lines.append(Line(label=f"chance, {method}", x=x, values=levels))
+        if not lines:
+            continue
+        level = None if of_continuations else _chance(context, chance, Setting())
+        if level is not None:
+            lines.append(Line(label="chance", x=(), values=(level,)))
+        made.append(
+            line_chart(
+                f"insertions-{identifier}",
+                context.render(words["title"], what=title),
+                lines,
+                Scales(x_name="insertions", y_name=title),
+                spread=context.render(words["spread"]),
+                note=context.render(words["note"], of_continuations=of_continuations),
+            )
+        )
+    return made
+
+
+def _chance(context: Context, name: str, place: Setting) -> Value | None:
+    """Mean of the chance levels over runs of the insertions, with the mean ends of their ranges."""
+    found = [context.outcomes.sample(INSERTIONS, place, f"{name}{end}") for end in ("", "_low", "_high")]
+    level, low, high = (None if one is None else float(one.values.mean()) for one in found)
+    if level is None or found[0] is None:
+        return None
+    return Value(estimate=level, lower=low, upper=high, n=found[0].values.size)
+
+
+PASSED = 0.2 * 0.1
+"""Share of `1 - spent / budget` by which one decision can change log sigma: each moves it by at most
+0.1 |1 - spent / budget|, of which smoothing lets a fifth through (Khadangi et al. 2025, Eqs. 11 to 14)."""
+
+
+def _logs(context: Context, at: Bindings) -> Sample | str:
+    """Logarithms of final perplexities, percent."""
+    found = context.outcomes.complete(MODELS, setting(context, at, at["method"]), FINAL)
+    return _changed(found, lambda values: 100.0 * np.log(values))
+
+
+def _from_half(context: Context, at: Bindings) -> Sample | str:
+    """How far AUCs are from one half."""
+    found = context.outcomes.complete(MODELS, setting(context, at, at["method"]), "roc_auc")
+    return _changed(found, lambda values: np.abs(values - 0.5))
+
+
+def _changed(found: Sample | str, change: Callable[[np.ndarray], np.ndarray]) -> Sample | str:
+    return found if isinstance(found, str) else Sample(change(found.values), found.units, found.unit)
+
+
+def _with_bar(context: Context, at: Bindings) -> list[Setting]:
+    """The settings of a method and of all baselines that are its bar."""
+    return [setting(context, at, name) for name in (at["methods"][0], *variants(context, at["others"]))]
+
+
+def _is_elsewhere(context: Context, at: Bindings) -> bool:
+    return not context.outcomes.runs(MODELS, setting(context, at, at["methods"][0]))
+
+
+def _drop(context: Context, at: Bindings) -> Sample | str:
+    """The drop below the best baseline."""
+    found = drop(context, at, at["methods"][0], variants(context, at["others"]))
+    return NOT_HERE if _is_elsewhere(context, at) else found
+
+
+def _share(context: Context, at: Bindings) -> Sample | str:
+    """The share of the steps to the bar."""
+    found = matches(context, at, at["methods"][0], variants(context, at["others"]))
+    return NOT_HERE if _is_elsewhere(context, at) else found.why if found.sample is None else found.sample
+
+
+QUANTITIES = {
+    "log perplexity": Quantity(of=_logs),
+    "from half": Quantity(of=_from_half),
+    "drop": Quantity(of=_drop, settings=_with_bar),
+    "share": Quantity(of=_share, settings=_with_bar),
+}
+
+
+def _varies_less(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    test = context.declared.content["test"][claim.test]
+    found = []
+    for one in comparisons(claim, test, context.declared):
+        sides = [setting(context, at, at["method"]) for at in one.places]
+        samples = [context.outcomes.complete(MODELS, side, FINAL) for side in sides]
+        made = varies_less(context.render(test["where"], **one.names), samples[0], samples[1])
+        found.append(Asked(made, not_run=context.outcomes.is_awaited(MODELS, *sides)))
+    return found
+
+
+def _ledger(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    """Every run's own ledger at the end is at most its budget, and not far below."""
+    below, test = parameter(claim, "below"), context.declared.content["test"][claim.test]
+    found = []
+    for one in comparisons(claim, test, context.declared):
+        place, budget = setting(context, one.names, one.names["method"]), one.names["epsilon"]
+        waits = context.outcomes.is_awaited(MODELS, place)
+        name = context.render(test["where"], **one.names)
+        sample = context.outcomes.complete(MODELS, place, LEDGER)
+        if isinstance(sample, str):
+            found.append(Asked(untestable(name, sample), not_run=waits))
+            continue
+        spent = [float(run.metrics.get(LEDGER, math.nan)) for run in context.outcomes.runs(MODELS, place)]
+        holds = all(budget - below <= value <= budget * (1.0 + 1e-6) for value in spent)
+        text = f"{number(min(spent), 4)} to {number(max(spent), 4)}"
+        found.append(Asked(seen(name, text, holds, len(spent)), not_run=waits))
+    return found
+
+
+def decisions(outcome: Outcome) -> list[int] | None:
+    """Steps after which a run decided, counted from 1 (Algorithm 1, line 20); None where it does not say."""
+    given = outcome.experiment.mechanism_parameters
+    interval, warm_up = given.get("decision_interval"), given.get("warm_up")
+    if not isinstance(interval, int) or not isinstance(warm_up, int) or interval < 1:
+        return None
+    return [step for step in range(interval, outcome.experiment.steps + 1, interval) if step > warm_up]
+
+
+def largest_fall(outcome: Outcome) -> float:
+    """Percent by which the noise could fall at most, by the ledger that the run had; infinite if unknown.
+
+    A run that lowers its noise spends more, so that within the budget its steps are smaller than these.
+    """
+    found, ledger = decisions(outcome), outcome.traces.get(LEDGER, ())
+    budget = outcome.experiment.epsilon
+    if found is None or not ledger or not budget:
+        return math.inf
+    turned = (abs(1.0 - ledger[step - 1] / budget) for step in found if step <= len(ledger))
+    return 100.0 * -math.expm1(-PASSED * sum(turned))
+
+
+def out_of_reach(test: str, runs: Sequence[Outcome], *, share: float, low: float) -> str:
+    """Why no run of a setting could have done what a conclusion says; empty where one could, or may have.
+
+    Args:
+        test: `"noise rises"`, `"noise falls"` or `"radii widen"`.
+        runs: Of the setting, finished.
+        share: Of the steps that the conclusion is about.
+        low: Percent by which the noise is said to fall at least.
+    """
+    if not runs:
+        return ""
+    if test == "noise falls":
+        most = max(largest_fall(one) for one in runs)
+        return f"its decisions can lower sigma by {most:.2g} % at most" if most < low else ""
+    for one in runs:
+        found = decisions(one)
+        # A decision after a step shows in the next one.
+        if found is None or any(step < round(share * one.experiment.steps) for step in found):
+            return ""
+    return f"no decision is made within the first {100.0 * share:g} % of the steps"
+
+
+def _dials(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    """What a schedule did, in each setting; not tested where no run could have done it."""
+    test = context.declared.content["test"][claim.test]
+    share = float(claim.parameters.get("percent", 0.0)) / 100.0
+    dials: Mapping[str, Callable[[Outcome], float]] = {
+        "noise rises": partial(rise, share=share),
+        "noise falls": fall,
+        "radii widen": partial(widening, share=share),
+    }
+    ends, found = ends_of(claim, test), []
+    for one in comparisons(claim, test, context.declared):
+        place = setting(context, one.names, one.names["method"])
+        why = out_of_reach(claim.test, context.outcomes.done(MODELS, place), share=share, low=ends.low)
+        sample = context.outcomes.complete(MODELS, place, dials[claim.test])
+        found.append(
+            asked(
+                context.render(test["where"], **one.names),
+                why if why and isinstance(sample, Sample) else sample,
+                ends,
+                context.confidence,
+                not_run=context.outcomes.is_awaited(MODELS, place),
+                measure=test["measure"],
+            )
+        )
+    return found
+
+
+def ablation_model(context: Context, epsilon: float) -> str | None:
+    """The model of the tables whose runs have the ablation's base and budget; None where there is none."""
+    trained = {*context.outcomes.values(ABLATION, "trained")}
+    for model in context.declared.list("$models"):
+        place = Setting.of(stands_for=model)
+        budgets, bases = (context.outcomes.values(MODELS, name, place) for name in ("epsilon", "trained"))
+        if epsilon in budgets and trained & {*bases}:
+            return str(model)
+    return None
+
+
+def _ablation(context: Context, knob: str, epsilon: float, value: float) -> Setting:
+    return Setting.of(knob=knob, epsilon=epsilon, **{knob_column(knob): value})
+
+
+def _ablation_less(
+    context: Context, claim: QualitativeClaim, where: str, first: Setting, second: tuple[str, Setting]
+) -> Asked:
+    """The logarithm of an ablation's perplexities less that of others."""
+    sides = [(ABLATION, first), second]
+    samples = [
+        _changed(context.outcomes.complete(*side, FINAL), lambda values: 100.0 * np.log(values))
+        for side in sides
+    ]
+    return asked(
+        where,
+        less(*samples),
+        ends_of(claim, context.declared.content["test"][claim.test]),
+        context.confidence,
+        not_run=any(context.outcomes.is_awaited(*side) for side in sides),
+        measure=" % (log)",
+    )
+
+
+def _every_configuration(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    """Each configuration of the ablation against each baseline of the same model and budget."""
+    found = []
+    for knob in context.outcomes.values(ABLATION, "knob"):
+        for epsilon, value in knob_settings(context, knob):
+            model, name = ablation_model(context, epsilon), f"{knob} {value:g}, epsilon {epsilon:g}"
+            if model is None:
+                why = "no baseline was trained with the ablation's model and budget"
+                found.append(Asked(untestable(name, why)))
+                continue
+            mine = _ablation(context, knob, epsilon, value)
+            for other in BASELINES:
+                theirs = Setting.of(stands_for=model, epsilon=epsilon, method=other)
+                where = f"{name}, against {other}"
+                found.append(_ablation_less(context, claim, where, mine, (MODELS, theirs)))
+    return found
+
+
+def _short_interval(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    """Each short interval against the longest."""
+    share, found = parameter(claim, "most") / parameter(claim, "of"), []
+    settings = knob_settings(context, "interval")
+    longest = max((value for _, value in settings), default=0.0)
+    for epsilon, value in settings:
+        if value < longest and value <= share * longest:
+            where = f"interval {value:g} less {longest:g}, epsilon {epsilon:g}"
+            mine, theirs = (_ablation(context, "interval", epsilon, one) for one in (value, longest))
+            found.append(_ablation_less(context, claim, where, mine, (ABLATION, theirs)))
+    return found
+
+
+def _not_measured(context: Context, claim: QualitativeClaim) -> list[Asked]:
+    return [Asked(untestable("time and energy", "no study measures them: they are of the paper's card"))]
+
+
+QUESTIONS = {
+    "varies less": _varies_less,
+    "ledger": _ledger,
+    "noise rises": _dials,
+    "noise falls": _dials,
+    "radii widen": _dials,
+    "every configuration": _every_configuration,
+    "short interval": _short_interval,
+    "not measured": _not_measured,
+}
+
+
+# Conclusions whose cells are no comparison of numbers
+
+
+def _settings(claim: QualitativeClaim) -> Iterator[tuple[str, str]]:
+    for model in claim.parameters["models"]:
+        for budget in claim.parameters["budgets"]:
+            yield model, f"{budget:g}"
+
+
+def _at_most_the_largest(paper: PublishedPaper, claim: QualitativeClaim) -> Iterator[str]:
+    for n, (model, budget) in itertools.product(claim.parameters["n"], list(_settings(claim))):
+        theirs = [similarity(paper, n, model, budget, name) for name in claim.parameters["others"]]
+        most = max(theirs, key=lambda found: found.value)
+        for name in claim.parameters["methods"]:
+            ours = similarity(paper, n, model, budget, name)
+            above = stands_for(ours).lower >= stands_for(most).upper - SLACK
+            text = f"Table {5 + n}, {model}, epsilon {budget}: {name} {ours.printed}, largest {most.printed}"
+            yield text if above else ""
+
+
+def _alike(paper: PublishedPaper, claim: QualitativeClaim) -> Iterator[str]:
+    generated = said(paper, "section 3.3", "generations").value
+    allowed = claim.parameters["percent"] / 100.0 * generated
+    names = [*claim.parameters["methods"], *claim.parameters["others"]]
+    for model, budget in _settings(claim):
+        counts = [valid(paper, 1, model, budget, name).value for name in names]
+        text = f"{model}, epsilon {budget}: {min(counts):g} to {max(counts):g}"
+        yield text if max(counts) - min(counts) > allowed + 1.0 else ""
+
+
+AGAINST = {"at most the largest": _at_most_the_largest, "alike": _alike}
+
 
 RLDP = Own(
     paper="rldp",
@@ -34,15 +494,5 @@ RLDP = Own(
 
 @register("study_report", "rldp")
 def rldp(*, results: StudyResults, published: PublishedPaper | None, confidence: float = 0.95) -> StudyReport:
-    """Tables, figures and conclusions of RLDP and its baselines over seeds.
-
-    Args:
-        results: Of a study with any of RLDP's parts, and the unit of replication "seed".
-        published: `published("rldp")`; None for our numbers alone, without conclusions.
-        confidence: Of all intervals, in (0.5, 1); tests are at level 1 - confidence.
-
-    Raises:
-        InputError: the study has none of the parts, or another unit of replication; the confidence is out of
-            range.
-    """
+    """Tables, figures and conclusions of RLDP and its baselines over seeds."""
     return study_report(RLDP, results=results, published=published, confidence=confidence)

@@ -14,7 +14,6 @@ import numpy as np
 from workbench.accounting.subsampled_gaussian import same_sigma_epsilon
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Sampling
-from workbench.reports.papers.rldp.chance import chance_similarity
 from workbench.reports.papers.rldp.runs import (
     ABLATION,
     BASELINES,
@@ -28,6 +27,7 @@ from workbench.reports.papers.rldp.runs import (
     Bar,
     Matches,
     bars,
+    chance_similarity,
     drop,
     matches,
     setting,

@@ -16,15 +16,15 @@ from workbench.checks.published import PublishedCell, QualitativeClaim
 from workbench.estimation import auc_below_half
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
 from workbench.games.consecutive import RUN, SINGLE, VIEWS
-from workbench.reports.papers.shuffled_dp_sgd.runs import (
+from workbench.reports.papers.shuffled_dp_sgd.tables import (
+    AUDIT,
     NOISES,
     RATES,
     SHUFFLED,
-    audits,
     is_claimed,
+    printed_rows,
     used_noise,
 )
-from workbench.reports.papers.shuffled_dp_sgd.tables import printed_rows
 from workbench.reports.shared.beside import NOT_IN_PAPER
 from workbench.reports.shared.conditions import Asked, seen, untestable
 from workbench.reports.shared.context import Context, blank
@@ -98,7 +98,7 @@ class _Headers:
 
 def _audits(context: Context) -> Table | None:
     """Bounds and verdicts of every adversary in both games; None where nothing is printed or audited."""
-    runs, theirs = audits(context), _printed_audits(context)
+    runs, theirs = context.outcomes.part(AUDIT), _printed_audits(context)
     headers = _Headers(context, runs)
     rows: list[Row] = [(headers.of(one), _cells(one, theirs)) for one in runs]
     claimed = {one.experiment.epsilon for one in runs if is_claimed(one)}
@@ -179,7 +179,7 @@ def _together(verdict: Mapping[str, Any] | None) -> Cell:
 
 def _areas(context: Context) -> Table | None:
     """How well each statistic tells the canary, judged or not; None where no run says so."""
-    runs = audits(context)
+    runs = context.outcomes.part(AUDIT)
     headers, found, below = _Headers(context, runs), dict[tuple[str, ...], dict[str, float]](), []
     for one in runs:
         for name, game in games_of(one).items():
@@ -274,7 +274,7 @@ def claim_of(one: Outcome) -> str:
 def _recovery(context: Context) -> Table | None:
     """Share of permutations found again, by unit and over training; None where no game says so."""
     rows: list[Row] = []
-    for one in filter(is_claimed, audits(context)):
+    for one in filter(is_claimed, context.outcomes.part(AUDIT)):
         games = {where: recovered(one, where) for where in WHERES}
         units = dict.fromkeys(name for game in games.values() if game for name in game.exact)
         for unit in sorted(units, key=lambda unit: unit != "all"):
@@ -316,7 +316,7 @@ def swept(context: Context, part: str) -> Mapping[tuple[str, float], tuple[Value
     """Shares found exactly and placed, by model and place; releases of several runs are counted together."""
     *_, place_of = SWEEPS[part]
     games: dict[tuple[str, float], list[Recovered]] = {}
-    for one in audits(context, part):
+    for one in context.outcomes.part(part):
         found = recovered(one, SINGLE)
         if found is not None and math.isfinite(place_of(one)):
             model = str(context.outcomes.value(one, "trained"))
@@ -340,7 +340,10 @@ def _sweeps(context: Context) -> Table | None:
         for part, (_, name, _) in SWEEPS.items()
         for (model, place), (exact, placed) in swept(context, part).items()
     ]
-    by_rate, by_noise = [one for one in audits(context, RATES) if one.metrics], audits(context, NOISES)
+    by_rate, by_noise = (
+        [one for one in context.outcomes.part(RATES) if one.metrics],
+        context.outcomes.part(NOISES),
+    )
     return table(
         context,
         "recovery-sweeps",
@@ -365,7 +368,11 @@ def at_most(context: Context, claim: QualitativeClaim) -> list[Asked]:
 
 def _at_most(context: Context, wanted: Mapping[float, None]) -> Iterator[Asked]:
     for epsilon in wanted:
-        runs = [one for one in audits(context) if is_claimed(one) and one.experiment.epsilon == epsilon]
+        runs = [
+            one
+            for one in context.outcomes.part(AUDIT)
+            if is_claimed(one) and one.experiment.epsilon == epsilon
+        ]
         if not runs:
             yield Asked(untestable(f"claimed epsilon {epsilon:g}", NOT_HERE))
         for run in runs:

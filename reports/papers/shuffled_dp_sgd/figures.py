@@ -26,21 +26,21 @@ from workbench.core.registry import create
 from workbench.games.consecutive import RUN
 from workbench.interfaces import Adjacency, FloatArray
 from workbench.reports.papers.shuffled_dp_sgd.audit import SWEEPS, Recovered, claim_of, recovered, swept
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.laws import LognormalSum
-from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums.sampling import (
+from workbench.reports.papers.shuffled_dp_sgd.lognormal_sums import (
     METHODS,
     Comparison,
     CountedSum,
+    LognormalSum,
     SumSample,
     approximate,
     compare,
 )
 from workbench.reports.papers.shuffled_dp_sgd.paper import epsilons
-from workbench.reports.papers.shuffled_dp_sgd.runs import (
+from workbench.reports.papers.shuffled_dp_sgd.tables import (
+    AUDIT,
     GENERATION,
     NON_PRIVATE,
     UTILITY,
-    audits,
     is_claimed,
     places,
     shuffled_less,
@@ -158,7 +158,7 @@ def _sweep(context: Context, part: str) -> Figure | None:
 
 def _over_run(context: Context) -> Figure | None:
     drawn: dict[str, tuple[str, Recovered]] = {}
-    for one in filter(is_claimed, audits(context)):
+    for one in filter(is_claimed, context.outcomes.part(AUDIT)):
         found = recovered(one, RUN)
         if found is not None and found.over_run.get("all"):
             drawn.setdefault(one.experiment.tags.get("training", ""), (claim_of(one), found))

@@ -29,6 +29,7 @@ from workbench.reports.shared.printed import (
     is_share,
     mean,
     said,
+    shares_p,
     stands_for,
 )
 from workbench.reports.shared.statements import Found
@@ -217,14 +218,6 @@ VALUES = {
 }
 
 # Checks
-
-
-def shares_p(one: float, other: float, records: int) -> float:
-    """Fisher's exact two-sided p-value of two accuracies in percent, as of independent records."""
-    from scipy import stats
-
-    counts = [round(value / 100.0 * records) for value in (one, other)]
-    return float(stats.fisher_exact([[count, records - count] for count in counts]).pvalue)
 
 
 def _same_epsilon(paper: PublishedPaper) -> Found:

@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.checks.published import PublishedPaper, QualitativeClaim
 from workbench.core.registry import register
-from workbench.reports.papers.shuffled_dp_sgd import audit, formulas, paper, runs, tables
+from workbench.reports.papers.shuffled_dp_sgd import audit, formulas, paper, tables
 from workbench.reports.papers.shuffled_dp_sgd import figures as drawn
 from workbench.reports.shared.conditions import Asked, Condition, Ends, asked_between, less, seen, untestable
 from workbench.reports.shared.context import Bindings, Context, Own, Place
@@ -113,15 +113,15 @@ def _near_chance(context: Context, claim: QualitativeClaim) -> list[Asked]:
 def _overhead(context: Context, claim: QualitativeClaim) -> list[Asked]:
     """The share of the steps that shuffling takes, timed inside them, is at most the percentage."""
     settings = [
-        Setting.of(stands_for=one["model"], method=runs.TWIN_SHUFFLED) for one, _ in listed(claim, "pairs")
+        Setting.of(stands_for=one["model"], method=tables.TWIN_SHUFFLED) for one, _ in listed(claim, "pairs")
     ]
     return [
         asked_between(
             _named(setting),
-            context.outcomes.complete(runs.TIMED, setting, "shuffling share"),
+            context.outcomes.complete(tables.TIMED, setting, "shuffling share"),
             Ends(high=paper.largest(parameter(claim, "percent"))),
             context.confidence,
-            not_run=context.outcomes.is_awaited(runs.TIMED, setting),
+            not_run=context.outcomes.is_awaited(tables.TIMED, setting),
             measure=" percent",
         )
         for setting in settings
@@ -194,7 +194,7 @@ def _over_dimension(printed: PublishedPaper) -> Iterator[Condition]:
 
 SHUFFLED = Own(
     paper="shuffled_dp_sgd",
-    numbers=runs.NUMBERS,
+    numbers=tables.NUMBERS,
     place=place_of,
     printed=paper.PRINTED,
     rows=tables.ROWS,
@@ -203,12 +203,12 @@ SHUFFLED = Own(
     tables={**tables.TABLES, **audit.TABLES, **drawn.TABLES, **paper.TABLES, **formulas.TABLES},
     words={
         "named": ours,
-        "scale": runs.scale,
-        "stand_ins": runs.stand_ins,
-        "deltas": runs.deltas,
-        "fallen": runs.fallen,
-        "worth": runs.worth,
-        "differences": runs.differences_said,
+        "scale": tables.scale,
+        "stand_ins": tables.stand_ins,
+        "deltas": tables.deltas,
+        "fallen": tables.fallen,
+        "worth": tables.worth,
+        "differences": tables.differences_said,
     },
     questions={
         "equal": lambda context, claim: list(_equal(context, claim)),
@@ -229,15 +229,5 @@ SHUFFLED = Own(
 def shuffled_dp_sgd(
     *, results: StudyResults, published: PublishedPaper | None, confidence: float = 0.95
 ) -> StudyReport:
-    """Tables, figures and conclusions of Shuffled DPSGD over seeds, and the audit by three adversaries.
-
-    Args:
-        results: Of a study with any of Shuffled DPSGD's parts, and the unit of replication "seed".
-        published: `published("shuffled_dp_sgd")`; None for our numbers alone, without conclusions.
-        confidence: Of all intervals but the audit's, in (0.5, 1); tests are at level 1 - confidence.
-
-    Raises:
-        InputError: the study has none of the parts, or another unit of replication; the confidence is out
-            of range.
-    """
+    """Tables, figures and conclusions of Shuffled DPSGD over seeds, and the audit by three adversaries."""
     return study_report(SHUFFLED, results=results, published=published, confidence=confidence)

@@ -1,4 +1,4 @@
-"""Descriptive statistics of one sample, and how far one model's numbers are from another's.
+"""Spread within the units of a sample, and how far one model's numbers are from another's.
 
 The measures are sklearn's and scipy's, by their conventions; the first model takes the place of the truth.
 """
@@ -7,52 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
-from workbench.reports.shared.numbers import number
-from workbench.reports.shared.statistics.results import AS_PRINTED, Answer, Interval, counted
+from workbench.reports.shared.statistics.results import Interval, counted
 from workbench.reports.shared.statistics.sample import Sample, matched, spreads
-from workbench.reports.shared.statistics.tests import mean_interval, wilcoxon_as_printed
+from workbench.reports.shared.statistics.tests import mean_interval
 
 MEASURES = ("rmse", "pearson", "mae", "r2", "mse", "medae", "cv_first", "cv_second", "mape")
-"""Names of the numbers of `PairMetrics`, in the order of DP-Weights, Tables 3 to 10."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """Mean, spread and range.
-
-    Attributes:
-        mean, minimum, maximum: Over units, or over measurements where labelled as printed.
-        sd: Standard deviation (ddof = 1); None from one value.
-        n: Values that these are over.
-        n_units: Independent units behind them.
-        unit, label: See `StatisticalTest`.
-    """
-
-    mean: float
-    sd: float | None
-    minimum: float
-    maximum: float
-    n: int
-    n_units: int
-    unit: str
-    label: str = ""
-
-    def describe(self) -> str:
-        """`"2.79 ± 0.96 [1.2, 4.6] over 5 seeds"`."""
-        sd = "" if self.sd is None else f" ± {number(self.sd)}"
-        label = f" [{self.label}]" if self.label else ""
-        places = counted(self.n_units, self.unit)
-        if self.n != self.n_units:
-            places = f"{self.n} measurements of {places}"
-        return (
-            f"{number(self.mean)}{sd} [{number(self.minimum)}, {number(self.maximum)}] over {places}{label}"
-        )
+"""Root mean squared error, correlation, mean absolute error and so on, as in DP-Weights, Tables 3 to 10."""
 
 
 def _sd(values: FloatArray) -> float | None:
@@ -60,37 +26,6 @@ def _sd(values: FloatArray) -> float | None:
     if values.size < 2:
         return None
     return float(np.std(values, ddof=1)) if spreads(values) else 0.0
-
-
-def _summary(values: FloatArray, sample: Sample, label: str) -> Summary:
-    return Summary(
-        mean=float(np.mean(values)),
-        sd=_sd(values),
-        minimum=float(np.min(values)),
-        maximum=float(np.max(values)),
-        n=values.size,
-        n_units=sample.n_units,
-        unit=sample.unit,
-        label=label,
-    )
-
-
-def summary(sample: Sample) -> Summary:
-    """Mean, SD and range of the units' means.
-
-    The range [min, max] of n units covers their median with probability 1 - 2^(1 - n), the mean of a skewed
-    distribution less often: it describes, it is no confidence interval.
-    """
-    return _summary(sample.by_unit().values, sample, sample.label)
-
-
-def summary_as_printed(sample: Sample) -> Summary:
-    """Mean, SD and range of all measurements.
-
-    DP-Weights, Tables 1 and 2: the SD is over the 28 epsilons of one training, so it measures how much the
-    noise level matters, not how much trainings differ (the fine-tuned model's is 0.00).
-    """
-    return _summary(sample.values, sample, AS_PRINTED)
 
 
 def spread_within_units(sample: Sample) -> Sample | None:
@@ -121,46 +56,20 @@ def coefficient_of_variation(values: FloatArray) -> float:
     return sd / mean
 
 
-@dataclass(frozen=True, kw_only=True)
-class PairMetrics:
-    """How far a second model's values are from the first's: all of DP-Weights, Tables 3 to 10.
-
-    Attributes:
-        n: Matched values.
-        rmse, mae, mse, medae: Root mean squared, mean absolute, mean squared, median absolute difference.
-        pearson: Correlation; NaN where a side is constant.
-        r2: 1 - MSE / (population variance of the first): negative where the first's mean predicts it better
-            than the second does; NaN where the first is constant.
-        cv_first, cv_second: Coefficient of variation of each side.
-        mape: Mean of |first - second| / |first|, as a fraction; NaN where the first has a zero.
-        wilcoxon: Signed rank test over the values, labelled as printed.
-        why: For each NaN, its reason.
-    """
-
-    n: int
-    rmse: float
-    pearson: float
-    mae: float
-    r2: float
-    mse: float
-    medae: float
-    cv_first: float
-    cv_second: float
-    mape: float
-    wilcoxon: Answer
-    why: Mapping[str, str]
-
-
-def comparison(first: FloatArray, second: FloatArray) -> PairMetrics:
+def comparison(first: FloatArray, second: FloatArray) -> tuple[dict[str, float], dict[str, str]]:
     """All measures of DP-Weights, Tables 3 to 10, of two models over the same conditions.
 
     The conventions are those that the printed numbers fit: R² is sklearn's with the first model as the truth
-    (Table 3, member perplexity: 1 - 156.363 / (15.91² · 27 / 28) = 0.359, as printed), the coefficient of
-    variation has ddof = 1, the Wilcoxon test drops zeros.
+    (Table 3, member perplexity: 1 - 156.363 / (15.91² · 27 / 28) = 0.359, as printed), negative where the
+    first's mean predicts it better; the coefficient of variation, of each side, has ddof = 1; MAPE is a
+    fraction.
 
     Args:
         first: Shape `(n,)`, n >= 1: the model in the place of the truth, at n epsilons of one training.
         second: Shape `(n,)`: the other, at the same epsilons in the same order.
+
+    Returns:
+        By name of `MEASURES`: the number, NaN where it is not defined, and for each NaN the reason.
 
     Raises:
         InputError: different lengths; see also `Sample`.
@@ -169,29 +78,26 @@ def comparison(first: FloatArray, second: FloatArray) -> PairMetrics:
 
     if len(first) != len(second):
         raise InputError(f"first and second must be of one length, got {len(first)} and {len(second)}")
-    names = tuple(range(len(first)))
-    a, b = Sample(first, names, "measurement"), Sample(second, names, "measurement")
-    x, y = a.values, b.values
+    x, y = (Sample(side, tuple(range(len(side))), "measurement").values for side in (first, second))
     mse = float(metrics.mean_squared_error(x, y))
     r2, r2_why = _r2(x, y)
     pearson, pearson_why = _pearson(x, y)
     mape, mape_why = _mape(x, y)
-    numbers = {"cv_first": coefficient_of_variation(x), "cv_second": coefficient_of_variation(y)}
-    cv_why = {name: "mean zero or one value" for name, value in numbers.items() if math.isnan(value)}
-    reasons = {"r2": r2_why, "pearson": pearson_why, "mape": mape_why, **cv_why}
-    return PairMetrics(
-        n=x.size,
-        rmse=math.sqrt(mse),
-        pearson=pearson,
-        mae=float(metrics.mean_absolute_error(x, y)),
-        r2=r2,
-        mse=mse,
-        medae=float(metrics.median_absolute_error(x, y)),
-        mape=mape,
-        wilcoxon=wilcoxon_as_printed(a, b),
-        why={name: why for name, why in reasons.items() if why},
-        **numbers,
+    each = (
+        math.sqrt(mse),
+        pearson,
+        float(metrics.mean_absolute_error(x, y)),
+        r2,
+        mse,
+        float(metrics.median_absolute_error(x, y)),
+        coefficient_of_variation(x),
+        coefficient_of_variation(y),
+        mape,
     )
+    values = dict(zip(MEASURES, each, strict=True))
+    reasons = {"r2": r2_why, "pearson": pearson_why, "mape": mape_why}
+    missing = [name for name in MEASURES if math.isnan(values[name])]
+    return values, {name: reasons.get(name, "mean zero or one value") for name in missing}
 
 
 def _r2(x: FloatArray, y: FloatArray) -> tuple[float, str]:
@@ -244,9 +150,8 @@ def comparison_by_unit(first: Sample, second: Sample, *, confidence: float = 0.9
     each = {name: comparison(sides[0][name], sides[1][name]) for name in sides[0]}
     found = {}
     for measure in MEASURES:
-        values = {name: float(getattr(metrics, measure)) for name, metrics in each.items()}
-        reasons = [metrics.why[measure] for metrics in each.values() if measure in metrics.why]
-        kept = {name: value for name, value in values.items() if not math.isnan(value)}
+        reasons = [why[measure] for _, why in each.values() if measure in why]
+        kept = {name: values[measure] for name, (values, why) in each.items() if measure not in why}
         found[measure] = _over_units(kept, reasons, pairs.first, confidence)
     return found
 

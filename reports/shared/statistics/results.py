@@ -1,7 +1,7 @@
 """What a statistic is answered with: a test, an interval, an equivalence, or the reason why there is none.
 
 All are plain frozen data that carry the unit of replication, how many of it there were, and the assumption
-under which the number means what it says; `describe()` is a sentence that a reader can quote.
+under which the number means what it says.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from workbench.reports.shared.numbers import number
-from workbench.reports.shared.statistics.power import detectable_difference
+from workbench.reports.shared.statistics.student import detectable_difference
 from workbench.studies.report import Value
 
 AS_PRINTED = "as printed: every measurement counted as a replicate"
@@ -21,15 +20,6 @@ AS_PRINTED = "as printed: every measurement counted as a replicate"
 def counted(count: int, unit: str) -> str:
     """`"1 seed"`, `"4 seeds"`."""
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
-
-
-def p_text(p_value: float) -> str:
-    """`"p = 0.032"`; what float64 cannot hold is `"p < 1e-300"`."""
-    return "p < 1e-300" if p_value < 1e-300 else f"p = {number(p_value, 3)}"
-
-
-def _labelled(text: str, label: str) -> str:
-    return f"{text} [{label}]" if label else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +39,6 @@ class NotTestable:
     n_units: int
     unit: str
     label: str = ""
-
-    def describe(self) -> str:
-        """One sentence."""
-        return _labelled(f"{self.name}: not testable: {self.why}.", self.label)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,53 +116,6 @@ class StatisticalTest(_OnUnits):
             return None
         return detectable_difference(self.spread, self.counts, confidence=self.confidence)
 
-    @property
-    def can_be_significant(self) -> bool:
-        """Whether any data of this size could have been (before correction)."""
-        return self.smallest_p <= 1.0 - self.confidence
-
-    def describe(self) -> str:
-        """A sentence or two, never "equal" or "similar": that is what `Equivalence` is for."""
-        kind = "pair" if len(self.counts) == 1 else "against"
-        many = (
-            f"{self.counts[0]} {self.unit} {kind}{'' if self.counts[0] == 1 else 's'}"
-            if len(self.counts) == 1
-            else f"{self.counts[0]} {kind} {counted(self.counts[1], self.unit)}"
-        )
-        interval = ""
-        if self.lower is not None and self.upper is not None:
-            percent = f"{100.0 * self.confidence:g} %"
-            interval = f" ({percent} interval {number(self.lower)} to {number(self.upper)})"
-        statistic = "t" if self.df is not None else "W"
-        freedom = "" if self.df is None else f"({number(self.df, 3)})"
-        text = (
-            f"{self.name} over {many}: difference {number(self.estimate)}{interval}, "
-            f"{statistic}{freedom} = {number(self.statistic, 4)}, {p_text(self.p_value)}"
-        )
-        if self.adjusted_p is not None:
-            text += f", {self.correction}-adjusted over {self.family} comparisons {p_text(self.adjusted_p)}"
-        text += self._reading()
-        if self.left_out:
-            text += f" {counted(self.left_out, 'measurement')} without a partner left out."
-        return _labelled(text, self.label)
-
-    def _reading(self) -> str:
-        """What the result says and does not."""
-        if self.significant:
-            return ": a difference is shown."
-        if not self.can_be_significant:
-            return (
-                f": no difference shown, and none could have been: with this many, no p-value is below "
-                f"{number(self.smallest_p, 3)}."
-            )
-        detectable = self.detectable
-        if detectable is None:
-            return ": no difference shown, which does not show that there is none."
-        return (
-            f": no difference shown, which does not show that there is none: a true difference below "
-            f"{number(detectable, 3)} would be missed more often than one time in five."
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
@@ -206,17 +145,6 @@ class Interval:
     why: str = ""
     label: str = ""
 
-    def describe(self) -> str:
-        """One sentence."""
-        units = counted(self.n_units, self.unit)
-        if self.lower is None or self.upper is None:
-            return _labelled(f"{self.name} over {units}: {number(self.estimate)} ({self.why}).", self.label)
-        return _labelled(
-            f"{self.name} over {units}: {number(self.estimate)} ({100.0 * self.confidence:g} % interval "
-            f"{number(self.lower)} to {number(self.upper)}).",
-            self.label,
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class Equivalence(_OnUnits):
@@ -245,26 +173,6 @@ class Equivalence(_OnUnits):
     def equivalent(self) -> bool:
         """Whether both one-sided tests reject at level 1 - confidence, with any correction applied."""
         return self.decisive_p <= 1.0 - self.confidence
-
-    def describe(self) -> str:
-        """One sentence; "equivalent" only if both tests reject."""
-        verdict = (
-            f"equivalent within ±{number(self.margin)}"
-            if self.equivalent
-            else f"equivalence within ±{number(self.margin)} not shown"
-        )
-        inner = f"{100.0 * (2.0 * self.confidence - 1.0):g} %"
-        adjusted = (
-            ""
-            if self.adjusted_p is None
-            else f", {self.correction}-adjusted over {self.family} comparisons {p_text(self.adjusted_p)}"
-        )
-        return _labelled(
-            f"{self.name} over {counted(self.n_units, self.unit)}: {verdict} (difference "
-            f"{number(self.estimate)}, {inner} interval {number(self.lower)} to {number(self.upper)}, "
-            f"{p_text(self.p_value)}{adjusted}).",
-            self.label,
-        )
 
 
 Answer: TypeAlias = StatisticalTest | NotTestable

@@ -24,9 +24,6 @@ from workbench.reports.shared.statistics.results import (
 )
 from workbench.reports.shared.statistics.sample import Matched, Sample, matched, spreads
 
-ZEROS = ("wilcox", "pratt", "zsplit")
-"""What scipy.stats.wilcoxon can do with differences of zero: drop, rank and drop, rank and share."""
-
 PAIRED = "differences of the units' means are independent and normal"
 INDEPENDENT = "units are independent and their means normal within each side"
 
@@ -186,34 +183,27 @@ def pooled_t(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answ
     return _independent_t(first, second, name=name, pooled=True, confidence=confidence)
 
 
-def wilcoxon(first: Sample, second: Sample, *, zeros: str = "wilcox", confidence: float = 0.95) -> Answer:
+def wilcoxon(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answer:
     """Wilcoxon signed rank test of the units' means (scipy.stats.wilcoxon, method "auto").
 
     Exact for up to 50 pairs without ties or zeros, by enumeration of all signs for up to 13 pairs with them,
     by the normal approximation with tie correction otherwise. The estimate is the median difference; there is
     no interval.
 
-    Args:
-        first, second: The two sides.
-        zeros: `"wilcox"` drops differences of zero (scipy's default); `"pratt"` ranks them and then drops
-            their ranks; `"zsplit"` shares their ranks between both signs.
-        confidence: 1 - confidence is the level at which it is read.
+    Differences of zero are dropped, as by scipy's default.
 
     Raises:
-        InputError: see `matched`; `zeros` is none of the three; the confidence is not in (0.5, 1).
+        InputError: see `matched`; or the confidence is not in (0.5, 1).
     """
     checked_confidence(confidence)
-    if zeros not in ZEROS:
-        raise InputError(f"zeros must be one of {', '.join(ZEROS)}, got {zeros!r}")
     name = "Wilcoxon signed rank"
     sample = signed_differences(name, first, second)
     if isinstance(sample, NotTestable):
         return sample
     differences = sample.values
-    used = int(np.count_nonzero(differences)) if zeros == "wilcox" else differences.size
     from scipy import stats
 
-    result = stats.wilcoxon(differences, zero_method=zeros, method="auto")
+    result = stats.wilcoxon(differences, zero_method="wilcox", method="auto")
     return StatisticalTest(
         name=name,
         statistic=float(result.statistic),
@@ -224,8 +214,8 @@ def wilcoxon(first: Sample, second: Sample, *, zeros: str = "wilcox", confidence
         confidence=confidence,
         counts=(sample.n_units,),
         unit=sample.unit,
-        assumption=f"differences are independent and symmetric about one centre; zeros: {zeros}",
-        smallest_p=min(1.0, 2.0 ** (1 - used)),
+        assumption="differences are independent and symmetric about one centre; zeros are dropped",
+        smallest_p=min(1.0, 2.0 ** (1 - int(np.count_nonzero(differences)))),
         left_out=matched(first, second).left_out,
         label=sample.label,
     )
@@ -306,15 +296,6 @@ def _as_printed(test: Callable[..., Answer], first: Sample, second: Sample, conf
     return answer if isinstance(answer, NotTestable) else replace(answer, left_out=pairs.left_out)
 
 
-def paired_t_as_printed(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answer:
-    """Paired t test that counts every measurement as a replicate: not a valid test of clustered data.
-
-    Raises:
-        InputError: as `paired_t`.
-    """
-    return _as_printed(paired_t, first, second, confidence)
-
-
 def wilcoxon_as_printed(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answer:
     """The test of DP-Weights, Tables 3 to 10: every measurement of one training counts as a pair.
 
@@ -349,17 +330,6 @@ def pooled_t_as_printed(first: Sample, second: Sample, *, confidence: float = 0.
         name="Student t, pooled variance, with Welch's interval",
         lower=interval.lower,
         upper=interval.upper,
-    )
-
-
-def welch_t_as_printed(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answer:
-    """Welch's t test that counts every measurement as a replicate: not a valid test of clustered data.
-
-    Raises:
-        InputError: as `welch_t`.
-    """
-    return welch_t(
-        first.every_measurement(AS_PRINTED), second.every_measurement(AS_PRINTED), confidence=confidence
     )
 
 
