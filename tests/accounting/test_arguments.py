@@ -87,8 +87,6 @@ VALID: dict[str, dict[str, Any]] = {
     "guarantees.RenyiDP": {"alpha": 8.0, "epsilon": 0.5},
     "guarantees.binary_kl_nats": {"p": 0.25, "q": 0.5},
     "guarantees.guarantee_from_json": {"form": ApproximateDP(**APPROXIMATE).to_json()},
-    "guarantees.nats_of_epsilon": {"epsilon": 0.5, "prior": 0.25},
-    "guarantees.require_approximate_dp": {"guarantee": ApproximateDP(**APPROXIMATE), "asker": "the test"},
 }
 """A valid call of each entrance; the numbers are such that every kind of scalar holds them exactly."""
 

@@ -38,7 +38,6 @@ from workbench.attacks.accountant_checks.monte_carlo.judging import (
     estimate_both,
     judge_claim,
     measure_claim,
-    refute_sequentially,
 )
 from workbench.attacks.accountant_checks.monte_carlo.mixtures import MixturePair, VectorMixturePair
 from workbench.attacks.accountant_checks.monte_carlo.pairs import (
@@ -74,5 +73,4 @@ __all__ = [
     "pair_of",
     "permuted_gaussians",
     "random_direction",
-    "refute_sequentially",
 ]
