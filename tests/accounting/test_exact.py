@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from workbench.accounting import certified, exact
 from workbench.accounting.balls import ball, finite
 from workbench.accounting.balls.composition import GridChoice, composed_below
-from workbench.accounting.balls.shuffled import BinnedMaximum, MaximumPair
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import (
     Composed,
@@ -29,7 +28,14 @@ from workbench.accounting.events import (
     SubsampledGaussian,
     gaussian_run,
 )
-from workbench.accounting.exact import delta_bounds, epsilon_bounds, supports, tpr_bounds
+from workbench.accounting.exact import (
+    BinnedMaximum,
+    MaximumPair,
+    delta_bounds,
+    epsilon_bounds,
+    supports,
+    tpr_bounds,
+)
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 

@@ -21,12 +21,12 @@ schedules by induction over the steps.
 
 from __future__ import annotations
 
-from workbench.attacks.accountant_checks.proof.balls import prove_by_balls
 from workbench.attacks.accountant_checks.proof.statements import (
     Statement,
     TransitionSystem,
     holds_under,
     prove,
+    prove_by_balls,
     prove_invariant,
 )
 from workbench.attacks.accountant_checks.proof.terms import (
