@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from workbench.accounting import certified, exact
 from workbench.accounting.balls import ball, finite
-from workbench.accounting.balls.composition import GridChoice, composed_below
+from workbench.accounting.balls.shuffled import BinnedMaximum, GridChoice, MaximumPair, composed_below
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import (
     Composed,
@@ -28,14 +28,7 @@ from workbench.accounting.events import (
     SubsampledGaussian,
     gaussian_run,
 )
-from workbench.accounting.exact import (
-    BinnedMaximum,
-    MaximumPair,
-    delta_bounds,
-    epsilon_bounds,
-    supports,
-    tpr_bounds,
-)
+from workbench.accounting.exact import delta_bounds, epsilon_bounds, supports, tpr_bounds
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 

@@ -11,7 +11,7 @@ where q and v are taken apart. Llama-3.2-1B has 16 layers and Llama-3.2-3B 28 (M
 
 The shuffled comparison is that of Chua, Ghazi, Kamath, Kumar, Manurangsi, Sinha and Zhang 2024, "How Private
 are DP-SGD Implementations?": each epoch deals the records into batches, so a record is in exactly one of
-them, and every batch holds as many. What is certain of that is in `workbench.accounting.exact`.
+them, and every batch holds as many. What is certain of that is in `workbench.accounting.balls.shuffled`.
 """
 
 from __future__ import annotations
