@@ -65,7 +65,6 @@ class DiracCanary(ReleaseAttack):
     later_parameters: ClassVar[Mapping[str, object]] = {"everywhere": False}
 
     def __init__(self, *, magnitude: float = 100.0, releases: int = 4000, everywhere: bool = False) -> None:
-        """Keep the parameters."""
         if not 0 < magnitude < math.inf:
             raise InputError(f"magnitude must be finite and > 0, got {magnitude!r}")
         if magnitude > LARGEST_MAGNITUDE:
@@ -108,5 +107,4 @@ class JointCanary(DiracCanary):
     later_parameters: ClassVar[Mapping[str, object]] = {}
 
     def __init__(self, *, magnitude: float = 100.0, releases: int = 4000) -> None:
-        """Keep the parameters."""
         super().__init__(magnitude=magnitude, releases=releases, everywhere=True)

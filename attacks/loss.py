@@ -231,6 +231,7 @@ class _BaseModel:
         self._model = build_model(plan)
 
     def token_log_likelihoods(self, records: Sequence[Record]) -> list[FloatArray]:
+        """Per-record token log-likelihoods, nats."""
         import torch
 
         values: list[FloatArray] = []

@@ -70,7 +70,6 @@ class SignTranscript(TranscriptAttack):
         knowledge: str = "batches",
         trials: int = 1000,
     ) -> None:
-        """Keep the parameters."""
         for name, value, known in (
             ("canary", canary, CANARIES),
             ("others", others, OTHERS),

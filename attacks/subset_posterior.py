@@ -89,7 +89,6 @@ class SubsetPosterior(SubsetAttack):
         trials: int = 1000,
         counted: int = 0,
     ) -> None:
-        """Keep the parameters."""
         for name, value, known in (("view", view, VIEWS), ("agreed", agreed, AGREED)):
             if value not in known:
                 raise unknown_name(name, value, known)

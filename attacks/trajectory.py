@@ -52,7 +52,6 @@ class Trajectory(TrajectoryAttack):
     def __init__(
         self, *, canary: str = "middle", trials: int = 200, steps: int = 0, data: str = "plan"
     ) -> None:
-        """Keep the parameters."""
         if data not in DATA:
             raise unknown_name("data", data, DATA)
         self.data = data

@@ -35,8 +35,8 @@ from workbench.accounting import ApproximateDP
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.estimation.all_thresholds import coin_sample_size, perfect_guesses_bound
 from workbench.estimation.judge import judge
+from workbench.estimation.one_run import coin_sample_size, perfect_guesses_bound
 from workbench.execution.tasks import silent
 from workbench.games.weights import WeightsAttack, WeightsGame, WeightsSeen
 from workbench.interfaces import (
@@ -80,7 +80,6 @@ class WeightCanary(WeightsAttack):
         references: int = 16,
         magnitude: float = 100.0,
     ) -> None:
-        """Keep the parameters."""
         if canary not in CANARIES:
             raise unknown_name("canary", canary, CANARIES)
         if statistic not in STATISTICS:

@@ -104,7 +104,6 @@ class WeightTidying(ConsecutiveAttack):
         probes: int = 512,
         turns: int = 0,
     ) -> None:
-        """Keep the parameters."""
         for name, value, known in (
             ("invariant", invariant, INVARIANTS),
             ("invariant_run", invariant_run, INVARIANTS),

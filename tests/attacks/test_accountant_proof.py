@@ -46,8 +46,14 @@ from workbench.attacks.accountant_checks.proof import (
     sqrt,
     terms,
 )
-from workbench.attacks.accountant_checks.proof.enclosure import Fact, curved_facts, facts, value_bounds
-from workbench.attacks.accountant_checks.proof.evaluation import decimals, truth_at
+from workbench.attacks.accountant_checks.proof.evaluation import (
+    Fact,
+    curved_facts,
+    decimals,
+    facts,
+    truth_at,
+    value_bounds,
+)
 from workbench.attacks.claim_checks.dp_weights.composition import dp_weights_algorithm_2_as_printed
 from workbench.core.errors import InputError
 from workbench.interfaces import VerdictKind

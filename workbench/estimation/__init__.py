@@ -32,7 +32,6 @@ import numpy as np
 from scipy.special import betainc, betaincinv, expit
 
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
-from workbench.estimation.all_thresholds import clopper_pearson_all, coin_sample_size, perfect_guesses_bound
 from workbench.estimation.clopper_pearson import (
     binomial_lower,
     clopper_pearson,
@@ -54,7 +53,13 @@ from workbench.estimation.metrics import (
     runs_below_half,
     tpr_at_fpr,
 )
-from workbench.estimation.one_run import one_run, ranked_labels
+from workbench.estimation.one_run import (
+    clopper_pearson_all,
+    coin_sample_size,
+    one_run,
+    perfect_guesses_bound,
+    ranked_labels,
+)
 from workbench.estimation.searching import smallest_count
 from workbench.interfaces import BoolArray, Bound, FloatArray, Guarantee, IntArray
 
@@ -118,6 +123,7 @@ def _without_draws(estimator: Callable[..., Bound]) -> Estimator:
         confidence: float,
         generator: np.random.Generator,
     ) -> Bound:
+        """The estimator's bound; the generator is not used."""
         return estimator(scores, members, delta=delta, confidence=confidence)
 
     return bound

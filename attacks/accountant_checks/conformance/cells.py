@@ -77,6 +77,7 @@ def _run(adjacency: Adjacency, quantity: str = "epsilon") -> Callable[..., Quest
     def build(
         *, noise_multiplier: float, sampling_probability: float, steps: float, **argument: float
     ) -> Question:
+        """The question about one run."""
         event = gaussian_run(
             noise_multiplier=noise_multiplier, sampling_probability=sampling_probability, steps=int(steps)
         )

@@ -149,6 +149,7 @@ def _simplest(cells: Sequence[Cell]) -> Cell:
     """The cell whose parameters are simplest, so that the search starts close to its end."""
 
     def rank(cell: Cell) -> tuple[int, ...]:
+        """How far each parameter lies from its simplest value."""
         places = []
         for name, values in cell.shape.simple.items():
             known = list(values)

@@ -9,17 +9,15 @@ from typing import Any
 from workbench.attacks.claim_checks.shared import lemmas
 from workbench.attacks.claim_checks.shared.claims import (
     Counterexample,
+    against_claim,
     ball,
     counterexample_if,
-    setting,
-    settle,
-    show,
-)
-from workbench.attacks.claim_checks.shared.distinguishers import (
-    against_claim,
     gaussian_delta,
     many_steps,
     randomised_response,
+    setting,
+    settle,
+    show,
 )
 from workbench.core.errors import InputError
 from workbench.core.registry import register
@@ -53,9 +51,8 @@ def dp_weights_algorithm_2_as_printed(
 
     It gives Z3 `(w' = w + Delta and x = noisy_w) implies pdf_w <= TaylorExp(epsilon) pdf_w' + delta` with all
     of them free, and reads "satisfiable" as "differential privacy holds" (section 4.2). But satisfiable means
-    that *some* values meet the implication, and values that break its premise do so for any noise; the
-    truncated exponential is nothing like it for large arguments (an odd degree makes densities negative); and
-    a bound on densities at each point, with delta added to a density, is not (epsilon, delta)-DP.
+    that *some* values meet the implication, as those do that break its premise; the truncated exponential is
+    nothing like it for large arguments; and a bound on densities, with delta added to one, is not DP.
 
     Args:
         noise_scale, sensitivity, epsilon, delta: sigma, Delta_w, epsilon and delta; exact numbers.
@@ -83,19 +80,20 @@ def dp_weights_algorithm_2_as_printed(
         return z3.RealVal(f"{value.numerator}/{value.denominator}", context)
 
     def taylor_exp(argument: Any) -> Any:
-        result, power, factorial = exact(Fraction(1)), exact(Fraction(1)), 1
+        """The truncated series of the exponential."""
+        result = power = exact(Fraction(1))
         for i in range(1, terms):
-            factorial *= i
             power = power * argument
-            result = result + power * exact(Fraction(1, factorial))
+            result = result + power * exact(Fraction(1, math.factorial(i)))
         return result
 
     w, w_other, noisy_w, _noisy_other, x = (
         z3.Real(name, context) for name in ("w", "w'", "noisy_w", "noisy_w'", "x")
     )
     height = exact(Fraction(1 / math.sqrt(2 * math.pi * float(sigma) ** 2)))
-    pdf = height * taylor_exp(-(x - w) * (x - w) * exact(1 / (2 * sigma**2)))
-    pdf_other = height * taylor_exp(-(x - w_other) * (x - w_other) * exact(1 / (2 * sigma**2)))
+    pdf, pdf_other = (
+        height * taylor_exp(-(x - v) * (x - v) * exact(1 / (2 * sigma**2))) for v in (w, w_other)
+    )
     premise = z3.And(w_other == w + exact(shift), x == noisy_w)
     conclusion = pdf <= taylor_exp(exact(budget)) * pdf_other + exact(slack)
     solver.add(z3.And(premise, z3.Not(conclusion)) if negate else z3.Implies(premise, conclusion))
@@ -108,6 +106,7 @@ def dp_weights_algorithm_2_as_printed(
 def exact_numbers(
     noise_scale: Exact, sensitivity: Exact, epsilon: Exact, delta: Exact
 ) -> tuple[Fraction, Fraction, Fraction, Fraction]:
+    """The arguments as rationals; `InputError` where one is out of range."""
     values = []
     for name, value in (("noise_scale", noise_scale), ("sensitivity", sensitivity), ("epsilon", epsilon)):
         exact = Fraction(value)

@@ -20,6 +20,7 @@ from workbench.attacks.claim_checks.shared.claims import (
     Counterexample,
     ball,
     counterexample_if,
+    gaussian_delta,
     is_proven,
     prove_that,
     setting,
@@ -27,7 +28,6 @@ from workbench.attacks.claim_checks.shared.claims import (
     show,
     with_evidence,
 )
-from workbench.attacks.claim_checks.shared.distinguishers import gaussian_delta
 from workbench.checks.published import published
 from workbench.core.errors import InputError
 from workbench.core.registry import register
