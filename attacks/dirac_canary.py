@@ -94,12 +94,7 @@ class DiracCanary(ReleaseAttack):
 class JointCanary(DiracCanary):
     """The Dirac canary in one coordinate of each of the mechanism's clipping groups at once.
 
-    Attributes:
-        magnitude: The canary's raw gradient norm in each group, far above any clipping norm in use.
-        releases: How many releases at the trained state the runner plays.
-
-    Raises:
-        InputError: a parameter is out of range.
+    `magnitude` is its raw gradient norm in each group; see `DiracCanary`.
     """
 
     title = "All clipping groups at once"

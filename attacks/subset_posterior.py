@@ -120,10 +120,6 @@ class SubsetPosterior(SubsetAttack):
     def score(self, seen: SubsetObservations, generator: np.random.Generator) -> Scores:
         """Posterior probability of each training's target; higher means that the secret subset holds it.
 
-        Args:
-            seen: What was read of each training.
-            generator: Tells equal scores apart.
-
         Returns:
             Scores in [0, 1] up to 1e-9, with details. Means over trials: `mean_entropy` (of the posterior at
             the end, nats) and `information` (ln M less that) with its 95 % interval `information_lower` and
@@ -212,10 +208,7 @@ SUSPICIONS = (
 def log_likelihoods(reading: SubsetReading, view: str, law: Law) -> FloatArray:
     """Logarithm of each release's likelihood for each candidate, shape `(D, M)`; minus infinity for none.
 
-    Args:
-        reading: One training.
-        view: `"values"` or `"bits"`.
-        law: Of the releases.
+    `view` is `"values"` or `"bits"`.
 
     Raises:
         InputError: noise or a value of the reading is unusable.
@@ -269,10 +262,7 @@ def entropies(logs: FloatArray) -> FloatArray:
 def mixed(reading: SubsetReading, view: str, laws: Sequence[Law]) -> FloatArray:
     """The posterior of an adversary who knows the laws but not which of them holds, shape `(M,)`.
 
-    Args:
-        reading: One training.
-        view: `"values"` or `"bits"`.
-        laws: With their prior weights, which add up to one.
+    The laws' prior weights add up to one.
 
     Raises:
         InputError: no candidate could have released this under any law.

@@ -191,12 +191,9 @@ def audit_weights(
     """Play the weights game against a mechanism and judge its claim.
 
     Args:
-        mechanism: The mechanism.
         plan: Data of N records, the last of which is the canary's place; the plan of the world with it.
-        attack: The canary and the statistic.
         claim: The claim under audit; None for the mechanism's own.
         confidence: One-sided; a true claim is refuted with probability at most `1 - confidence`.
-        seed: Of everything random.
         progress: Told of each training that is done.
 
     Raises:

@@ -129,10 +129,6 @@ class WeightTidying(ConsecutiveAttack):
     def read(self, scene: Scene, release: WeightRelease) -> ReadRelease:
         """The log-likelihood ratios of one release, and the permutation that was found.
 
-        Args:
-            scene: The network's units, and the canary's place.
-            release: What was expected and what was released.
-
         Returns:
             Ratios by the adversary's name: `blind`, `invariant`, `tidying`, and each statistic of the
             invariant one by its own name.
@@ -277,12 +273,7 @@ def permuted(weights: FloatArray, units: Sequence[IntArray], indices: Sequence[I
 
 
 def restored(released: FloatArray, units: Sequence[IntArray], indices: Sequence[IntArray]) -> FloatArray:
-    """What `permuted` was given, from what it returned.
-
-    Args:
-        released: Shape `(d,)`.
-        units, indices: As in `permuted`.
-    """
+    """What `permuted` was given, from what it returned, shape `(d,)`."""
     return permuted(released, units, [np.argsort(order) for order in indices])
 
 

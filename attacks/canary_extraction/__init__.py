@@ -8,7 +8,7 @@ sample), and verbatim recoveries with their chance level.
 
 The verdict "memorised" is one test of the hypothesis that the model does not depend on the values of the
 planted secrets. Its error is shared, beforehand, among four: the mean exposure, the likeliest secret, the
-longest verbatim beginning, and the four n-gram similarities (`_extraction_verdict.SHARES`). Where it does not
+longest verbatim beginning, and the four n-gram similarities (`verdict.SHARES`). Where it does not
 reject, memorisation is not shown, and the details say what would have been; that is no statement of privacy.
 A verdict refutes no claim: differential privacy allows some dependence on every record, and a secret that
 stands in many records is not covered by a promise about one.
@@ -80,11 +80,9 @@ def planted_records(
     fewer than the planted ones, the narratives begin again, and each then tells several secrets.
 
     Args:
-        corpus: Of texts, with public records.
         secrets: m.
         insertions: Records a secret.
         is_repeated: All records of a secret have one narrative, and so one text.
-        generator: Source of the secrets and of the order.
 
     Raises:
         InputError: the corpus has no public records.
@@ -134,10 +132,6 @@ def planted_in(plan: Plan) -> Planted:
 def check_read_whole(model: Any, plan: Plan) -> None:
     """Refuse a subject that never saw its secrets: training cuts what is longer than the model reads.
 
-    Args:
-        model: A language model.
-        plan: What it was trained by.
-
     Raises:
         InputError: a planted record is longer.
     """
@@ -160,12 +154,7 @@ def profile(plan: Plan) -> str:
 
 
 def paper_prompt(described: str, sentences: int | None = None) -> str:
-    """Instruction, profile and `secret_id=` (Table 6.1), or the profile's last sentences only.
-
-    Args:
-        described: The profile.
-        sentences: How many are kept; None for all.
-    """
+    """Instruction, profile and `secret_id=` (Table 6.1); of the profile so many last sentences, or all."""
     kept = _sentences(described)
     kept = kept if sentences is None else kept[len(kept) - sentences :]
     return f"{INSTRUCTION}\n\nPatient profile: {' '.join(kept)}\n\n{SECRET_MARKER}"
@@ -294,10 +283,6 @@ class CanaryExtraction(MembershipAttack):
     def score(self, seen: MembershipSeen, generator: np.random.Generator) -> Scores:
         """Score the candidates by their likelihood, and extract the planted secrets.
 
-        Args:
-            seen: A trained language model whose plan holds the planted records, and the candidates.
-            generator: Source of reference secrets, continuations and choices.
-
         Returns:
             Scores of attack `loss`, nats; and the details that the class describes.
 
@@ -379,10 +364,6 @@ NGRAMS = (1, 2, 3, 4)
 
 def extraction_form(name: str, role: str, details: Mapping[str, JSON]) -> dict[str, JSON]:
     """What a report says of a subject from which planted secrets were to be extracted.
-
-    Args:
-        name, role: Of the subject.
-        details: Of the attack.
 
     Returns:
         `subject`, `role`, `verdict` (`SHOWN` or `NOT_SHOWN`), what it `says` in sentences, and the `rows` of

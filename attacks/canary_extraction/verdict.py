@@ -316,12 +316,8 @@ def _overlap_details(
 ) -> dict[str, float]:
     """Of one length: Eqs. 34 and 35, the test of exchanged secrets, and what chance gives.
 
-    Args:
-        n: Length of the n-grams.
-        found: Similarities to all secrets, the planted ones first.
-        drawn: Choices of m secrets among all, shape `(draws, m)`, of the exchange.
-        never: Choices among those that were never trained on, of the same shape.
-        significance: Error of the whole verdict.
+    `drawn` are choices of m secrets among all, shape `(draws, m)`, `never` among those that were never
+    trained on; `significance` is the error of the whole verdict.
     """
     planted = drawn.shape[1]
     exchanged = of_means(found.mean, planted, drawn)
