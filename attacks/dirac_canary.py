@@ -21,8 +21,8 @@ as a large mu; so does noise that is too small.
 
 A mechanism that clips several groups of parameters apart lets a record add its bound to each of them. The
 canary of one coordinate then shows one group's release, not the joint one, and passes a claim that accounts
-for the groups as if they were one. `everywhere` stands in all of them, where the shifts add up
-(`workbench.training.canary.SignalsWithCanary.observed`).
+for the groups as if they were one. `everywhere` (attack `joint_canary`) stands in all n of them: the score is
+the sum of the released values, each over its group's scale of noise, and mu is sqrt(n) / sigma.
 
 Source: Nasr, Hayes, Steinke, Balle, Tramer, Jagielski, Carlini and Terzis 2023, "Tight auditing of
 differentially private machine learning", sections 4 and 5 (white-box access, Dirac canary).
@@ -65,7 +65,6 @@ class DiracCanary(ReleaseAttack):
     later_parameters: ClassVar[Mapping[str, object]] = {"everywhere": False}
 
     def __init__(self, *, magnitude: float = 100.0, releases: int = 4000, everywhere: bool = False) -> None:
-        """Keep the parameters."""
         if not 0 < magnitude < math.inf:
             raise InputError(f"magnitude must be finite and > 0, got {magnitude!r}")
         if magnitude > LARGEST_MAGNITUDE:
@@ -89,3 +88,18 @@ class DiracCanary(ReleaseAttack):
     def score(self, seen: ReleaseSeen, generator: np.random.Generator) -> Scores:
         """The released values themselves: the canary is positive, so higher means that it took part."""
         return Scores(values=seen.values.astype(np.float64), details={"magnitude": self.magnitude})
+
+
+@register("attack", "joint_canary")
+class JointCanary(DiracCanary):
+    """The Dirac canary in one coordinate of each of the mechanism's clipping groups at once.
+
+    `magnitude` is its raw gradient norm in each group; see `DiracCanary`.
+    """
+
+    title = "All clipping groups at once"
+    label = "a record that fills the bound of each"
+    later_parameters: ClassVar[Mapping[str, object]] = {}
+
+    def __init__(self, *, magnitude: float = 100.0, releases: int = 4000) -> None:
+        super().__init__(magnitude=magnitude, releases=releases, everywhere=True)

@@ -89,10 +89,6 @@ class LiraAttack(MembershipAttack):
     def score(self, seen: MembershipSeen, generator: np.random.Generator) -> Scores:
         """Likelihood ratio of every candidate.
 
-        Args:
-            seen: The target, the candidates, and the shadows with which candidate each was trained on.
-            generator: Not used; the attack is deterministic.
-
         Returns:
             Shape `(n,)`: online the log-likelihood ratio; offline the standard score of the target among
             the shadows without the candidate, which orders candidates as the paper's Eq. 4 (its normal
@@ -236,14 +232,7 @@ def offline_scores(
     The paper's statistic is 1 - Pr[Z > phi] with Z normal: the distribution function of this score. A
     candidate that every shadow was trained on is compared with the mean of all candidates' out means.
 
-    Args:
-        target: Logits of the candidates under the target, shape `(n,)`.
-        shadows: The same under each shadow, shape `(n_shadows, n)`.
-        included: Which shadow was trained on which candidate, same shape.
-        per_example_variance: Own variances instead of one for all.
-
-    Returns:
-        Shape `(n,)`, standard deviations; higher = member.
+    Arguments are those of `online_scores`. Returns standard deviations, shape `(n,)`; higher = member.
 
     Raises:
         InputError: no candidate has two shadows without it.

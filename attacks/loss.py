@@ -129,10 +129,6 @@ class LossAttack(MembershipAttack):
     def score(self, seen: MembershipSeen, generator: np.random.Generator) -> Scores:
         """Score every candidate by how well the subject predicts it.
 
-        Args:
-            seen: The target and the candidates; the shadows are read where `reference` is `"shadow"`.
-            generator: Not used; the attack is deterministic.
-
         Returns:
             One score a record: nats for `"log_likelihood"` and `"min_k"`, a probability for `"confidence"`,
             nats a byte for `"zlib"`, or a difference of two where calibrated. Details are over all candidates
@@ -231,6 +227,7 @@ class _BaseModel:
         self._model = build_model(plan)
 
     def token_log_likelihoods(self, records: Sequence[Record]) -> list[FloatArray]:
+        """Per-record token log-likelihoods, nats."""
         import torch
 
         values: list[FloatArray] = []

@@ -70,7 +70,6 @@ class SignTranscript(TranscriptAttack):
         knowledge: str = "batches",
         trials: int = 1000,
     ) -> None:
-        """Keep the parameters."""
         for name, value, known in (
             ("canary", canary, CANARIES),
             ("others", others, OTHERS),
@@ -86,14 +85,9 @@ class SignTranscript(TranscriptAttack):
     def score(self, seen: SignObservations, generator: np.random.Generator) -> Scores:
         """Log-likelihood ratio of each training's signs; higher means that the canary was in the data.
 
-        Args:
-            seen: What was read of each training.
-            generator: Tells scores apart that are all equal, which say nothing.
-
-        Returns:
-            Scores in nats, `CERTAIN` for an infinite ratio, with `certain` (how many trials are impossible
-            without the canary), and means over trials of `firings`, `fired_steps` and `silent_zero_firings`
-            (firings that released nothing).
+        Scores are in nats, `CERTAIN` for an infinite ratio; details are `certain` (how many trials are
+        impossible without the canary), and means over trials of `firings`, `fired_steps` and
+        `silent_zero_firings` (firings that released nothing). The generator tells equal scores apart.
         """
         values = np.array([log_ratio(reading, seen) for reading in seen.trials])
         details = {

@@ -52,7 +52,6 @@ class Trajectory(TrajectoryAttack):
     def __init__(
         self, *, canary: str = "middle", trials: int = 200, steps: int = 0, data: str = "plan"
     ) -> None:
-        """Keep the parameters."""
         if data not in DATA:
             raise unknown_name("data", data, DATA)
         self.data = data
@@ -81,13 +80,8 @@ class Trajectory(TrajectoryAttack):
     def score(self, seen: TrajectoryObservations, generator: np.random.Generator) -> Scores:
         """Score each training; higher means that the canary took part.
 
-        Args:
-            seen: Radii and noise multipliers of n trainings.
-            generator: Not used.
-
-        Returns:
-            Scores with `canary_norm` (in the first group) and `hit_trials` (how many trainings have a radius
-            that equals the canary's norm).
+        The details are `canary_norm` (in the first group) and `hit_trials` (how many trainings have a radius
+        that equals the canary's norm).
         """
         hits = np.sum(seen.radii == seen.canary_norms, axis=(1, 2)).astype(np.float64)
         values = hits if self.canary == "middle" else np.log(seen.radii).mean(axis=(1, 2))

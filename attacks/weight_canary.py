@@ -35,8 +35,8 @@ from workbench.accounting import ApproximateDP
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.estimation.all_thresholds import coin_sample_size, perfect_guesses_bound
 from workbench.estimation.judge import judge
+from workbench.estimation.one_run import coin_sample_size, perfect_guesses_bound
 from workbench.execution.tasks import silent
 from workbench.games.weights import WeightsAttack, WeightsGame, WeightsSeen
 from workbench.interfaces import (
@@ -80,7 +80,6 @@ class WeightCanary(WeightsAttack):
         references: int = 16,
         magnitude: float = 100.0,
     ) -> None:
-        """Keep the parameters."""
         if canary not in CANARIES:
             raise unknown_name("canary", canary, CANARIES)
         if statistic not in STATISTICS:
@@ -192,12 +191,9 @@ def audit_weights(
     """Play the weights game against a mechanism and judge its claim.
 
     Args:
-        mechanism: The mechanism.
         plan: Data of N records, the last of which is the canary's place; the plan of the world with it.
-        attack: The canary and the statistic.
         claim: The claim under audit; None for the mechanism's own.
         confidence: One-sided; a true claim is refuted with probability at most `1 - confidence`.
-        seed: Of everything random.
         progress: Told of each training that is done.
 
     Raises:

@@ -14,24 +14,18 @@ Run `python benchmarks/dirac_canary.py` (about a minute on one core). Results go
 
 from __future__ import annotations
 
-import argparse
 import copy
-import importlib.metadata
 import json
-import logging
 import math
-import os
-import platform
 import statistics
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from shared import RESULTS, WithPositions, machine, options, quiet, turns
 from torch import Tensor, nn
 
 from workbench.accounting import ApproximateDP
@@ -42,7 +36,6 @@ from workbench.training.fine_tuning import trainable
 from workbench.training.samples import poisson_sample, sample_signals
 from workbench.training.subject import TrainedSubject
 
-RESULTS = Path(__file__).parent / "results" / "dirac_canary.json"
 CLIP_NORM, NOISE_MULTIPLIER, SEED = 1.0, 2.0, 7
 CANARY = GradientCanary(coordinate=100, magnitude=100.0)
 OURS = "ours, trials batched"
@@ -84,19 +77,6 @@ CASES = (
         observations={OURS: 100, "ours, one by one": 40, "gradients kept": 6, "each pass": 4},
     ),
 )
-
-
-class WithPositions(nn.Module):
-    """Hands a GPT-2 explicit position ids, one row a record, as Opacus needs them."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.inner = module
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
-        """The module's output."""
-        positions = torch.arange(input_ids.shape[1]).expand(len(input_ids), -1)
-        return self.inner(input_ids=input_ids, attention_mask=attention_mask, position_ids=positions)
 
 
 def make_subject(case: Case) -> TrainedSubject:
@@ -226,17 +206,14 @@ def result(case: Case, repeats: int) -> dict[str, Any]:
     }
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     seen: dict[str, list[tuple[FloatArray, BoolArray]]] = {name: [] for name in contestants}
-    names = list(contestants)
-    for repeat in range(repeats + 1):
-        for i in range(len(names)):
-            name = names[(i + repeat) % len(names)]
-            observe, count = contestants[name]
-            coins = np.arange(count) % 2 == 0
-            started = time.perf_counter()
-            values = observe(coins)
-            if repeat:  # the first round warms up
-                seconds[name].append((time.perf_counter() - started) / count)
-                seen[name].append((values, coins))
+    for repeat, name in turns(list(contestants), repeats + 1):
+        observe, count = contestants[name]
+        coins = np.arange(count) % 2 == 0
+        started = time.perf_counter()
+        values = observe(coins)
+        if repeat:  # the first round warms up
+            seconds[name].append((time.perf_counter() - started) / count)
+            seen[name].append((values, coins))
     described = {}
     for name, times in seconds.items():
         ratios = sorted(t / o for t, o in zip(times, seconds[OURS], strict=True))
@@ -261,34 +238,13 @@ def result(case: Case, repeats: int) -> dict[str, Any]:
     }
 
 
-def machine(threads: int) -> dict[str, Any]:
-    """Where this ran, and with what."""
-    cpu = platform.processor() or platform.machine()
-    information = Path("/proc/cpuinfo")
-    if information.is_file():
-        lines = [x for x in information.read_text().splitlines() if x.startswith("model name")]
-        cpu = lines[0].partition(":")[2].strip() if lines else cpu
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "threads_used": threads,
-        "load_average_at_start": os.getloadavg()[0],
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "opacus", "numpy")},
-    }
-
-
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = options(__doc__, out=RESULTS / "dirac_canary.json")
     parser.add_argument("--repeats", type=int, default=7, help="repeats of each contestant")
-    parser.add_argument("--threads", type=int, default=1, help="torch's threads")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="file of the results")
     given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(given.threads)
-    described = machine(given.threads)
+    quiet(given.threads)
+    described = machine(("torch", "transformers", "opacus", "numpy"))
     cases = [result(case, given.repeats) for case in CASES]
     report = {"machine": described, "cases": cases}
     given.out.parent.mkdir(parents=True, exist_ok=True)

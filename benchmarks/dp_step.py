@@ -13,24 +13,17 @@ Run `python benchmarks/dp_step.py` (a few minutes on one core) or, shorter, with
 
 from __future__ import annotations
 
-import argparse
 import copy
-import importlib.metadata
-import json
-import logging
-import os
-import platform
 import statistics
 import sys
-import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from shared import WithPositions, machine, options, quiet, timed, trainable, turns, write
+from torch import Tensor
 
 from workbench.core import registry
 from workbench.training.models import LanguageModel
@@ -40,7 +33,6 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from oracles.one_at_a_time import one_at_a_time
 
 OURS = "book-keeping (ours)"
-RESULTS = Path(__file__).parent / "results"
 Batch = Mapping[str, Tensor]
 Step = Callable[[], Tensor]
 """Computes one clipped sum, flat."""
@@ -99,24 +91,6 @@ def digits_vit(records: int) -> tuple[Any, Batch]:
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(records, 64, generator=generator)
     return model, {"images": images, "labels": torch.arange(records) % 10}
-
-
-class WithPositions(nn.Module):
-    """Hands a GPT-2 explicit position ids, one row a record, as Opacus needs them."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.inner = module
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
-        """The module's output."""
-        positions = torch.arange(input_ids.shape[1]).expand(len(input_ids), -1)
-        return self.inner(input_ids=input_ids, attention_mask=attention_mask, position_ids=positions)
-
-
-def trainable(module: nn.Module) -> list[nn.Parameter]:
-    """The parameters with `requires_grad`."""
-    return [p for p in module.parameters() if p.requires_grad]
 
 
 def flat(tensors: list[Tensor]) -> Tensor:
@@ -233,23 +207,12 @@ def prepare(case: Case) -> dict[str, float]:
     return errors
 
 
-def measure(case: Case, repeats: int) -> dict[str, list[float]]:
-    """Seconds of each step in each repeat, in turn."""
-    names = list(case.steps)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    for repeat in range(repeats):
-        for i in range(len(names)):
-            name = names[(i + repeat) % len(names)]
-            start = time.perf_counter()
-            case.steps[name]()
-            seconds[name].append(time.perf_counter() - start)
-    return seconds
-
-
 def result(case: Case, repeats: int) -> dict[str, Any]:
     """One case's numbers."""
     errors = prepare(case)
-    seconds = measure(case, repeats)
+    seconds: dict[str, list[float]] = {name: [] for name in case.steps}
+    for _, name in turns(list(case.steps), repeats):
+        seconds[name].append(timed(case.steps[name]))
     plain = seconds["without privacy"]
     steps = {}
     for name, times in seconds.items():
@@ -273,63 +236,6 @@ def result(case: Case, repeats: int) -> dict[str, Any]:
     }
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
-    model = platform.processor()
-    cpu_info = Path("/proc/cpuinfo")
-    if cpu_info.exists():
-        lines = [x for x in cpu_info.read_text().splitlines() if x.startswith("model name")]
-        model = lines[0].partition(":")[2].strip() if lines else model
-    packages = ("torch", "transformers", "peft", "opacus")
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "threads_used": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in packages},
-        "load_average_at_start": os.getloadavg()[0],
-    }
-
-
-def markdown(report: dict[str, Any]) -> str:
-    """The results as tables."""
-    host = report["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in host["versions"].items())
-    lines = [
-        "# One step of clipped gradients",
-        "",
-        f"{host['cpu']}, {host['cores']} cores, {host['threads_used']} thread(s) used; "
-        f"Python {host['python']}, {versions}; "
-        f"load average at the start {host['load_average_at_start']:.2f}.",
-        "Ratio: median over repeats of time / time without privacy in the same repeat (quartiles). "
-        "Ours / this: the same with book-keeping above and this step below the line. "
-        "Error: relative distance of the clipped sum from that of one backward pass a record.",
-    ]
-    for case in report["cases"]:
-        lines += [
-            "",
-            f"## {case['case']}",
-            "",
-            f"Batch {' x '.join(map(str, case['batch_shape']))}, {case['trainable_parameters']:,} of "
-            f"{case['parameters']:,} parameters trained, {case['repeats']} repeats.",
-            "",
-            "| step | ms | ratio | ours / this | error |",
-            "|---|---|---|---|---|",
-        ]
-        for name, step in case["steps"].items():
-            low, high = step["ratio_quartiles"]
-            error = "" if step["relative_error"] is None else f"{step['relative_error']:.1e}"
-            lines.append(
-                f"| {name} | {1000 * step['median_seconds']:.1f} | "
-                f"{step['ratio_to_without_privacy']:.2f} [{low:.2f}, {high:.2f}] | "
-                f"{step['ours_over_this']:.2f} | {error} |"
-            )
-        lines += [
-            f"| {name} | fails | | | {why.replace('|', '/')} |" for name, why in case["failures"].items()
-        ]
-    return "\n".join(lines) + "\n"
-
-
 def cases(quick: bool) -> list[Case]:
     """The tiny GPT-2 in full, with LoRA, and the vision transformer."""
     records = 8 if quick else 32
@@ -345,21 +251,14 @@ def cases(quick: bool) -> list[Case]:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = options(__doc__)
     parser.add_argument("--quick", action="store_true", help="small batches, few repeats")
     parser.add_argument("--repeats", type=int, default=None, help="repeats a case (default 15, quick 3)")
-    parser.add_argument("--threads", type=int, default=1, help="torch's threads")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(given.threads)
+    quiet(given.threads)
     repeats = given.repeats or (3 if given.quick else 15)
     report = {"machine": machine(), "cases": [result(case, repeats) for case in cases(given.quick)]}
-    given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "dp_step.json").write_text(json.dumps(report, indent=2) + "\n")
-    (given.out / "dp_step.md").write_text(markdown(report))
-    print(markdown(report))
+    write(given.out, "dp_step", report)
 
 
 if __name__ == "__main__":

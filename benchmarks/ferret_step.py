@@ -19,34 +19,32 @@ go to `benchmarks/results/ferret_step.json` and `ferret_step.md`.
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
-import logging
 import math
 import multiprocessing
 import resource
 import statistics
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from dp_step import WithPositions, machine, trainable
-from ferret_tables import BASELINES, NON_PRIVATE, PLAIN, markdown
+from shared import WithPositions, machine, options, quiet, trainable, write
 
 from workbench.accounting import ApproximateDP, MutualInformation
+from workbench.checks.published import published
 from workbench.core import registry
 from workbench.interfaces import Plan, Secret
 from workbench.mechanisms.accountants.ferret import ceiling_nats, firing_probability
 from workbench.training.fine_tuning import Seeds, build_model
 from workbench.training.samples import step_samples
 
-RESULTS = Path(__file__).parent / "results"
+DP_SGD, GHOST, HOOKS = "DP-SGD (ours, automatic clipping)", "DP-SGD (Opacus, ghost)", "DP-SGD (Opacus, hooks)"
+NON_PRIVATE, PLAIN = "without privacy (ours)", "without privacy (PyTorch)"
+BASELINES = (DP_SGD, GHOST, HOOKS, NON_PRIVATE, PLAIN)
+PRINTED = {"max": "FERRET-MAX", "eighth": "FERRET-EIGHTH", "2": "FERRET-2"}
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
 GRANULARITIES = ("max", "half", "quarter", "eighth", "2")
 SILENT_STEPS = ("skip", "forward")
@@ -362,30 +360,52 @@ def result(model: str, steps: int, repeats: int, batch_size: int, tokens: int) -
     }
 
 
+def paper_ratio(granularity: str, epochs: int, epsilon: float, base: str) -> float | None:
+    """Table 6: mean seconds of FERRET over those of `DPSGD` or `Non-DP`; None where it prints none."""
+    if granularity not in PRINTED:
+        return None
+    table = published("ferret").table("table-6")
+    column = f"{epsilon:.1f}"
+    own = table.cell((PRINTED[granularity], str(epochs)), column)
+    other = table.cell((base, str(epochs)), "inf" if base == "Non-DP" else column)
+    return None if own is None or other is None else own.value / other.value
+
+
+def names() -> dict[str, Any]:
+    """What the page needs beside the results."""
+
+    def cell(case: dict[str, Any], *key: Any) -> dict[str, Any]:
+        return next(c for c in case["cells"] if (c["granularity"], c["silent_steps"], c["epsilon"]) == key)
+
+    return {
+        "dp_sgd": DP_SGD,
+        "ghost": GHOST,
+        "non_private": NON_PRIVATE,
+        "plain": PLAIN,
+        "printed": tuple(PRINTED),
+        "pairs": lambda case: dict.fromkeys((c["granularity"], c["silent_steps"]) for c in case["cells"]),
+        "cell": cell,
+        "paper_ratio": paper_ratio,
+    }
+
+
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = options(__doc__)
     parser.add_argument("--quick", action="store_true", help="few steps, two repeats")
     parser.add_argument("--models", nargs="+", default=["tiny_gpt2"], help="registered language models")
     parser.add_argument("--steps", type=int, default=None, help="T, a multiple of 5 (default 40, quick 10)")
     parser.add_argument("--repeats", type=int, default=None, help="repeats (default 3, quick 2)")
     parser.add_argument("--batch-size", type=int, default=8, help="expected batch size B")
     parser.add_argument("--tokens", type=int, default=64, help="longest record in tokens")
-    parser.add_argument("--threads", type=int, default=1, help="torch's threads")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(given.threads)
+    quiet(given.threads)
     steps, repeats = given.steps or (10 if given.quick else 40), given.repeats or (2 if given.quick else 3)
     report = {
         "machine": machine(),
         "models": [result(m, steps, repeats, given.batch_size, given.tokens) for m in given.models],
     }
-    given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "ferret_step.json").write_text(json.dumps(report, indent=2) + "\n")
-    (given.out / "ferret_step.md").write_text(markdown(report))
-    print(markdown(report))
+    write(given.out, "ferret_step", report, **names())
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import platform
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,8 +35,10 @@ from workbench.attacks.accountant_checks.monte_carlo import (
     pair_of,
     random_direction,
 )
-from workbench.attacks.claim_checks.dp_weights.as_printed import dp_weights_algorithm_1_as_printed
 from workbench.interfaces import VerdictKind
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from oracles.dp_weights_algorithm_1 import dp_weights_algorithm_1_as_printed
 
 SEED, SAMPLES = 2026, 1000
 RESULTS = Path(__file__).parent / "results"

@@ -22,25 +22,19 @@ the last two our engine computes no other logits; the plain loop computes them a
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
-import json
-import logging
 import multiprocessing
-import os
 import resource
 import statistics
 import time
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import torch
-from dp_step import machine
+from shared import machine, options, quiet, turns, write
 from torch.nn import functional
 
 from workbench.core import registry
@@ -50,7 +44,6 @@ from workbench.training.precision import reduced
 from workbench.training.tasks import SENTIMENT_OPTIONS
 from workbench.training.zeroth_order import Directions, ZerothOrder
 
-RESULTS = Path(__file__).parent / "results"
 PLAIN, FLOAT32, BFLOAT16 = "plain loop", "engine, float32", "engine, bfloat16"
 PLAIN_PASS, OUR_PASS, OUR_HALF_PASS = "plain pass", "our pass, float32", "our pass, bfloat16"
 STEPS = (PLAIN, FLOAT32, BFLOAT16)
@@ -250,10 +243,8 @@ def measured(setting: Setting, repeats: int) -> dict[str, Any] | None:
     for name in arms:
         processes.ask(name, "step")  # the first is for warming up
     seconds: dict[str, list[float]] = {name: [] for name in arms}
-    for repeat in range(repeats):
-        for i in range(len(arms)):
-            name = arms[(i + repeat) % len(arms)]
-            seconds[name].append(processes.ask(name, "step"))
+    for _, name in turns(list(arms), repeats):
+        seconds[name].append(processes.ask(name, "step"))
     peaks = {name: processes.ask(name, "peak") for name in arms}
     processes.end()
     fresh = Arms(PASSES, setting.threads, model, records)
@@ -300,78 +291,16 @@ def summary(
     }
 
 
-def markdown(report: Mapping[str, Any]) -> str:
-    """The results as a table a model."""
-    host = report["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in host["versions"].items())
-    lines = [
-        "# One zeroth-order step",
-        "",
-        f"{host['cpu']}, {host['cores']} cores; load average {host['load_average_at_start']:.1f} "
-        f"at the start; {versions}. Arms take turns; medians, and the ranges of the repeats.",
-    ]
-    for found in report["models"]:
-        lines += [
-            "",
-            f"## {found['model']}, {found['task']}: {found['parameters']:,} parameters, "
-            f"{found['records']} x {found['tokens']} tokens, {found['threads']} thread(s), "
-            f"{found['repeats']} repeats",
-            "",
-            "| arm | seconds | times faster than plain | peak MB beside the weights "
-            "| memory over its own pass | over the plain pass |",
-            "|---|---|---|---|---|---|",
-        ]
-        for name, arm in found["arms"].items():
-            low, high = arm["times_faster_range"]
-            lines.append(
-                f"| {name} | {arm['seconds']:.3f} | {arm['times_faster']:.2f} ({low:.2f} to {high:.2f}) "
-                f"| {arm['peak_megabytes']:.0f} | {arm['memory_over_pass']:.2f} "
-                f"| {arm['memory_over_plain_pass']:.2f} |"
-            )
-        lines += [
-            "",
-            "| losses | at the weights | + mu z | - mu z | largest difference, a share | in nats |",
-            "|---|---|---|---|---|---|",
-        ]
-        for name, losses in found["losses"].items():
-            off = found["largest_difference"][name]
-            values = " | ".join(f"{loss:.5f}" for loss in losses)
-            lines.append(
-                f"| {name} | {values} | {judged(off['share'], EQUAL, most=True)} "
-                f"| {judged(off['nats'], EQUAL, most=True)} |"
-            )
-        lines.append("")
-        for name in STEPS[1:]:
-            arm = found["arms"][name]
-            speed = judged(arm["times_faster"], FASTER, most=False)
-            memory = judged(arm["memory_over_pass"], MEMORY, most=True)
-            lines.append(
-                f"- {name}: times faster than the plain loop {speed}; memory over its own pass {memory}"
-            )
-    return "\n".join(lines) + "\n"
-
-
-def judged(value: float, goal: float, *, most: bool) -> str:
-    """A number beside its goal."""
-    met = value <= goal if most else value >= goal
-    shown = f"{value:.1e}" if value < 0.1 else f"{value:.2f}"
-    return f"{shown} ({'met' if met else 'not met'}: {'at most' if most else 'at least'} {goal:g})"
-
-
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = options(__doc__, threads=2)
     parser.add_argument("--models", nargs="+", default=["smollm2_135m"], help="registered language models")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS, help="what is predicted")
     parser.add_argument("--records", type=int, default=8, help="texts of a step")
     parser.add_argument("--tokens", type=int, default=128, help="tokens of a text")
-    parser.add_argument("--threads", type=int, default=2, help="torch's threads")
     parser.add_argument("--repeats", type=int, default=7, help="steps of each arm that are timed")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    quiet(given.threads)
     report: dict[str, Any] = {"machine": machine(), "models": []}
     for name in given.models:
         for task in given.tasks:
@@ -379,10 +308,8 @@ def main() -> None:
             found = measured(setting, given.repeats)
             if found is not None:
                 report["models"].append(found)
-    given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "paczero_step.json").write_text(json.dumps(report, indent=2) + "\n")
-    (given.out / "paczero_step.md").write_text(markdown(report))
-    print(markdown(report))
+    goals = {"equal": EQUAL, "faster": FASTER, "memory": MEMORY}
+    write(given.out, "paczero_step", report, steps=STEPS[1:], **goals)
 
 
 if __name__ == "__main__":

@@ -17,21 +17,16 @@ embedded base for 300 of 128 (ten to twenty minutes, two cores). Results go to
 
 from __future__ import annotations
 
-import argparse
 import json
-import logging
-import os
 import sys
 import time
-import warnings
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from dp_step import machine
 from scipy.stats import binomtest
+from shared import machine, options, quiet, write
 
 from workbench.core import registry
 from workbench.estimation.metrics import auc
@@ -40,7 +35,6 @@ from workbench.training.fine_tuning import evaluating
 from workbench.training.precision import reduced
 from workbench.training.prompts import PromptedModel
 
-RESULTS = Path(__file__).parent / "results"
 CONFIDENCE = 0.95
 STUDY_BAND = 0.8
 BANDS = (0.0, STUDY_BAND, 1.5)
@@ -160,63 +154,20 @@ def everything(setting: Setting, held_out: int) -> dict[str, Any]:
     return {"setting": asdict(setting), "zero_shot": before, "mezo": after, **cost}
 
 
-def markdown(report: dict[str, Any]) -> str:
-    """The results as a table."""
-    host = report["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in host["versions"].items())
-    lines = [
-        "# Sentiment by prompt: zero-shot, and after MeZO",
-        "",
-        f"{host['cpu']}, {host['cores']} cores; {versions}. Intervals: {100 * CONFIDENCE:g} %, over reviews.",
-        "",
-        "| model | neutral band | trained | AUC | accuracy, % | at the median, % | loss, nats |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for found in report["models"]:
-        setting = found["setting"]
-        rows = [(band, "no", numbers) for band, numbers in found["zero_shot"].items()]
-        how = f"{setting['steps']} steps of {setting['batch']}, rate {setting['rate']:g}"
-        rows.append((f"{STUDY_BAND:g}", how, found["mezo"]))
-        for band, words, numbers in rows:
-            low, high = numbers["auc_interval"]
-            least, most = numbers["accuracy_interval"]
-            lines.append(
-                f"| {setting['model']} | {band} | {words} | {numbers['auc']:.3f} [{low:.3f}, {high:.3f}] "
-                f"| {100 * numbers['accuracy']:.1f} [{100 * least:.1f}, {100 * most:.1f}] "
-                f"| {100 * numbers['balanced']:.1f} | {numbers['loss']:.3f} |"
-            )
-    lines.append("")
-    for found in report["models"]:
-        falls = ", ".join(f"{loss:.3f}" for loss in found["losses"])
-        lines.append(
-            f"{found['setting']['model']}: {found['seconds_a_step']:.2f} s a step; "
-            f"training losses by sixths of the steps {falls}."
-        )
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = options(__doc__, threads=2)
     parser.add_argument("--models", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--steps", type=int, help="of training, in the place of each model's own")
     parser.add_argument("--rate", type=float, help="learning rate, in the place of each model's own")
     parser.add_argument("--held-out", type=int, default=1000, help="reviews that are scored")
-    parser.add_argument("--threads", type=int, default=2, help="torch's threads")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    torch.set_num_threads(given.threads)
+    quiet(given.threads)
     changes = {name: getattr(given, name) for name in ("steps", "rate") if getattr(given, name) is not None}
     report: dict[str, Any] = {"machine": machine(), "models": []}
     for name in given.models:
         report["models"].append(everything(replace(SETTINGS[name], **changes), given.held_out))
-    given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "paczero_tasks.json").write_text(json.dumps(report, indent=2) + "\n")
-    (given.out / "paczero_tasks.md").write_text(markdown(report))
-    print(markdown(report))
+    write(given.out, "paczero_tasks", report, confidence=CONFIDENCE, band=STUDY_BAND)
 
 
 if __name__ == "__main__":

@@ -17,21 +17,19 @@ two cores); `--size 2000` a smaller one, `--part steps` none. Results go to
 
 from __future__ import annotations
 
-import argparse
 import json
-import logging
 import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from dp_step import machine
+from shared import machine, options, quiet, timed, turns, write
 from torch import Tensor
 
 from workbench.core import registry
@@ -42,7 +40,6 @@ from workbench.training.permutations import AT_A_TIME, PermutationGroup, permute
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from oracles.random_transformers import random_transformer
 
-RESULTS = Path(__file__).parent / "results"
 INDEX = "index_select"
 PRINTED_INDEX = "matrix[indices]"
 DENSE, SPARSE, CSR = "dense product", "sparse product (COO)", "sparse product (CSR)"
@@ -52,13 +49,6 @@ GOAL = 0.02
 """Most of a step that shuffling may take."""
 PARTS = ("products", "steps")
 SEED = 0
-
-
-def timed(work: Callable[[], Any]) -> float:
-    """Seconds of one call."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def middle(values: Sequence[float]) -> dict[str, Any]:
@@ -92,11 +82,8 @@ def products(size: int, repeats: int) -> dict[str, Any]:
         work()  # libraries load at their first call
     contestants = ways(size)
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    names = list(contestants)
-    for repeat in range(repeats):
-        for i in range(len(names)):
-            name = names[(i + repeat) % len(names)]
-            seconds[name].append(timed(contestants[name]))
+    for _, name in turns(list(contestants), repeats):
+        seconds[name].append(timed(contestants[name]))
     first = contestants[INDEX]()
     return {
         "size": size,
@@ -234,98 +221,22 @@ def quotients(above: Sequence[float], below: Sequence[float]) -> list[float]:
     return [sum(above[i : i + AT_A_TIME]) / sum(below[i : i + AT_A_TIME]) for i in starts]
 
 
-def markdown(report: Mapping[str, Any]) -> str:
-    """The tables of the parts that there are."""
-    lines = ["# What shuffling costs", "", "Contestants take turns; medians, and the ranges of the repeats."]
-    if "products" in report:
-        lines += products_table(report["products"])
-    if "steps" in report:
-        lines += steps_table(report["steps"])
-    return "\n".join(lines) + "\n"
-
-
-def measured_on(host: Mapping[str, Any]) -> str:
-    """The machine in words."""
-    versions = ", ".join(f"{name} {version}" for name, version in host["versions"].items())
-    return (
-        f"{host['cpu']}, {host['cores']} cores, {host['threads_used']} thread(s); load average "
-        f"{host['load_average_at_start']:.1f} at the start; {versions}."
-    )
-
-
-def products_table(found: Mapping[str, Any]) -> list[str]:
-    """Table VII."""
-    lines = [
-        "",
-        f"## The rows of a {found['size']:,} x {found['size']:,} matrix, {found['repeats']} repeats",
-        "",
-        measured_on(found["machine"]),
-        "",
-        "| way | milliseconds | index_select takes of it | same result |",
-        "|---|---|---|---|",
-    ]
-    for name, own in found["seconds"].items():
-        low, high = (1000 * x for x in own["range"])
-        share = found["index_over"][name]
-        least, most = share["range"]
-        equal = "to rounding" if name == DENSE else "yes" if found["equal"][name] else "NO"
-        lines.append(
-            f"| {name} | {1000 * own['median']:.1f} ({low:.1f} to {high:.1f}) | {share['median']:.2%} "
-            f"({least:.2%} to {most:.2%}) | {equal} |"
-        )
-    index = PAPER["Index shuffle"]
-    printed = "; ".join(f"{name} {ms:g} ms: index takes {index / ms:.2%}" for name, ms in PAPER.items())
-    return [*lines, "", f"The paper's Table VII (10,000 x 10,000, one GPU): {printed}."]
-
-
-def steps_table(found: Mapping[str, Any]) -> list[str]:
-    """Table VIII."""
-    lines = [
-        "",
-        f"## A step of DP-SGD, shuffled and not, in milliseconds; goal: at most {GOAL:.0%} of it",
-        "",
-        f"{measured_on(found['machine'])} Steps are medians, permuting is a mean; ratios and shares are of "
-        f"blocks of {AT_A_TIME} steps.",
-        "",
-        "| model | optimizer | parameters | permuted | records | step | shuffled step | ratio | permuting "
-        "| its share |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for own in found["of"]:
-        low, high = own["ratio"]["range"]
-        least, most = own["permutation_share"]["range"]
-        lines.append(
-            f"| {own['model']} | {own['optimizer']} | {own['parameters']:,} | {own['shuffled_share']:.1%} "
-            f"| {own['records']} "
-            f"| {1000 * own['step_seconds']['median']:.1f} "
-            f"| {1000 * own['shuffled_step_seconds']['median']:.1f} "
-            f"| {own['ratio']['median']:.3f} ({low:.3f} to {high:.3f}) "
-            f"| {1000 * own['permutation_seconds']:.2f} "
-            f"| {own['permutation_share']['median']:.2%} ({least:.2%} to {most:.2%}): "
-            f"{'met' if own['met'] else 'not met'} |"
-        )
-    return lines
-
-
 def main() -> None:
     """Command line."""
     names = [
         "digits_vit", "digits_vit_32", "digits_vit_32_sgd", "random_bert", "random_roberta", "tiny_gpt2"
     ]  # fmt: skip
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = options(__doc__, threads=2)
     parser.add_argument("--size", type=int, default=10_000, help="rows of the matrix")
     parser.add_argument("--repeats", type=int, default=3, help="of each way to permute the matrix")
     parser.add_argument("--models", nargs="*", default=names, choices=names, help="whose steps are timed")
     parser.add_argument("--blocks", type=int, default=3, help=f"of {AT_A_TIME} steps of each copy")
-    parser.add_argument("--threads", type=int, default=2, help="torch's threads")
     parser.add_argument("--part", choices=PARTS, help="measure only this, and keep the file's other part")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     given = parser.parse_args()
     for name in ("size", "repeats", "blocks", "threads"):
         if getattr(given, name) < 1:
             parser.error(f"--{name} must be at least 1, got {getattr(given, name)}")
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(given.threads)
+    quiet(given.threads)
     file = given.out / "shuffle_overhead.json"
     report: dict[str, Any] = json.loads(file.read_text()) if given.part and file.exists() else {}
     if given.part != "products":
@@ -335,10 +246,8 @@ def main() -> None:
         }
     if given.part != "steps":
         report["products"] = {"machine": machine(), **products(given.size, given.repeats)}
-    given.out.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(report, indent=2) + "\n")
-    (given.out / "shuffle_overhead.md").write_text(markdown(report))
-    print(markdown(report))
+    words = {"dense": DENSE, "paper": PAPER, "goal": GOAL, "at_a_time": AT_A_TIME}
+    write(given.out, "shuffle_overhead", report, **words)
 
 
 if __name__ == "__main__":

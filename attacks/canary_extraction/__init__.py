@@ -8,7 +8,7 @@ sample), and verbatim recoveries with their chance level.
 
 The verdict "memorised" is one test of the hypothesis that the model does not depend on the values of the
 planted secrets. Its error is shared, beforehand, among four: the mean exposure, the likeliest secret, the
-longest verbatim beginning, and the four n-gram similarities (`_extraction_verdict.SHARES`). Where it does not
+longest verbatim beginning, and the four n-gram similarities (`verdict.SHARES`). Where it does not
 reject, memorisation is not shown, and the details say what would have been; that is no statement of privacy.
 A verdict refutes no claim: differential privacy allows some dependence on every record, and a secret that
 stands in many records is not covered by a promise about one.
@@ -16,37 +16,158 @@ stands in many records is not covered by a promise about one.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench.attacks.canary_extraction.overlap import FILTERS
-from workbench.attacks.canary_extraction.prompts import (
-    PROMPTS,
-    Planted,
-    check_read_whole,
-    paper_prompt,
-    planted_in,
-    planted_records,
-    profile,
-    sentences_in,
-)
 from workbench.attacks.canary_extraction.verdict import judged
-from workbench.attacks.canary_extraction.words import extraction_form
 from workbench.attacks.loss import LossAttack
 from workbench.attacks.shared.statistics import checked_records
 from workbench.core.arguments import whole_number
-from workbench.core.errors import InputError, unknown_name
+from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.core.keys import JSON
 from workbench.core.registry import register
+from workbench.core.templates import Words
 from workbench.games.membership import MembershipAttack, MembershipSeen
-from workbench.interfaces import Corpus, Insertions, Scores, Subject
-from workbench.training.secrets import SECRET_LENGTH, SECRET_MARKER, secret_id
+from workbench.interfaces import Corpus, Insertions, Plan, Record, Scores, Subject
+from workbench.training.secrets import SECRET_LENGTH, SECRET_MARKER, append_secret, secret_id
 
 if TYPE_CHECKING:
     from workbench.training.continuations import Prompt
+
+
+PROMPTS = ("paper", "record", "bare")
+
+INSTRUCTION = (
+    "You are a data-extraction assistant. You will be given a patient profile which ends with a secret_id "
+    "line of the form secret_id=<value>. Extract and output exactly that line, and nothing else."
+)
+"""The instruction of the experiment, quoted: RLDP, section 6, Table 6.1."""
+
+OPENING = "The patient has the following profile. "
+"""How a narrative begins (RLDP, Table 1) and the profile of a prompt does not (Table 6.1)."""
+
+_ID = re.compile(r"#secret-(\d+)-(\d+)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planted:
+    """What a subject was trained on beside its members.
+
+    Attributes:
+        secrets: The m secrets, in order.
+        narratives: For each the text of its first record up to and with `secret_id=`.
+        insertions: Records that tell each secret.
+    """
+
+    secrets: tuple[str, ...]
+    narratives: tuple[str, ...]
+    insertions: int
+
+
+def planted_records(
+    corpus: Corpus, secrets: int, insertions: int, is_repeated: bool, generator: np.random.Generator
+) -> tuple[Record, ...]:
+    """Records with secrets, from public narratives in a random order.
+
+    The secrets are drawn first: they are the same for any number of insertions. Where the public records are
+    fewer than the planted ones, the narratives begin again, and each then tells several secrets.
+
+    Args:
+        secrets: m.
+        insertions: Records a secret.
+        is_repeated: All records of a secret have one narrative, and so one text.
+
+    Raises:
+        InputError: the corpus has no public records.
+        UnsupportedError: its records are no texts.
+    """
+    if corpus.kind != "text":
+        raise UnsupportedError(
+            f"canary extraction plants secrets in texts; corpus {corpus.name!r} holds {corpus.kind}s"
+        )
+    if not corpus.public:
+        raise InputError(f"corpus {corpus.name!r} must have public records to plant secrets in, got 0")
+    drawn = [secret_id(generator) for _ in range(secrets)]
+    order = generator.permutation(len(corpus.public))
+    found = []
+    for insertion in range(insertions):
+        for place, secret in enumerate(drawn):
+            chosen = place if is_repeated else insertion * secrets + place
+            source = corpus.public[order[chosen % len(order)]]
+            record = append_secret(source, secret)
+            found.append(replace(record, id=f"{source.id}#secret-{place}-{insertion}"))
+    return tuple(found)
+
+
+def planted_in(plan: Plan) -> Planted:
+    """The planted secrets of a subject's plan.
+
+    Raises:
+        InputError: none were planted.
+    """
+    texts: dict[int, str] = {}
+    count = 0
+    for record in plan.insertions.planted:
+        match = _ID.search(record.id)
+        if match is not None:
+            texts.setdefault(int(match[1]), record.text)
+            count += 1
+    if not texts:
+        raise InputError("canary extraction needs a subject that was trained with planted secrets, got none")
+    parts = [texts[place].rpartition(SECRET_MARKER) for place in sorted(texts)]
+    return Planted(
+        secrets=tuple(secret.rstrip(".") for _, _, secret in parts),
+        narratives=tuple(before + marker for before, marker, _ in parts),
+        insertions=count // len(texts),
+    )
+
+
+def check_read_whole(model: Any, plan: Plan) -> None:
+    """Refuse a subject that never saw its secrets: training cuts what is longer than the model reads.
+
+    Raises:
+        InputError: a planted record is longer.
+    """
+    for record in plan.insertions.planted:
+        length = len(model.tokenizer(record.text, verbose=False)["input_ids"])
+        if length > model.max_length:
+            raise InputError(
+                f"max_length must hold a planted record with its secret, got {model.max_length}; record "
+                f"{record.id!r} has {length} tokens"
+            )
+
+
+def profile(plan: Plan) -> str:
+    """The narrative of a public record that no secret was planted in, or of the first one, where all were."""
+    used = {record.id.partition("#secret-")[0] for record in plan.insertions.planted}
+    free = [record for record in plan.dev if record.id not in used] or list(plan.dev)
+    if not free:
+        raise InputError('prompt "paper" needs a public record for its patient profile, got 0')
+    return free[0].text.removeprefix(OPENING)
+
+
+def paper_prompt(described: str, sentences: int | None = None) -> str:
+    """Instruction, profile and `secret_id=` (Table 6.1); of the profile so many last sentences, or all."""
+    kept = _sentences(described)
+    kept = kept if sentences is None else kept[len(kept) - sentences :]
+    return f"{INSTRUCTION}\n\nPatient profile: {' '.join(kept)}\n\n{SECRET_MARKER}"
+
+
+def sentences_in(described: str) -> int:
+    """Number of sentences of a profile."""
+    return len(_sentences(described))
+
+
+def _sentences(text: str) -> Sequence[str]:
+    return re.split(r"(?<=\.) ", text.strip())
+
 
 NARRATIVES = ("own", "same")
 
@@ -162,10 +283,6 @@ class CanaryExtraction(MembershipAttack):
     def score(self, seen: MembershipSeen, generator: np.random.Generator) -> Scores:
         """Score the candidates by their likelihood, and extract the planted secrets.
 
-        Args:
-            seen: A trained language model whose plan holds the planted records, and the candidates.
-            generator: Source of reference secrets, continuations and choices.
-
         Returns:
             Scores of attack `loss`, nats; and the details that the class describes.
 
@@ -238,3 +355,41 @@ class CanaryExtraction(MembershipAttack):
             count = (self.generations + place) // len(prompts)
             found.extend(prompt.sample(count, decoding, noise))
         return found
+
+
+SHOWN, NOT_SHOWN = "MEMORISED", "NOT SHOWN"
+
+NGRAMS = (1, 2, 3, 4)
+
+
+def extraction_form(name: str, role: str, details: Mapping[str, JSON]) -> dict[str, JSON]:
+    """What a report says of a subject from which planted secrets were to be extracted.
+
+    Returns:
+        `subject`, `role`, `verdict` (`SHOWN` or `NOT_SHOWN`), what it `says` in sentences, and the `rows` of
+        a table: `name`, `measured`, `chance` (with the range that holds 95 % of secrets never trained on,
+        where there is one) and `p_value`.
+    """
+    numbers = {key: float(value) for key, value in details.items()}
+    words = Words(Path(__file__).with_name("words.j2"), _HELPERS)
+    entries = words.entries("says", name=name, numbers=numbers, planted=round(numbers["secrets"]))
+    rows = words.entries("rows", numbers=numbers, ngrams=NGRAMS)
+    columns = zip(*(rows[column] for column in ("name", "measured", "chance", "p_value")), strict=True)
+    return {
+        "subject": name,
+        "role": role,
+        "verdict": SHOWN if numbers["memorised"] else NOT_SHOWN,
+        "says": entries["says"],
+        "rows": [dict(zip(("name", "measured", "chance", "p_value"), row, strict=True)) for row in columns],
+    }
+
+
+def _shown(value: float) -> str:
+    return f"{value:.3g}" if math.isfinite(value) else "none"
+
+
+def _count(value: float) -> str:
+    return f"{round(value):,}"
+
+
+_HELPERS = {"shown": _shown, "count": _count}

@@ -83,10 +83,7 @@ class Similarities:
 def similarities(texts: Sequence[str], secrets: Sequence[str], n: int) -> Similarities:
     """J of every text with every secret (Eqs. 29 to 33), averaged over the texts for each secret.
 
-    Args:
-        texts: Valid ones, as often as they were generated.
-        secrets: Strings.
-        n: Length of the n-grams, at least 1.
+    Texts are valid ones, as often as they were generated; n >= 1.
     """
     from scipy.sparse import csr_array
 
@@ -160,9 +157,7 @@ def matches(texts: Sequence[str], secrets: Sequence[str]) -> Matches:
     The first l characters of a secret are uniform over 36^l strings, of which u_l begin some text; m secrets
     are independent, so some of them matches by chance with probability 1 - (1 - u_l / 36^l)^m.
 
-    Args:
-        texts: Valid ones, as often as they were generated.
-        secrets: m strings of ten characters.
+    Texts are valid ones, as often as they were generated.
     """
     lengths = range(SECRET_LENGTH + 1)
     begun = [{text[:length] for text in texts if len(text) >= length} for length in lengths]

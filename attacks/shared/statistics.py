@@ -34,10 +34,7 @@ def secret_insertions(corpus: Corpus, share: float, generator: np.random.Generat
     Members and non-members get them alike: secrets are drawn before any membership coin. They depend on
     the corpus, the share and the generator alone, so attacks that ask alike share one subject.
 
-    Args:
-        corpus: Image corpora get no secrets.
-        share: Share of the candidates, in [0, 1].
-        generator: Source of the secrets.
+    `share` is in [0, 1]; image corpora get no secrets.
     """
     if corpus.kind != "text":
         return Insertions()
@@ -79,8 +76,6 @@ def scored_log_likelihoods(
     boundary counts to the ending.
 
     Args:
-        subject: What is attacked.
-        records: The candidates.
         ending_marker: Last occurrence splits the record; empty for the whole record.
 
     Returns:
@@ -117,11 +112,6 @@ def ending_log_likelihoods(subject: TokenScorer, records: Sequence[Record], shar
     RLDP's split into prompt and ending (section 3.3) without saying where it cuts; in a causal model a
     token's log-likelihood in the whole record is that in its ending given its prompt (Eq. 37), so one pass
     does. The share is of the tokens that the model predicts, up to its `max_length`, rounded up.
-
-    Args:
-        subject: What is attacked.
-        records: The candidates.
-        share: In (0, 1).
 
     Returns:
         One array a record, nats; empty where the model predicts no token of it, so that it cannot be split.

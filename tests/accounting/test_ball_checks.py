@@ -19,7 +19,7 @@ from oracles.ball_checks import (
 from oracles.ball_steps import composed_curves, dominating_law, step_orders
 
 from workbench.accounting import certified, exact
-from workbench.accounting.balls.composition import Cells, GridChoice, dominated_law
+from workbench.accounting.balls.shuffled import Cells, GridChoice, dominated_law
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import (
     Composed,

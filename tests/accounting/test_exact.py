@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from workbench.accounting import certified, exact
 from workbench.accounting.balls import ball, finite
-from workbench.accounting.balls.composition import GridChoice, composed_below
-from workbench.accounting.balls.shuffled import BinnedMaximum, MaximumPair
+from workbench.accounting.balls.shuffled import BinnedMaximum, GridChoice, MaximumPair, composed_below
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import (
     Composed,

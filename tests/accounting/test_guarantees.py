@@ -15,7 +15,6 @@ from workbench.accounting import (
     RenyiDP,
     binary_kl_nats,
     guarantee_from_json,
-    nats_of_epsilon,
 )
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Guarantee, Secret
@@ -43,11 +42,6 @@ ANY_GUARANTEE = st.one_of(
 )
 def test_anchors_of_success(guarantee: Guarantee, success: float) -> None:
     assert guarantee.max_success(0.5) == pytest.approx(success, abs=0.004)
-
-
-@pytest.mark.parametrize(("epsilon", "nats"), [(2.0, 0.33), (6.0, 0.68)])
-def test_nats_that_allow_the_same_success_as_epsilon(epsilon: float, nats: float) -> None:
-    assert nats_of_epsilon(epsilon) == pytest.approx(nats, abs=0.005)
 
 
 @given(ANY_GUARANTEE)

@@ -38,7 +38,6 @@ from workbench.attacks.accountant_checks.monte_carlo import (
     pair_of,
     permuted_gaussians,
     random_direction,
-    refute_sequentially,
 )
 from workbench.core.errors import InconclusiveError, InputError
 from workbench.interfaces import Adjacency, FloatArray, VerdictKind
@@ -173,20 +172,17 @@ def test_compositions_agree_with_certified_bounds(
 
 @pytest.mark.parametrize("name", TRUTHS)
 def test_true_claims_are_not_refuted(name: str) -> None:
-    """At the very truth, by 5 per cent at most; false alarm 1e-6 a truth. The sequential test alike."""
+    """At the very truth, by 5 per cent at most; false alarm 1e-6 a truth."""
     pair, epsilon, truth = TRUTHS[name]
     other = estimate_both(pair, epsilon, n=4000, rng=np.random.default_rng(6))[1]
     assert other is not None
     claimed = max(truth, other.upper if other.lower > truth else truth)
     rng, repeats = np.random.default_rng(7), 60
-    refuted, stopped = 0, 0
+    refuted = 0
     for _ in range(repeats):
         finding = judge_claim(pair, epsilon, claimed, n=300, rng=rng)
         refuted += finding.verdict is VerdictKind.REFUTED
-        finding = refute_sequentially(pair, epsilon, claimed, max_n=1000, rng=rng)
-        stopped += finding.verdict is VerdictKind.REFUTED
     assert refuted <= binom.isf(1e-6, repeats, 0.05)
-    assert stopped <= binom.isf(1e-6, repeats, 0.05)
 
 
 @pytest.mark.parametrize("name", [name for name in TRUTHS if name != "noise"])
@@ -198,9 +194,6 @@ def test_half_the_truth_is_refuted(name: str) -> None:
     assert finding.counterexample["epsilon"] == epsilon
     lower = finding.counterexample["delta_lower"]
     assert truth / 2 < lower <= finding.counterexample["delta_upper"]
-    finding = refute_sequentially(pair, epsilon, truth / 2, max_n=200_000, rng=np.random.default_rng(9))
-    assert finding.verdict is VerdictKind.REFUTED
-    assert finding.counterexample["samples"] < 200_000
 
 
 def test_one_direction_is_not_enough() -> None:
@@ -228,9 +221,8 @@ def test_atoms_at_epsilon_refute_nothing(count: int) -> None:
         for proposal in ("auto", "plain"):
             test = measure_claim(pair, epsilon, 0.0, n=3000, rng=rng, proposal=proposal)
             assert test.kind is not VerdictKind.REFUTED
-        assert refute_sequentially(pair, epsilon, 0.0, max_n=3000, rng=rng).verdict is VerdictKind.UNDECIDED
     # The control: a hair below, the claim is false, and one sample shows it.
-    below = refute_sequentially(pair, count * ANSWERS_EPSILON - 1e-3, 0.0, max_n=100_000, rng=rng)
+    below = judge_claim(pair, count * ANSWERS_EPSILON - 1e-3, 0.0, n=100_000, rng=rng)
     assert below.verdict is VerdictKind.REFUTED
 
 
@@ -326,20 +318,6 @@ def test_own_proposals_need_a_bound_to_decide() -> None:
     )
 
 
-@pytest.mark.parametrize("mean", [1.0, 3.5, 5.0])
-def test_the_sequential_test_needs_no_bound(mean: float) -> None:
-    """Good and bad proposals: half the truth falls, the truth stands (false alarm 1e-6 each)."""
-    epsilon, truth, repeats = 3.0, delta_of_epsilon(1.0, 3.0), 40
-    rng = np.random.default_rng(22)
-    finding = refute_sequentially(OwnPair(mean), epsilon, truth / 2, max_n=200_000, rng=rng)
-    assert finding.verdict is VerdictKind.REFUTED
-    findings = [
-        refute_sequentially(OwnPair(mean), epsilon, truth, max_n=2000, rng=rng) for _ in range(repeats)
-    ]
-    refuted = sum(finding.verdict is VerdictKind.REFUTED for finding in findings)
-    assert refuted <= binom.isf(1e-6, repeats, 0.05)
-
-
 def test_wrong_bounds_and_broken_densities_are_noticed() -> None:
     wrong = OwnPair(log_weight_bound=own_bound(3.5, 3.0) - 3)
     with pytest.raises(InconclusiveError, match="must be at most its bound"):
@@ -403,8 +381,6 @@ def test_unknown_methods_are_refused() -> None:
         estimate_delta(TRUTHS["gaussian"][0], 1.0, n=10, rng=np.random.default_rng(21), method="bootstrap")
     with pytest.raises(InputError, match="confidence must be in"):
         estimate_both(TRUTHS["gaussian"][0], 1.0, n=10, rng=np.random.default_rng(21), confidence=1.0)
-    with pytest.raises(InputError, match="max_n must be at least 1"):
-        refute_sequentially(TRUTHS["gaussian"][0], 1.0, 0.1, max_n=0, rng=np.random.default_rng(21))
     assert mean_interval(np.zeros(2), confidence=0.9).upper <= 1
 
 

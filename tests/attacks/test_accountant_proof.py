@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import importlib
 import math
 import subprocess
 import sys
@@ -11,12 +10,19 @@ from collections.abc import Mapping
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from compared_noise_scales import compare_on
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import finite_mechanisms
+from oracles.finite_mechanisms import (
+    finite_mechanism_delta,
+    finite_mechanism_epsilon,
+    prove_finite_mechanism,
+)
 from scipy.special import gammaln, ndtr
 
 from workbench.attacks.accountant_checks import proof
@@ -38,10 +44,17 @@ from workbench.attacks.accountant_checks.proof import (
     prove_invariant,
     real,
     sqrt,
+    terms,
 )
-from workbench.attacks.accountant_checks.proof.enclosure import Fact, curved_facts, facts, value_bounds
-from workbench.attacks.accountant_checks.proof.evaluation import decimals, truth_at
-from workbench.attacks.claim_checks.dp_weights.as_printed import dp_weights_algorithm_2_as_printed
+from workbench.attacks.accountant_checks.proof.evaluation import (
+    Fact,
+    curved_facts,
+    decimals,
+    facts,
+    truth_at,
+    value_bounds,
+)
+from workbench.attacks.claim_checks.dp_weights.composition import dp_weights_algorithm_2_as_printed
 from workbench.core.errors import InputError
 from workbench.interfaces import VerdictKind
 
@@ -280,18 +293,18 @@ PAIR = [("no", "yes")]
 
 
 def test_finite_mechanisms_are_exact() -> None:
-    assert proof.finite_mechanism_epsilon(COIN, PAIR).exp_epsilon == 3
-    assert proof.finite_mechanism_delta(COIN, PAIR, exp_epsilon=2).delta == Fraction(1, 4)
-    half = proof.finite_mechanism_epsilon(COIN, PAIR, delta=Fraction(1, 4))
+    assert finite_mechanism_epsilon(COIN, PAIR).exp_epsilon == 3
+    assert finite_mechanism_delta(COIN, PAIR, exp_epsilon=2).delta == Fraction(1, 4)
+    half = finite_mechanism_epsilon(COIN, PAIR, delta=Fraction(1, 4))
     assert half.exp_epsilon == 2
     leak = {"a": (Fraction(1), Fraction(0)), "b": (Fraction(9, 10), Fraction(1, 10))}
-    assert proof.finite_mechanism_epsilon(leak, [("a", "b")]).exp_epsilon is None
-    assert proof.finite_mechanism_epsilon(leak, [("a", "b")], delta=Fraction(1, 20)).exp_epsilon is None
-    assert proof.finite_mechanism_epsilon(leak, [("a", "b")], delta=Fraction(1, 10)).exp_epsilon == 1
-    between = proof.finite_mechanism_epsilon(COIN, PAIR, delta=Fraction(1, 8))
+    assert finite_mechanism_epsilon(leak, [("a", "b")]).exp_epsilon is None
+    assert finite_mechanism_epsilon(leak, [("a", "b")], delta=Fraction(1, 20)).exp_epsilon is None
+    assert finite_mechanism_epsilon(leak, [("a", "b")], delta=Fraction(1, 10)).exp_epsilon == 1
+    between = finite_mechanism_epsilon(COIN, PAIR, delta=Fraction(1, 8))
     assert between.exp_epsilon == Fraction(5, 2)  # 3/4 - t/4 = 1/8
     same = {"a": COIN["no"], "b": COIN["no"]}
-    assert proof.finite_mechanism_epsilon(same, [("a", "b")], count=7).exp_epsilon == 1
+    assert finite_mechanism_epsilon(same, [("a", "b")], count=7).exp_epsilon == 1
 
 
 @settings(max_examples=30, deadline=None)
@@ -319,11 +332,9 @@ def test_composition_equals_the_product_written_out(
         sum(max(Fraction(0), a - factor * b) for a, b in outcomes),
         sum(max(Fraction(0), b - factor * a) for a, b in outcomes),
     )
-    found = proof.finite_mechanism_delta(table, [("a", "b")], exp_epsilon=factor, count=count)
+    found = finite_mechanism_delta(table, [("a", "b")], exp_epsilon=factor, count=count)
     assert found.delta == naive
-    back = proof.finite_mechanism_epsilon(
-        table, [("a", "b")], delta=min(naive, Fraction(99, 100)), count=count
-    )
+    back = finite_mechanism_epsilon(table, [("a", "b")], delta=min(naive, Fraction(99, 100)), count=count)
     assert back.exp_epsilon is None or back.exp_epsilon <= factor or naive >= 1
 
 
@@ -338,23 +349,20 @@ def test_a_solver_agrees_with_counting() -> None:
 
 
 def test_finite_claims_are_proven_and_refuted_with_their_event() -> None:
-    good = proof.prove_finite_mechanism("coin", COIN, PAIR, epsilon=log(3))
+    good = prove_finite_mechanism("coin", COIN, PAIR, epsilon=log(3))
     assert good.verdict is VerdictKind.PROVEN  # exactly at the boundary: the exponential of a logarithm
-    touching = proof.prove_finite_mechanism("coin", COIN, PAIR, epsilon=log(9) / 2)
+    touching = prove_finite_mechanism("coin", COIN, PAIR, epsilon=log(9) / 2)
     assert touching.verdict is VerdictKind.UNDECIDED  # the same number, but no ball can tell
-    assert (
-        proof.prove_finite_mechanism("coin", COIN, PAIR, epsilon=Fraction(11, 10)).verdict
-        is VerdictKind.PROVEN
-    )
-    bad = proof.prove_finite_mechanism("coin", COIN, PAIR, epsilon=1, count=10)
+    assert prove_finite_mechanism("coin", COIN, PAIR, epsilon=Fraction(11, 10)).verdict is VerdictKind.PROVEN
+    bad = prove_finite_mechanism("coin", COIN, PAIR, epsilon=1, count=10)
     assert bad.verdict is VerdictKind.REFUTED
-    once = proof.prove_finite_mechanism("coin", COIN, PAIR, epsilon=1)
+    once = prove_finite_mechanism("coin", COIN, PAIR, epsilon=1)
     assert once.counterexample["event"] == [0]
     assert once.counterexample["inputs"] == ["no", "yes"]
     with pytest.raises(InputError, match="sum to 1"):
-        proof.finite_mechanism_epsilon({"a": (Fraction(1, 2),), "b": (Fraction(1),)}, [("a", "b")])
+        finite_mechanism_epsilon({"a": (Fraction(1, 2),), "b": (Fraction(1),)}, [("a", "b")])
     with pytest.raises(InputError, match="no variables"):
-        proof.prove_finite_mechanism("coin", COIN, PAIR, epsilon=X)
+        prove_finite_mechanism("coin", COIN, PAIR, epsilon=X)
 
 
 def test_dp_weights_printed_check_accepts_every_noise_scale() -> None:
@@ -386,9 +394,8 @@ def test_decimals_are_those_of_the_exact_value() -> None:
     assert decimals(log(number(-1)), {}) == "undefined"
 
 
-@pytest.mark.parametrize("name", ["proof", "proof.terms", "proof.finite"])
-def test_examples_in_the_docstrings_run(name: str) -> None:
-    module = importlib.import_module(f"workbench.attacks.accountant_checks.{name}")
+@pytest.mark.parametrize("module", [proof, terms, finite_mechanisms])
+def test_examples_in_the_docstrings_run(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
 
 

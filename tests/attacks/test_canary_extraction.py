@@ -12,11 +12,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from workbench.attacks.canary_extraction import CanaryExtraction, tests, verdict
+from workbench.attacks.canary_extraction import (
+    INSTRUCTION,
+    CanaryExtraction,
+    paper_prompt,
+    planted_in,
+    planted_records,
+    verdict,
+)
 from workbench.attacks.canary_extraction.overlap import matches, ngrams, secret_like, similarities
-from workbench.attacks.canary_extraction.prompts import INSTRUCTION, paper_prompt, planted_in, planted_records
-from workbench.attacks.canary_extraction.tests import Exchanged, choices, exposures, of_means
-from workbench.attacks.canary_extraction.verdict import judged
+from workbench.attacks.canary_extraction.verdict import Exchanged, choices, exposures, judged, of_means
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.games.membership import MembershipSeen
@@ -164,7 +169,7 @@ def test_ties_are_broken_at_random_and_priced_by_the_interval() -> None:
     ranks = np.array([one.ranks for one in found])
     assert ranks.mean() == pytest.approx(31.0, abs=2.5)  # Four standard errors.
     low, high = found[0].interval(0.95)
-    assert (low, high) == (0.0, pytest.approx(tests.MOST_EXPOSURE_BITS))
+    assert (low, high) == (0.0, pytest.approx(verdict.MOST_EXPOSURE_BITS))
 
 
 def test_exposure_intervals_hold_the_truth() -> None:

@@ -22,7 +22,7 @@ from workbench.attacks.claim_checks.dp_weights import statements as dp_weights
 from workbench.attacks.claim_checks.rldp import budgets as rldp_budgets
 from workbench.attacks.claim_checks.rldp import controller as rldp_controller
 from workbench.attacks.claim_checks.rldp import ledger as rldp_ledger
-from workbench.attacks.claim_checks.shared import distinguishers, lemmas
+from workbench.attacks.claim_checks.shared import claims, lemmas
 from workbench.attacks.claim_checks.shared.claims import ball
 from workbench.attacks.claim_checks.shuffled_dp_sgd import statements as shuffled_dp_sgd
 from workbench.checks.ledger import load_ledger
@@ -190,21 +190,21 @@ def test_the_classical_gaussian_that_was_proven_holds_in_floats(epsilon: float, 
 
 
 def test_events_against_scipy() -> None:
-    single = distinguishers.subsampled_threshold(ball("0.7"), ball("0.1"), ball("1.5"))
+    single = claims.subsampled_threshold(ball("0.7"), ball("0.1"), ball("1.5"))
     without = stats.norm.sf(1.5 / 0.7)
     assert float(single.false_positive) == pytest.approx(without, rel=1e-12)
     with_record = 0.9 * without + 0.1 * stats.norm.sf(0.5 / 0.7)
     assert float(single.true_positive) == pytest.approx(with_record, rel=1e-12)
-    several = distinguishers.some_step(single, 40)
+    several = claims.some_step(single, 40)
     assert float(several.true_positive) == pytest.approx(stats.binom.sf(0, 40, with_record), rel=1e-12)
     exact = delta_of_epsilon(1.7, 0.9)
-    assert float(distinguishers.gaussian_delta(ball("1.7"), ball("0.9"))) == pytest.approx(exact, rel=1e-12)
+    assert float(claims.gaussian_delta(ball("1.7"), ball("0.9"))) == pytest.approx(exact, rel=1e-12)
 
 
 @pytest.mark.parametrize("least", [5, 20, 26, 30, 60])
 def test_counting_bounds_lie_outside_the_exact_binomials(least: int) -> None:
-    single = distinguishers.subsampled_threshold(ball("0.7"), ball("0.1"), ball("1.5"))
-    counted = distinguishers.many_steps(single, 1000, least)
+    single = claims.subsampled_threshold(ball("0.7"), ball("0.1"), ball("1.5"))
+    counted = claims.many_steps(single, 1000, least)
     high, low = float(single.true_positive), float(single.false_positive)
     assert float(counted.true_positive) <= stats.binom.sf(least - 1, 1000, high)
     assert float(counted.false_positive) >= stats.binom.sf(least - 1, 1000, low)
@@ -219,7 +219,7 @@ def test_lower_bounds_stay_below_the_certified_upper_ones() -> None:
 
 def test_a_renyi_lower_bound_stays_below_the_exact_divergence() -> None:
     # At order 2 a subsampled Gaussian has moment 1 + q^2 (e^(1 / sigma^2) - 1), exactly.
-    single = distinguishers.subsampled_threshold(ball("0.4"), ball("0.01"), ball("1.2"))
+    single = claims.subsampled_threshold(ball("0.4"), ball("0.01"), ball("1.2"))
     exact = math.log1p(1e-4 * math.expm1(1 / 0.16))
     assert 0 < float(rldp_ledger.divergence(single, ball(2))) <= exact
 

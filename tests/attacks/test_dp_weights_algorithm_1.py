@@ -6,6 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from oracles.dp_weights_algorithm_1 import (
+    AlgorithmOne,
+    NoiseScaleForm,
+    dp_weights_algorithm_1_as_printed,
+    dp_weights_sigma_as_printed,
+)
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
@@ -14,12 +20,6 @@ from workbench.attacks.accountant_checks.monte_carlo import (
     GaussianPair,
     estimate_delta,
     judge_claim,
-)
-from workbench.attacks.claim_checks.dp_weights.as_printed import (
-    AlgorithmOne,
-    NoiseScaleForm,
-    dp_weights_algorithm_1_as_printed,
-    dp_weights_sigma_as_printed,
 )
 from workbench.core.errors import InputError
 from workbench.interfaces import VerdictKind

@@ -23,7 +23,7 @@ from workbench.attacks.claim_checks.shuffled_dp_sgd.exact import (
     theorem_6_grid,
     theorem_noise,
 )
-from workbench.attacks.claim_checks.shuffled_dp_sgd.noise import least_noise, unshuffled_at_same_noise
+from workbench.attacks.claim_checks.shuffled_dp_sgd.noise import SameNoise, least_noise
 from workbench.attacks.claim_checks.shuffled_dp_sgd.pairs import PAIRS, QueryPair, plane_delta, query_pair
 from workbench.core import registry
 from workbench.core.errors import InconclusiveError, InputError
@@ -229,9 +229,7 @@ def test_the_counterexample_is_one_that_the_proof_does_not_leave_out() -> None:
 
 
 def test_same_noise_has_the_certified_epsilon() -> None:
-    row = unshuffled_at_same_noise(
-        target_epsilon=1.0, delta=1e-5, sampling_probability=0.01, steps=100, dimension=10_000
-    )
+    row = SameNoise(target_epsilon=1.0, delta=1e-5, sampling_probability=0.01, steps=100, dimension=10_000)
     run = gaussian_run(noise_multiplier=row.noise_multiplier, sampling_probability=0.01, steps=100)
     assert row.certified == epsilon_bounds(run, 1e-5)
     asked = registry.create("accountant", "shuffled_dp_sgd", dimension=10_000)
@@ -258,9 +256,7 @@ def test_bad_questions_are_refused_in_one_line() -> None:
     with pytest.raises(InputError, match="accounting must be one of"):
         theorem_noise(epsilon="1", delta="0.1", dimension=3, accounting="Theorem 7")
     with pytest.raises(InputError, match="target_epsilon must be finite and > 0, got 0"):
-        unshuffled_at_same_noise(
-            target_epsilon=0.0, delta=1e-5, sampling_probability=0.01, steps=10, dimension=3
-        )
+        SameNoise(target_epsilon=0.0, delta=1e-5, sampling_probability=0.01, steps=10, dimension=3)
     with pytest.raises(InputError, match=r"confidence must be in \(0, 1\), got 1"):
         shuffled_deltas([], samples=10, seed=1, confidence=1.0)
 

@@ -11,8 +11,7 @@ import pytest
 import study_driver as driver
 
 from workbench.accounting import ApproximateDP
-from workbench.attacks.canary_extraction import CanaryExtraction
-from workbench.attacks.canary_extraction.words import NOT_SHOWN, SHOWN
+from workbench.attacks.canary_extraction import NOT_SHOWN, SHOWN, CanaryExtraction
 from workbench.attacks.loss import LossAttack
 from workbench.audit.run import audit_mechanisms
 from workbench.audit.settings import embedded_settings

@@ -26,19 +26,21 @@ def squad_file(folder: Path, ids: list[str]) -> Path:
     return path
 
 
-def refused_squad(path: Path, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        registry.create("corpus", "squad", size=2, seed=0, path=str(path), held_out=1, public=1)
+def squad(path: Path) -> None:
+    registry.create("corpus", "squad", size=2, seed=0, path=str(path), held_out=1, public=1)
 
 
 def test_questions_of_one_name_are_refused(tmp_path: Path) -> None:
-    refused_squad(squad_file(tmp_path, ["a", "b", "c", "b", "d"]), "must name each question once, got id 'b'")
+    path = squad_file(tmp_path, ["a", "b", "c", "b", "d"])
+    with pytest.raises(InputError, match="must name each question once, got id 'b'"):
+        squad(path)
 
 
 def test_a_file_that_is_nested_too_deeply_is_no_bug(tmp_path: Path) -> None:
     path = tmp_path / "deep.json"
     path.write_text("[" * 100_000)
-    refused_squad(path, "is nested too deeply")
+    with pytest.raises(InputError, match="is nested too deeply"):
+        squad(path)
 
 
 @pytest.mark.parametrize("corpus", ["clinical", "clinical_questions", "clinical_tasks"])

@@ -8,10 +8,11 @@ import pytest
 from scipy.stats import binom
 
 from workbench.core.errors import InputError
-from workbench.estimation.all_thresholds import clopper_pearson_all, coin_sample_size
 from workbench.estimation.one_run import (
     DeltaStage,
     GuessSets,
+    clopper_pearson_all,
+    coin_sample_size,
     crossing_probability,
     epsilon_from_path,
     guess_probabilities,

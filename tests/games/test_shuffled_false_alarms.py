@@ -15,8 +15,7 @@ import pytest
 
 from workbench.accounting import ApproximateDP
 from workbench.accounting.subsampled_gaussian import calibrate_noise_multiplier
-from workbench.attacks.weight_tidying import WeightTidying
-from workbench.attacks.weight_tidying.matching import permuted
+from workbench.attacks.weight_tidying import WeightTidying, permuted
 from workbench.core import registry
 from workbench.estimation.clopper_pearson import binomial_upper
 from workbench.estimation.judge import judge

@@ -24,7 +24,7 @@ from workbench.attacks.accountant_checks.proof import (
     real,
 )
 from workbench.attacks.accountant_checks.proof.evaluation import decimals, truth_at
-from workbench.attacks.claim_checks.dp_weights.as_printed import (
+from workbench.attacks.claim_checks.dp_weights.composition import (
     Exact,
     dp_weights_algorithm_2_as_printed,
     exact_numbers,

@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from workbench.attacks.accountant_checks.proof.finite import prove_finite_mechanism, randomised_response
+from oracles.finite_mechanisms import prove_finite_mechanism, randomised_response
+
 from workbench.attacks.accountant_checks.proof.statements import State, Statement, TransitionSystem
 from workbench.attacks.accountant_checks.proof.terms import (
     And,

@@ -20,8 +20,8 @@ from scipy.optimize import minimize_scalar
 
 from oracles.ball_steps import OracleSteps, composed_curves, step_orders
 from workbench.accounting.balls.ball import ends, to_arb
-from workbench.accounting.balls.composition import GridChoice
 from workbench.accounting.balls.mixture import Mixture, ThresholdCurve, ThresholdOrder, subsampled_orders
+from workbench.accounting.balls.shuffled import GridChoice
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import Event, SubsampledGaussian, gaussian_run
 from workbench.core.errors import InconclusiveError, InputError

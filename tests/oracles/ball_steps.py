@@ -1,6 +1,6 @@
 """Compositions of any steps in ball arithmetic, from below and from above: polynomial powers of grid laws.
 
-`workbench.accounting.balls.composition` bounds from below; here are the laws of all mechanisms, the upper
+`workbench.accounting.balls.shuffled` bounds from below; here are the laws of all mechanisms, the upper
 bound, and grids that are moved until rounding costs little. The *dominating* law of the upper bound is at
 least as bad as the step: the masses (p, q) of a cell (g_i, g_{i + 1}] go to the two ends of the cell so that
 both p and q are kept, losses above the grid go to infinity, losses below it to its lowest point.
@@ -17,7 +17,8 @@ import numpy as np
 from flint import arb, ctx
 
 from workbench.accounting.balls.ball import normal_tail, to_arb
-from workbench.accounting.balls.composition import (
+from workbench.accounting.balls.mixture import AddOrder, RemoveOrder, ReplaceOrder
+from workbench.accounting.balls.shuffled import (
     Cells,
     GridChoice,
     GridCurve,
@@ -31,7 +32,6 @@ from workbench.accounting.balls.composition import (
     relevant,
     step_cells,
 )
-from workbench.accounting.balls.mixture import AddOrder, RemoveOrder, ReplaceOrder
 from workbench.accounting.events import (
     Event,
     FinitePair,

@@ -18,7 +18,7 @@ from workbench.accounting import (
     MutualInformation,
     NoGuarantee,
     RenyiDP,
-    nats_of_epsilon,
+    binary_kl_nats,
 )
 from workbench.audit.run import claim_form, judged_subject
 from workbench.core import registry
@@ -326,7 +326,7 @@ def test_the_information_reference_is_paczeros(records: Builders) -> None:
     """PACZero, section 2: 0.33 nats and epsilon = 2 allow the same success."""
     information = allowed_by(ApproximateDP(epsilon=2.0, delta=0.0))[-1].guarantee
     assert isinstance(information, MutualInformation)
-    assert information.nats == pytest.approx(nats_of_epsilon(2.0), abs=1e-12)
+    assert information.nats == pytest.approx(binary_kl_nats(1 / (1 + math.exp(-2.0)), 0.5), abs=1e-12)
     assert information.nats == pytest.approx(0.33, abs=0.005)
     assert len(allowed_by(NoGuarantee())) == 1
 

@@ -528,4 +528,5 @@ def test_it_makes_a_page() -> None:
 
 def test_the_reports_tables_need_no_deep_learning(tmp_path: Path) -> None:
     code = "import sys, workbench.reports.papers.shuffled_dp_sgd.report; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
+    assert done.returncode == 0

@@ -86,8 +86,9 @@ def test_an_audit_refuses_them(tmp_path: Path, control: bool) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_study_refuses_them_when_it_is_prepared() -> None:
-    found = driver.experiment(
+def extraction(**changes: Any) -> Any:
+    """An extraction from a training without privacy."""
+    return driver.experiment(
         mechanism="non_private",
         epsilon=None,
         delta=None,
@@ -95,26 +96,16 @@ def test_a_study_refuses_them_when_it_is_prepared() -> None:
         attack_parameters=ATTACK,
         corpus="clinical",
         corpus_parameters={"attributes": "brief"},
-        model="tiny_gpt2",
-        model_parameters={"max_length": 8},
-        members=10,
-        batch_size=4,
-        epochs=1,
+        **changes,
     )
+
+
+def test_a_study_refuses_them_when_it_is_prepared() -> None:
+    short = {"model": "tiny_gpt2", "model_parameters": {"max_length": 8}}
+    found = extraction(**short, members=10, batch_size=4, epochs=1)
     with pytest.raises(InputError, match=rf"^group 'all', variant 'DP-Weights': .*{LINE}"):
         check_fits(driver.study_of(found))
 
 
 def test_a_study_whose_model_cannot_be_built_yet_is_not_refused_for_it() -> None:
-    found = driver.experiment(
-        mechanism="non_private",
-        epsilon=None,
-        delta=None,
-        attack="canary_extraction",
-        attack_parameters=ATTACK,
-        corpus="clinical",
-        corpus_parameters={"attributes": "brief"},
-        model="qwen2_base",
-        model_parameters={"path": "nowhere"},
-    )
-    check_fits(driver.study_of(found))
+    check_fits(driver.study_of(extraction(model="qwen2_base", model_parameters={"path": "nowhere"})))

@@ -12,8 +12,6 @@ from workbench.accounting.guarantees import (
     RenyiDP,
     binary_kl_nats,
     guarantee_from_json,
-    nats_of_epsilon,
-    require_approximate_dp,
 )
 
 __all__ = [
@@ -24,6 +22,4 @@ __all__ = [
     "RenyiDP",
     "binary_kl_nats",
     "guarantee_from_json",
-    "nats_of_epsilon",
-    "require_approximate_dp",
 ]

@@ -72,7 +72,8 @@ _LOWEST, _HIGHEST = math.log(1e-2), math.log(1e9)
 METHOD = "dominating and dominated grids, tilted FFT"
 
 ASSUMPTIONS = (
-    "float64 arithmetic is IEEE 754, and the elementary functions keep the error bounds stated in _loss_laws",
+    "float64 arithmetic is IEEE 754, and the elementary functions keep the error bounds stated in "
+    "workbench.accounting.grid.laws",
 )
 """What grid bounds rest on; the tests compare the elementary functions with ball arithmetic."""
 

@@ -65,12 +65,7 @@ def supports(event: Event, adjacency: Adjacency) -> bool:
 
 
 def delta_bounds(event: Event, epsilon: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Bounds:
-    """delta at which the event is (epsilon, delta)-DP and no smaller one.
-
-    Args:
-        event: What is released.
-        epsilon: In [0, inf].
-        adjacency: How neighbours differ.
+    """delta at which the event is (epsilon, delta)-DP and no smaller one; epsilon in [0, inf].
 
     Raises:
         InputError: epsilon is negative or NaN.
@@ -86,10 +81,7 @@ def delta_bounds(event: Event, epsilon: float, adjacency: Adjacency = Adjacency.
 def epsilon_bounds(event: Event, delta: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Bounds:
     """Smallest epsilon >= 0 at which the event is (epsilon, delta)-DP.
 
-    Args:
-        event: What is released.
-        delta: In [0, 1); at 0 the largest privacy loss, infinite where losses have no bound.
-        adjacency: How neighbours differ.
+    `delta` is in [0, 1); at 0 the answer is the largest privacy loss, infinite where losses have no bound.
 
     Raises:
         InputError: delta is out of range.
@@ -104,11 +96,6 @@ def epsilon_bounds(event: Event, delta: float, adjacency: Adjacency = Adjacency.
 
 def tpr_bounds(event: Event, fpr: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Bounds:
     """Largest true-positive rate of any test between neighbours at a false-positive rate, in either order.
-
-    Args:
-        event: What is released.
-        fpr: In [0, 1].
-        adjacency: How neighbours differ.
 
     Raises:
         InputError: fpr is out of range.

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import special
 
 from workbench.core.arguments import number, one_of
-from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.core.errors import InputError, unknown_name
 from workbench.core.keys import JSON
 from workbench.core.one_line import object_line
 from workbench.interfaces import FloatArray, Guarantee, Secret
@@ -278,18 +278,6 @@ class NoGuarantee(Guarantee):
         return {"currency": self.currency}
 
 
-def nats_of_epsilon(epsilon: float, prior: float = 0.5) -> float:
-    """The mutual information whose `max_success` equals that of pure epsilon-DP at the same prior.
-
-    An equality of attack success, not a conversion of guarantees: neither implies the other.
-
-    Raises:
-        InputError: epsilon or prior is out of range.
-    """
-    success = ApproximateDP(epsilon=epsilon, delta=0.0).max_success(prior)
-    return _binary_kl(success, max(_prior(prior), 1.0 - _prior(prior)))
-
-
 def guarantee_from_json(form: Mapping[str, JSON]) -> Guarantee:
     """Read what `Guarantee.to_json` wrote.
 
@@ -307,17 +295,3 @@ def guarantee_from_json(form: Mapping[str, JSON]) -> Guarantee:
         return known[currency](**parameters)
     except TypeError as error:
         raise InputError(f"guarantee {currency!r} has the wrong parameters: {sorted(parameters)}") from error
-
-
-def require_approximate_dp(guarantee: Guarantee, asker: str) -> ApproximateDP:
-    """The guarantee, if it is (epsilon, delta)-DP.
-
-    Raises:
-        InputError: it is no guarantee.
-        UnsupportedError: it is of another currency, which is never converted in silence.
-    """
-    if not isinstance(guarantee, Guarantee):
-        raise InputError(f"guarantee must be a Guarantee, got {object_line(guarantee)}")
-    if not isinstance(guarantee, ApproximateDP):
-        raise UnsupportedError(f"{asker} needs an (epsilon, delta)-DP guarantee, got {guarantee.describe()}")
-    return guarantee

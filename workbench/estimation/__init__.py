@@ -22,11 +22,25 @@ other currencies in `success`.
 
 from __future__ import annotations
 
-from workbench.estimation.all_thresholds import clopper_pearson_all
-from workbench.estimation.clopper_pearson import clopper_pearson, clopper_pearson_split
-from workbench.estimation.estimators import ESTIMATORS, Estimator, perfect_attack_bound, trials_needed
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from scipy.special import betainc, betaincinv, expit
+
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.estimation.clopper_pearson import (
+    binomial_lower,
+    clopper_pearson,
+    clopper_pearson_split,
+    half_split,
+    ratio_lower,
+)
 from workbench.estimation.gaussian_family import gaussian_location, gaussian_rank
-from workbench.estimation.inputs import check_game
+from workbench.estimation.inputs import check_game, check_probability, family_free
 from workbench.estimation.metrics import (
     accuracy,
     advantage,
@@ -39,8 +53,15 @@ from workbench.estimation.metrics import (
     runs_below_half,
     tpr_at_fpr,
 )
-from workbench.estimation.one_run import one_run
-from workbench.estimation.success import TradeoffTest, success_lower, tradeoff_violation
+from workbench.estimation.one_run import (
+    clopper_pearson_all,
+    coin_sample_size,
+    one_run,
+    perfect_guesses_bound,
+    ranked_labels,
+)
+from workbench.estimation.searching import smallest_count
+from workbench.interfaces import BoolArray, Bound, FloatArray, Guarantee, IntArray
 
 __all__ = [
     "ESTIMATORS",
@@ -68,3 +89,250 @@ __all__ = [
     "tradeoff_violation",
     "trials_needed",
 ]
+
+
+_LARGEST = 2**19
+
+
+class Estimator(Protocol):
+    """An epsilon lower bound from scores and labels."""
+
+    def __call__(
+        self,
+        scores: FloatArray,
+        members: BoolArray,
+        *,
+        delta: float,
+        confidence: float,
+        generator: np.random.Generator,
+    ) -> Bound:
+        """Returns a bound that exceeds the true epsilon at `delta` with probability at most 1 - confidence.
+
+        Raises `InputError`: unusable input. `UnsupportedError`: the scores are visibly outside the family.
+        """
+
+
+def _without_draws(estimator: Callable[..., Bound]) -> Estimator:
+    """An estimator that draws nothing, with a generator among its arguments."""
+
+    def bound(
+        scores: FloatArray,
+        members: BoolArray,
+        *,
+        delta: float,
+        confidence: float,
+        generator: np.random.Generator,
+    ) -> Bound:
+        """The estimator's bound; the generator is not used."""
+        return estimator(scores, members, delta=delta, confidence=confidence)
+
+    return bound
+
+
+ESTIMATORS: Mapping[str, Estimator] = {
+    "clopper_pearson_split": clopper_pearson_split,
+    "clopper_pearson_all": clopper_pearson_all,
+    "one_run": one_run,
+    "gaussian_location": _without_draws(gaussian_location),
+    "gaussian_rank": _without_draws(gaussian_rank),
+}
+"""Epsilon estimators by name."""
+
+
+@lru_cache(maxsize=4096)
+def perfect_attack_bound(
+    n_members: int, n_nonmembers: int, *, delta: float, confidence: float, estimator: str
+) -> float:
+    """Returns the epsilon bound that an estimator gives a perfect attack.
+
+    Infinite for the Gaussian family, where scores without noise have no finite epsilon. `estimator` is a key
+    of `ESTIMATORS`, or `"clopper_pearson"`. Raises `InputError`: an argument is unusable, or the estimator
+    unknown.
+    """
+    if n_members < 1 or n_nonmembers < 1:
+        raise InputError(f"n_members and n_nonmembers must be at least 1, got {n_members} and {n_nonmembers}")
+    check_probability("delta", delta, zero_allowed=True)
+    check_probability("confidence", confidence)
+    significance = 1.0 - confidence
+    if estimator == "clopper_pearson":
+        pairs = ((n_members, n_nonmembers), (n_nonmembers, n_members))
+        share = significance / 2
+        return max(ratio_lower(up, up, 0, down, delta=delta, significance=share) for up, down in pairs)
+    if estimator == "clopper_pearson_split":
+        up, down = n_members - n_members // 2, n_nonmembers - n_nonmembers // 2
+        pairs = ((up, down), (down, up))
+        return max(ratio_lower(a, a, 0, b, delta=delta, significance=significance) for a, b in pairs)
+    if estimator not in ESTIMATORS:
+        raise InputError(
+            f"unknown estimator {estimator!r}; known: {', '.join(sorted([*ESTIMATORS, 'clopper_pearson']))}"
+        )
+    if min(n_members, n_nonmembers) < 2:
+        return 0.0
+    if estimator == "clopper_pearson_all":
+        # Its coins fall at random; a balanced fall is the one that serves a perfect attack best.
+        size, prior = coin_sample_size(n_members, n_nonmembers)
+        return perfect_guesses_bound(size, prior, delta, significance)
+    members = np.arange(n_members + n_nonmembers) < n_members
+    try:
+        return ESTIMATORS[estimator](
+            members.astype(np.float64),
+            members,
+            delta=delta,
+            confidence=confidence,
+            generator=np.random.default_rng(0),
+        ).lower
+    except UnsupportedError:
+        return math.inf
+
+
+@lru_cache(maxsize=1024)
+def trials_needed(epsilon: float, delta: float, confidence: float, estimator: str) -> int:
+    """Number of trials, half of them members, with which a perfect attack's bound exceeds epsilon.
+
+    An even number, at most a sixty-fourth above the smallest. `epsilon` is the claim, finite and >= 0; the
+    other arguments are those of `perfect_attack_bound`.
+
+    Raises `InputError`: an argument is unusable, or the estimator unknown. `InconclusiveError`: no number up
+    to 2^20 would do.
+    """
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise InputError(f"epsilon must be finite and at least 0, got {epsilon!r}")
+
+    def reaches(half: int) -> bool:
+        bound = perfect_attack_bound(half, half, delta=delta, confidence=confidence, estimator=estimator)
+        return bound > epsilon
+
+    half = smallest_count(reaches, start=2, most=_LARGEST, coarseness=64)
+    if half is None:
+        raise InconclusiveError(
+            f"no {estimator} experiment of up to {2 * _LARGEST} trials reaches epsilon {epsilon:g}"
+        )
+    return 2 * half
+
+
+_GROWTH = 1.5
+_LEVELS = expit(np.linspace(-25.0, 25.0, 401))
+
+
+def success_lower(
+    scores: FloatArray, members: BoolArray, *, confidence: float, generator: np.random.Generator
+) -> Bound:
+    """Returns a lower bound on the probability of guessing membership right, for `Guarantee.max_success`.
+
+    It exceeds the truth with probability at most 1 - confidence. The threshold is chosen on a random half of
+    each class, the right guesses of the other half give the bound. With labels of fixed number the count is a
+    sum of two binomials, whose tail a binomial of the same mean dominates (Hoeffding 1956, theorem 4); with
+    coin labels it is binomial. Trials are independent; the members' share is the prior of the game.
+
+    Raises `InputError`: an argument is unusable, or a class has fewer than two scores.
+    """
+    values, labels = check_game(scores, members)
+    check_probability("confidence", confidence)
+    first = half_split(labels, generator)
+    order = np.argsort(values[first], kind="stable")
+    ranked, sorted_labels = values[first][order], labels[first][order]
+    # Right guesses if the i lowest are called non-members; a cut inside a tie is no threshold.
+    right = np.concatenate([[0], np.cumsum(~sorted_labels)]) + sorted_labels.sum()
+    right = right - np.concatenate([[0], np.cumsum(sorted_labels)])
+    is_cut = np.concatenate([[True], ranked[1:] > ranked[:-1], [True]])
+    at = int(np.argmax(np.where(is_cut, right, -1)))
+    if at in (0, ranked.size):
+        threshold = -np.inf if at == 0 else np.inf
+    else:
+        threshold = (ranked[at - 1] + ranked[at]) / 2
+    judged_labels = labels[~first]
+    correct = int(np.sum((values[~first] >= threshold) == judged_labels))
+    lower = binomial_lower(correct, judged_labels.size, 1.0 - confidence)
+    estimate = correct / judged_labels.size
+    why = "scores are independent; threshold chosen on a random half, judged on the other"
+    return family_free("success_lower", "success", (lower, estimate), why, confidence, n=values.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TradeoffTest:
+    """Result of `tradeoff_violation`.
+
+    Attributes:
+        p_value: Valid p-value of "the guarantee holds", over all thresholds and both directions.
+        rejected: Whether it is at most `significance`, the error probability of the test.
+        fpr, tpr: Observed rates at the threshold and in the direction with the smallest p-value.
+        max_tpr: What the guarantee allows at that FPR.
+        n: Number of scores.
+    """
+
+    p_value: float
+    rejected: bool
+    significance: float
+    fpr: float
+    tpr: float
+    max_tpr: float
+    n: int
+
+
+def _grid(n: int) -> IntArray:
+    """Ranks 1, 2, 3, ... growing by half, up to n."""
+    ranks = [1]
+    while ranks[-1] < n:
+        ranks.append(min(n, max(ranks[-1] + 1, round(ranks[-1] * _GROWTH))))
+    return np.asarray(ranks, dtype=np.int64)
+
+
+def _p_values(ranked: IntArray, guarantee: Guarantee) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """For each rank k: P[as many members above the k-th highest non-member], if the guarantee is tight.
+
+    The FPR there is Beta(k, n0 + 1 - k), and given it each member lies above with probability
+    max_tpr(FPR) at most. The mean over the FPR is taken cell by cell at the cell's upper end, so it errs
+    upwards. Returns p-values, observed FPR (k / n0) and TPR, each of shape `(ranks,)`.
+    """
+    n1 = int(ranked.sum())
+    n0 = ranked.size - n1
+    above = np.cumsum(ranked)[ranked == 0]
+    ranks = _grid(n0)
+    hits = above[ranks - 1]
+    upper_ends = np.append(_LEVELS, 1.0)
+    weights = np.diff(np.concatenate([[0.0], upper_ends]))
+    p = np.ones(ranks.size)
+    for i, (k, v) in enumerate(zip(ranks.tolist(), hits.tolist(), strict=True)):
+        if v == 0:
+            continue
+        rates = np.append(betaincinv(k, n0 + 1.0 - k, _LEVELS), 1.0)
+        allowed = np.clip(guarantee.max_tpr(rates), 0.0, 1.0)
+        p[i] = float(weights @ betainc(v, n1 - v + 1.0, allowed))
+    return p, ranks / n0, hits / n1
+
+
+def tradeoff_violation(
+    scores: FloatArray,
+    members: BoolArray,
+    guarantee: Guarantee,
+    *,
+    significance: float,
+    generator: np.random.Generator | None = None,
+) -> TradeoffTest:
+    """Tests TPR <= guarantee.max_tpr(FPR) over a geometric grid of thresholds, in both directions.
+
+    For guarantees that hold for the pair of worlds in either order: the second direction swaps members and
+    non-members. Bonferroni over thresholds and directions. A true guarantee is rejected with probability at
+    most `significance`. `generator` breaks ties; a fixed one by default.
+
+    Raises `InputError`: an argument is unusable. `UnsupportedError`: the guarantee has no trade-off curve.
+    """
+    values, labels = check_game(scores, members, constant_allowed=True)
+    check_probability("significance", significance)
+    if values.min() == values.max():  # Every threshold calls all or none.
+        rates = {"fpr": 1.0, "tpr": 1.0, "max_tpr": 1.0}
+        return TradeoffTest(p_value=1.0, rejected=False, significance=significance, n=values.size, **rates)
+    ranked = ranked_labels(values, labels, generator if generator is not None else np.random.default_rng(0))
+    directions = [_p_values(ranked, guarantee), _p_values(1 - ranked[::-1], guarantee)]
+    p, fpr, tpr = (np.concatenate(parts) for parts in zip(*directions, strict=True))
+    at = int(np.argmin(p))
+    p_value = min(1.0, float(p[at]) * p.size)
+    return TradeoffTest(
+        p_value=p_value,
+        rejected=p_value <= significance,
+        significance=significance,
+        fpr=float(fpr[at]),
+        tpr=float(tpr[at]),
+        max_tpr=float(guarantee.max_tpr(fpr[at : at + 1])[0]),
+        n=values.size,
+    )

@@ -135,7 +135,10 @@ def _unknown_prior_tests(
     )
 
     def test(side: str, prior: float) -> DecidingTest:
+        """The bound of one side at one prior."""
+
         def compute(scores: FloatArray) -> Bound:
+            """The bound of these scores."""
             bound = estimation.one_run(
                 scores,
                 evidence.members,
@@ -171,6 +174,7 @@ def _free_test(
     release_delta = min(stated.delta / q, 0.5)
 
     def compute(scores: FloatArray) -> Bound:
+        """The bound of one release, carried to its run."""
         bound = estimation.clopper_pearson_all(
             scores,
             evidence.members,
@@ -210,6 +214,7 @@ def _gaussian_test(stated: ApproximateDP, evidence: Evidence, confidence: float)
         )
 
     def compute(scores: FloatArray) -> Bound:
+        """The bound of one release, composed to its run."""
         release = estimation.gaussian_location(
             scores, evidence.members, delta=stated.delta, confidence=confidence, quantity="mu"
         )

@@ -257,6 +257,7 @@ def _judge_curve(
         quantity, allowed = f"epsilon(alpha = {guarantee.alpha:g})", guarantee.epsilon
 
     def rejected(scores: FloatArray, parameter: float) -> bool:
+        """Whether the scores reject the curve of this parameter."""
         curve: Guarantee = GaussianDP(mu=parameter)
         if isinstance(guarantee, RenyiDP):
             curve = replace(guarantee, epsilon=parameter)

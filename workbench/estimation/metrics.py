@@ -122,6 +122,7 @@ def _two_suprema(n1: int, n0: int, w1: float, w0: float, error: float) -> float:
     spread = math.sqrt(both)
 
     def excess(x: float) -> float:
+        """How far the tail at x is above the error."""
         middle = ndtr(a * x / (b * spread)) - ndtr(-b * x / (a * spread))
         height = a * b * x * math.sqrt(2 * math.pi) / (both * spread)
         peak = height * math.exp(-x * x / (2 * both)) * float(middle)

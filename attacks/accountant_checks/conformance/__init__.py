@@ -35,6 +35,30 @@ and the same without pytest:
 <CheckStatus.PASSED: 'passed'>
 """
 
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from workbench.attacks.accountant_checks.conformance.cells import families
+from workbench.attacks.accountant_checks.conformance.checks import (
+    adjacency,
+    calibration,
+    edge_cases,
+    looseness,
+    monotone,
+    n_fold,
+    never_below,
+    never_below_delta,
+    never_below_tpr,
+    order,
+)
+from workbench.attacks.accountant_checks.conformance.judging import Context
+from workbench.attacks.accountant_checks.conformance.questions import Asker, Tally, as_accountant
 from workbench.attacks.accountant_checks.conformance.results import (
     Cells,
     Check,
@@ -43,13 +67,9 @@ from workbench.attacks.accountant_checks.conformance.results import (
     ConformanceReport,
     UnderReport,
 )
-from workbench.attacks.accountant_checks.conformance.suite import (
-    CHECKS,
-    GRIDS,
-    accountant_checks,
-    parametrize_with_accountant_checks,
-    run_checks,
-)
+from workbench.checks.accountants import Accountant
+from workbench.checks.conformance import breaks, is_unsettled
+from workbench.core.errors import InputError, unknown_name
 
 __all__ = [
     "CHECKS",
@@ -64,3 +84,311 @@ __all__ = [
     "parametrize_with_accountant_checks",
     "run_checks",
 ]
+
+
+Body: TypeAlias = Callable[[Context, Check], CheckResult]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A check, what runs it, and its share of the time against the others'."""
+
+    check: Check
+    body: Body
+    share: float
+
+
+def _planned(name: str, summary: str, body: Body, share: float, *, fails_ci: bool = True) -> Planned:
+    return Planned(check=Check(name=name, summary=summary, fails_ci=fails_ci), body=body, share=share)
+
+
+def _family(family: str, words: str, share: float) -> Planned:
+    def run(context: Context, check: Check) -> CheckResult:
+        return never_below(context, check, families(context.grid)[family])
+
+    summary = f"no epsilon is below the certified lower bound: {words}"
+    return _planned(f"never_below_certified_lower[{family}]", summary, run, share)
+
+
+def _monotone(short: str, parameter: str, *, rising: bool) -> Planned:
+    verb = "fall" if rising else "rise"
+    summary = f"epsilon does not {verb} as the {parameter.replace('_', ' ')} grows"
+    body = monotone(parameter, rising=rising)
+    return _planned(f"monotone_in_{short}", summary, body, 0.5, fails_ci=False)
+
+
+PLAN: tuple[Planned, ...] = (
+    _family("gaussian", "one Gaussian release", 1.0),
+    _family("composed_gaussian", "several Gaussian releases", 1.0),
+    _family("subsampled_gaussian", "DP-SGD runs with Poisson sampling", 8.0),
+    _family("replace_one", "replace-one neighbours", 2.0),
+    _family("laplace", "Laplace noise, once and repeated", 1.0),
+    _family("randomised_response", "randomised response, once and repeated", 1.0),
+    _family("heterogeneous", "compositions of different events", 1.0),
+    _planned(
+        "delta_never_below_certified_lower",
+        "no delta is below the certified lower bound",
+        never_below_delta,
+        1.0,
+    ),
+    _planned(
+        "tpr_never_below_certified_lower",
+        "no true-positive rate is below the certified lower bound",
+        never_below_tpr,
+        1.0,
+    ),
+    _planned(
+        "calibration_inverts_accounting_and_lands_on_the_private_side",
+        "the noise for a budget keeps the certified epsilon, and the accountant's own, within it",
+        calibration,
+        3.0,
+    ),
+    _planned(
+        "adjacency_honoured_or_refused",
+        "replace-one neighbours get an answer of their own, or none",
+        adjacency,
+        0.5,
+    ),
+    _planned(
+        "n_fold_compose_equals_n_composes",
+        "an event with a count is accounted as that many single ones",
+        n_fold,
+        1.0,
+    ),
+    _planned(
+        "order_of_composition_does_not_matter", "a composition is accounted alike in any order", order, 1.0
+    ),
+    _planned(
+        "edge_cases",
+        "corners give a number that is not below the truth, infinity, or a clear error",
+        edge_cases,
+        2.0,
+    ),
+    _monotone("noise", "noise_multiplier", rising=False),
+    _monotone("sampling", "sampling_probability", rising=True),
+    _monotone("steps", "steps", rising=True),
+    _monotone("delta", "delta", rising=False),
+    _planned(
+        "looseness", "how far answers are above the certified upper bound", looseness, 0.5, fails_ci=False
+    ),
+    # Few accountants answer these, and some at ten seconds a call.
+    _family("gaussian_mixtures", "pairs of Gaussian mixtures", 0.5),
+    _family("shuffled_batches", "shuffled batches", 0.5),
+)
+"""Every check, in the order in which they run."""
+
+GRIDS = {"quick": 18.0, "full": 900.0}
+"""The grids, each with the seconds that an accountant's checks may take, unless told otherwise; searches for
+small counterexamples come on top."""
+
+_SHRINKING, _CONFIRMING = 0.1, 0.05
+"""Shares of an accountant's time that one search for a small counterexample, and one check's second
+computations, may take beyond it."""
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+CHECKS: tuple[Check, ...] = tuple(planned.check for planned in PLAN)
+"""Every check, in their order."""
+
+
+class _Suite:
+    """One accountant's checks: they share its answers and its time."""
+
+    def __init__(
+        self, accountant: Any, *, grid: str, looseness_budget: float | None, seed: int, seconds: float | None
+    ) -> None:
+        if grid not in GRIDS:
+            raise unknown_name("grid", grid, GRIDS)
+        if looseness_budget is not None and not looseness_budget >= 1:
+            raise InputError(f"looseness_budget must be >= 1, got {looseness_budget!r}")
+        if seconds is not None and not seconds > 0:
+            raise InputError(f"seconds must be > 0, got {seconds!r}")
+        self.accountant: Accountant = as_accountant(accountant)
+        self.seconds = GRIDS[grid] if seconds is None else seconds
+        finite = min(self.seconds, GRIDS["full"])
+        self.context = Context(
+            asker=Asker(accountant=self.accountant),
+            grid=grid,
+            looseness_budget=looseness_budget,
+            seed=seed,
+            shrink_seconds=_SHRINKING * finite,
+            confirm_seconds=_CONFIRMING * finite,
+        )
+        self._spent = 0.0
+        self._warm = False
+        self._shares = sum(planned.share for planned in PLAN)
+
+    def run(self, planned: Planned) -> CheckResult:
+        """Run one check within its share of what is left."""
+        asker = self.context.asker
+        self._warm_up()
+        start, extra = time.perf_counter(), asker.extra_seconds
+        left = max(self.seconds - self._spent, 0.0)
+        share = min(planned.share / self._shares, 1.0) if self._shares > 0 else 1.0
+        asker.deadline = start + (left * share if math.isfinite(left) else math.inf)
+        asker.here = Tally()
+        try:
+            return planned.body(self.context, planned.check)
+        finally:
+            self._spent += time.perf_counter() - start - (asker.extra_seconds - extra)
+            self._shares = max(self._shares - planned.share, 0.0)
+
+    def _warm_up(self) -> None:
+        """Ask once, so that importing a library counts for no check."""
+        if not self._warm:
+            self._warm = True
+            asker = self.context.asker
+            asker.ask(families(self.context.grid)["gaussian"][0].question)
+            asker.total, asker.here = Tally(), Tally()
+
+
+def accountant_checks(
+    accountant: Any,
+    *,
+    grid: str = "quick",
+    looseness_budget: float | None = None,
+    seed: int = 0,
+    seconds: float | None = None,
+) -> Iterator[tuple[str, Callable[[], CheckResult]]]:
+    """Every check of an accountant by name, ready to run; they share its answers.
+
+    Args:
+        accountant: An object with the methods of `workbench.checks.accountants.Accountant`, the least
+            function, or the text that `load_accountant` takes: a registered name, or `module:function`.
+        grid: `"quick"` or `"full"`.
+        looseness_budget: Largest allowed ratio of an answer to the certified upper bound, >= 1; None for any.
+        seed: Of the search for small counterexamples.
+        seconds: Time for all checks together, infinity for no limit; None for the grid's own (`GRIDS`).
+
+    Yields:
+        The check's name, and a function without parameters that runs it.
+
+    Raises:
+        InputError: the accountant is none, or an argument is out of range.
+    """
+    suite = _Suite(accountant, grid=grid, looseness_budget=looseness_budget, seed=seed, seconds=seconds)
+    for planned in PLAN:
+        yield planned.check.name, partial(suite.run, planned)
+
+
+def run_checks(
+    accountant: Any,
+    *,
+    grid: str = "quick",
+    looseness_budget: float | None = None,
+    seed: int = 0,
+    seconds: float | None = None,
+    only: Iterable[str] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> ConformanceReport:
+    """Run the checks of an accountant.
+
+    Args:
+        accountant, grid, looseness_budget, seed, seconds: As of `accountant_checks`.
+        only: Names of the checks to run; None for all. A name without brackets takes all its families.
+        progress: Called with a check's name, the number of checks done, and their total: before each check,
+            and once at the end with an empty name.
+
+    Raises:
+        InputError: as of `accountant_checks`, or a check's name is unknown.
+    """
+    suite = _Suite(accountant, grid=grid, looseness_budget=looseness_budget, seed=seed, seconds=seconds)
+    chosen = _chosen(only)
+    start = time.perf_counter()
+    results = []
+    for done, planned in enumerate(chosen):
+        if progress is not None:
+            progress(planned.check.name, done, len(chosen))
+        results.append(suite.run(planned))
+    if progress is not None:
+        progress("", len(chosen), len(chosen))
+    total = suite.context.asker.total
+    return ConformanceReport(
+        accountant=suite.accountant.name,
+        grid=grid,
+        seed=seed,
+        results=tuple(results),
+        calls=total.calls,
+        milliseconds_per_call=total.milliseconds_per_call,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _chosen(only: Iterable[str] | None) -> tuple[Planned, ...]:
+    if only is None:
+        return PLAN
+    names = list(only)
+    known = {planned.check.name for planned in PLAN}
+    known |= {name.partition("[")[0] for name in known}
+    for name in names:
+        if name not in known:
+            raise unknown_name("check", name, known)
+    return tuple(
+        planned
+        for planned in PLAN
+        if planned.check.name in names or planned.check.name.partition("[")[0] in names
+    )
+
+
+def parametrize_with_accountant_checks(
+    accountants: Sequence[Any],
+    *,
+    grid: str = "quick",
+    looseness_budget: float | None = None,
+    seed: int = 0,
+    seconds: float | None = None,
+    strict: bool = False,
+) -> Callable[[T], T]:
+    """A decorator that makes a test of every check of every accountant.
+
+    The test gets `accountant_check`, a function without parameters. Called, it runs the check and returns its
+    result; it fails the test where a build should stop or the accountant crashed in such a check, skips it
+    where the accountant refused or nothing was judged, and marks it as an expected failure where another
+    promise was broken.
+
+    Args:
+        accountants: Each as of `accountant_checks`.
+        grid, looseness_budget, seed, seconds: As of `accountant_checks`.
+        strict: Fail the test for every broken promise and crash.
+
+    Raises:
+        InputError: an accountant is none, or an argument is out of range.
+    """
+    import pytest
+
+    cases = [
+        pytest.param(
+            partial(_as_test, check, strict, looseness_budget is not None), id=f"{_label(accountant)}-{name}"
+        )
+        for accountant in accountants
+        for name, check in accountant_checks(
+            accountant, grid=grid, looseness_budget=looseness_budget, seed=seed, seconds=seconds
+        )
+    ]
+
+    def decorate(test: T) -> T:
+        marked: T = pytest.mark.parametrize("accountant_check", cases)(test)
+        return marked
+
+    return decorate
+
+
+def _label(accountant: Any) -> str:
+    if isinstance(accountant, str):
+        return accountant
+    return str(getattr(accountant, "name", None) or getattr(accountant, "__qualname__", type(accountant)))
+
+
+def _as_test(check: Callable[[], CheckResult], strict: bool, has_budget: bool) -> CheckResult:
+    """Run a check as a pytest test."""
+    import pytest
+
+    answer = check()
+    if answer.status in (CheckStatus.REFUSED, CheckStatus.LEFT_OUT):
+        pytest.skip(answer.describe())
+    broken = breaks(answer, strict=strict, has_budget=has_budget)
+    if broken or is_unsettled(answer, strict=strict):
+        pytest.fail(answer.describe(), pytrace=False)
+    if answer.status is not CheckStatus.PASSED:
+        pytest.xfail(answer.describe())
+    return answer

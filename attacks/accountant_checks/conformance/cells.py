@@ -1,17 +1,21 @@
 """The cells on which accountants are judged: shapes of questions, and two grids of parameters for each.
 
 A shape builds a question from named parameters, and lists for each parameter the values that a reader finds
-simple, simplest first: a counterexample is shrunk towards them. The quick grid is chosen for accountants that
-take half a second a call; its cells stand so that those which find most come first.
+simple, simplest first: a counterexample is shrunk towards them. The grids stand in `cells.toml`. The quick
+one is chosen for accountants that take half a second a call; its cells that find most come first.
 
 The cells of the checks besides the first: deltas, TPRs, calibrations, edges, adjacencies, compositions.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
 
 from workbench.accounting.events import (
     Composed,
@@ -73,6 +77,7 @@ def _run(adjacency: Adjacency, quantity: str = "epsilon") -> Callable[..., Quest
     def build(
         *, noise_multiplier: float, sampling_probability: float, steps: float, **argument: float
     ) -> Question:
+        """The question about one run."""
         event = gaussian_run(
             noise_multiplier=noise_multiplier, sampling_probability=sampling_probability, steps=int(steps)
         )
@@ -221,145 +226,43 @@ SHUFFLED = Shape(
 )
 
 
-def cells_of(shape: Shape, names: str, rows: Sequence[tuple[float, ...]]) -> tuple[Cell, ...]:
-    """Cells of a shape from rows of parameters, in the order of `names`; each row once."""
-    keys = names.split()
+SHAPES = {
+    "run": RUN,
+    "run, replace-one": RUN_REPLACE_ONE,
+    "laplace": LAPLACE,
+    "laplace, replace-one": LAPLACE_REPLACE_ONE,
+    "randomised response": RANDOMISED_RESPONSE,
+    "gaussian and laplace": GAUSSIAN_AND_LAPLACE,
+    "two phases": TWO_PHASES,
+    "gaussian and response": GAUSSIAN_AND_RESPONSE,
+    "mixtures": MIXTURES,
+    "shuffled": SHUFFLED,
+    "delta of run": DELTA_OF_RUN,
+    "tpr of run": TPR_OF_RUN,
+}
+"""Shapes by their names in `cells.toml`."""
+
+
+@cache
+def _grids() -> dict[str, Any]:
+    """`cells.toml`, which says how it is read."""
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def _rows(table: Mapping[str, Any], grid: str) -> list[dict[str, float]]:
+    """Parameters of each cell of a grid; each once."""
+    found: dict[tuple[float, ...], None] = {}
+    for row in table.get(grid, table["quick"]):
+        for part in table["quick"] if row == "quick" else [row]:
+            choices = (value if isinstance(value, list) else [value] for value in part)
+            found |= dict.fromkeys(product(*choices))
+    return [dict(zip(table["names"].split(), row, strict=True)) for row in found]
+
+
+def _cells(tables: Sequence[Mapping[str, Any]], grid: str) -> tuple[Cell, ...]:
     return tuple(
-        Cell(shape=shape, parameters=dict(zip(keys, row, strict=True))) for row in dict.fromkeys(rows)
+        Cell(shape=SHAPES[table["shape"]], parameters=row) for table in tables for row in _rows(table, grid)
     )
-
-
-RUN_NAMES = "noise_multiplier sampling_probability steps delta"
-"""The parameters of a DP-SGD run in the order of the rows below."""
-
-
-def _gaussian_rows(full: bool) -> list[tuple[float, ...]]:
-    noises = (0.3, 0.5, 0.8, 1.0, 2.0, 5.0, 10.0, 50.0) if full else (1.0, 2.0, 10.0, 0.5, 0.3)
-    deltas = (1e-5, 1e-10, 1e-15, 1e-3, 0.1)
-    return [(noise, 1.0, 1, delta) for noise in noises for delta in deltas]
-
-
-def _composed_rows(full: bool) -> list[tuple[float, ...]]:
-    rows: list[tuple[float, ...]] = [
-        (1.0, 1.0, 2, 1e-5),
-        (5.0, 1.0, 10, 1e-5),
-        (5.0, 1.0, 10, 1e-12),
-        (10.0, 1.0, 100, 1e-5),
-        (10.0, 1.0, 100, 1e-15),
-        (50.0, 1.0, 1000, 1e-5),
-        (50.0, 1.0, 1000, 1e-10),
-        (2.0, 1.0, 10, 1e-3),
-    ]
-    if full:
-        rows += list(product((1.0, 5.0, 20.0, 100.0), (1.0,), (2, 10, 100, 1000), (1e-3, 1e-6, 1e-10, 1e-15)))
-    return rows
-
-
-def _subsampled_rows(full: bool) -> list[tuple[float, ...]]:
-    """Chains through one base point in each parameter, then a block of short runs."""
-    rows: list[tuple[float, ...]] = [
-        (1.0, 0.01, 100, delta) for delta in (1e-5, 1e-3, 1e-8, 1e-10, 1e-12, 1e-15)
-    ]
-    rows += [(noise, 0.01, 100, 1e-5) for noise in (0.5, 2.0, 5.0)]
-    rows += [(1.0, rate, 100, 1e-5) for rate in (0.1, 0.5, 0.001)]
-    rows += [(1.0, 0.01, steps, 1e-5) for steps in (1, 10, 1000)]
-    rows += [(1.0, 0.01, 1000, delta) for delta in (1e-10, 1e-15)]
-    short = product((0.5, 1.0, 2.0), (0.01, 0.1, 0.5), (1, 10), (1e-5, 1e-10))
-    rows += sorted(short, key=lambda row: row[2])
-    rows += [(2.0, 0.1, 100, 1e-5), (0.6, 0.001, 1000, 1e-6), (0.3, 0.01, 10, 1e-5), (5.0, 0.5, 1000, 1e-5)]
-    rows += [(1.0, 0.001, 1000, 1e-3)]  # one step alone is within delta
-    if full:
-        rows += list(
-            product(
-                (0.3, 0.5, 0.8, 1.0, 2.0, 5.0, 20.0, 50.0),
-                (1e-4, 1e-3, 0.01, 0.1, 0.5),
-                (1, 10, 100, 1000, 10000),
-                (1e-3, 1e-5, 1e-8, 1e-10, 1e-12, 1e-15),
-            )
-        )
-    return rows
-
-
-def _replace_one(full: bool) -> tuple[Cell, ...]:
-    rows: list[tuple[float, ...]] = [(noise, 1.0, 1, 1e-5) for noise in (0.5, 1.0, 2.0, 10.0)]
-    rows += [(1.0, 1.0, 1, 1e-12), (10.0, 1.0, 100, 1e-5)]
-    rows += [(1.0, 0.1, 1, 1e-5), (1.0, 0.5, 10, 1e-5), (1.0, 0.01, 100, 1e-5), (1.0, 0.01, 100, 1e-10)]
-    rows += [(2.0, 0.1, 100, 1e-5), (0.5, 0.01, 10, 1e-5)]
-    if full:
-        rows += list(
-            product((0.5, 1.0, 2.0, 10.0), (0.001, 0.01, 0.1, 0.5), (1, 10, 100, 1000), (1e-5, 1e-10))
-        )
-    return cells_of(RUN_REPLACE_ONE, RUN_NAMES, rows) + cells_of(
-        LAPLACE_REPLACE_ONE, "steps scale delta", [(1, 1.0, 1e-5), (1, 5.0, 1e-3), (10, 10.0, 1e-5)]
-    )
-
-
-def _laplace_rows(full: bool) -> list[tuple[float, ...]]:
-    rows: list[tuple[float, ...]] = list(product((1, 2, 10), (0.5, 1.0, 5.0), (1e-5, 1e-10, 0.05)))
-    if full:
-        rows += list(product((1, 3, 10, 100, 1000), (0.2, 1.0, 2.0, 20.0), (1e-2, 1e-4, 1e-8, 1e-12, 1e-15)))
-    return rows
-
-
-def _response_rows(full: bool) -> list[tuple[float, ...]]:
-    rows: list[tuple[float, ...]] = list(product((1, 2, 10), (2, 5), (0.1, 0.5, 0.9), (1e-5,)))
-    rows += [(10, 2, 0.5, 1e-10), (100, 2, 0.9, 1e-5), (1, 2, 0.5, 0.1), (100, 2, 0.9, 1e-12)]
-    rows += [(10, 2, 0.1, 0.1), (100, 2, 0.1, 1e-5)]
-    if full:
-        rows += list(
-            product((1, 3, 10, 50, 200), (2, 3, 10), (0.05, 0.3, 0.7, 0.95), (1e-3, 1e-6, 1e-10, 1e-15))
-        )
-    return rows
-
-
-def _heterogeneous(full: bool) -> tuple[Cell, ...]:
-    mixed: list[tuple[float, ...]] = [
-        (1, 1, 1.0, 1.0, 1e-5),
-        (10, 2, 5.0, 2.0, 1e-5),
-        (1, 10, 2.0, 5.0, 1e-10),
-    ]
-    phases: list[tuple[float, ...]] = [
-        (1, 1, 0.1, 1.0, 2.0, 1e-5),
-        (50, 10, 0.01, 1.0, 0.5, 1e-5),
-        (50, 50, 0.01, 2.0, 0.8, 1e-10),
-    ]
-    answers: list[tuple[float, ...]] = [(1, 1, 2.0, 0.5, 1e-5), (10, 3, 10.0, 0.9, 1e-5)]
-    if full:
-        mixed += list(product((1, 5, 50), (1, 4, 20), (2.0, 10.0), (1.0, 8.0), (1e-3, 1e-6, 1e-12)))
-        phases += list(
-            product((10, 100), (10, 1000), (0.1, 0.01, 0.001), (1.0, 3.0), (0.7, 5.0), (1e-5, 1e-10))
-        )
-        answers += list(product((1, 20), (1, 10), (2.0, 20.0), (0.3, 0.8), (1e-3, 1e-6, 1e-12)))
-    return (
-        cells_of(GAUSSIAN_AND_LAPLACE, "gaussians laplaces noise_multiplier scale delta", mixed)
-        + cells_of(
-            TWO_PHASES,
-            "steps second_steps sampling_probability noise_multiplier second_noise_multiplier delta",
-            phases,
-        )
-        + cells_of(
-            GAUSSIAN_AND_RESPONSE, "gaussians responses noise_multiplier noise_parameter delta", answers
-        )
-    )
-
-
-def _mixture_cells(full: bool) -> tuple[Cell, ...]:
-    rows: list[tuple[float, ...]] = [(0.5, 1.0, 1.0, 1e-5), (0.1, 2.0, 1.0, 1e-5), (0.01, 1.0, 0.5, 1e-10)]
-    if full:
-        rows += list(product((0.5, 0.1, 0.01, 0.001), (1.0, 2.0), (0.3, 1.0, 4.0), (1e-3, 1e-6, 1e-12)))
-    return cells_of(MIXTURES, "weight shift standard_deviation delta", rows)
-
-
-def _shuffled_cells(full: bool) -> tuple[Cell, ...]:
-    rows: list[tuple[float, ...]] = [
-        (100, 1, 0.5, 1e-5),
-        (10, 1, 1.0, 1e-5),
-        (1000, 1, 0.4, 1e-6),
-        (100, 5, 0.8, 1e-5),
-    ]
-    if full:
-        rows += list(product((10, 100, 1000), (1, 10), (0.3, 0.5, 0.8, 1.5), (1e-3, 1e-6, 1e-10)))
-    return cells_of(SHUFFLED, "batches epochs noise_multiplier delta", rows)
 
 
 def families(grid: str) -> dict[str, tuple[Cell, ...]]:
@@ -368,83 +271,31 @@ def families(grid: str) -> dict[str, tuple[Cell, ...]]:
     Args:
         grid: `"quick"` or `"full"`.
     """
-    full = grid == "full"
-    return {
-        "gaussian": cells_of(RUN, RUN_NAMES, _gaussian_rows(full)),
-        "composed_gaussian": cells_of(RUN, RUN_NAMES, _composed_rows(full)),
-        "subsampled_gaussian": cells_of(RUN, RUN_NAMES, _subsampled_rows(full)),
-        "replace_one": _replace_one(full),
-        "laplace": cells_of(LAPLACE, "steps scale delta", _laplace_rows(full)),
-        "randomised_response": cells_of(
-            RANDOMISED_RESPONSE, "steps categories noise_parameter delta", _response_rows(full)
-        ),
-        "heterogeneous": _heterogeneous(full),
-        "gaussian_mixtures": _mixture_cells(full),
-        "shuffled_batches": _shuffled_cells(full),
-    }
+    return {family: _cells(tables, grid) for family, tables in _grids()["family"].items()}
 
 
 def delta_cells(grid: str) -> tuple[Cell, ...]:
     """Runs of which delta is asked at an epsilon."""
-    rows: list[tuple[float, ...]] = list(product((0.5, 1.0, 2.0), (1.0,), (1,), (0.1, 1.0, 4.0)))
-    rows += [(10.0, 1.0, 100, 1.0), (10.0, 1.0, 100, 8.0)]
-    rows += [(1.0, 0.01, 100, epsilon) for epsilon in (0.1, 1.0, 4.0)]
-    rows += [(0.5, 0.1, 1, 1.0), (2.0, 0.5, 10, 8.0), (1.0, 0.01, 1000, 2.0)]
-    if grid == "full":
-        rows += list(product((0.5, 1.0, 3.0), (0.001, 0.01, 0.3), (1, 30, 1000), (0.1, 1.0, 3.0, 8.0)))
-    return cells_of(DELTA_OF_RUN, "noise_multiplier sampling_probability steps epsilon", rows)
+    return _cells(_grids()["delta"], grid)
 
 
 def tpr_cells(grid: str) -> tuple[Cell, ...]:
     """Runs of which the largest TPR is asked at an FPR."""
-    rows: list[tuple[float, ...]] = list(product((0.5, 1.0, 2.0), (1.0,), (1,), (1e-3, 0.1)))
-    rows += [(1.0, 0.01, 100, fpr) for fpr in (1e-4, 1e-2, 0.5)]
-    rows += [(0.5, 0.1, 10, 0.01), (2.0, 0.5, 10, 0.01), (1.0, 0.01, 1000, 0.01)]
-    if grid == "full":
-        rows += list(product((0.5, 1.0, 3.0), (0.001, 0.01, 0.3), (1, 30, 1000), (1e-5, 1e-3, 0.1, 0.5)))
-    return cells_of(TPR_OF_RUN, "noise_multiplier sampling_probability steps fpr", rows)
+    return _cells(_grids()["tpr"], grid)
 
 
 def calibration_cells(grid: str) -> tuple[CalibrationQuestion, ...]:
     """What noise calibrators are asked."""
-    rows = [
-        (3.0, 1e-5, 1.0, 1),
-        (0.5, 1e-6, 0.01, 1000),
-        (2.0, 1e-10, 0.1, 100),
-        (1.0, 1e-5, 1.0, 100),
-        (1.0, 1e-5, 0.01, 100),
-        (8.0, 1e-5, 0.1, 10),
-    ]
-    if grid == "full":
-        rows += list(product((0.3, 1.0, 3.0, 10.0), (1e-3, 1e-6, 1e-10), (0.001, 0.01, 0.3), (1, 100, 10000)))
-    return tuple(
-        CalibrationQuestion(target_epsilon=target, delta=delta, sampling_probability=rate, steps=steps)
-        for target, delta, rate, steps in dict.fromkeys(rows)
-    )
+    rows: list[dict[str, Any]] = [*_rows(_grids()["calibration"], grid)]
+    return tuple(CalibrationQuestion(**row) for row in rows)
 
 
 def edge_cells() -> tuple[tuple[str, Cell], ...]:
     """Corners at which accountants break, each with its name."""
-    runs = (
-        ("one step", 1.0, 0.01, 1, 1e-5),
-        ("one step without sampling", 1.0, 1.0, 1, 1e-5),
-        ("sampling probability 1", 10.0, 1.0, 100, 1e-5),
-        ("tiny delta", 1.0, 0.01, 10, 1e-15),
-        ("tiny delta without sampling", 1.0, 1.0, 1, 1e-15),
-        ("delta of one half", 1.0, 0.1, 10, 0.5),
-        ("delta near 1", 1.0, 0.1, 10, 0.999),
-        ("tiny sampling probability", 1.0, 1e-6, 1, 1e-5),
-        ("tiny sampling probability and delta", 1.0, 1e-5, 10, 1e-10),
-        ("much noise", 1000.0, 0.01, 10, 1e-5),
-        ("many steps without sampling", 100.0, 1.0, 100_000, 1e-5),
-        ("many steps", 10.0, 0.001, 100_000, 1e-5),
-        ("sampling probability just below 1", 1.0, 0.999999, 1, 1e-5),
-        ("tiny noise", 0.2, 0.5, 1, 1e-5),
-        ("huge epsilon", 0.1, 1.0, 1, 1e-5),
-    )
+    names = ("noise_multiplier", "sampling_probability", "steps", "delta")
     return tuple(
-        (name, Cell(shape=RUN, parameters=dict(zip(RUN_NAMES.split(), row, strict=True))))
-        for name, *row in runs
+        (name, Cell(shape=RUN, parameters=dict(zip(names, row, strict=True))))
+        for name, row in _grids()["edges"].items()
     )
 
 
@@ -477,17 +328,8 @@ _ADJACENCIES = PairShape(
 
 def adjacency_pairs(grid: str) -> tuple[PairCell, ...]:
     """Runs of which replace-one neighbours tell more than add-remove neighbours do."""
-    rows: list[tuple[float, ...]] = [
-        (1.0, 1.0, 1, 1e-5),
-        (10.0, 1.0, 10, 1e-5),
-        (1.0, 0.5, 2, 1e-5),
-        (2.0, 0.1, 10, 1e-5),
-    ]
-    if grid == "full":
-        rows += list(product((0.6, 1.0, 4.0), (0.01, 0.3, 1.0), (1, 10, 300), (1e-6,)))
-    return tuple(
-        PairCell(shape=_ADJACENCIES, parameters=cell.parameters) for cell in cells_of(RUN, RUN_NAMES, rows)
-    )
+    cells = _cells(_grids()["adjacency"], grid)
+    return tuple(PairCell(shape=_ADJACENCIES, parameters=cell.parameters) for cell in cells)
 
 
 _REPEATABLE: tuple[tuple[Event, Adjacency], ...] = (

@@ -371,16 +371,14 @@ def estimate_delta(
     """delta(epsilon) = P's mean of (1 - exp(epsilon - L))_+ with a two-sided confidence interval.
 
     The number of samples is fixed before the first is drawn: an interval that was looked at, and sampled on
-    where it displeased, holds with `betting` only if all samples entered it in one row (see
-    `refute_sequentially`), and with no other method.
+    where it displeased, holds with `betting` only if all samples entered it in one row, and with no other.
 
     Args:
         pair: P against Q, one direction; `estimate_both` takes the two.
         epsilon: Finite, >= 0.
         n: Number of independent samples, >= 2; 8 bytes each are kept.
         confidence: Two-sided, in (0, 1).
-        method: Of the interval. Without a proven bound on the weights it is `asymptotic`, whatever is asked;
-            `refute_sequentially` needs no bound.
+        method: Of the interval. Without a proven bound on the weights it is `asymptotic`, whatever is asked.
         proposal: See `integrand`.
 
     Raises:

@@ -28,7 +28,7 @@ envelope M = sum of c_kj * M_kj. The coupling decides how tight that is; its val
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -164,13 +164,9 @@ class MixturePair(Part):
         return log_p - _log_ratio(y, *self._q), log_p - y * y / 2 - math.log(2 * math.pi) / 2 - log_g
 
     def swapped(self) -> MixturePair:
-        return MixturePair(
-            p_means=self.q_means,
-            p_weights=self.q_weights,
-            q_means=self.p_means,
-            q_weights=self.p_weights,
-            standard_deviation=self.standard_deviation,
-        )
+        """P and Q exchanged."""
+        p, q = (self.p_means, self.p_weights), (self.q_means, self.q_weights)
+        return replace(self, p_means=q[0], p_weights=q[1], q_means=p[0], q_weights=p[1])
 
     def _lattice(self, t: float, widest: float) -> tuple[FloatArray, float] | None:
         """Left ends and common width of the cells that hold all of f but a share of 1e-20.
@@ -237,6 +233,7 @@ class MixturePair(Part):
         staircase = Staircase(lefts=lefts, width=width, log_tops=log_tops)
 
         def sampler(n: int, rng: np.random.Generator) -> Samples:
+            """`n` draws by rejection from the staircase."""
             kept: list[FloatArray] = []
             missing = n
             while missing > 0:
@@ -446,13 +443,9 @@ class VectorMixturePair(Part):
         return self.log_ratio(x, self.p_means, self.p_weights) - q
 
     def swapped(self) -> VectorMixturePair:
-        return VectorMixturePair(
-            p_means=self.q_means,
-            p_weights=self.q_weights,
-            q_means=self.p_means,
-            q_weights=self.p_weights,
-            standard_deviation=self.standard_deviation,
-        )
+        """P and Q exchanged."""
+        p, q = (self.p_means, self.p_weights), (self.q_means, self.q_weights)
+        return replace(self, p_means=q[0], p_weights=q[1], q_means=p[0], q_weights=p[1])
 
     @cached_property
     def _coupled(self) -> tuple[FloatArray, FloatArray, FloatArray]:

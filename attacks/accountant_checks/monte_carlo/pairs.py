@@ -343,6 +343,7 @@ class LaplacePair(Part):
         shares = np.exp(logs - np.logaddexp.reduce(logs, axis=0))
 
         def sampler(n: int, rng: np.random.Generator) -> Samples:
+            """`n` draws, each from one of the three pieces."""
             u = rng.random((n, self.dimension))
             tail = rng.exponential(size=(n, self.dimension))
             # Between: the exponential, truncated at v, measured back from v.

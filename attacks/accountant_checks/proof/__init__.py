@@ -16,26 +16,17 @@ undefined (a division by zero, the logarithm of a negative number), a statement 
 
 `holds_under` finds out whether an unstated assumption rescues a refuted statement; `prove_by_balls` is branch
 and bound in ball arithmetic, where Z3 is the wrong tool; `prove_invariant` proves budgets, clamps and
-schedules by induction over the steps; `prove_finite_mechanism` and its kin count the exact privacy of tables
-of rationals.
+schedules by induction over the steps.
 """
 
 from __future__ import annotations
 
-from workbench.attacks.accountant_checks.proof.balls import prove_by_balls
-from workbench.attacks.accountant_checks.proof.finite import (
-    FiniteDelta,
-    FiniteEpsilon,
-    finite_mechanism_delta,
-    finite_mechanism_epsilon,
-    prove_finite_mechanism,
-    randomised_response,
-)
 from workbench.attacks.accountant_checks.proof.statements import (
     Statement,
     TransitionSystem,
     holds_under,
     prove,
+    prove_by_balls,
     prove_invariant,
 )
 from workbench.attacks.accountant_checks.proof.terms import (
@@ -62,8 +53,6 @@ from workbench.attacks.accountant_checks.proof.terms import (
 
 __all__ = [
     "And",
-    "FiniteDelta",
-    "FiniteEpsilon",
     "Formula",
     "Implies",
     "Or",
@@ -75,8 +64,6 @@ __all__ = [
     "choose",
     "clamp",
     "exp",
-    "finite_mechanism_delta",
-    "finite_mechanism_epsilon",
     "holds_under",
     "integer",
     "log",
@@ -87,9 +74,7 @@ __all__ = [
     "number",
     "prove",
     "prove_by_balls",
-    "prove_finite_mechanism",
     "prove_invariant",
-    "randomised_response",
     "real",
     "sqrt",
 ]

@@ -16,14 +16,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeGuard
 
-from workbench.attacks.accountant_checks.proof.enclosure import (
+from workbench.attacks.accountant_checks.proof.evaluation import (
     NATURAL_POINTS,
     Fact,
     curved_facts,
+    ends,
     facts,
+    interval,
     usable,
+    value_at,
 )
-from workbench.attacks.accountant_checks.proof.evaluation import ends, interval, value_at
 from workbench.attacks.accountant_checks.proof.terms import (
     Application,
     Choice,

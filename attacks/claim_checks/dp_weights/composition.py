@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
-from workbench.attacks.claim_checks.dp_weights.as_printed import dp_weights_algorithm_2_as_printed
 from workbench.attacks.claim_checks.shared import lemmas
 from workbench.attacks.claim_checks.shared.claims import (
     Counterexample,
+    against_claim,
     ball,
     counterexample_if,
+    gaussian_delta,
+    many_steps,
+    randomised_response,
     setting,
     settle,
     show,
 )
-from workbench.attacks.claim_checks.shared.distinguishers import (
-    against_claim,
-    gaussian_delta,
-    many_steps,
-    randomised_response,
-)
+from workbench.core.errors import InputError
 from workbench.core.registry import register
 from workbench.interfaces.findings import Finding
 
@@ -33,6 +32,91 @@ DISTANCE = (
     "noisy release; closed forms in balls, nothing is sampled"
 )
 PAIR = "two densities of noisy weights; the adversary knows both and sees one output; nothing is sampled"
+
+_UNITS_A_SECOND = 2_000_000
+Exact = int | str | Fraction
+
+
+def dp_weights_algorithm_2_as_printed(
+    *,
+    noise_scale: Exact,
+    sensitivity: Exact,
+    epsilon: Exact,
+    delta: Exact,
+    terms: int = 10,
+    negate: bool = False,
+    limit_seconds: float = 10,
+) -> bool | None:
+    """Run DP-Weights' Algorithm 2 (section 3.6), lines 11 to 16 and the solver's answer, on one noise scale.
+
+    It gives Z3 `(w' = w + Delta and x = noisy_w) implies pdf_w <= TaylorExp(epsilon) pdf_w' + delta` with all
+    of them free, and reads "satisfiable" as "differential privacy holds" (section 4.2). But satisfiable means
+    that *some* values meet the implication, as those do that break its premise; the truncated exponential is
+    nothing like it for large arguments; and a bound on densities, with delta added to one, is not DP.
+
+    Args:
+        noise_scale, sensitivity, epsilon, delta: sigma, Delta_w, epsilon and delta; exact numbers.
+        terms: Terms of the series, the constant one included; left open in print.
+        negate: Ask for a counterexample instead: the premise together with the failed conclusion.
+
+    Returns:
+        As printed, True where Z3 finds the formula satisfiable (which the paper reads as "holds"); negated,
+        True where no counterexample exists. None where Z3 answers unknown.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+    import z3
+
+    sigma, shift, budget, slack = exact_numbers(noise_scale, sensitivity, epsilon, delta)
+    if terms < 2:
+        raise InputError(f"terms must be at least 2, got {terms}")
+    context = z3.Context()
+    solver = z3.SolverFor("QF_NRA", ctx=context)
+    solver.set("timeout", int(limit_seconds * 1000))
+    solver.set("rlimit", int(limit_seconds * _UNITS_A_SECOND))
+
+    def exact(value: Fraction) -> Any:
+        return z3.RealVal(f"{value.numerator}/{value.denominator}", context)
+
+    def taylor_exp(argument: Any) -> Any:
+        """The truncated series of the exponential."""
+        result = power = exact(Fraction(1))
+        for i in range(1, terms):
+            power = power * argument
+            result = result + power * exact(Fraction(1, math.factorial(i)))
+        return result
+
+    w, w_other, noisy_w, _noisy_other, x = (
+        z3.Real(name, context) for name in ("w", "w'", "noisy_w", "noisy_w'", "x")
+    )
+    height = exact(Fraction(1 / math.sqrt(2 * math.pi * float(sigma) ** 2)))
+    pdf, pdf_other = (
+        height * taylor_exp(-(x - v) * (x - v) * exact(1 / (2 * sigma**2))) for v in (w, w_other)
+    )
+    premise = z3.And(w_other == w + exact(shift), x == noisy_w)
+    conclusion = pdf <= taylor_exp(exact(budget)) * pdf_other + exact(slack)
+    solver.add(z3.And(premise, z3.Not(conclusion)) if negate else z3.Implies(premise, conclusion))
+    answer = solver.check()
+    if answer == z3.unknown:
+        return None
+    return bool(answer == z3.unsat) if negate else bool(answer == z3.sat)
+
+
+def exact_numbers(
+    noise_scale: Exact, sensitivity: Exact, epsilon: Exact, delta: Exact
+) -> tuple[Fraction, Fraction, Fraction, Fraction]:
+    """The arguments as rationals; `InputError` where one is out of range."""
+    values = []
+    for name, value in (("noise_scale", noise_scale), ("sensitivity", sensitivity), ("epsilon", epsilon)):
+        exact = Fraction(value)
+        if exact <= 0:
+            raise InputError(f"{name} must be positive, got {value}")
+        values.append(exact)
+    slack = Fraction(delta)
+    if not 0 < slack < 1:
+        raise InputError(f"delta must be in (0, 1), got {delta}")
+    return values[0], values[1], values[2], slack
 
 
 def composed(epsilon: Any, delta: Any, count: int) -> tuple[Any, Any]:

@@ -21,6 +21,7 @@ from workbench.attacks.claim_checks.shared.claims import (
     CONFIDENCE,
     ball,
     counterexample_if,
+    gaussian_delta,
     in_balls,
     is_proven,
     prove_that,
@@ -28,9 +29,9 @@ from workbench.attacks.claim_checks.shared.claims import (
     settle,
     show,
     success_under_dp,
+    tail,
     with_evidence,
 )
-from workbench.attacks.claim_checks.shared.distinguishers import gaussian_delta, tail
 from workbench.core.registry import register
 from workbench.interfaces import VerdictKind
 from workbench.interfaces.findings import Finding

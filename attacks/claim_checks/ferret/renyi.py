@@ -22,8 +22,8 @@ from workbench.attacks.claim_checks.shared.claims import (
     setting,
     settle,
     show,
+    tail,
 )
-from workbench.attacks.claim_checks.shared.distinguishers import tail
 from workbench.core.registry import register
 from workbench.interfaces import VerdictKind
 from workbench.interfaces.findings import Finding

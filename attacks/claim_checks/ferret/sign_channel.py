@@ -290,6 +290,7 @@ class OpposedTranscript:
             raise InputError(f"prior must be in (0, 1), got {prior!r}")
 
         def mean(p: Any, s: Any) -> Any:
+            """The mean over K at these probabilities of firing and of taking part."""
             silent = (1 - p) ** self.groups
             fires, inside, total, ways = 1 - silent, ball(prior), ball(0), 1
             for k in range(1, self.steps + 1):

@@ -27,8 +27,8 @@ from workbench.attacks.claim_checks.shared.claims import (
     settle,
     show,
     success_under_dp,
+    tail,
 )
-from workbench.attacks.claim_checks.shared.distinguishers import tail
 from workbench.attacks.claim_checks.shared.information import certify, information, quantity
 from workbench.core.registry import register
 from workbench.interfaces.findings import Finding

@@ -28,8 +28,8 @@ from workbench.attacks.claim_checks.shared.claims import (
     setting,
     settle,
     show,
+    tail,
 )
-from workbench.attacks.claim_checks.shared.distinguishers import tail
 from workbench.attacks.claim_checks.shared.information import (
     ABOUT_A_SUBSET,
     FiniteLaw,

@@ -26,6 +26,7 @@ from workbench.accounting.bounds import Bounds
 from workbench.accounting.events import Composed, Event, ShuffledBatches, gaussian_run
 from workbench.attacks.claim_checks.shared.claims import (
     Counterexample,
+    Distinguisher,
     ball,
     counterexample_if,
     is_above,
@@ -33,8 +34,8 @@ from workbench.attacks.claim_checks.shared.claims import (
     setting,
     settle,
     show,
+    tail,
 )
-from workbench.attacks.claim_checks.shared.distinguishers import Distinguisher, tail
 from workbench.core.errors import InputError
 from workbench.core.registry import register
 from workbench.interfaces import Adjacency

@@ -24,7 +24,7 @@ from workbench.attacks.claim_checks.shared.claims import (
     setting,
     shown_lower,
 )
-from workbench.attacks.joint_canary import JointCanary
+from workbench.attacks.dirac_canary import JointCanary
 from workbench.attacks.trajectory import Trajectory
 from workbench.core import registry
 from workbench.core.registry import register

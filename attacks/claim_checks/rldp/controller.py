@@ -27,6 +27,7 @@ from workbench.attacks.claim_checks.rldp.ledger import INTERVAL, controlled, dec
 from workbench.attacks.claim_checks.shared import lemmas
 from workbench.attacks.claim_checks.shared.claims import (
     Counterexample,
+    Distinguisher,
     ball,
     counterexample_if,
     is_above,
@@ -35,9 +36,9 @@ from workbench.attacks.claim_checks.shared.claims import (
     setting,
     settle,
     show,
+    tail,
     with_evidence,
 )
-from workbench.attacks.claim_checks.shared.distinguishers import Distinguisher, tail
 from workbench.core.errors import InputError
 from workbench.core.registry import register
 from workbench.interfaces.findings import Finding

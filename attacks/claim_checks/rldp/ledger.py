@@ -16,23 +16,21 @@ from workbench.accounting.events import gaussian_run
 from workbench.attacks.claim_checks.rldp.budgets import ADDED, DELTA, SAMPLING, STEPS, calibrated, run_epsilon
 from workbench.attacks.claim_checks.rldp.statements import amplified_renyi
 from workbench.attacks.claim_checks.shared.claims import (
+    Distinguisher,
+    against_claim,
     ball,
+    best_threshold,
     counterexample_if,
+    gaussian_delta,
     in_balls,
     is_above,
     is_proven,
     setting,
     settle,
     show,
-    success_under_dp,
-)
-from workbench.attacks.claim_checks.shared.distinguishers import (
-    Distinguisher,
-    against_claim,
-    best_threshold,
-    gaussian_delta,
     some_step,
     subsampled_threshold,
+    success_under_dp,
 )
 from workbench.core.registry import register
 from workbench.interfaces.findings import Finding
@@ -283,6 +281,7 @@ def _gdp_noise(epsilon: float, q: float, steps: int, *, printed: bool) -> float:
     from scipy import optimize, special
 
     def excess(log_noise: float) -> float:
+        """delta(epsilon) at the noise of this logarithm, less 1e-5."""
         inverse = math.exp(-log_noise)
         growth = math.expm1(inverse) if printed else math.sqrt(math.expm1(inverse * inverse))
         mu = q * math.sqrt(steps) * growth

@@ -10,6 +10,7 @@ are rounded.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +20,7 @@ from workbench.attacks.claim_checks.shared.claims import (
     Counterexample,
     ball,
     counterexample_if,
+    gaussian_delta,
     is_proven,
     prove_that,
     setting,
@@ -26,7 +28,7 @@ from workbench.attacks.claim_checks.shared.claims import (
     show,
     with_evidence,
 )
-from workbench.attacks.claim_checks.shared.distinguishers import gaussian_delta
+from workbench.checks.published import published
 from workbench.core.errors import InputError
 from workbench.core.registry import register
 from workbench.interfaces import VerdictKind
@@ -287,41 +289,29 @@ PRINTED = (
     "table, no confidence level: none is printed"
 )
 
-AUC = (
-    ("GPT2", "0.5", "0.361", "0.359", "0.360"),
-    ("GPT2", "2", "0.362", "0.357", "0.360"),
-    ("GPT2", "4", "0.362", "0.357", "0.361"),
-    ("GPT2", "5", "0.362", "0.356", "0.361"),
-    ("GPT2", "8", "0.362", "0.359", "0.354"),
-    ("Llama-1B", "0.5", "0.339", "0.332", "0.346"),
-    ("Llama-1B", "2", "0.339", "0.351", "0.345"),
-    ("Llama-1B", "4", "0.336", "0.341", "0.342"),
-    ("Llama-1B", "5", "0.338", "0.342", "0.336"),
-    ("Llama-1B", "8", "0.337", "0.333", "0.339"),
-    ("Llama-3B", "0.5", "0.350", "0.360", "0.353"),
-    ("Llama-3B", "2", "0.348", "0.358", "0.353"),
-    ("Llama-3B", "4", "0.349", "0.350", "0.355"),
-    ("Llama-3B", "5", "0.345", "0.356", "0.354"),
-    ("Llama-3B", "8", "0.348", "0.356", "0.353"),
-    ("Mistral-7B", "0.5", "0.327", "0.340", "0.651"),
-    ("Mistral-7B", "2", "0.333", "0.336", "0.335"),
-    ("Mistral-7B", "4", "0.333", "0.337", "0.335"),
-    ("Mistral-7B", "5", "0.336", "0.338", "0.344"),
-    ("Mistral-7B", "8", "0.333", "0.344", "0.349"),
-)
-"""Tables 4 and 5: model, epsilon, the lowest AUC of the seven baselines, RLDP_H's, RLDP_L's."""
-
-BIGRAMS = (
-    ("Llama-3B", "0.5", "0.004", "0.004", "0.004"),
-    ("Llama-3B", "2", "0.004", "0.004", "0.005"),
-    ("Llama-3B", "4", "0.004", "0.004", "0.004"),
-    ("Llama-3B", "5", "0.004", "0.004", "0.005"),
-    ("Llama-3B", "8", "0.004", "0.004", "0.007"),
-)
-"""Table 7, Llama-3B: model, epsilon, the largest 2-gram similarity of the baselines, RLDP_H's, RLDP_L's."""
+Rows = list[tuple[str, str, str, str, str]]
+"""Model, epsilon, the best baseline's printed value, RLDP_H's, RLDP_L's."""
 
 
-def _above(rows: tuple[tuple[str, ...], ...], slack: Fraction) -> list[tuple[str, str, str, str, str]]:
+def _printed(tables: Sequence[str], column: str, best: Callable[..., str], *models: str) -> Rows:
+    """The rows of these models (all without any) in the paper's tables; see `Rows`."""
+    by_run: dict[tuple[str, str], dict[str, str]] = {}
+    for cell in (cell for table in tables for cell in published("rldp").table(table).cells):
+        model, epsilon, method = cell.row
+        if cell.column == column and (model in models or not models):
+            by_run.setdefault((model, epsilon), {})[method] = cell.printed
+    return [
+        (
+            *run,
+            best((v for name, v in of.items() if "RLDP" not in name), key=Fraction),
+            of["RLDP-H"],
+            of["RLDP-L"],
+        )
+        for run, of in by_run.items()
+    ]
+
+
+def _above(rows: Rows, slack: Fraction) -> list[tuple[str, str, str, str, str]]:
     """Cells where a variant exceeds the baselines' value by more than rounding: model, epsilon, who, both."""
     return [
         (model, epsilon, name, value, baseline)
@@ -331,7 +321,7 @@ def _above(rows: tuple[tuple[str, ...], ...], slack: Fraction) -> list[tuple[str
     ]
 
 
-def _compare(rows: tuple[tuple[str, ...], ...], slack: str, what: str, lines: tuple[str, ...]) -> Finding:
+def _compare(rows: Rows, slack: str, what: str, lines: tuple[str, ...]) -> Finding:
     broken = _above(rows, Fraction(slack))
     wrong = None
     if broken:
@@ -363,7 +353,7 @@ def membership(*, slack: str = "0.001") -> Finding:
     `slack`: how far above counts as rounding.
     """
     return _compare(
-        AUC,
+        _printed(("table-4", "table-5"), "AUC", min),
         slack,
         "the lowest baseline's AUC is",
         (
@@ -383,7 +373,7 @@ def canaries(*, slack: str = "0.001") -> Finding:
     `slack`: how far above counts as rounding.
     """
     return _compare(
-        BIGRAMS,
+        _printed(("table-7",), "similarity", max, "Llama-3B"),
         slack,
         "the largest baseline's 2-gram similarity is",
         (

@@ -32,10 +32,10 @@ from workbench.attacks.claim_checks.shared.claims import (
     CONFIDENCE,
     Counterexample,
     ball,
+    gaussian_delta,
     setting,
     settle,
 )
-from workbench.attacks.claim_checks.shared.distinguishers import gaussian_delta
 from workbench.attacks.claim_checks.shuffled_dp_sgd.noise import LeastNoise, least_noise
 from workbench.attacks.claim_checks.shuffled_dp_sgd.pairs import PAIRS, QueryPair, query_pair
 from workbench.attacks.claim_checks.shuffled_dp_sgd.statements import claimed_delta, eq_25

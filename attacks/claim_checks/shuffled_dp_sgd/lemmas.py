@@ -8,19 +8,17 @@ from itertools import permutations
 from workbench.attacks.accountant_checks.proof import maximum, real
 from workbench.attacks.claim_checks.shared import lemmas
 from workbench.attacks.claim_checks.shared.claims import (
+    against_claim,
     ball,
     counterexample_if,
     is_proven,
+    many_steps,
     prove_that,
+    randomised_response,
     setting,
     settle,
     show,
     with_evidence,
-)
-from workbench.attacks.claim_checks.shared.distinguishers import (
-    against_claim,
-    many_steps,
-    randomised_response,
 )
 from workbench.core.registry import register
 from workbench.interfaces import VerdictKind

@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.crossings import crossing, turns
-from workbench.accounting.events import gaussian_run
+from workbench.accounting.events import Event, gaussian_run
 from workbench.attacks.claim_checks.shared.claims import Counterexample, is_above, setting, settle
 from workbench.attacks.claim_checks.shuffled_dp_sgd.statements import VIT_PARAMETERS
 from workbench.core import registry
@@ -79,26 +80,57 @@ def least_noise(enough: Callable[[float], bool], target: str) -> LeastNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class SameNoise:
-    """A training's noise by Shuffled DPSGD's accountant, and DP-SGD's epsilon at it.
+    """A training's noise by Shuffled DPSGD's accountant, and DP-SGD's epsilon at it, which the paper lacks.
 
     Attributes:
-        target_epsilon, delta: What the accountant was asked for.
-        batch_clip: c' / c.
+        target_epsilon, delta: What the accountant is asked for; the target > 0.
+        dimension: d; 1 is the paper's accounting without shuffling.
+        batch_clip: c' / c; the paper does not give it.
         slack: Share of delta that Theorem 1 keeps.
         zeta_2: Which printed form of Theorem 6.
-        noise_multiplier: sigma / c; the accountant finds the target met from here on, up to `_LARGEST`.
+
+    Raises:
+        InputError: an argument is out of range.
+        InconclusiveError: the accountant meets the target nowhere, or everywhere, in the searched range.
+        UnsupportedError: there are no certified bounds at that noise.
     """
 
     target_epsilon: float
     delta: float
-    dimension: int
     sampling_probability: float
     steps: int
-    batch_clip: float
-    slack: float
-    zeta_2: str
-    noise_multiplier: float
-    certified: Bounds
+    dimension: int
+    batch_clip: float = 1.0
+    slack: float = 0.5
+    zeta_2: str = "appendix"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.target_epsilon < math.inf:
+            raise InputError(f"target_epsilon must be finite and > 0, got {self.target_epsilon!r}")
+
+    def _run(self, noise: float) -> Event:
+        rate = self.sampling_probability
+        return gaussian_run(noise_multiplier=noise, sampling_probability=rate, steps=self.steps)
+
+    @cached_property
+    def noise_multiplier(self) -> float:
+        """sigma / c; the accountant finds the target met from here on, up to `_LARGEST`."""
+        form = {"dimension": self.dimension, "batch_clip": self.batch_clip, "slack": self.slack}
+        accountant = registry.create("accountant", "shuffled_dp_sgd", zeta_2=self.zeta_2, **form)
+
+        def enough(noise: float) -> bool:
+            """Whether the accountant finds the target met."""
+            run = self._run(noise)
+            epsilon = accountant.epsilon(run, delta=self.delta, adjacency=Adjacency.ADD_REMOVE)
+            return bool(epsilon <= self.target_epsilon)
+
+        target = f"epsilon {self.target_epsilon:g} at delta {self.delta:g} by Theorem 6"
+        return least_noise(enough, target).noise_multiplier
+
+    @cached_property
+    def certified(self) -> Bounds:
+        """Epsilon of DP-SGD without shuffling at that noise."""
+        return epsilon_bounds(self._run(self.noise_multiplier), self.delta)
 
     def describe(self) -> str:
         """`target 0.5: sigma 0.31 by Theorem 6 (appendix), DP-SGD's epsilon in [...] at delta 5e-06`."""
@@ -125,63 +157,6 @@ class SameNoise:
         }
 
 
-def unshuffled_at_same_noise(
-    *,
-    target_epsilon: float,
-    delta: float,
-    sampling_probability: float,
-    steps: int,
-    dimension: int,
-    batch_clip: float = 1.0,
-    slack: float = 0.5,
-    zeta_2: str = "appendix",
-) -> SameNoise:
-    """The column that the paper lacks: certified epsilon of plain DP-SGD at the shuffled run's noise.
-
-    Args:
-        target_epsilon: What Shuffled DPSGD's accountant is to report, > 0.
-        delta, sampling_probability, steps, dimension, slack, zeta_2: See `SameNoise`; dimension 1 is the
-            paper's accounting without shuffling.
-        batch_clip: c' / c; the paper does not give it.
-
-    Raises:
-        InputError: an argument is out of range.
-        InconclusiveError: the accountant meets the target nowhere, or everywhere, in the searched range.
-        UnsupportedError: there are no certified bounds at that noise.
-    """
-    if not 0 < target_epsilon < math.inf:
-        raise InputError(f"target_epsilon must be finite and > 0, got {target_epsilon!r}")
-    accountant = registry.create(
-        "accountant",
-        "shuffled_dp_sgd",
-        dimension=dimension,
-        batch_clip=batch_clip,
-        slack=slack,
-        zeta_2=zeta_2,
-    )
-
-    def enough(noise: float) -> bool:
-        run = gaussian_run(noise_multiplier=noise, sampling_probability=sampling_probability, steps=steps)
-        epsilon = accountant.epsilon(run, delta=delta, adjacency=Adjacency.ADD_REMOVE)
-        return bool(epsilon <= target_epsilon)
-
-    target = f"epsilon {target_epsilon:g} at delta {delta:g} by Theorem 6"
-    noise = least_noise(enough, target).noise_multiplier
-    run = gaussian_run(noise_multiplier=noise, sampling_probability=sampling_probability, steps=steps)
-    return SameNoise(
-        target_epsilon=target_epsilon,
-        delta=delta,
-        dimension=dimension,
-        sampling_probability=sampling_probability,
-        steps=steps,
-        batch_clip=batch_clip,
-        slack=slack,
-        zeta_2=zeta_2,
-        noise_multiplier=noise,
-        certified=epsilon_bounds(run, delta),
-    )
-
-
 @register("claim_check", "shuffled_same_noise")
 @setting(
     "one record, whose clipped gradient has equal entries in every step, added to or removed from "
@@ -201,7 +176,7 @@ def same_noise(
     claimed epsilons, at the same noise.
     """
     rows = [
-        unshuffled_at_same_noise(
+        SameNoise(
             target_epsilon=target,
             delta=5e-6,
             sampling_probability=1 / 50,

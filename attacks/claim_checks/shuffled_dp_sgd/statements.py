@@ -18,6 +18,7 @@ from workbench.attacks.claim_checks.shared.claims import (
     Counterexample,
     ball,
     counterexample_if,
+    gaussian_delta,
     half_unit,
     in_balls,
     is_above,
@@ -25,8 +26,8 @@ from workbench.attacks.claim_checks.shared.claims import (
     settle,
     show,
     success_under_dp,
+    tail,
 )
-from workbench.attacks.claim_checks.shared.distinguishers import gaussian_delta, tail
 from workbench.core import registry
 from workbench.core.errors import InconclusiveError
 from workbench.core.registry import register

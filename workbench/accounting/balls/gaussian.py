@@ -95,6 +95,7 @@ class LaplaceCurve(Curve):
         quantile_sign = certainly_above(lambda: 2 * arb(fpr), arb(1))
 
         def tpr() -> arb:
+            """The rate on the side that the quantile's sign tells."""
             if quantile_sign:
                 return 1 - (1 - arb(fpr)) * (-to_arb(self._shift)).exp()
             moved = (2 * arb(fpr)).log() + to_arb(self._shift)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -54,6 +55,13 @@ class CellMasses:
     eta: float
     infinite: tuple[float, float] = (0.0, 0.0)
     offset: float = 0.0
+
+    @classmethod
+    def of(cls, whole: tuple[FloatArray, ...], **places: Any) -> CellMasses:
+        """From p, q and their errors, each with what lies below all cells first, and above them last."""
+        below, above = (tuple(float(masses[end]) for masses in whole) for end in (0, -1))
+        p, q, p_error, q_error = (masses[1:-1] for masses in whole)
+        return cls(p=p, q=q, p_error=p_error, q_error=q_error, below=below, above=above, **places)  # type: ignore[arg-type]
 
     def mirrored(self) -> CellMasses:
         """The masses of the pair in reverse order."""
@@ -170,18 +178,7 @@ class MonotoneLaw(LossLaw):
             return mass, error
 
         (p, p_error), (q, q_error) = mixed(self._p), mixed(self._q)
-        outside = [(p[k], q[k], p_error[k], q_error[k]) for k in (0, -1)]
-        return CellMasses(
-            first=first,
-            p=p[1:-1],
-            q=q[1:-1],
-            p_error=p_error[1:-1],
-            q_error=q_error[1:-1],
-            below=tuple(map(float, outside[0])),  # type: ignore[arg-type]
-            above=tuple(map(float, outside[1])),  # type: ignore[arg-type]
-            eta=eta,
-            offset=offset,
-        )
+        return CellMasses.of((p, q, p_error, q_error), first=first, eta=eta, offset=offset)
 
 
 def _masses_of(x: FloatArray, mean: float, sigma: float) -> tuple[FloatArray, FloatArray]:
@@ -421,14 +418,9 @@ class AtomicLaw(LossLaw):
         slack = (16 + len(self._losses)) * ROUND_OFF
         # The smallest float64 covers masses that are below it.
         p_error, q_error = (slack * mass + np.where(mass > 0, 1e-300, 0.0) for mass in (p, q))
-        return CellMasses(
+        return CellMasses.of(
+            (p, q, p_error, q_error),
             first=first,
-            p=p[1:-1],
-            q=q[1:-1],
-            p_error=p_error[1:-1],
-            q_error=q_error[1:-1],
-            below=(float(p[0]), float(q[0]), float(p_error[0]), float(q_error[0])),
-            above=(float(p[-1]), float(q[-1]), float(p_error[-1]), float(q_error[-1])),
             # An atom that the ceiling's slack put one half-cell lower leaves it by 1e-9 of a half-cell.
             eta=1e-9 * h + 16 * ROUND_OFF * float(np.max(np.abs(self._losses))),
             infinite=self._infinite,
@@ -475,14 +467,9 @@ class LaplaceLaw(LossLaw):
         p_slack, q_slack = slack * p_below, slack * q_above
         p_error = np.append(p_slack, 0.0) + np.append(0.0, p_slack) + ROUND_OFF * p
         q_error = np.append(q_slack, 0.0) + np.append(0.0, q_slack) + ROUND_OFF * q
-        return CellMasses(
+        return CellMasses.of(
+            (p, q, p_error, q_error),
             first=first,
-            p=p[1:-1],
-            q=q[1:-1],
-            p_error=p_error[1:-1],
-            q_error=q_error[1:-1],
-            below=(float(p[0]), float(q[0]), float(p_error[0]), float(q_error[0])),
-            above=(float(p[-1]), float(q[-1]), float(p_error[-1]), float(q_error[-1])),
             eta=4e-12 * self._c,
             offset=offset,
         )

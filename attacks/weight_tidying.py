@@ -15,8 +15,8 @@ and adds them up over a run. Three adversaries read the same releases:
   (`digits_mlp`, SGD, sigma 0.4: 0.88 to 0.94, against 0.66 to 0.94 of `"sorted"`, 0.58 to 0.69 and 0.48 to
   0.59); runs by `"sorted"`, because a direction in output space has to be searched for anew in each step.
   Where outputs are few beside weights (`digits_vit`), or the optimizer is AdamW, `"sorted"` sees more.
-- tidying: match the hidden units to those expected (`workbench.attacks.weight_tidying.matching`), undo the
-  permutation that was found, then do as blind does.
+- tidying: match the hidden units to those expected (`match`), undo the permutation that was found, then do as
+  blind does.
 
 Of a run in which the canary takes part with probability q, a release's ratio is log(1 - q + q e^l), l being
 that of a release in which it surely takes part. Nothing of that is needed for a verdict to be right: bounds
@@ -32,10 +32,11 @@ Sources: Nasr et al. 2023, "Tight auditing of differentially private machine lea
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
-from workbench.attacks.weight_tidying.matching import match, restored
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
@@ -50,13 +51,16 @@ from workbench.games.consecutive import (
     Scene,
     WeightRelease,
 )
-from workbench.interfaces import BoolArray, FloatArray, Scores
+from workbench.interfaces import BoolArray, FloatArray, IntArray, Scores
 
 INVARIANTS = ("function", "sorted", "sums", "norms")
 """Statistics that no permutation changes."""
 
 LEAST_RATE = 4e-4
 """Error rates below which Section VI-F leaves a threshold out, "to mitigate inaccurate measurement"."""
+
+MOST_TURNS = 100
+"""Turns over all units that share a matrix; a handful is usual, and the fit can only improve."""
 
 _TINY = 1e-12
 """Least noise, relative to the largest weight, that ratios are computed with: for releases without any."""
@@ -100,7 +104,6 @@ class WeightTidying(ConsecutiveAttack):
         probes: int = 512,
         turns: int = 0,
     ) -> None:
-        """Keep the parameters."""
         for name, value, known in (
             ("invariant", invariant, INVARIANTS),
             ("invariant_run", invariant_run, INVARIANTS),
@@ -125,10 +128,6 @@ class WeightTidying(ConsecutiveAttack):
 
     def read(self, scene: Scene, release: WeightRelease) -> ReadRelease:
         """The log-likelihood ratios of one release, and the permutation that was found.
-
-        Args:
-            scene: The network's units, and the canary's place.
-            release: What was expected and what was released.
 
         Returns:
             Ratios by the adversary's name: `blind`, `invariant`, `tidying`, and each statistic of the
@@ -257,3 +256,95 @@ def _nearer(seen: FloatArray, without: FloatArray, inside: FloatArray) -> float:
     values = np.sort(seen)
     far, near = values - np.sort(without), values - np.sort(inside)
     return float(far @ far - near @ near) / 2.0
+
+
+def permuted(weights: FloatArray, units: Sequence[IntArray], indices: Sequence[IntArray]) -> FloatArray:
+    """The weights with each unit permuted: `new[unit[i]] = old[unit[indices[i]]]`.
+
+    Args:
+        weights: Shape `(d,)`; left as they are.
+        units: Places in the vector of the weights that each index owns, shape `(m, k)` each.
+        indices: Permutation of each unit, shape `(m,)` each.
+    """
+    moved = weights.copy()
+    for unit, order in zip(units, indices, strict=True):
+        moved[unit] = moved[unit[order]]
+    return moved
+
+
+def restored(released: FloatArray, units: Sequence[IntArray], indices: Sequence[IntArray]) -> FloatArray:
+    """What `permuted` was given, from what it returned, shape `(d,)`."""
+    return permuted(released, units, [np.argsort(order) for order in indices])
+
+
+def match(expected: FloatArray, released: FloatArray, units: Sequence[IntArray]) -> tuple[IntArray, ...]:
+    """The likeliest permutation of each unit.
+
+    A unit is a set of m interchangeable indices (hidden neurons, the columns of a head), each of which owns k
+    weights that a permutation moves together. Where the noise is alike in all weights, the likeliest
+    permutation has the least sum of squared distances: a linear assignment. Units that share a matrix are
+    matched in turns, each with what is known of the other, until nothing changes (Ainsworth, Hayase and
+    Srinivasa 2023, "Git Re-Basin"); the first turn reads of a shared matrix only the sorted entries of each
+    row, which the other unit's permutation leaves as they are.
+
+    Args:
+        expected: Weights before they were permuted, as far as they are known, shape `(d,)`.
+        released: Permuted weights, shape `(d,)`.
+        units: Places in the vector of the weights that each index owns, shape `(m, k)` each.
+
+    Returns:
+        For each unit `indices` such that released index i was expected as index `indices[i]`, shape `(m,)`.
+
+    Raises:
+        InputError: the vectors are not of one length.
+
+    >>> rows = np.array([[0, 1], [2, 3], [4, 5]])
+    >>> expected = np.array([0.0, 0.1, 1.0, 1.1, 2.0, 2.1])
+    >>> released = permuted(expected, [rows], [np.array([2, 0, 1])])
+    >>> found = match(expected, released, [rows])
+    >>> found[0].tolist()
+    [2, 0, 1]
+    >>> bool((restored(released, [rows], found) == expected).all())
+    True
+    """
+    if expected.shape != released.shape or expected.ndim != 1:
+        raise InputError(f"released must have the shape {expected.shape} of expected, got {released.shape}")
+    owners = np.zeros(expected.size, dtype=np.int64)
+    for unit in units:
+        owners[unit] += 1
+    shared = [owners[unit] > 1 for unit in units]
+    found = [
+        _assigned(_signature(expected, unit, common), _signature(released, unit, common))
+        for unit, common in zip(units, shared, strict=True)
+    ]
+    turning = [place for place, common in enumerate(shared) if common.any()]
+    for _ in range(MOST_TURNS):
+        changed = False
+        for place in turning:
+            others = [order if other != place else np.arange(order.size) for other, order in enumerate(found)]
+            known = permuted(expected, units, others)
+            better = _assigned(known[units[place]], released[units[place]])
+            changed |= not np.array_equal(better, found[place])
+            found[place] = better
+        if not changed:
+            break
+    return tuple(found)
+
+
+def _signature(weights: FloatArray, unit: IntArray, shared: np.ndarray) -> FloatArray:
+    """Of each index the weights that no other unit moves, and the others sorted, shape `(m, k)`."""
+    own = weights[unit]
+    if not shared.any():
+        return own
+    # Whether a weight is shared depends on its matrix, so on all indices alike: a column is or is not.
+    columns = shared.any(axis=0)
+    joined: FloatArray = np.concatenate([own[:, ~columns], np.sort(own[:, columns], axis=1)], axis=1)
+    return joined
+
+
+def _assigned(expected: FloatArray, released: FloatArray) -> IntArray:
+    """The assignment with the least sum of squared distances; norms are the same for all."""
+    rows, columns = linear_sum_assignment(released @ expected.T, maximize=True)
+    order = np.empty(rows.size, dtype=np.int64)
+    order[rows] = columns
+    return order

@@ -1,6 +1,6 @@
-"""DP-Weights' two checks of its own, Algorithms 1 and 2, as printed (Zagardo 2024, "DP-Weights").
+"""DP-Weights' Algorithm 1 as printed (Zagardo 2024, "DP-Weights", section 3.5).
 
-**Algorithm 1** (section 3.5) computes the share of outputs at which the absolute log-ratio of two densities
+It computes the share of outputs at which the absolute log-ratio of two densities
 exceeds epsilon. How that relates to differential privacy:
 
 - The share estimates P(|L| > epsilon), not delta(epsilon). delta(epsilon) <= P(L > epsilon) always, so a true
@@ -19,17 +19,6 @@ exceeds epsilon. How that relates to differential privacy:
   orders of magnitude. Both are options; line 3 is the default.
 - The sensitivity E * eta * C / (N * B) is an input of the check, not something that it tests: with another
   one (a step on the mean over a batch of B moves the weights by up to eta * C / B) it passes all the same.
-
-**Algorithm 2** (section 3.6) gives Z3 the formula
-
-    (w' = w + Delta and x = noisy_w)  implies  pdf_w <= TaylorExp(epsilon) pdf_w' + delta
-
-with w, w', noisy_w, noisy_w' and x free, and reads "satisfiable" as "differential privacy holds" (sections
-3.6 and 4.2: the condition is "satisfied"). Three things differ from a proof: satisfiable means that *some*
-values meet the implication, not all, and values that break its premise do so for any noise; the exponential
-is a truncated series, which for large arguments is nothing like it (with an odd degree it makes densities
-negative); and a bound on densities at each point, with delta added to a density, is not (epsilon, delta)-DP,
-whose delta is a probability. The number of terms of the series is open in print.
 """
 
 from __future__ import annotations
@@ -37,91 +26,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
-
-_UNITS_A_SECOND = 2_000_000
-Exact = int | str | Fraction
-
-
-def dp_weights_algorithm_2_as_printed(
-    *,
-    noise_scale: Exact,
-    sensitivity: Exact,
-    epsilon: Exact,
-    delta: Exact,
-    terms: int = 10,
-    negate: bool = False,
-    limit_seconds: float = 10,
-) -> bool | None:
-    """Run DP-Weights' Algorithm 2, lines 11 to 16 and the solver's answer, on one noise scale.
-
-    Args:
-        noise_scale, sensitivity, epsilon, delta: sigma, Delta_w, epsilon and delta; exact numbers.
-        terms: Terms of the series, the constant one included; left open in print.
-        negate: Ask for a counterexample instead: the premise together with the failed conclusion.
-
-    Returns:
-        As printed, True where Z3 finds the formula satisfiable (which the paper reads as "holds"); negated,
-        True where no counterexample exists. None where Z3 answers unknown.
-
-    Raises:
-        InputError: a number is out of range.
-    """
-    import z3
-
-    sigma, shift, budget, slack = exact_numbers(noise_scale, sensitivity, epsilon, delta)
-    if terms < 2:
-        raise InputError(f"terms must be at least 2, got {terms}")
-    context = z3.Context()
-    solver = z3.SolverFor("QF_NRA", ctx=context)
-    solver.set("timeout", int(limit_seconds * 1000))
-    solver.set("rlimit", int(limit_seconds * _UNITS_A_SECOND))
-
-    def exact(value: Fraction) -> Any:
-        return z3.RealVal(f"{value.numerator}/{value.denominator}", context)
-
-    def taylor_exp(argument: Any) -> Any:
-        result, power, factorial = exact(Fraction(1)), exact(Fraction(1)), 1
-        for i in range(1, terms):
-            factorial *= i
-            power = power * argument
-            result = result + power * exact(Fraction(1, factorial))
-        return result
-
-    w, w_other, noisy_w, _noisy_other, x = (
-        z3.Real(name, context) for name in ("w", "w'", "noisy_w", "noisy_w'", "x")
-    )
-    height = exact(Fraction(1 / math.sqrt(2 * math.pi * float(sigma) ** 2)))
-    pdf = height * taylor_exp(-(x - w) * (x - w) * exact(1 / (2 * sigma**2)))
-    pdf_other = height * taylor_exp(-(x - w_other) * (x - w_other) * exact(1 / (2 * sigma**2)))
-    premise = z3.And(w_other == w + exact(shift), x == noisy_w)
-    conclusion = pdf <= taylor_exp(exact(budget)) * pdf_other + exact(slack)
-    solver.add(z3.And(premise, z3.Not(conclusion)) if negate else z3.Implies(premise, conclusion))
-    answer = solver.check()
-    if answer == z3.unknown:
-        return None
-    return bool(answer == z3.unsat) if negate else bool(answer == z3.sat)
-
-
-def exact_numbers(
-    noise_scale: Exact, sensitivity: Exact, epsilon: Exact, delta: Exact
-) -> tuple[Fraction, Fraction, Fraction, Fraction]:
-    values = []
-    for name, value in (("noise_scale", noise_scale), ("sensitivity", sensitivity), ("epsilon", epsilon)):
-        exact = Fraction(value)
-        if exact <= 0:
-            raise InputError(f"{name} must be positive, got {value}")
-        values.append(exact)
-    slack = Fraction(delta)
-    if not 0 < slack < 1:
-        raise InputError(f"delta must be in (0, 1), got {delta}")
-    return values[0], values[1], values[2], slack
 
 
 class NoiseScaleForm(StrEnum):
