@@ -70,8 +70,7 @@ def toy_regression_corpus(
         features: d, at least 1.
         noise: Standard deviation of the target around the line, >= 0.
 
-    Raises:
-        InputError: a parameter is unusable, or more than 100,000 records are wanted.
+    Raises `InputError`: a parameter is unusable, or more than 100,000 records are wanted.
     """
     sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
     require(sizes, MOST_RECORDS, "the toy regression")

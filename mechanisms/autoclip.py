@@ -126,8 +126,7 @@ class AutoClip(AdaptiveSums):
     def next_radius(self, radius: float, share: float) -> float:
         """C_{t+1} = C_t exp(-eta (share - p)) of the private estimate.
 
-        Raises:
-            InconclusiveError: the radius leaves the numbers that gradients can be clipped to.
+        Raises `InconclusiveError`: the radius leaves the numbers that gradients can be clipped to.
         """
         exponent = -self.radius_learning_rate * (share - self.quantile)
         following = radius * math.exp(exponent) if exponent < LARGEST_EXPONENT else math.inf

@@ -47,8 +47,7 @@ class DPAggZO(PrivateZerothOrder):
         average: Whether c bounds a record's vector (`"after"`: the mean over directions is taken after the
             clip) or the vector over K (`"before"`).
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     registered: ClassVar[str] = "dp_aggzo"

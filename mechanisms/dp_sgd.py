@@ -92,8 +92,7 @@ class DPSGD(GradientMechanism):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """Clipped sum plus Gaussian noise of standard deviation sigma * C; shape of the weighted sum.
 
-        Raises:
-            InputError: the noise multiplier is neither given nor calibrated (`for_plan`).
+        Raises `InputError`: the noise multiplier is neither given nor calibrated (`for_plan`).
         """
         noise = settled_noise(self.noise_multiplier) * self.l2_clip_norm
         return noisy_sum(signals, self.clip_factors(signals.norms()), noise, generator)

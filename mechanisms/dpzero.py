@@ -37,8 +37,7 @@ from workbench.mechanisms.shared.private_zeroth_order import PrivateZerothOrder
 class DPZero(PrivateZerothOrder):
     """Zeroth-order descent on a clipped, noised scalar a step (Zhang et al. 2024).
 
-    Raises:
-        InputError: a parameter is out of range; more than one direction (that is `dp_aggzo`).
+    Raises `InputError`: a parameter is out of range; more than one direction (that is `dp_aggzo`).
     """
 
     registered: ClassVar[str] = "dpzero"

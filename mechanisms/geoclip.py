@@ -157,8 +157,7 @@ class GeoClip(AdaptiveSums):
     def variant(self, dimension: int) -> str:
         """`"exact"` or `"low-rank"` for d trainable parameters.
 
-        Raises:
-            InputError: exact is asked for, and d is beyond it.
+        Raises `InputError`: exact is asked for, and d is beyond it.
         """
         if self.covariance == "exact" and dimension > EXACT_AT_MOST:
             raise InputError(
@@ -261,8 +260,7 @@ class FollowingGeometry(AdaptiveSteps[GeoClip]):
     def __init__(self, mechanism: GeoClip, plan: Plan, model: Model) -> None:
         """Begin a run without a shift, at M = I / C.
 
-        Raises:
-            InputError: the exact covariance is asked for, of too many parameters.
+        Raises `InputError`: the exact covariance is asked for, of too many parameters.
         """
         super().__init__(mechanism, plan, model)
         parameters = list(self._parameters.values())

@@ -155,8 +155,7 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
         mi_steps: Steps of the hybrid's first part; None for the other variants.
         quadrature: `"certified"` or `"gauss-hermite"`.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     variant: str = "mi"
@@ -247,9 +246,8 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
     def for_plan(self, plan: Plan) -> Self:
         """With a public seed, the plan's fitness checked.
 
-        Raises:
-            InputError: the plan does not train on all its records in each step, or lacks or has a budget.
-            UnsupportedError: the budget is in another currency than nats about the candidate subset.
+        Raises `InputError`: the plan does not train on all its records in each step, or lacks or has a
+        budget. `UnsupportedError`: the budget is in another currency than nats about the candidate subset.
         """
         self._total_nats(plan)
         if plan.sampling_probability != 1:
@@ -305,8 +303,7 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
     def candidate_subsets(self, plan: Plan) -> BoolArray:
         """Which records each candidate holds, shape `(M, N)`; public, and the same for every secret.
 
-        Raises:
-            InputError: the plan has fewer than two records.
+        Raises `InputError`: the plan has fewer than two records.
         """
         return candidate_subsets(
             self.subsets, count=self.subset_count, records=len(plan.records), seed=self.seed_of(plan)
@@ -328,11 +325,8 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
     ) -> TrainedSubject:
         """As `train`, with this candidate as the secret, in [0, M); None to draw it as `train` does.
 
-        `watch` is called with each release; watching changes no number.
-
-        Raises:
-            InputError: the index is out of range. Else as `train`.
-            UnsupportedError, InconclusiveError: as `train`.
+        `watch` is called with each release; watching changes no number. Raises `InputError`: the index is out
+        of range. Else as `train`. `UnsupportedError, InconclusiveError`: as `train`.
         """
         check_plan(plan)
         if secret is not None and not 0 <= secret < self.subset_count:
@@ -415,9 +409,7 @@ class SubsetBits(ZerothOrderSteps):
     ) -> None:
         """Draw the secret, unless its index is given (the noise is the same either way); start the ledger.
 
-        Raises:
-            InputError: as `ZerothOrderSteps`.
-            UnsupportedError: the plan has a gradient canary.
+        Raises `InputError`: as `ZerothOrderSteps`. `UnsupportedError`: the plan has a gradient canary.
         """
         super().__init__(mechanism, plan, model)
         if plan.insertions.gradient_canary is not None:
@@ -442,8 +434,7 @@ class SubsetBits(ZerothOrderSteps):
     def coefficients(self, differences: FloatArray, sample: IntArray) -> FloatArray:
         """Lines 5 to 15 for each direction: the released bits.
 
-        Raises:
-            InputError: the sample is not the whole universe, or an uncapped budget has no noise.
+        Raises `InputError`: the sample is not the whole universe, or an uncapped budget has no noise.
         """
         if len(sample) != len(self.plan.records):
             raise InputError(
@@ -511,8 +502,7 @@ class SecretSubset:
     def sign(self, signs: Signs, charge: Charge) -> int:
         """The secret's sign, for a release that was charged as this.
 
-        Raises:
-            InputError: the release is a coin, which may depend on no secret.
+        Raises `InputError`: the release is a coin, which may depend on no secret.
         """
         if math.isinf(charge.noise):
             raise InputError(
@@ -563,11 +553,7 @@ class SubsetReleases:
     def release(self, signs: Signs) -> SignRelease:
         """Lines 8 to 15 for one direction.
 
-        Args:
-            signs: Of every candidate, -1 or 1, shape `(M,)`.
-
-        Raises:
-            InputError: as `PacZeroLedger.charge`.
+        `signs`: of every candidate, -1 or 1, shape `(M,)`. Raises `InputError`: as `PacZeroLedger.charge`.
         """
         charge = self.ledger.charge(signs.astype(np.float64))  # lines 8 and 12
         if charge.unanimous:  # line 9

@@ -56,8 +56,7 @@ class ZOSurrogate(ZerothOrderMechanism):
         subsets: `"pairs"` or `"halves"`, of `paczero`.
         clip: Of each scalar, > 0.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     form: str = "raw_full"
@@ -84,9 +83,8 @@ class ZOSurrogate(ZerothOrderMechanism):
     def check(self, plan: Plan) -> None:
         """Refuse a plan that no run can follow.
 
-        Raises:
-            InputError: the plan takes samples (a surrogate runs over all records in each step), or is none
-                for a zeroth-order mechanism.
+        Raises `InputError`: the plan takes samples (a surrogate runs over all records in each step), or is
+        none for a zeroth-order mechanism.
         """
         super().check(plan)
         if plan.sampling_probability != 1:
@@ -96,11 +94,7 @@ class ZOSurrogate(ZerothOrderMechanism):
             )
 
     def steps(self, plan: Plan, model: Model) -> ZerothOrderSteps:
-        """The surrogate's coefficients.
-
-        Raises:
-            InputError: as `check`.
-        """
+        """The surrogate's coefficients. Raises `InputError`: as `check`."""
         return _SurrogateSteps(self, plan, model)
 
     def claim(self, plan: Plan) -> Claim:
@@ -110,8 +104,7 @@ class ZOSurrogate(ZerothOrderMechanism):
     def counted(self, plan: Plan) -> BoolArray:
         """Which records count: all, or those of the secret subset; shape `(N,)`.
 
-        Raises:
-            InputError: there are fewer than two records to halve.
+        Raises `InputError`: there are fewer than two records to halve.
         """
         if not self.form.endswith("half"):
             return np.ones(len(plan.records), dtype=np.bool_)

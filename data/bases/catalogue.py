@@ -265,8 +265,7 @@ def gpt2_base(*, seed: int, max_length: int = 256, path: str | None = None) -> L
         max_length: Longest record in tokens, 2 to 512.
         path: A local Hugging Face folder that stands in for it (see model `huggingface`).
 
-    Raises:
-        InputError: `max_length` is out of range, or the folder holds no causal language model.
+    Raises `InputError`: `max_length` is out of range, or the folder holds no causal language model.
     """
     if path is not None:
         return hugging_face.stand_in("gpt2_base", max_length, path)

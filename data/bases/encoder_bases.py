@@ -401,9 +401,8 @@ def bert_base(
         max_length: Longest text, or pair, in tokens, 8 to 128.
         path: A local Hugging Face folder of a BERT or RoBERTa model that stands in for it.
 
-    Raises:
-        InputError: it is not built, a parameter is out of range, or the folder holds no such model.
-        UnsupportedError: the folder holds a model of another family.
+    Raises `InputError`: it is not built, a parameter is out of range, or the folder holds no such model.
+    `UnsupportedError`: the folder holds a model of another family.
     """
     return _load(_bert(), seed=seed, classes=classes, max_length=max_length, path=path)
 

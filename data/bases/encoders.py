@@ -111,9 +111,8 @@ def classifier_from_folder(
 ) -> TextClassifier:
     """A local Hugging Face folder of a BERT or RoBERTa model, with a fresh head, drawn from the seed.
 
-    Raises:
-        InputError: the folder holds no model that can be read.
-        UnsupportedError: it is of another family.
+    Raises `InputError`: the folder holds no model that can be read. `UnsupportedError`: it is of another
+    family.
     """
     import torch
     from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer

@@ -100,8 +100,7 @@ def reading(path: str, *, is_silent: bool = False) -> Iterator[None]:
         path: For the message.
         is_silent: Keep its warnings out, too, for instance that a head is fresh.
 
-    Raises:
-        InputError: the files cannot be read.
+    Raises `InputError`: the files cannot be read.
     """
     from safetensors import SafetensorError
     from transformers.utils import logging

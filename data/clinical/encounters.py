@@ -156,8 +156,7 @@ class Encounter:
         patient_nbr: The patient's number; several encounters of the real file may share it.
         values: One string for each of `ATTRIBUTES`, written as in `diabetic_data.csv`; "?" is missing.
 
-    Raises:
-        InputError: an attribute is missing or unknown.
+    Raises `InputError`: an attribute is missing or unknown.
     """
 
     encounter_id: str

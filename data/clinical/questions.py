@@ -131,8 +131,7 @@ def clinical_questions(
         clauses: Clauses of a narrative, 2 to 12.
         path: The real `diabetic_data.csv`; None generates.
 
-    Raises:
-        InputError: a parameter or the file is unusable.
+    Raises `InputError`: a parameter or the file is unusable.
     """
     sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
     checked_count("clauses", clauses, minimum=FEWEST_CLAUSES)

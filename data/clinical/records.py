@@ -159,8 +159,7 @@ def clinical_records(
             hundred tokens of the small bases.
         path: The real `diabetic_data.csv`; None generates.
 
-    Raises:
-        InputError: a parameter or the file is unusable.
+    Raises `InputError`: a parameter or the file is unusable.
     """
     if form not in FORMS:
         raise unknown_name("form", form, FORMS)

@@ -74,8 +74,7 @@ class DPAccountingAccountant(EpsilonAdapter, DeltaAdapter, Calibrator):
     def _composed(self, event: Event, adjacency: Adjacency) -> Any:
         """The library's accountant after the event, each part with its count.
 
-        Raises:
-            UnsupportedError: the library has no such event, or its accountant refuses it.
+        Raises `UnsupportedError`: the library has no such event, or its accountant refuses it.
         """
         accountant = self._fresh(_relation(event, adjacency))
         dp = library("dp_accounting", distribution=DISTRIBUTION)
@@ -113,8 +112,7 @@ class DPAccountingPLD(DPAccountingAccountant):
     Attributes:
         interval: Width of the grid of privacy losses; the library's default.
 
-    Raises:
-        InputError: the interval is not finite and positive.
+    Raises `InputError`: the interval is not finite and positive.
     """
 
     name: ClassVar[str] = "dp_accounting_pld"
@@ -143,10 +141,8 @@ def _relation(event: Event, adjacency: Adjacency) -> Any:
     """The library's neighbouring relation for a question.
 
     A pair of mixtures is the whole statement, whatever the adjacency: alone, it is asked about under
-    add-or-remove, which takes both orders of the pair.
-
-    Raises:
-        UnsupportedError: the library is missing, or our event has another meaning under this adjacency.
+    add-or-remove, which takes both orders of the pair. Raises `UnsupportedError`: the library is missing, or
+    our event has another meaning under this adjacency.
     """
     parts = [part for part, _ in event.parts()]
     if all(isinstance(part, GaussianMixturePair) for part in parts):

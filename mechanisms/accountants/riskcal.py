@@ -47,8 +47,7 @@ class RiskCal(EpsilonAdapter, TradeoffAdapter, Calibrator):
     Attributes:
         grid_step: Width of the grid of privacy losses; the library's default.
 
-    Raises:
-        InputError: the step is not finite and positive.
+    Raises `InputError`: the step is not finite and positive.
     """
 
     name: ClassVar[str] = "riskcal"
@@ -67,8 +66,7 @@ class RiskCal(EpsilonAdapter, TradeoffAdapter, Calibrator):
     def advantage(self, event: Event, *, adjacency: Adjacency) -> float:
         """Upper bound on the largest TPR - FPR of a test.
 
-        Raises:
-            UnsupportedError: another event or adjacency, or the library is not installed.
+        Raises `UnsupportedError`: another event or adjacency, or the library is not installed.
         """
         with quiet():
             return float(self._stepped(event, adjacency).get_advantage(grid_step=self.grid_step))
@@ -89,9 +87,8 @@ class RiskCal(EpsilonAdapter, TradeoffAdapter, Calibrator):
     ) -> float:
         """The noise at which no test's TPR - FPR is larger than `advantage`, in (0, 1), add-remove.
 
-        Raises:
-            InputError: an argument is out of range.
-            UnsupportedError: another adjacency, or the library is not installed.
+        Raises `InputError`: an argument is out of range. `UnsupportedError`: another adjacency, or the
+        library is not installed.
         """
         if not 0 < advantage < 1:
             raise InputError(f"advantage must be in (0, 1), got {advantage!r}")
@@ -102,9 +99,8 @@ class RiskCal(EpsilonAdapter, TradeoffAdapter, Calibrator):
     ) -> float:
         """The noise at which no test has a larger TPR than `tpr` at `fpr`, 0 < fpr < tpr < 1, add-remove.
 
-        Raises:
-            InputError: an argument is out of range.
-            UnsupportedError: another adjacency, or the library is not installed.
+        Raises `InputError`: an argument is out of range. `UnsupportedError`: another adjacency, or the
+        library is not installed.
         """
         if not 0 < fpr < tpr < 1:
             raise InputError(f"tpr must be above fpr ({fpr!r}) and below 1, got {tpr!r}")

@@ -150,8 +150,7 @@ class FERRET(GradientMechanism, WatchedMechanism):
         dither_order: alpha of the dithered claim.
         dither_form: Which line of section 11.6 the dithered claim is.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     granularity: str = "max"
@@ -222,9 +221,8 @@ class FERRET(GradientMechanism, WatchedMechanism):
     def for_plan(self, plan: Plan) -> Self:
         """Line 4: with p* of the plan's budget, unless p was given, and with a public seed.
 
-        Raises:
-            InputError: neither a budget nor p was given, or the budget is beyond the ceiling.
-            UnsupportedError: the budget is in another currency than nats about a record.
+        Raises `InputError`: neither a budget nor p was given, or the budget is beyond the ceiling.
+        `UnsupportedError`: the budget is in another currency than nats about a record.
         """
         seed = self.public_seed
         if seed is None:
@@ -271,9 +269,8 @@ class FERRET(GradientMechanism, WatchedMechanism):
     def steps(self, plan: Plan, model: Model, watch: Watch | None = None) -> MaskedSigns:
         """The masked signs of one run; `watch` as in `train_watched`.
 
-        Raises:
-            InputError: the model has other tensors than the one that p* was worked out for.
-            UnsupportedError: the plan has a gradient canary that is no record.
+        Raises `InputError`: the model has other tensors than the one that p* was worked out for.
+        `UnsupportedError`: the plan has a gradient canary that is no record.
         """
         if tuple(trainable(model.module)) != _tensor_names(plan):
             raise InputError(f"model {plan.model!r} has changed its tensors since it was first built")
@@ -287,9 +284,8 @@ class FERRET(GradientMechanism, WatchedMechanism):
     ) -> TrainedSubject:
         """As `train`, calling `watch` in every step in which a group fired; watching changes no number.
 
-        Raises:
-            UnsupportedError: with a dither, for then no sign is released. Else as `train`.
-            InputError, InconclusiveError: as `train`.
+        Raises `UnsupportedError`: with a dither, for then no sign is released. Else as `train`. `InputError,
+        InconclusiveError`: as `train`.
         """
         check_plan(plan)
         if self.dither_standard_deviation > 0:
@@ -304,8 +300,7 @@ class FERRET(GradientMechanism, WatchedMechanism):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """Never: FERRET releases signs of masked groups, no sum of per-record gradients.
 
-        Raises:
-            UnsupportedError: always.
+        Raises `UnsupportedError`: always.
         """
         raise UnsupportedError(
             "ferret releases signs, no privatised sum in which a canary could be read; "
@@ -403,11 +398,8 @@ class MaskedSigns(Steps):
     def __init__(self, mechanism: FERRET, plan: Plan, model: Model, watch: Watch | None = None) -> None:
         """Draw the whole mask: line 8 of all steps.
 
-        `watch` is called in every step in which a group fired, before the update.
-
-        Raises:
-            InputError: the mechanism is not settled.
-            UnsupportedError: the plan has a gradient canary that is no record.
+        `watch` is called in every step in which a group fired, before the update. Raises `InputError`: the
+        mechanism is not settled. `UnsupportedError`: the plan has a gradient canary that is no record.
         """
         super().__init__(plan, model, fused=True)
         canary = plan.insertions.gradient_canary

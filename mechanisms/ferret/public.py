@@ -30,10 +30,7 @@ def grouped(names: Sequence[str], granularity: str) -> tuple[tuple[str, ...], ..
     """The parameter groups: buckets of consecutive tensors, in their order.
 
     The last bucket may be smaller; of two halves the first has the odd tensor, and a single tensor is one
-    group.
-
-    Raises:
-        InputError: unknown granularity.
+    group. Raises `InputError`: unknown granularity.
     """
     if granularity not in GRANULARITIES:
         raise unknown_name("granularity", granularity, GRANULARITIES)

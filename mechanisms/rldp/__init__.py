@@ -169,8 +169,7 @@ class RLDP(GradientMechanism):
         accounts_certified: Whether the transcript has `certified_epsilon_one_adapter` and
             `certified_epsilon_joint`, of the noises that were used, under this adjacency; about a second.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     policy: str = "sac"
@@ -255,9 +254,8 @@ class RLDP(GradientMechanism):
     def for_plan(self, plan: Plan) -> Self:
         """Line 3: with sigma_0 calibrated to the plan's budget, unless one was given.
 
-        Raises:
-            InputError: the plan has no budget.
-            UnsupportedError: the budget is in another currency than (epsilon, delta)-DP.
+        Raises `InputError`: the plan has no budget. `UnsupportedError`: the budget is in another currency
+        than (epsilon, delta)-DP.
         """
         budget = budget_of(plan)
         if self.noise_multiplier is not None:
@@ -285,8 +283,7 @@ class RLDP(GradientMechanism):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """The release of a run's first step: radii C_0 and noise multiplier sigma_0.
 
-        Raises:
-            InputError: the noise multiplier is not settled (`for_plan`).
+        Raises `InputError`: the noise multiplier is not settled (`for_plan`).
         """
         groups = self.clipping_groups(signals.layout)
         return clipped_noisy_sum(
@@ -329,9 +326,8 @@ class RLDP(GradientMechanism):
     def claim(self, plan: Plan) -> Claim:
         """Theorem 7.13: (epsilon_target, delta)-DP of the whole procedure, as its authors state it.
 
-        Raises:
-            InputError: the plan has no budget.
-            UnsupportedError: the budget is in another currency, or the ledger finds no finite epsilon.
+        Raises `InputError`: the plan has no budget. `UnsupportedError`: the budget is in another currency, or
+        the ledger finds no finite epsilon.
         """
         self.for_plan(plan)  # refuses a budget that no noise meets
         return theorem_7_13(
@@ -350,8 +346,7 @@ class ControlledSteps(PrivatisedSums):
     def __init__(self, mechanism: RLDP, plan: Plan, model: Model) -> None:
         """Lines 3 to 8; the controller draws from the plan's public stream, as the paper's proof has it.
 
-        Raises:
-            InputError: the mechanism is not settled.
+        Raises `InputError`: the mechanism is not settled.
         """
         super().__init__(mechanism, plan, model)
         budget = mechanism.promised(plan)

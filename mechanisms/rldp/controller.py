@@ -158,8 +158,7 @@ class SoftActorCritic:
     def update(self) -> Losses:
         """K rounds on minibatches of the stored transitions, of which there must be one.
 
-        Raises:
-            InconclusiveError: a loss or the policy is not finite.
+        Raises `InconclusiveError`: a loss or the policy is not finite.
         """
         rounds = [self._round() for _ in range(self._settings.updates)]
         critic, actor = (float(np.mean(losses)) for losses in zip(*rounds, strict=True))
@@ -207,8 +206,7 @@ class SoftActorCritic:
     def _at(self, encoded: Tensor) -> DiagGaussianDistribution:
         """pi(. | s) at encoded states.
 
-        Raises:
-            InconclusiveError: it has no finite mean, or no positive finite deviation.
+        Raises `InconclusiveError`: it has no finite mean, or no positive finite deviation.
         """
         mean, log_deviation = self._actor.mean(encoded), self._actor.log_deviation(encoded)
         deviation = log_deviation.detach().exp()
@@ -277,8 +275,7 @@ class LearnedPolicy:
     def state(self) -> FloatArray:
         """The latest statistics, which hold the ledger, normalised.
 
-        Raises:
-            InconclusiveError: they are not finite.
+        Raises `InconclusiveError`: they are not finite.
         """
         deviation = np.sqrt(self._moments.var + 1e-8)
         scaled = (self._statistics - self._moments.mean) / deviation

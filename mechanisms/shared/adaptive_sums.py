@@ -66,8 +66,7 @@ def remaining_noise_multiplier(joint: float, side_queries: Sequence[float]) -> f
     Returns:
         sigma_sum >= `joint`, such that 1 / joint^2 = 1 / sigma_sum^2 + the sum of 1 / side^2.
 
-    Raises:
-        InputError: the side queries alone cost as much as the step, or more.
+    Raises `InputError`: the side queries alone cost as much as the step, or more.
     """
     left = joint**-2 - math.fsum(side**-2 for side in side_queries)
     if left <= 0:
@@ -134,8 +133,7 @@ class AdaptiveSums(GradientMechanism):
     def sum_noise_multiplier(self) -> float:
         """sigma_sum: the standard deviation of the sum's noise over the clipping norm.
 
-        Raises:
-            InputError: the side queries leave nothing of the step's noise multiplier.
+        Raises `InputError`: the side queries leave nothing of the step's noise multiplier.
         """
         return remaining_noise_multiplier(self.settled_noise_multiplier(), self.side_queries())
 

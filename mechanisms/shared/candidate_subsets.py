@@ -23,8 +23,7 @@ _STREAM = 0x5AB5E7
 def check_subset_count(count: int) -> None:
     """Refuse a number of candidates that has no halves, or too many.
 
-    Raises:
-        InputError: it is no even whole number from 2 to `MOST_SUBSETS`.
+    Raises `InputError`: it is no even whole number from 2 to `MOST_SUBSETS`.
     """
     if type(count) is not int or count < 2 or count % 2:
         raise InputError(f"subset_count must be an even whole number >= 2, got {count!r}")
@@ -46,8 +45,7 @@ def candidate_subsets(scheme: str, *, count: int, records: int, seed: int) -> Bo
     Returns:
         Shape `(M, N)`; no row is empty.
 
-    Raises:
-        InputError: a number is out of range, or the scheme is unknown.
+    Raises `InputError`: a number is out of range, or the scheme is unknown.
     """
     if scheme not in SCHEMES:
         raise unknown_name("subsets", scheme, SCHEMES)

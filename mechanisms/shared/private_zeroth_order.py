@@ -73,8 +73,7 @@ class PrivateZerothOrder(ZerothOrderMechanism):
         noise_multiplier: sigma, the noise's standard deviation over what a record may add; None to calibrate
             it to the budget.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     registered: ClassVar[str]
@@ -103,8 +102,7 @@ class PrivateZerothOrder(ZerothOrderMechanism):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """Clipped sum plus Gaussian noise, shape `(..., K)`.
 
-        Raises:
-            InputError: the noise multiplier is neither given nor calibrated (`for_plan`).
+        Raises `InputError`: the noise multiplier is neither given nor calibrated (`for_plan`).
         """
         noise = settled_noise(self.noise_multiplier) * self.sensitivity
         return noisy_sum(signals, flat_factors(signals.norms(), self.sensitivity), noise, generator)

@@ -41,8 +41,7 @@ class Shuffler:
     def shuffle(self, parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> Permutation:
         """Permute the trainable weights and the optimizer's state, in place; the identity if not `shuffles`.
 
-        Raises:
-            UnsupportedError: the optimizer keeps something that cannot be moved along.
+        Raises `UnsupportedError`: the optimizer keeps something that cannot be moved along.
         """
         if not self._shuffles:
             return self.group.identity()
@@ -58,8 +57,7 @@ class Shuffler:
     def metrics(self, parameters: Mapping[str, Tensor]) -> dict[str, float]:
         """How much is shuffled, by how many permutations, how long that took, and how far it moved.
 
-        Args:
-            parameters: The weights as they lie now.
+        `parameters`: the weights as they lie now.
 
         Returns:
             `shuffled_share` of the weights, `log_permutations` (natural logarithm of the number of

@@ -120,8 +120,7 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
         covered_parameters: Names of the parameters that are treated as shuffled; None for all that some
             permutation moves.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     later_parameters: ClassVar[Mapping[str, object]] = {"clips_batch": True}
@@ -220,9 +219,8 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
     def for_plan(self, plan: Plan) -> Self:
         """Lines 2, 3 and 11: with sigma, sigma_0, d and the covered parameters settled, or DP-SGD.
 
-        Raises:
-            InputError: the plan has no budget where one is needed, or `covered_parameters` names others.
-            UnsupportedError: the budget is in another currency than (epsilon, delta)-DP.
+        Raises `InputError`: the plan has no budget where one is needed, or `covered_parameters` names others.
+        `UnsupportedError`: the budget is in another currency than (epsilon, delta)-DP.
         """
         coverage = self._coverage(plan)
         covered = self.covered_parameters
@@ -259,8 +257,7 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
     def noises(self, coverage: Coverage) -> dict[str, float]:
         """`"sigma"` and `"sigma_0"` of the settled mechanism, as far as some parameter gets it.
 
-        Raises:
-            InputError: the mechanism is not settled.
+        Raises `InputError`: the mechanism is not settled.
         """
         used = {"sigma": self.noise_multiplier} if not self.falls_back else {}
         if self.uses_sigma_0(coverage):
@@ -296,8 +293,7 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """Lines 7 to 13 and 16, not yet divided by |B|; before the permutation, and never released so.
 
-        Raises:
-            InputError: the mechanism is not settled (`for_plan`).
+        Raises `InputError`: the mechanism is not settled (`for_plan`).
         """
         return self.noisy(signals, generator)
 
@@ -314,8 +310,7 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
             generator: Source of the noise.
             carry: A permutation of the flat vector, of which the noise's law knows nothing.
 
-        Raises:
-            InputError: the mechanism is not settled.
+        Raises `InputError`: the mechanism is not settled.
         """
         sigma, covered = self.noise_multiplier, self.covered_parameters
         if sigma is None or covered is None:
@@ -366,12 +361,9 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
     def claim(self, plan: Plan) -> Claim:
         """What the authors claim: the budget; with a given sigma, the epsilon of their accountant.
 
-        Without permutations, the epsilon of the bench's certified accountant at the budget's delta.
-
-        Raises:
-            InputError: there is no budget to read delta from.
-            UnsupportedError: the budget is in another currency, the samples are not Poisson, or the
-                accountant finds no finite epsilon.
+        Without permutations, the epsilon of the bench's certified accountant at the budget's delta. Raises
+        `InputError`: there is no budget to read delta from. `UnsupportedError`: the budget is in another
+        currency, the samples are not Poisson, or the accountant finds no finite epsilon.
         """
         return self._run(plan).claim()
 
@@ -410,8 +402,7 @@ class ShuffledSteps(PrivatisedSums):
     def __init__(self, mechanism: ShuffledDPSGD, plan: Plan, model: Model) -> None:
         """Begin a run of a settled mechanism; permutations are drawn from the stream of the secret noise.
 
-        Raises:
-            UnsupportedError: the plan has a gradient canary that is no record.
+        Raises `UnsupportedError`: the plan has a gradient canary that is no record.
         """
         canary = plan.insertions.gradient_canary
         if canary is not None and canary.record is None:

@@ -66,12 +66,8 @@ class AccountedRun:
         """The budget; with a given noise multiplier, the epsilon of the authors' accountant.
 
         Of a run without permutations, which the authors promise nothing of, what a certified accountant
-        finds.
-
-        Raises:
-            InputError: there is no budget to read delta from.
-            UnsupportedError: the budget is in another currency, the samples are not Poisson, or the
-                accountant finds no finite epsilon.
+        finds. Raises `InputError`: there is no budget to read delta from. `UnsupportedError`: the budget is
+        in another currency, the samples are not Poisson, or the accountant finds no finite epsilon.
         """
         require_poisson(self.plan, "shuffled_dp_sgd")
         guarantee, source = self._guarantee()
@@ -86,10 +82,7 @@ class AccountedRun:
     def epsilons(self, delta: float) -> dict[str, float]:
         """Epsilon at delta by the authors' accountant, of each noise level that is used, as if it were alone.
 
-        Nobody says what both together spend.
-
-        Raises:
-            InputError: delta is outside (0, 1).
+        Nobody says what both together spend. Raises `InputError`: delta is outside (0, 1).
         """
         accountant = ShuffledDPSGD(slack=self.slack, zeta_2=self.zeta_2)
         epsilons: dict[str, float] = {}

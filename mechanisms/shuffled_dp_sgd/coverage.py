@@ -70,8 +70,7 @@ def coverage_of(plan: Plan, reach: Reach) -> Coverage:
         plan: Names the model; built once for all plans that name the same.
         reach: How far to go beyond the theorems as printed.
 
-    Raises:
-        InputError: unknown model, or parameters that it refuses.
-        UnsupportedError: LoRA finds no layer to adapt.
+    Raises `InputError`: unknown model, or parameters that it refuses. `UnsupportedError`: LoRA finds no layer
+    to adapt.
     """
     return Coverage.of(PermutationGroup.of(build_model(plan).module, reach))

@@ -21,9 +21,8 @@ _ASKED = {
 def checked(settings: AuditSettings, audited: Mapping[str, Audited]) -> Claim:
     """Check an audit; returns what the mechanism itself claims of the run that decides.
 
-    Raises:
-        InputError: a plan that cannot be met, such as a budget above the mechanism's ceiling.
-        UnsupportedError: the games do not test the claim, or see more than it covers.
+    Raises `InputError`: a plan that cannot be met, such as a budget above the mechanism's ceiling.
+    `UnsupportedError`: the games do not test the claim, or see more than it covers.
     """
     attacks = [attack for part, subject in audited.items() if part != CONTROL for attack in subject.attacks]
     _require_kind(settings)

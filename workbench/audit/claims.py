@@ -72,8 +72,7 @@ def parse_claim(text: str, *, source: str = "the user", released: Released = Rel
         source: Whose claim it is.
         released: What the adversary sees, where `text` does not say.
 
-    Raises:
-        InputError: an unknown, doubled or missing key, or a value out of range; one line that names it.
+    Raises `InputError`: an unknown, doubled or missing key, or a value out of range; one line that names it.
     """
     given = _pairs(text)
     currency = _currency(given, text)

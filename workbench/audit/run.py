@@ -68,9 +68,8 @@ def audit_mechanisms(
         command: The command line, for the report.
         progress: Called as the work goes on.
 
-    Raises:
-        InputError: an unknown name, an unusable parameter, or a place that cannot be written.
-        UnsupportedError: the mechanism cannot meet the claimed guarantee, or no game can judge it.
+    Raises `InputError`: an unknown name, an unusable parameter, or a place that cannot be written.
+    `UnsupportedError`: the mechanism cannot meet the claimed guarantee, or no game can judge it.
     """
     started = datetime.now(UTC)
     forget_corpora()
@@ -141,9 +140,8 @@ def audit_training(
     Returns:
         The report record.
 
-    Raises:
-        InputError: the function cannot be loaded, fails, or breaks its contract.
-        UnsupportedError: scores of one run cannot judge the claim's currency.
+    Raises `InputError`: the function cannot be loaded, fails, or breaks its contract. `UnsupportedError`:
+    scores of one run cannot judge the claim's currency.
     """
     if runs < 1:
         raise InputError(f"runs must be at least 1, got {runs}")
@@ -220,9 +218,7 @@ def audit_scores(
         command, source: The command line and the file's name, for the report.
         blind_texts: Text of each record, for the blind classifier; empty for none.
 
-    Raises:
-        InputError: unusable input.
-        UnsupportedError: these trials cannot judge the claim's currency.
+    Raises `InputError`: unusable input. `UnsupportedError`: these trials cannot judge the claim's currency.
     """
     started = datetime.now(UTC)
     check_game(scores, members)
@@ -257,8 +253,7 @@ def audit_scores(
 def write_report(report: Mapping[str, JSON], *, out: Path | None, json_file: Path | None) -> None:
     """Write `report.json` and `report.html` to a folder, and the record to a file.
 
-    Raises:
-        InputError: a place cannot be written.
+    Raises `InputError`: a place cannot be written.
     """
     text = registry.create("report", "html", report=report) if out is not None else ""
     content = json.dumps(plain(report), indent=1, allow_nan=False, ensure_ascii=False) + "\n"

@@ -63,8 +63,7 @@ class AuditSettings(TimedSpec):
         workers: Processes; 0 runs in this process.
         scheduler: Address of a Dask scheduler, which then has the workers; None for none.
 
-    Raises:
-        InputError: a value is out of range.
+    Raises `InputError`: a value is out of range.
     """
 
     claim: Claim = DEFAULT_CLAIM
@@ -190,8 +189,7 @@ def claim_of(mechanism: str, epsilon: float, delta: float, *, source: str = "the
         delta: Of (epsilon, delta)-DP; not read by nats.
         source: Whose claim it is.
 
-    Raises:
-        InputError: a number is out of range.
+    Raises `InputError`: a number is out of range.
     """
     can = mechanism_of(mechanism, {}).capabilities
     secret = SECRETS.get(can.currency)
@@ -213,8 +211,7 @@ def default_settings(
         parameters: Of the mechanism.
         **changes: Fields that a user chose.
 
-    Raises:
-        InputError: the mechanism takes no such parameters, or a value is out of range.
+    Raises `InputError`: the mechanism takes no such parameters, or a value is out of range.
     """
     embedded = embedded_settings()
     name = mechanism or embedded.mechanism

@@ -92,8 +92,7 @@ class UserTraining:
         source_sha256: Hash of the file, so that a stored result is not taken for that of edited code.
             Files that it imports are not hashed.
 
-    Raises:
-        InputError: see `load_training_function`.
+    Raises `InputError`: see `load_training_function`.
     """
 
     spec: str
@@ -120,8 +119,7 @@ class UserTraining:
         Returns:
             One finite score a candidate, higher = member, shape `(n,)`.
 
-        Raises:
-            InputError: the function fails, or returns something that cannot be scored.
+        Raises `InputError`: the function fails, or returns something that cannot be scored.
         """
         members = [record for record, inside in zip(candidates, included, strict=True) if inside]
         return self.trained(as_dicts(members), seed, candidates)
@@ -294,8 +292,7 @@ def train_user(
     Returns:
         `scores` of all candidates, and `cost`.
 
-    Raises:
-        InputError: the function fails or breaks its contract.
+    Raises `InputError`: the function fails or breaks its contract.
     """
     started = time.perf_counter()
     candidates, _ = prepare(job.setup)

@@ -159,8 +159,7 @@ _STEERED = Path(__file__).with_name("steered.j2")
 def currency_views(judged: Judged) -> dict[str, JSON]:
     """The words of an audit of nats about a record: the claim, its other currency, and ordinary members.
 
-    Args:
-        judged: The views `"claim"`, `"reading"` and `"members"`, as far as there are games for them.
+    `judged`: the views `"claim"`, `"reading"` and `"members"`, as far as there are games for them.
 
     Returns:
         As `workbench.games.base.Game.views`, with transcript games' `rates` at low false-positive rates.

@@ -86,8 +86,7 @@ class TaskQueue:
 
         A suspect comes first: nothing begins before the others have ended and it has had its turn.
 
-        Args:
-            running: Of each task under way, whether it runs alone.
+        `running`: of each task under way, whether it runs alone.
         """
         if any(running) or (self._suspects and running):
             return None
@@ -165,12 +164,9 @@ class Backend(ABC):
     def wait(self, timeout: float) -> list[Event]:
         """What happened since the last call; waits for the first event.
 
-        Args:
-            timeout: Seconds after which an empty list is returned. In this process it has no effect: one task
-                is run to its end. With nothing under way the call returns at once.
-
-        Raises:
-            InconclusiveError: the backend cannot go on (its workers cannot start, its scheduler is gone).
+        `timeout`: seconds after which an empty list is returned. In this process it has no effect: one task
+        is run to its end. With nothing under way the call returns at once. Raises `InconclusiveError`: the
+        backend cannot go on (its workers cannot start, its scheduler is gone).
         """
 
     @abstractmethod
@@ -255,9 +251,8 @@ def make_backend(
         listener: Gets at once what `wait` would else return late; see `Backend`.
         environment: Variables that the pool's processes start with, besides this process's.
 
-    Raises:
-        InputError: `workers` is negative; the address is malformed, nobody answers there, Dask is not
-            installed, or a Dask worker runs another version of the workbench.
+    Raises `InputError`: `workers` is negative; the address is malformed, nobody answers there, Dask is not
+    installed, or a Dask worker runs another version of the workbench.
     """
     if scheduler is not None:
         from workbench.execution.dask.backend import DaskBackend

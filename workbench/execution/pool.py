@@ -86,11 +86,7 @@ class _Worker:
     _is_sent: bool = field(default=False, init=False)
 
     def begin(self, attempt: _Attempt) -> None:
-        """Give the process its next task.
-
-        Raises:
-            OSError: no process can be started.
-        """
+        """Give the process its next task. Raises `OSError`: no process can be started."""
         if self._process is None or not self._process.is_alive():  # killed while it was idle: nobody's fault
             self.end()
             self._start()
@@ -208,8 +204,7 @@ class PoolBackend(Backend):
     def wait(self, timeout: float) -> list[Event]:
         """What happened, or an empty list after the timeout.
 
-        Raises:
-            InconclusiveError: three workers in a row died before they took a task.
+        Raises `InconclusiveError`: three workers in a row died before they took a task.
         """
         deadline = time.monotonic() + timeout
         while busy := [worker for worker in self._workers if worker.attempt is not None]:

@@ -256,8 +256,7 @@ def perform(
 def pack(task: Task) -> bytes:
     """The task's call, for another process.
 
-    Raises:
-        Exception: it cannot be pickled; of which kind depends on what it holds.
+    Raises `Exception`: it cannot be pickled; of which kind depends on what it holds.
     """
     return pickle.dumps((task.work, task.payload))
 

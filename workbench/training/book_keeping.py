@@ -76,8 +76,7 @@ def book_keeping_signals(
 ) -> BookKeepingSignals:
     """Signals of a batch of n > 0 records by book-keeping.
 
-    Raises:
-        UnsupportedError: a use of a parameter is not covered, or the check against autograd failed.
+    Raises `UnsupportedError`: a use of a parameter is not covered, or the check against autograd failed.
     """
     before = random_state(layout.device)
     recorder = Recorder(layout, n)

@@ -172,10 +172,8 @@ class GradientMechanism(Mechanism):
     def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> TrainedSubject:
         """Train; deterministic in the plan. `progress(done, total)` is called after each step.
 
-        Raises:
-            InputError: a field of the plan is unusable.
-            UnsupportedError: the mechanism cannot meet the plan's budget.
-            InconclusiveError: training left the finite numbers.
+        Raises `InputError`: a field of the plan is unusable. `UnsupportedError`: the mechanism cannot meet
+        the plan's budget. `InconclusiveError`: training left the finite numbers.
         """
         self.check(plan)
         return self.trained(plan, self.claim(plan), progress)

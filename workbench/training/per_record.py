@@ -66,9 +66,8 @@ def per_record_signals(
         method: One of `METHODS`; `"auto"` is book-keeping where every use of a trainable parameter is
             supported, else vmap.
 
-    Raises:
-        InputError: unknown method, no trainable parameter, or tensors of unequal first dimension.
-        UnsupportedError: the method cannot treat this module; the message names the module.
+    Raises `InputError`: unknown method, no trainable parameter, or tensors of unequal first dimension.
+    `UnsupportedError`: the method cannot treat this module; the message names the module.
     """
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)

@@ -140,9 +140,8 @@ class TrainedSubject:
 def load_subject(folder: Path, mechanism: Mechanism, plan: Plan) -> TrainedSubject:
     """The subject that `TrainedSubject.save` wrote to a folder, trained by this mechanism and plan.
 
-    Raises:
-        InputError: a file is missing, or its parameters are not those of the plan's model.
-        UnsupportedError: the mechanism is not a gradient mechanism.
+    Raises `InputError`: a file is missing, or its parameters are not those of the plan's model.
+    `UnsupportedError`: the mechanism is not a gradient mechanism.
     """
     from workbench.training.loop import GradientMechanism
 

@@ -66,9 +66,7 @@ def verify_once(
     A batch of a single record shows nothing, and is skipped. `pattern` is all that the treatment of the
     module depends on; its first entry names the method. `state` is the random state from which a plain pass
     draws the same dropout masks as the signals did; None if none does: modules that draw any are skipped.
-
-    Raises:
-        UnsupportedError: they disagree on a parameter, which the message names.
+    Raises `UnsupportedError`: they disagree on a parameter, which the message names.
     """
     pattern = (*pattern, layout.names)
     if signals.n < 2 or pattern in _verified.get(model.module, ()):

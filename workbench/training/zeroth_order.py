@@ -172,11 +172,9 @@ class ZerothOrder:
     ) -> None:
         """Round a model's trainable weights to their lattices, in place; the model is in evaluation mode.
 
-        `scale` is mu > 0, `seed` that of the directions.
-
-        Raises:
-            UnsupportedError: a trainable parameter is not float32, or not on the device of the others.
-            InputError: no weight, or one that is not finite or too large for the scale; unknown precision.
+        `scale` is mu > 0, `seed` that of the directions. Raises `UnsupportedError`: a trainable parameter is
+        not float32, or not on the device of the others. `InputError`: no weight, or one that is not finite or
+        too large for the scale; unknown precision.
         """
         self._model, self._scale, self._precision = model, scale, checked_precision(precision)
         parameters = list(trainable(model.module).values())
@@ -209,8 +207,7 @@ class ZerothOrder:
     def move(self, moves: Sequence[tuple[int, float]], *, decay: float = 0.0) -> None:
         """theta <- (1 - decay) theta + sum of amount * z_direction, over moves (direction, amount).
 
-        Raises:
-            InputError: decay is not in [0, 1); an amount, or a weight after the move, is not finite.
+        Raises `InputError`: decay is not in [0, 1); an amount, or a weight after the move, is not finite.
         """
         if not 0.0 <= decay < 1.0:
             raise InputError(f"decay must be in [0, 1), got {decay!r}")

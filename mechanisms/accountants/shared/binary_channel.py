@@ -192,8 +192,7 @@ def binary_mi_bounds(agreement: float, noise: float) -> tuple[float, float]:
     Returns:
         Lower and upper bound; they differ by less than 1e-8 of the value where it is above 1e-12.
 
-    Raises:
-        InputError: an argument is out of range.
+    Raises `InputError`: an argument is out of range.
     """
     agreement = number("agreement", agreement, least=0, most=1)
     q = min(agreement, 1.0 - agreement)

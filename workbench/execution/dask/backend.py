@@ -82,8 +82,7 @@ class DaskBackend(Backend):
         listener: See `Backend`.
         connect_seconds: How long to wait for an answer.
 
-    Raises:
-        InputError: see `make_backend`.
+    Raises `InputError`: see `make_backend`.
     """
 
     def __init__(
@@ -129,9 +128,8 @@ class DaskBackend(Backend):
     def wait(self, timeout: float) -> list[Event]:
         """What happened, or an empty list after the timeout.
 
-        Raises:
-            InconclusiveError: the scheduler is gone, or every worker is at a task that took too long.
-            InputError: a worker that joined runs another workbench.
+        Raises `InconclusiveError`: the scheduler is gone, or every worker is at a task that took too long.
+        `InputError`: a worker that joined runs another workbench.
         """
         deadline = time.monotonic() + timeout
         while self._attempts or self._tasks or self._kept:
@@ -151,9 +149,8 @@ class DaskBackend(Backend):
     def _refresh(self) -> None:
         """Read the list of workers, and look at the new ones.
 
-        Raises:
-            InconclusiveError: the scheduler is gone.
-            InputError: a worker runs another workbench, or none.
+        Raises `InconclusiveError`: the scheduler is gone. `InputError`: a worker runs another workbench, or
+        none.
         """
         try:
             workers = sorted(self._client.nthreads())

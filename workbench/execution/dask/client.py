@@ -24,11 +24,7 @@ _MOST_FRAMES = 1000
 
 
 def import_distributed(scheduler: str) -> Any:
-    """The package, which is an optional extra.
-
-    Raises:
-        InputError: it is not installed.
-    """
+    """The package, which is an optional extra. Raises `InputError`: it is not installed."""
     try:
         import distributed
     except ImportError as error:
@@ -39,11 +35,7 @@ def import_distributed(scheduler: str) -> Any:
 
 
 def scheduler_place(address: str) -> tuple[str, int]:
-    """Host and port of a scheduler's address.
-
-    Raises:
-        InputError: it is malformed.
-    """
+    """Host and port of a scheduler's address. Raises `InputError`: it is malformed."""
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
@@ -76,11 +68,7 @@ class Quiet:
 
 
 def connect(address: str, seconds: float) -> Any:
-    """A client of the scheduler.
-
-    Raises:
-        InputError: nobody answers in time, or it is no Dask scheduler.
-    """
+    """A client of the scheduler. Raises `InputError`: nobody answers in time, or it is no Dask scheduler."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -112,11 +100,8 @@ def _no_scheduler(address: str) -> InputError:
 def _require_greeting(address: str, line: socket.socket) -> None:
     """Refuse a server of another kind before a client is made, which would wait on it past our end.
 
-    Who listens for Dask speaks first: the number of frames of its greeting, eight bytes. Under TLS the
-    client speaks first, so nothing is asked there.
-
-    Raises:
-        InputError: it says nothing, or something else.
+    Who listens for Dask speaks first: the number of frames of its greeting, eight bytes. Under TLS the client
+    speaks first, so nothing is asked there. Raises `InputError`: it says nothing, or something else.
     """
     if not address.startswith("tcp"):
         return
@@ -150,8 +135,7 @@ def compare(worker: str, answer: Any) -> str | None:
         worker: Its address.
         answer: Its `about()`, or what it raised instead.
 
-    Raises:
-        InputError: the worker runs another workbench, or none.
+    Raises `InputError`: the worker runs another workbench, or none.
     """
     own = about()
     if isinstance(answer, BaseException):

@@ -40,11 +40,7 @@ def about() -> dict[str, str]:
 
 
 def read_folder(folder: Path) -> FolderBytes:
-    """The folder's files.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The folder's files. Raises `OSError`: it cannot be read."""
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}")
     return {
@@ -57,9 +53,7 @@ def read_folder(folder: Path) -> FolderBytes:
 def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
     """Write files into a folder, made if it is missing.
 
-    Raises:
-        OSError: the folder cannot be written.
-        ValueError: a name leads out of the folder.
+    Raises `OSError`: the folder cannot be written. `ValueError`: a name leads out of the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
