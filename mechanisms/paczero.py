@@ -90,7 +90,7 @@ from workbench.accounting import MutualInformation
 from workbench.core.arguments import require_count
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.core.registry import register
-from workbench.games.subset import SubsetMechanism, SubsetRelease
+from workbench.games.subset.play import SubsetMechanism, SubsetRelease
 from workbench.interfaces import (
     AuditDefaults,
     BoolArray,
@@ -105,13 +105,7 @@ from workbench.interfaces import (
     Released,
     Secret,
 )
-from workbench.mechanisms.accountants.paczero import (
-    CHOICES,
-    TOLERANCE,
-    Charge,
-    LedgerOptions,
-    PacZeroLedger,
-)
+from workbench.mechanisms.accountants.paczero import CHOICES, TOLERANCE, Charge, LedgerOptions, PacZeroLedger
 from workbench.mechanisms.shared.candidate_subsets import (
     SCHEMES,
     Signs,

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
 from workbench.core.errors import InputError
-from workbench.games.subset import SubsetReading
+from workbench.games.subset.play import SubsetReading
 from workbench.interfaces import FloatArray
 
 

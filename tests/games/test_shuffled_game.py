@@ -20,17 +20,8 @@ from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import auc
 from workbench.estimation.judge import judge
-from workbench.games.consecutive import (
-    RUN,
-    SINGLE,
-    VIEWS,
-    ConsecutiveGame,
-    ReadRelease,
-    Scene,
-    WeightRelease,
-    other_areas,
-    outputs,
-)
+from workbench.games.consecutive import RUN, SINGLE, VIEWS, ReadRelease, Scene, WeightRelease, outputs
+from workbench.games.consecutive.game import ConsecutiveGame, other_areas
 from workbench.games.consecutive.play import details, play_releases, play_runs
 from workbench.games.consecutive.scene import Table, orbit_of, unit_places
 from workbench.interfaces import (

@@ -17,7 +17,7 @@ from torch import Tensor
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.games.subset import SubsetMechanism, SubsetRelease
+from workbench.games.subset.play import SubsetMechanism, SubsetRelease
 from workbench.interfaces import (
     Corpus,
     Currency,

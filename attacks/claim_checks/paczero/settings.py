@@ -27,7 +27,7 @@ from workbench.attacks.claim_checks.shared.claims import (
 from workbench.attacks.claim_checks.shared.information import ABOUT_A_SUBSET
 from workbench.core import registry
 from workbench.core.registry import register
-from workbench.games.subset import SubsetMechanism
+from workbench.games.subset.play import SubsetMechanism
 from workbench.interfaces import BoolArray, Plan, Record, VerdictKind
 from workbench.interfaces.findings import Finding
 
