@@ -18,7 +18,8 @@ from typing import Any, Self
 from workbench import __version__
 from workbench.core.errors import ContentError
 from workbench.core.keys import JSON, key_of
-from workbench.execution.backend import Backend, make_backend, run_tasks
+from workbench.execution.backend import make_backend, run_tasks
+from workbench.execution.base import Backend
 from workbench.execution.store import Store, StoreError
 from workbench.execution.tasks import (
     DISK_FULL,

@@ -23,7 +23,7 @@ from typing import Any
 
 from workbench.core.errors import InconclusiveError
 from workbench.core.one_line import one_line
-from workbench.execution.backend import Attempt, Backend
+from workbench.execution.base import Attempt, Backend
 from workbench.execution.processes import start_worker, starting
 from workbench.execution.tasks import (
     Event,

@@ -12,6 +12,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.arguments import require_count
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import (
     Claim,
     FloatArray,
@@ -32,14 +33,7 @@ from workbench.interfaces import (
     Transcript,
 )
 from workbench.training.canary import SignalsWithCanary
-from workbench.training.fine_tuning import (
-    Seeds,
-    build_model,
-    check_plan,
-    learning_rate,
-    perplexity,
-    quality,
-)
+from workbench.training.fine_tuning import Seeds, build_model, check_plan, learning_rate, perplexity, quality
 from workbench.training.flat import Layout
 from workbench.training.models import require_read_whole
 from workbench.training.samples import sample_signals, step_samples
@@ -250,3 +244,14 @@ def require_readable(model: Model, plan: Plan) -> None:
     if model.kind == "classification" and first.image is None:
         raise InputError(f"model {plan.model!r} cannot read texts; see `workbench list models`")
     require_read_whole(model, plan.insertions.planted)
+
+
+def load_subject(folder: Path, mechanism: Mechanism, plan: Plan) -> TrainedSubject:
+    """The subject that `TrainedSubject.save` wrote to a folder, trained by this mechanism and plan.
+
+    Raises `InputError`: a file is missing, or its parameters are not those of the plan's model.
+    `UnsupportedError`: the mechanism is not a gradient mechanism.
+    """
+    if not isinstance(mechanism, GradientMechanism):
+        raise UnsupportedError(f"mechanism {type(mechanism).__name__} is not a gradient mechanism")
+    return TrainedSubject.load(folder, mechanism.for_plan(plan), plan)

@@ -26,7 +26,6 @@ from workbench.interfaces import (
     Family,
     FloatArray,
     GradientCanary,
-    Mechanism,
     Model,
     Plan,
     Record,
@@ -136,31 +135,23 @@ class TrainedSubject:
         described = {"claim": _claim_to_json(self.claim), "transcript": _transcript_to_json(self.transcript)}
         (folder / SUBJECT_FILE).write_text(json.dumps(described, allow_nan=False), encoding="utf-8")
 
-
-def load_subject(folder: Path, mechanism: Mechanism, plan: Plan) -> TrainedSubject:
-    """The subject that `TrainedSubject.save` wrote to a folder, trained by this mechanism and plan.
-
-    Raises `InputError`: a file is missing, or its parameters are not those of the plan's model.
-    `UnsupportedError`: the mechanism is not a gradient mechanism.
-    """
-    from workbench.training.loop import GradientMechanism
-
-    if not isinstance(mechanism, GradientMechanism):
-        raise UnsupportedError(f"mechanism {type(mechanism).__name__} is not a gradient mechanism")
-    for name in (WEIGHTS_FILE, SUBJECT_FILE):
-        if not (folder / name).is_file():
-            raise InputError(f"folder {folder} holds no subject: {name} is missing")
-    model = build_model(plan)
-    model.module.eval()
-    _load_parameters(model, folder / WEIGHTS_FILE)
-    described = json.loads((folder / SUBJECT_FILE).read_text(encoding="utf-8"))
-    return TrainedSubject(
-        mechanism=mechanism.for_plan(plan),
-        model=model,
-        plan=plan,
-        claim=_claim_from_json(described["claim"]),
-        transcript=_transcript_from_json(described["transcript"]),
-    )
+    @classmethod
+    def load(cls, folder: Path, mechanism: GradientMechanism, plan: Plan) -> TrainedSubject:
+        """Read what `save` wrote; the mechanism is settled for the plan. Raises as `loop.load_subject`."""
+        for name in (WEIGHTS_FILE, SUBJECT_FILE):
+            if not (folder / name).is_file():
+                raise InputError(f"folder {folder} holds no subject: {name} is missing")
+        model = build_model(plan)
+        model.module.eval()
+        _load_parameters(model, folder / WEIGHTS_FILE)
+        described = json.loads((folder / SUBJECT_FILE).read_text(encoding="utf-8"))
+        return cls(
+            mechanism=mechanism,
+            model=model,
+            plan=plan,
+            claim=_claim_from_json(described["claim"]),
+            transcript=_transcript_from_json(described["transcript"]),
+        )
 
 
 def _load_parameters(model: Model, file: Path) -> None:
