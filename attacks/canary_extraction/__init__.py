@@ -34,7 +34,7 @@ from workbench.attacks.canary_extraction.prompts import (
     sentences_in,
 )
 from workbench.attacks.canary_extraction.verdict import judged
-from workbench.attacks.canary_extraction.words import extraction_form
+from workbench.attacks.canary_extraction.words import extraction_form, extraction_terms
 from workbench.attacks.loss import LossAttack
 from workbench.attacks.shared.statistics import checked_records
 from workbench.core.arguments import whole_number
@@ -146,6 +146,11 @@ class CanaryExtraction(MembershipAttack):
     def aside(cls, name: str, role: str, details: Mapping[str, JSON]) -> dict[str, JSON] | None:
         """What the subject tells of its planted secrets."""
         return extraction_form(name, role, details)
+
+    @classmethod
+    def aside_terms(cls) -> dict[str, str]:
+        """Of canary extraction."""
+        return extraction_terms()
 
     def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
         """The planted records; no candidate is changed.

@@ -82,19 +82,25 @@ def audit_mechanisms(
     store.sweep()
     subjects, views = judged_views(settings, mechanism_claim, audited, played)
     report = _report(settings.claim, subjects, seed=settings.seed, command=command, started=started)
-    aside = _aside(subjects)
-    return report | ({"views": views} if views else {}) | ({"extraction": aside} if aside else {})
+    return report | ({"views": views} if views else {}) | _asides(subjects)
 
 
-def _aside(subjects: list[dict[str, JSON]]) -> list[dict[str, JSON]]:
-    """What attacks report of the subjects besides the verdict on the claim."""
-    known, forms = registry.entries("attack"), []
+def _asides(subjects: list[dict[str, JSON]]) -> dict[str, JSON]:
+    """What attacks report besides the verdict on the claim, by key, and `asides`, their terms by key."""
+    known = registry.entries("attack")
+    forms: dict[str, list[JSON]] = {}
+    terms: dict[str, JSON] = {}
     for subject in subjects:
         for form in subject["attacks"]:
             attack: object = known[str(form["attack"]).partition(" (")[0]].factory
-            if isinstance(attack, type) and issubclass(attack, Attack):
-                forms.append(attack.aside(str(subject["name"]), str(subject["role"]), form["details"]))
-    return [form for form in forms if form is not None]
+            if not (isinstance(attack, type) and issubclass(attack, Attack)):
+                continue
+            told = attack.aside(str(subject["name"]), str(subject["role"]), form["details"])
+            if told is not None:
+                key = attack.aside_terms()["key"]
+                terms[key] = attack.aside_terms()
+                forms.setdefault(key, []).append(told)
+    return {**forms, "asides": terms} if forms else {}
 
 
 def _report(
