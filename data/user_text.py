@@ -20,14 +20,7 @@ import pyarrow.parquet as pq
 
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.data.shared.parts import (
-    Sizes,
-    checked_seed,
-    given_path,
-    part_sizes,
-    split,
-    without_duplicates,
-)
+from workbench.data.shared.parts import Sizes, checked_seed, given_path, part_sizes, split, without_duplicates
 from workbench.interfaces import Corpus, Record
 
 Row = tuple[str, Mapping[str, Any]]

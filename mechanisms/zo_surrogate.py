@@ -23,15 +23,7 @@ import numpy as np
 
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.interfaces import (
-    BoolArray,
-    Capabilities,
-    Claim,
-    FloatArray,
-    IntArray,
-    Model,
-    Plan,
-)
+from workbench.interfaces import BoolArray, Capabilities, Claim, FloatArray, IntArray, Model, Plan
 from workbench.mechanisms.shared.candidate_subsets import (
     SCHEMES,
     candidate_subsets,

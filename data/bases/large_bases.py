@@ -254,12 +254,7 @@ GPT2_LARGE = GrownRecipe(
     text={
         "encounters": ENCOUNTERS,
         "seed": ENCOUNTER_SEED,
-        "words": text_sha256(
-            dict(NAMES),
-            FORMS,
-            dict(SENTENCES),
-            dict(IN_WORDS),
-        ),
+        "words": text_sha256(dict(NAMES), FORMS, dict(SENTENCES), dict(IN_WORDS)),
     },
     examples=24,
     lm_share=0.1,

@@ -154,12 +154,7 @@ def answers(
     return question, _narrative(encounter, chosen[:count], generator)
 
 
-MAKERS: Mapping[str, Maker] = {
-    "outcome": outcome,
-    "pairs": pairs,
-    "inference": inference,
-    "answers": answers,
-}
+MAKERS: Mapping[str, Maker] = {"outcome": outcome, "pairs": pairs, "inference": inference, "answers": answers}
 """By task of `workbench.training.tasks`."""
 
 

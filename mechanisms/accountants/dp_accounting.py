@@ -37,12 +37,7 @@ from workbench.accounting.events import (
 from workbench.core.errors import UnsupportedError
 from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants.shared.adapters import (
-    Calibrator,
-    DeltaAdapter,
-    EpsilonAdapter,
-    library,
-)
+from workbench.mechanisms.accountants.shared.adapters import Calibrator, DeltaAdapter, EpsilonAdapter, library
 from workbench.mechanisms.accountants.shared.questions import Target, require_adjacency, require_positive
 
 DISTRIBUTION = "dp-accounting"
@@ -176,10 +171,7 @@ def _dp_event(dp: Any, event: Event) -> Any:
 
 def _mixture(dp: Any, event: GaussianMixturePair) -> Any:
     """A mixture against one Gaussian, all shifts to the same side: what the library's event can say."""
-    sides = (
-        (event.p_means, event.p_weights, event.q_means),
-        (event.q_means, event.q_weights, event.p_means),
-    )
+    sides = ((event.p_means, event.p_weights, event.q_means), (event.q_means, event.q_weights, event.p_means))
     for means, weights, other in sides:
         if len(other) == 1:
             shifts = [mean - other[0] for mean in means]

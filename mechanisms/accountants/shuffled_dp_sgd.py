@@ -294,11 +294,7 @@ class ShuffledDPSGD:
 
 @register("accountant", "shuffled_dp_sgd")
 def shuffled_dp_sgd(
-    *,
-    dimension: int = VIT_PARAMETERS,
-    batch_clip: float = 1.0,
-    slack: float = 0.5,
-    zeta_2: str = "appendix",
+    *, dimension: int = VIT_PARAMETERS, batch_clip: float = 1.0, slack: float = 0.5, zeta_2: str = "appendix"
 ) -> ShuffledDPSGD:
     """Shuffled DPSGD: Theorem 6 with subsampling and advanced composition, at the paper's ViT by default."""
     return ShuffledDPSGD(dimension=dimension, batch_clip=batch_clip, slack=slack, zeta_2=zeta_2)

@@ -277,10 +277,7 @@ class FERRET(GradientMechanism, WatchedMechanism):
         return MaskedSigns(self, plan, model, watch)
 
     def train_watched(
-        self,
-        plan: Plan,
-        watch: Watch,
-        progress: Callable[[int, int], None] | None = None,
+        self, plan: Plan, watch: Watch, progress: Callable[[int, int], None] | None = None
     ) -> TrainedSubject:
         """As `train`, calling `watch` in every step in which a group fired; watching changes no number.
 

@@ -112,10 +112,7 @@ def calibrated(plan: Plan, mechanism: str, accountant: str = CERTIFIED) -> float
         return _noise_by(accountant, budget, q, steps)
     if isinstance(budget, ApproximateDP):
         return calibrate_noise_multiplier(
-            target_epsilon=budget.epsilon,
-            target_delta=budget.delta,
-            sampling_probability=q,
-            steps=steps,
+            target_epsilon=budget.epsilon, target_delta=budget.delta, sampling_probability=q, steps=steps
         )
     if isinstance(budget, GaussianDP) and q == 1 and accountant == CERTIFIED:
         if budget.mu == 0:

@@ -105,12 +105,7 @@ class ShuffledPlainSums(PlainSums):
 
 
 def released_weights(
-    before: Tensor,
-    step: Tensor,
-    group: PermutationGroup,
-    rng: np.random.Generator,
-    *,
-    layout: Layout,
+    before: Tensor, step: Tensor, group: PermutationGroup, rng: np.random.Generator, *, layout: Layout
 ) -> Tensor:
     """What is released of a step: W_{t+1} = P[W_t - step], with a fresh uniform P, shape `(..., d)`.
 

@@ -75,12 +75,7 @@ from workbench.core.registry import register
 from workbench.games.consecutive import PermutingMechanism
 from workbench.interfaces import AuditDefaults, Capabilities, Claim, Model, Plan, Release, Signals
 from workbench.mechanisms.accountants.shuffled_dp_sgd import LARGEST_DIMENSION, ZETA_2, noise_multiplier_for
-from workbench.mechanisms.shared.gaussian_sums import (
-    dp_budget,
-    flat_factors,
-    require_positive,
-    settled_noise,
-)
+from workbench.mechanisms.shared.gaussian_sums import dp_budget, flat_factors, require_positive, settled_noise
 from workbench.mechanisms.shared.shuffling import Layout, Shuffler, released_weights
 from workbench.mechanisms.shuffled_dp_sgd.claim import AccountedRun
 from workbench.mechanisms.shuffled_dp_sgd.coverage import Coverage, coverage_of
@@ -241,10 +236,7 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
             if sigma_0 is not None and sigma >= sigma_0:
                 covered = ()
         return replace(
-            settled,
-            noise_multiplier=sigma,
-            unshuffled_noise_multiplier=sigma_0,
-            covered_parameters=covered,
+            settled, noise_multiplier=sigma, unshuffled_noise_multiplier=sigma_0, covered_parameters=covered
         )
 
     def uses_sigma_0(self, coverage: Coverage) -> bool:
@@ -298,10 +290,7 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
         return self.noisy(signals, generator)
 
     def noisy(
-        self,
-        signals: Signals,
-        generator: torch.Generator,
-        carry: Callable[[Tensor], Tensor] | None = None,
+        self, signals: Signals, generator: torch.Generator, carry: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
         """As `privatise`, with the noise passed through `carry` before it is added.
 
@@ -431,10 +420,7 @@ class ShuffledSteps(PrivatisedSums):
     def metrics(self) -> Mapping[str, float]:
         """Those of the `Shuffler`, and `least_noise_multiplier`: the smallest noise that some weight got."""
         noises = self._settled.noises(Coverage.of(self._shuffler.group))
-        return {
-            **self._shuffler.metrics(self._parameters),
-            "least_noise_multiplier": min(noises.values()),
-        }
+        return {**self._shuffler.metrics(self._parameters), "least_noise_multiplier": min(noises.values())}
 
 
 def _parts(layout: Layout, shuffled: set[str]) -> list[tuple[slice, bool]]:

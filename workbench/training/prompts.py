@@ -417,12 +417,7 @@ class PromptedModel(PromptModel):
         return prompt, [answer[:ANSWER_TOKENS] for answer in answers]
 
     def _fitting(
-        self,
-        record: Record,
-        text: str,
-        prompt: Callable[[str], str],
-        options: Sequence[str],
-        room: int,
+        self, record: Record, text: str, prompt: Callable[[str], str], options: Sequence[str], room: int
     ) -> Row:
         """The row with as many of the text's last words as fit into `room` tokens with the prompt."""
         row = self._split(text, prompt, options)

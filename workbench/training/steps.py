@@ -18,13 +18,7 @@ from torch import Tensor
 from workbench.core.errors import InconclusiveError
 from workbench.interfaces import Groups, IntArray, Model, Plan, Record, Signals
 from workbench.training.canary import SignalsWithCanary, SignalsWithCanaryRecord
-from workbench.training.fine_tuning import (
-    Seeds,
-    averaging_size,
-    make_optimizer,
-    torch_generator,
-    trainable,
-)
+from workbench.training.fine_tuning import Seeds, averaging_size, make_optimizer, torch_generator, trainable
 from workbench.training.flat import Layout
 from workbench.training.samples import sample_signals
 from workbench.training.sums import SumGradients

@@ -57,13 +57,7 @@ class TrainedSubject:
     """
 
     def __init__(
-        self,
-        *,
-        mechanism: GradientMechanism,
-        model: Model,
-        plan: Plan,
-        claim: Claim,
-        transcript: Transcript,
+        self, *, mechanism: GradientMechanism, model: Model, plan: Plan, claim: Claim, transcript: Transcript
     ) -> None:
         self.mechanism = mechanism
         self.model = model

@@ -162,13 +162,7 @@ class ZerothOrder:
     """
 
     def __init__(
-        self,
-        model: Model,
-        *,
-        scale: float,
-        seed: int,
-        micro_batch_size: int = 64,
-        precision: str = "float32",
+        self, model: Model, *, scale: float, seed: int, micro_batch_size: int = 64, precision: str = "float32"
     ) -> None:
         """Round a model's trainable weights to their lattices, in place; the model is in evaluation mode.
 

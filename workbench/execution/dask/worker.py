@@ -66,12 +66,7 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def run_on_worker(
-    attempt: int,
-    topic: str,
-    expected: str,
-    packed: bytes,
-    names: Sequence[str],
-    *folders: FolderBytes,
+    attempt: int, topic: str, expected: str, packed: bytes, names: Sequence[str], *folders: FolderBytes
 ) -> tuple[str, Outcome]:
     """Do one task in a Dask worker.
 
