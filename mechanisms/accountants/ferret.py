@@ -91,10 +91,7 @@ def dithered_renyi_nats(
         form: `"eq-12"`, p^a / (a-1) (exp(2 a (a-1) C^2 / sigma^2) + 1); or `"step-2"`, the line that
             section 11.6 derives it from, p / (a-1) (exp(2 a (a-1) C^2 / sigma^2) - 1).
 
-    Returns:
-        Nats; infinity where the exponential overflows.
-
-    Raises `InputError`: a parameter is out of range.
+    Returns nats; infinity where the exponential overflows. Raises `InputError`: a parameter is out of range.
     """
     require("order", order, 1 < order < math.inf, "finite and > 1")
     require("firing_probability", firing_probability, 0 <= firing_probability <= 1, "in [0, 1]")

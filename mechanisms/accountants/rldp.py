@@ -60,10 +60,7 @@ def eq_7_mu(
 ) -> float:
     """The first argument of Eq. 7: q * sqrt(t) * (exp(1 / sigma) - 1), or the central limit's.
 
-    Returns:
-        mu >= 0; infinite where the exponential overflows.
-
-    Raises `InputError`: `mu` is no known option.
+    Returns mu >= 0; infinite where the exponential overflows. Raises `InputError`: `mu` is no known option.
     """
     require_option("mu", mu, MUS)
     power = 1 if mu == "printed" else 2

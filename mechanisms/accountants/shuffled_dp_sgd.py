@@ -99,9 +99,7 @@ def theorem_6_delta(
         batch_clip: c' / c, > 0.
         zeta_2: `"appendix"` or `"main text"`.
 
-    Returns:
-        At most 1; negative values, which the printed formula takes at large epsilon, are given as 0.
-
+    Returns at most 1; negative values, which the printed formula takes at large epsilon, are given as 0.
     Raises `InputError`: an argument is out of range.
     """
     require("epsilon", epsilon, epsilon >= 0, ">= 0")
@@ -328,10 +326,8 @@ def step_budget(
         steps: T >= 1.
         slack: Share of delta that Theorem 1 keeps for the composition, in (0, 1).
 
-    Returns:
-        The largest epsilon, and the delta, of one step; the latter may be 1 or more.
-
-    Raises `InputError`: an argument is out of range.
+    Returns the largest epsilon, and the delta, of one step; the latter may be 1 or more. Raises `InputError`:
+    an argument is out of range.
     """
     require("epsilon", epsilon, 0 < epsilon <= LARGEST_EPSILON, f"in (0, {LARGEST_EPSILON:g}]")
     require_delta(delta)

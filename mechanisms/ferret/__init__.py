@@ -307,8 +307,7 @@ class FERRET(GradientMechanism, WatchedMechanism):
     def claim(self, plan: Plan) -> Claim:
         """Line 16: Eq. 8's nats about a record; with a dither, Eq. 12's Rényi divergence.
 
-        Raises:
-            As `for_plan`.
+        Raises as `for_plan`.
         """
         probability = self._probability(plan)
         if self.dither_standard_deviation > 0:

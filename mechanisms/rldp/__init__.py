@@ -318,8 +318,7 @@ class RLDP(GradientMechanism):
     def promised(self, plan: Plan) -> ApproximateDP:
         """(epsilon_max, delta): the budget, or what the ledger gives for a noise multiplier of the user's.
 
-        Raises:
-            As `claim`.
+        Raises as `claim`.
         """
         return promised_by(self.accountant, self.noise_multiplier, plan)
 
@@ -518,8 +517,7 @@ def clipped_noisy_sum(
         noise_multiplier: sigma.
         generator: Source of the noise.
 
-    Returns:
-        Shape of `signals.group_sum`.
+    Returns shape of `signals.group_sum`.
     """
     total = signals.group_sum(clip_factors(norms, radii), groups)
     deviations = total.new_zeros(total.shape[-1])

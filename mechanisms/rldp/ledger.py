@@ -199,9 +199,8 @@ def certified_epsilons(
         delta: In (0, 1).
         adjacency: Add-remove, or replace-one.
 
-    Returns:
-        Both at most by the grid's rounding above the bounds of the sequence itself; infinite where no bound
-        was found.
+    Returns both at most by the grid's rounding above the bounds of the sequence itself; infinite where no
+    bound was found.
     """
     counts = Counter(rounded_down(np.asarray(noise_multipliers, dtype=np.float64)).tolist())
 

@@ -63,10 +63,8 @@ def remaining_noise_multiplier(joint: float, side_queries: Sequence[float]) -> f
         joint: The noise multiplier that the whole step is accounted by; > 0.
         side_queries: Of each side query, its noise's standard deviation over its sensitivity; > 0.
 
-    Returns:
-        sigma_sum >= `joint`, such that 1 / joint^2 = 1 / sigma_sum^2 + the sum of 1 / side^2.
-
-    Raises `InputError`: the side queries alone cost as much as the step, or more.
+    Returns sigma_sum >= `joint`, such that 1 / joint^2 = 1 / sigma_sum^2 + the sum of 1 / side^2. Raises
+    `InputError`: the side queries alone cost as much as the step, or more.
     """
     left = joint**-2 - math.fsum(side**-2 for side in side_queries)
     if left <= 0:
@@ -140,8 +138,7 @@ class AdaptiveSums(GradientMechanism):
     def for_plan(self, plan: Plan) -> Self:
         """With the noise multiplier calibrated to the plan's budget, unless one was given.
 
-        Raises:
-            As `calibrated`.
+        Raises as `calibrated`.
         """
         if self.noise_multiplier is not None:
             return self
@@ -159,8 +156,7 @@ class AdaptiveSums(GradientMechanism):
     def claim(self, plan: Plan) -> Claim:
         """The plan's budget; with a noise multiplier of the user's, what the accountant finds for it.
 
-        Raises:
-            As `noisy_sum_claim`.
+        Raises as `noisy_sum_claim`.
         """
         claim = noisy_sum_claim(
             plan,

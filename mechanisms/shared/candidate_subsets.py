@@ -42,10 +42,8 @@ def candidate_subsets(scheme: str, *, count: int, records: int, seed: int) -> Bo
             which of them being random; of independent halves either with probability 1/2.
         seed: Public, >= 0.
 
-    Returns:
-        Shape `(M, N)`; no row is empty.
-
-    Raises `InputError`: a number is out of range, or the scheme is unknown.
+    Returns shape `(M, N)`; no row is empty. Raises `InputError`: a number is out of range, or the scheme is
+    unknown.
     """
     if scheme not in SCHEMES:
         raise unknown_name("subsets", scheme, SCHEMES)

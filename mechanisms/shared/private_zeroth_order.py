@@ -128,8 +128,7 @@ class PrivateZerothOrder(ZerothOrderMechanism):
     def for_plan(self, plan: Plan) -> Self:
         """With the noise multiplier calibrated to the plan's budget, unless one was given.
 
-        Raises:
-            As `calibrated`.
+        Raises as `calibrated`.
         """
         if self.noise_multiplier is not None:
             return self
@@ -147,8 +146,7 @@ class PrivateZerothOrder(ZerothOrderMechanism):
     def claim(self, plan: Plan) -> Claim:
         """The plan's budget; with a noise multiplier of the user's, what the accountant finds for it.
 
-        Raises:
-            As `noisy_sum_claim`.
+        Raises as `noisy_sum_claim`.
         """
         what = "a noisy scalar" if self.directions == 1 else f"a noisy vector of {self.directions} scalars"
         most = "c" if self.sensitivity == self.l2_clip_norm else "K c"

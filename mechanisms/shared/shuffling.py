@@ -57,12 +57,9 @@ class Shuffler:
     def metrics(self, parameters: Mapping[str, Tensor]) -> dict[str, float]:
         """How much is shuffled, by how many permutations, how long that took, and how far it moved.
 
-        `parameters`: the weights as they lie now.
-
-        Returns:
-            `shuffled_share` of the weights, `log_permutations` (natural logarithm of the number of
-            permutations that are drawn from), `permutations_drawn`, `shuffling_seconds`, and
-            `shuffle_distance`, see `distance_undone`.
+        `parameters`: the weights as they lie now. Returns `shuffled_share` of the weights, `log_permutations`
+        (natural logarithm of the number of permutations that are drawn from), `permutations_drawn`,
+        `shuffling_seconds`, and `shuffle_distance`, see `distance_undone`.
         """
         return {
             "shuffled_share": self.group.shuffled_share if self._shuffles else 0.0,

@@ -359,11 +359,8 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
     def accounted(self, plan: Plan, delta: float) -> dict[str, float]:
         """Epsilon of the run at delta by the authors' accountant, for each noise level that it uses.
 
-        Returns:
-            Under `"sigma"` and `"sigma_0"`, as far as some parameter gets it, each as if it were alone.
-
-        Raises:
-            As `for_plan`; InputError where delta is outside (0, 1).
+        Returns under `"sigma"` and `"sigma_0"`, as far as some parameter gets it, each as if it were alone.
+        Raises as `for_plan`; `InputError` where delta is outside (0, 1).
         """
         return self._run(plan).epsilons(delta)
 

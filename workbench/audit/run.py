@@ -274,11 +274,8 @@ def audit_training(
         runs: Independent trainings, each with fresh coins; their scores are pooled.
         out, command, progress: As in `audit_mechanisms`.
 
-    Returns:
-        The report record.
-
-    Raises `InputError`: the function cannot be loaded, fails, or breaks its contract. `UnsupportedError`:
-    scores of one run cannot judge the claim's currency.
+    Returns the report record. Raises `InputError`: the function cannot be loaded, fails, or breaks its
+    contract. `UnsupportedError`: scores of one run cannot judge the claim's currency.
     """
     if runs < 1:
         raise InputError(f"runs must be at least 1, got {runs}")

@@ -114,10 +114,8 @@ class AuditSettings(TimedSpec):
         """What the mechanism is asked to meet: the claim's guarantee.
 
         A mechanism that budgets in nats is given nats, also under a claim of (epsilon, delta)-DP: then as
-        many as the claim's epsilon, which is the reading of its number that such a claim makes.
-
-        Raises:
-            UnsupportedError: a mechanism that budgets in nats, and a claim that no number of nats stands for.
+        many as the claim's epsilon, which is the reading of its number that such a claim makes. Raises
+        `UnsupportedError`: a mechanism that budgets in nats, and a claim that no number of nats stands for.
         """
         secret, guarantee = self.secret, self.claim.guarantee
         if secret is None or isinstance(guarantee, MutualInformation):

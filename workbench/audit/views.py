@@ -76,9 +76,8 @@ def judged_views(
         claimed: What the mechanism claims.
         audited, played: What was trained and attacked, by its part in the audit.
 
-    Returns:
-        The subjects of the report, one a view, that of the claim under audit first and the control last; and
-        the views in words, or None.
+    Returns the subjects of the report, one a view, that of the claim under audit first and the control last;
+    and the views in words, or None.
     """
     views = _views(settings, audited, played)
     by_view = {view.key: _judged(settings, view, {"own_claim": plain(claimed)}) for view in views}
@@ -159,10 +158,8 @@ _STEERED = Path(__file__).with_name("steered.j2")
 def currency_views(judged: Judged) -> dict[str, JSON]:
     """The words of an audit of nats about a record: the claim, its other currency, and ordinary members.
 
-    `judged`: the views `"claim"`, `"reading"` and `"members"`, as far as there are games for them.
-
-    Returns:
-        As `workbench.games.base.Game.views`, with transcript games' `rates` at low false-positive rates.
+    `judged`: the views `"claim"`, `"reading"` and `"members"`, as far as there are games for them. Returns as
+    `workbench.games.base.Game.views`, with transcript games' `rates` at low false-positive rates.
     """
     by_key, mechanism, confidence = judged.by_view, judged.mechanism, judged.confidence
     words, error = view_words(_CURRENCIES), percent(1.0 - confidence)

@@ -136,11 +136,7 @@ class _Worker:
             yield None
 
     def end(self) -> str:
-        """Kill the process, if it lives, and forget it.
-
-        Returns:
-            How it died, in words.
-        """
+        """Kill the process, if it lives, and forget it. Returns how it died, in words."""
         process, channel = self._process, self._channel
         self._process, self._channel, self._is_ready = None, None, False
         if channel is not None:
@@ -159,8 +155,7 @@ class _Worker:
     def ask_to_end(self) -> float:
         """Close the pipe, so that the task's next report of a step raises, or kill the process.
 
-        Returns:
-            For how many seconds the task may keep its state.
+        Returns for how many seconds the task may keep its state.
         """
         grace = self.attempt.task.grace_seconds if self.attempt is not None else 0.0
         if self._channel is not None and grace > 0:

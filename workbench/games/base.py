@@ -496,8 +496,7 @@ def play_part(
         scratch: Left empty.
         progress: Called with trials done.
 
-    Returns:
-        What the game's `record` keeps, and `cost`.
+    Returns what the game's `record` keeps, and `cost`.
     """
     started = time.perf_counter()
     match = match_of(part, inputs, progress)

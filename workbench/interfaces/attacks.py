@@ -78,9 +78,8 @@ class Attack(ABC, Generic[Seen]):
     def aside_terms(cls) -> dict[str, str]:
         """Returns what a report calls the attack's forms of `aside`.
 
-        Returns:
-            `key` of the forms in the report record, `heading`, `note` and table `caption`, `chance` (what the
-            column says in a terminal), and `shown`, the verdict that is drawn like a refutation.
+        Returns `key` of the forms in the report record, `heading`, `note` and table `caption`, `chance` (what
+        the column says in a terminal), and `shown`, the verdict that is drawn like a refutation.
         """
         return {"key": "aside", "heading": "Beside the claim"}
 

@@ -210,8 +210,7 @@ class SignalsWithCanary(_SameParameters):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Sum over records of `weights[i] * gradient_i`; weights of shape `(n,)`.
 
-        Returns:
-            Shape `(d,)`, or `(trials, d)`: one row repeated `trials` times, which cannot be written to.
+        Returns shape `(d,)`, or `(trials, d)`: one row repeated `trials` times, which cannot be written to.
         """
         check_weights(weights, self.n)
         total = self.background.weighted_sum(weights[: self.background.n])
@@ -250,8 +249,7 @@ class SignalsWithCanary(_SameParameters):
             released: The output of `privatise` for these signals, shape `(..., d)`.
             scales: Noise scale of each clipping group (`GradientMechanism.release_scales`); None for 1 each.
 
-        Returns:
-            Shape `(...)`, float64, on the CPU.
+        Returns shape `(...)`, float64, on the CPU.
         """
         if scales is None:
             scales = [1.0] * self._grouping.size

@@ -108,9 +108,8 @@ class GradientMechanism(Mechanism):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """The released sum of this step, not divided by the sample size; `signals` may be empty.
 
-        Returns:
-            Shape `(..., d)`, as of `signals.weighted_sum`: with leading trial axes each row is a separate
-            release with its own noise. Further released numbers follow the d of the sum.
+        Returns shape `(..., d)`, as of `signals.weighted_sum`: with leading trial axes each row is a separate
+        release with its own noise. Further released numbers follow the d of the sum.
         """
 
     def clipping_groups(self, layout: Layout) -> Groups:
@@ -138,8 +137,7 @@ class GradientMechanism(Mechanism):
             watched: The signals that `privatise` was called with.
             released: Its releases, shape `(..., d)`, or longer.
 
-        Returns:
-            Shape `(...)`, float64, on the CPU; larger with the canary.
+        Returns shape `(...)`, float64, on the CPU; larger with the canary.
         """
         return watched.observed(released, self.release_scales(watched.layout))
 

@@ -86,10 +86,8 @@ class TrainedSubject:
         Every trial uses the same Poisson sample of the training records, draws its own noise for all d
         coordinates, and differs from a training step only in that no update is applied. Trials with and
         without the canary are privatised separately. Returns the auditor's statistic
-        (`GradientMechanism.observed`) of each trial, shape `(n,)`.
-
-        Raises:
-            UnsupportedError: the mechanism keeps updates secret, releases no privatised sum, or shuffles.
+        (`GradientMechanism.observed`) of each trial, shape `(n,)`. Raises `UnsupportedError`: the mechanism
+        keeps updates secret, releases no privatised sum, or shuffles.
         """
         plan = self.plan
         capabilities = self.mechanism.capabilities

@@ -189,10 +189,8 @@ def binary_mi_bounds(agreement: float, noise: float) -> tuple[float, float]:
             of the two where it is tiny: its digits count.
         noise: Standard deviation, in (0, inf].
 
-    Returns:
-        Lower and upper bound; they differ by less than 1e-8 of the value where it is above 1e-12.
-
-    Raises `InputError`: an argument is out of range.
+    Returns lower and upper bound; they differ by less than 1e-8 of the value where it is above 1e-12. Raises
+    `InputError`: an argument is out of range.
     """
     agreement = number("agreement", agreement, least=0, most=1)
     q = min(agreement, 1.0 - agreement)
@@ -209,12 +207,9 @@ def noise_for(agreement: float, nats: float) -> float:
         agreement: As in `binary_mi_bounds`.
         nats: The budget, >= 0.
 
-    Returns:
-        A standard deviation at which the upper bound is at most `nats`; at one smaller by a relative 1e-6 it
-        is above. Infinite for a budget of 0, and for one below 1e-300.
-
-    Raises:
-        InputError: an argument is out of range, or the budget is not below h(agreement): no noise is needed.
+    Returns A standard deviation at which the upper bound is at most `nats`; at one smaller by a relative 1e-6
+    it is above. Infinite for a budget of 0, and for one below 1e-300. Raises `InputError`: an argument is out
+    of range, or the budget is not below h(agreement): no noise is needed.
     """
     agreement = number("agreement", agreement, least=0, most=1)
     q = min(agreement, 1.0 - agreement)

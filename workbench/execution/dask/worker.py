@@ -78,8 +78,7 @@ def run_on_worker(
         names: Names of the input folders.
         folders: Their files.
 
-    Returns:
-        The worker's address and the outcome.
+    Returns the worker's address and the outcome.
     """
     from distributed import get_worker
 

@@ -201,12 +201,10 @@ def _of_invariants(trials: ShuffledTrials) -> dict[str, float]:
 def audit_form(match: Match[ConsecutiveAttack], played: Played) -> dict[str, JSON]:
     """Judges the games of a study's experiment, and returns them in plain form.
 
-    Returns:
-        `confidence` of the whole; `claim` and its combined `verdict` (None where nobody claims anything);
-        `games`, a list of `view`, `where`, `n`, `verdict` (or None), `bound` on epsilon, `auc` (estimate,
-        lower, upper, confidence), `details` and `game`; `recovery` by where, see `recovery_form`.
-
-    Raises `InputError`, `UnsupportedError`: the games cannot judge the claim.
+    Returns `confidence` of the whole; `claim` and its combined `verdict` (None where nobody claims anything);
+    `games`, a list of `view`, `where`, `n`, `verdict` (or None), `bound` on epsilon, `auc` (estimate, lower,
+    upper, confidence), `details` and `game`; `recovery` by where, see `recovery_form`. Raises `InputError`,
+    `UnsupportedError`: the games cannot judge the claim.
     """
     setup, claim = match.part.setup, match.required_target().claim
     games = [scored.evidence() for scored in played.rounds]
@@ -263,10 +261,9 @@ def _measured(game: Evidence, share: float) -> dict[str, JSON]:
 def recovery_form(trials: ShuffledTrials) -> dict[str, JSON]:
     """Returns how much of the permutations was found, in plain form.
 
-    Returns:
-        `n` releases; `exact` and `placed`, shares by unit (of releases in which a unit's permutation was
-        found exactly, with `"all"` for the whole one; of its indices that were matched right); and the same
-        over the steps of a run, `exact_by_step` and `placed_by_step`, one list a unit.
+    Returns `n` releases; `exact` and `placed`, shares by unit (of releases in which a unit's permutation was
+    found exactly, with `"all"` for the whole one; of its indices that were matched right); and the same over
+    the steps of a run, `exact_by_step` and `placed_by_step`, one list a unit.
     """
     return {
         "n": trials.releases,
@@ -280,9 +277,8 @@ def recovery_form(trials: ShuffledTrials) -> dict[str, JSON]:
 def flat_metrics(form: Mapping[str, JSON]) -> dict[str, float]:
     """Returns the audit's main numbers by name, for readers that know only a record's metrics.
 
-    Returns:
-        `epsilon_lower (VIEW, WHERE)`, `auc (VIEW, WHERE)`, `as_printed (VIEW, WHERE)`, and `recovered
-        (WHERE)`, `placed (WHERE)`.
+    Returns `epsilon_lower (VIEW, WHERE)`, `auc (VIEW, WHERE)`, `as_printed (VIEW, WHERE)`, and `recovered
+    (WHERE)`, `placed (WHERE)`.
     """
     metrics: dict[str, float] = {}
     for game in form["games"]:

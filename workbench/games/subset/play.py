@@ -406,9 +406,8 @@ def _right(played: SubsetTrials, guesses: Sequence[FloatArray]) -> FloatArray:
 def step_curves(played: SubsetTrials, beliefs: Sequence[SubsetBelief]) -> dict[str, FloatArray]:
     """Returns means over trials after each release, shape `(D,)` each.
 
-    Returns:
-        `entropy` of the exact posterior and `budget`, the ledger's sum so far, in nats; `unanimity`, the
-        share of trials without noise there.
+    Returns `entropy` of the exact posterior and `budget`, the ledger's sum so far, in nats; `unanimity`, the
+    share of trials without noise there.
     """
     noise = np.stack([trial.noise for trial in played.observations.trials])
     return {
