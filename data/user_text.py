@@ -176,13 +176,9 @@ def dataset_rows(
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Rows of a dataset, a dataset dict, or a folder of Parquet or Arrow files.
 
-    Args:
-        folder: Where they lie.
-        part: The split, for a dataset dict.
-        columns: Columns to read. Of a file that lacks one, all are yielded, so that the message can say which
-            there are.
-
-    Raises `InputError`: the folder or a file of it is unusable.
+    `folder`: where they lie. `part`: the split, for a dataset dict. `columns`: columns to read. Of a file
+    that lacks one, all are yielded, so that the message can say which there are. Raises `InputError`: the
+    folder or a file of it is unusable.
     """
     for path in _data_files(_chosen_folder(folder, part)):
         table = _table(path)

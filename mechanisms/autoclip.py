@@ -82,7 +82,6 @@ class AutoClip(AdaptiveSums):
     count_share: float = 0.05
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.estimate not in ESTIMATES:
             raise unknown_name("estimate", self.estimate, ESTIMATES)
@@ -159,7 +158,6 @@ class AutoClipSteps(AdaptiveSteps[AutoClip]):
     """One run of AutoClip: the radius, and what it is estimated from."""
 
     def __init__(self, mechanism: AutoClip, plan: Plan, model: Model) -> None:
-        """Begin a run; as `AdaptiveSteps`."""
         super().__init__(mechanism, plan, model)
         self._radius = self._used = mechanism.l2_clip_norm
         self._history = torch.zeros(0, dtype=torch.float64)

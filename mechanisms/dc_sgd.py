@@ -110,7 +110,6 @@ class DCSGD(AdaptiveSums):
         return replace(super().capabilities, releases=frozenset({Release.SUMS, Release.COUNTS}))
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.choice not in CHOICES:
             raise unknown_name("choice", self.choice, CHOICES)
@@ -157,10 +156,7 @@ class DCSGD(AdaptiveSums):
     ) -> Tensor:
         """What shows a canary best: its coordinate of the sum and its count, weighted by their precisions.
 
-        Args:
-            watched: What was released of.
-            released: Shape `(..., d + bins)`, at this clipping norm and width.
-
+        `watched`: what was released of. `released`: shape `(..., d + bins)`, at this clipping norm and width.
         Returns shape `(...)`: about 1 with a canary that is clipped and 0 without, of noise sigma.
         """
         sum_noise, count_noise = self.sum_noise_multiplier(), self.count_noise()
@@ -203,7 +199,6 @@ class DynamicClipping(AdaptiveSteps[DCSGD]):
     """
 
     def __init__(self, mechanism: DCSGD, plan: Plan, model: Model) -> None:
-        """Begin a run at the mechanism's first clipping norm and bins."""
         super().__init__(mechanism, plan, model)
         self.l2_clip_norm, self.bin_width = mechanism.l2_clip_norm, mechanism.bin_width
         self._used = (self.l2_clip_norm, self.bin_width)

@@ -57,7 +57,6 @@ class DPAggZO(PrivateZerothOrder):
     average: str = "after"
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.average not in AVERAGES:
             raise unknown_name("average", self.average, AVERAGES)

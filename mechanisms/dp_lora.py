@@ -78,7 +78,6 @@ class DPLoRA(AdaptiveSums):
     accounting: str = "joint"
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         for name, known in (("grouping", GROUPINGS), ("accounting", ACCOUNTINGS)):
             if getattr(self, name) not in known:

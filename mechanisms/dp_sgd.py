@@ -74,7 +74,6 @@ class DPSGD(GradientMechanism):
         return Capabilities(family=Family.GAUSSIAN)
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.clipping not in CLIPPINGS:
             raise unknown_name("clipping", self.clipping, CLIPPINGS)

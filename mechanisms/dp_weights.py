@@ -106,7 +106,6 @@ class DPWeights(GradientMechanism, PostHocMechanism):
         return Capabilities(released=Released.FINAL_WEIGHTS)
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.form not in FORMS:
             raise unknown_name("form", self.form, FORMS)
@@ -164,12 +163,10 @@ class DPWeights(GradientMechanism, PostHocMechanism):
     def release(self, trained: Subject, plan: Plan) -> TrainedSubject:
         """Line 7: the trained weights plus fresh Gaussian noise, a new subject; `trained` is left as it was.
 
-        Args:
-            trained: What `train_unreleased` returned for this plan, or for it with another budget.
-            plan: The plan, with the budget of this release.
-
-        Raises `InputError`: the plan has no usable budget, or the subject is not this training's.
-        `UnsupportedError`: the budget is in another currency than (epsilon, delta)-DP.
+        `trained`: what `train_unreleased` returned for this plan, or for it with another budget. `plan`: the
+        plan, with the budget of this release. Raises `InputError`: the plan has no usable budget, or the
+        subject is not this training's. `UnsupportedError`: the budget is in another currency than (epsilon,
+        delta)-DP.
         """
         claim = self.claim(plan)
         settled = self.for_plan(plan)

@@ -44,7 +44,6 @@ class DPZero(PrivateZerothOrder):
     source: ClassVar[str] = "Zhang et al. 2024 (DPZero)"
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.directions != 1:
             raise InputError(

@@ -134,7 +134,6 @@ class GeoClip(AdaptiveSums):
     most_variance: float = 10.0
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.covariance not in COVARIANCES:
             raise unknown_name("covariance", self.covariance, COVARIANCES)
@@ -230,10 +229,7 @@ class GeoClip(AdaptiveSums):
     def read(self, watched: SignalsWithCanary, released: Tensor, geometry: Geometry, shifts: float) -> Tensor:
         """What shows a canary best: the release less what is known, along the canary, in the clipped space.
 
-        Args:
-            watched: What was released of.
-            released: Shape `(..., d)`, by this geometry, with so many shifts.
-
+        `watched`: what was released of. `released`: shape `(..., d)`, by this geometry, with so many shifts.
         Returns shape `(...)`: 1 with a canary that is clipped and 0 without, of noise sigma.
         """
         known = self.clipped_sum(watched.background, geometry) + (shifts * geometry.shift).to(released)
@@ -383,10 +379,8 @@ class Stretching:
     def geometry(self, shift: Tensor, basis: Tensor, variances: Tensor, *, keep_outside: bool) -> Geometry:
         """M = sqrt(gamma / sum of sqrt(lambda)) Lambda^(-1/4) V^T, and outside the basis the least lambda.
 
-        Args:
-            shift: a, shape `(d,)`.
-            basis: Eigenvectors, shape `(d, k)`; `keep_outside` tells whether directions outside are kept.
-            variances: Eigenvalues, shape `(k,)`.
+        `shift`: a, shape `(d,)`. `basis`: eigenvectors, shape `(d, k)`; `keep_outside` tells whether
+        directions outside are kept. `variances`: eigenvalues, shape `(k,)`.
         """
         clamped = variances.double().clamp(self.least, self.most)
         spread = float(clamped.sqrt().sum())

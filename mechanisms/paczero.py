@@ -217,7 +217,6 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
         return bool(self.dev_every)
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
@@ -481,7 +480,6 @@ class SecretSubset:
     """
 
     def __init__(self, index: int) -> None:
-        """Keep the index."""
         self.__index = index
         self.reads = 0
 

@@ -53,7 +53,6 @@ class PSAC(AdaptiveSums):
     stability: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         require_positive(stability=self.stability)
 

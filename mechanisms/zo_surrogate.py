@@ -57,7 +57,6 @@ class ZOSurrogate(ZerothOrderMechanism):
     clip: float = math.inf
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.form not in FORMS:
             raise unknown_name("form", self.form, FORMS)
@@ -112,7 +111,6 @@ class _SurrogateSteps(ZerothOrderSteps):
     """One run of a surrogate."""
 
     def __init__(self, mechanism: ZOSurrogate, plan: Plan, model: Model) -> None:
-        """Begin a run; the arguments are those of `ZerothOrderSteps`."""
         super().__init__(mechanism, plan, model)
         self._form, self._clip = mechanism.form, mechanism.clip
         self._counted = mechanism.counted(plan)

@@ -260,11 +260,8 @@ def _gpt2_fingerprint(*, path: str | None = None, **_: object) -> str:
 def gpt2_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
     """GPT-2 family, 1.1 million parameters: the shipped `tiny_gpt2`, in the place of GPT-2.
 
-    Args:
-        seed: Unused: the weights are the shipped ones, whatever the seed.
-        max_length: Longest record in tokens, 2 to 512.
-        path: A local Hugging Face folder that stands in for it (see model `huggingface`).
-
+    `seed`: unused: the weights are the shipped ones, whatever the seed. `max_length`: longest record in
+    tokens, 2 to 512. `path`: a local Hugging Face folder that stands in for it (see model `huggingface`).
     Raises `InputError`: `max_length` is out of range, or the folder holds no causal language model.
     """
     if path is not None:

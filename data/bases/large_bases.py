@@ -266,7 +266,6 @@ class RecordLesson(Lesson):
     """Records with their texts, each followed by the end of the text."""
 
     def __init__(self, tokenizer: Any, records: RecordTexts) -> None:
-        """Keep the records."""
         super().__init__(tokenizer)
         self._records = records
         self._end = int(tokenizer.token_to_id(checkpoint.END))

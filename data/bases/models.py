@@ -62,10 +62,8 @@ def digits_logistic(*, seed: int) -> Classifier:
 def digits_mlp(*, seed: int, hidden: int = 64, hidden_layers: int = 1) -> Classifier:
     """A network with hidden layers on 8 x 8 digits; 4,810 parameters by default.
 
-    Args:
-        seed: Of the initial weights.
-        hidden: Units of each hidden layer, at least 1.
-        hidden_layers: Their number L, at least 1; the model has 2 L + 2 parameter tensors.
+    `seed`: of the initial weights. `hidden`: units of each hidden layer, at least 1. `hidden_layers`: their
+    number L, at least 1; the model has 2 L + 2 parameter tensors.
     """
     from workbench.data.bases import vision
     from workbench.training.models import Classifier

@@ -124,14 +124,9 @@ def clinical_questions(
     """Questions about hospital encounters, answered by a span of the text (as SQuAD); generated, or UCI's.
 
     No two records are alike. `Record.answers` holds every accepted span of the narrative, of which the first
-    is trained on. Public records follow the private ones' distribution.
-
-    Args:
-        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
-        clauses: Clauses of a narrative, 2 to 12.
-        path: The real `diabetic_data.csv`; None generates.
-
-    Raises `InputError`: a parameter or the file is unusable.
+    is trained on. Public records follow the private ones' distribution. `size`, `seed`, `held_out`, `public`:
+    see `workbench.data.shared.parts.part_sizes`. `clauses`: clauses of a narrative, 2 to 12. `path`: the real
+    `diabetic_data.csv`; None generates. Raises `InputError`: a parameter or the file is unusable.
     """
     sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
     checked_count("clauses", clauses, minimum=FEWEST_CLAUSES)

@@ -161,11 +161,8 @@ class DPWeights:
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
         """The budget for which the paper prescribes the event's noise.
 
-        Args:
-            event: A `Gaussian` or `NoisedWeights`, or equal copies of one.
-            delta: Of the whole event; of k > 1 releases each gets delta / (k + 1), by Eq. 9.
-            adjacency: Add-remove (Section 8.1.2, Step 1).
-
+        `event`: a `Gaussian` or `NoisedWeights`, or equal copies of one. `delta`: of the whole event; of k >
+        1 releases each gets delta / (k + 1), by Eq. 9. `adjacency`: add-remove (Section 8.1.2, Step 1).
         Raises `UnsupportedError`: the event or adjacency is another. `InputError`: delta is outside (0, 1).
         """
         require_adjacency(self.name, adjacency, Adjacency.ADD_REMOVE)

@@ -55,12 +55,8 @@ def binary_entropy_nats(probability: float) -> float:
 def binary_mi_nats(*, agreement: float, noise: float, nodes: int = QUADRATURE_NODES) -> float:
     """Eq. 4: mutual information of a sign and its value in Gaussian noise, by Gauss-Hermite quadrature.
 
-    Args:
-        agreement: Probability q+ of the sign +1, in [0, 1].
-        noise: Standard deviation sigma, > 0.
-        nodes: Quadrature nodes; the paper takes 60.
-
-    Raises `InputError`: a parameter is out of range.
+    `agreement`: probability q+ of the sign +1, in [0, 1]. `noise`: standard deviation sigma, > 0. `nodes`:
+    quadrature nodes; the paper takes 60. Raises `InputError`: a parameter is out of range.
     """
     require("agreement", agreement, 0 <= agreement <= 1, "in [0, 1]")
     require_positive("noise", noise)
@@ -168,7 +164,6 @@ class LedgerOptions:
     quadrature: str = "gauss-hermite"
 
     def __post_init__(self) -> None:
-        """Refuse what is out of range."""
         require("directions", self.directions, self.directions >= 1, ">= 1")
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:

@@ -104,12 +104,9 @@ def subsampled_rho(
 def theorem_7_10_epsilon(steps: Sequence[tuple[float, float, int]], delta: float, *, power: int = 2) -> float:
     """min over alpha > 1 of the sum of the steps' rho_1(alpha) (Theorem 7.8) + ln(1 / delta) / (alpha - 1).
 
-    Args:
-        steps: Noise multiplier, sampling probability and number of equal steps.
-        delta: In (0, 1).
-        power: 2 as printed in Theorem 7.10, 1 as in Lemma 7.7.
-
-    Raises `InputError`: delta is outside (0, 1), or `power` is neither 1 nor 2.
+    `steps`: noise multiplier, sampling probability and number of equal steps. `delta`: in (0, 1). `power`: 2
+    as printed in Theorem 7.10, 1 as in Lemma 7.7. Raises `InputError`: delta is outside (0, 1), or `power` is
+    neither 1 nor 2.
     """
     require_delta(delta)
     if power not in (1, 2):

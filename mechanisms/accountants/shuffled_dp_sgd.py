@@ -134,11 +134,8 @@ def _shuffled_terms(dimension: int, product: float, square: float) -> tuple[floa
 def theorem_1_epsilon(steps: Sequence[tuple[float, int]], slack: float) -> float:
     """Eq. 11: the smaller of basic and advanced composition.
 
-    Args:
-        steps: Epsilons, each with the number of times that it occurs.
-        slack: delta' = delta - sum of the steps' deltas.
-
-    Raises `InputError`: slack is outside (0, 1).
+    `steps`: epsilons, each with the number of times that it occurs. `slack`: delta' = delta - sum of the
+    steps' deltas. Raises `InputError`: slack is outside (0, 1).
     """
     require("slack", slack, 0 < slack < 1, "in (0, 1)")
     squares = math.fsum(count * value * value for value, count in steps)

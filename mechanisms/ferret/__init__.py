@@ -198,7 +198,6 @@ class FERRET(GradientMechanism, WatchedMechanism):
         )
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:

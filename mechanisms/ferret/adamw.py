@@ -18,9 +18,7 @@ class FlatAdamW:
     def __init__(self, parameters: Sequence[nn.Parameter], weight_decay: float) -> None:
         """Move the parameters into one vector, until `close`.
 
-        Args:
-            parameters: Of one type and device; see `fits`.
-            weight_decay: See `Plan`.
+        `parameters`: of one type and device; see `fits`. `weight_decay`: see `Plan`.
         """
         self._parameters = list(parameters)
         self._weight_decay = weight_decay

@@ -112,11 +112,8 @@ class Direction:
     def write(self, length: float, targets: Sequence[Tensor]) -> None:
         """Fill the group's tensors with `length` times the direction.
 
-        Only after an inner product, which measures the norm.
-
-        Args:
-            length: Of the vector.
-            targets: Contiguous, one a tensor of the group.
+        Only after an inner product, which measures the norm. `length`: of the vector. `targets`: contiguous,
+        one a tensor of the group.
         """
         factor = length / self._norm
         for index, place, block in self._blocks():

@@ -224,7 +224,6 @@ class RLDP(GradientMechanism):
         )
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         for name, known in (
             ("policy", POLICIES),
@@ -555,12 +554,8 @@ def reward(utility_gain: float, spent_gain: float, floor: float) -> float:
     """Lines 32 to 34, Eqs. 17 to 20: max(-R_max, log(1 + max(du / (d_epsilon + 1e-6), -0.999))).
 
     The ledger of line 14 falls where the noise rises, and then a loss of utility pays. Where it falls by 1e-6
-    exactly, the ratio counts as zero.
-
-    Args:
-        utility_gain: du, nats a token.
-        spent_gain: d_epsilon.
-        floor: R_max; above 6.91 it does nothing, for Eq. 19 stops at log(0.001).
+    exactly, the ratio counts as zero. `utility_gain`: du, nats a token. `spent_gain`: d_epsilon. `floor`:
+    R_max; above 6.91 it does nothing, for Eq. 19 stops at log(0.001).
     """
     price = spent_gain + PRICE_FLOOR
     ratio = utility_gain / price if price != 0 else 0.0

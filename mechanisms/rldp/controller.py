@@ -262,7 +262,6 @@ class LearnedPolicy:
     """The controller as Algorithm 1 runs it: statistics in, actions out, rewards back."""
 
     def __init__(self, statistics: int, actions: int, settings: Settings, seed: np.random.SeedSequence):
-        """Begin a run; the arguments are those of `SoftActorCritic`."""
         self._sac = SoftActorCritic(statistics, actions, settings, seed)
         self._moments = RunningMeanStd(shape=(statistics,))
         self._statistics: FloatArray = np.zeros(statistics)
@@ -307,7 +306,6 @@ class LeastNoise:
     """
 
     def __init__(self, adapters: int, largest_radius: float) -> None:
-        """A policy without memory."""
         self._log_radii = np.full(adapters, math.log(largest_radius))
 
     def observe(self, statistics: FloatArray) -> None:
@@ -357,12 +355,8 @@ def statistics(norms: FloatArray, loss: float, ledger_epsilon: float) -> FloatAr
     """Line 15: the state vector before normalisation, shape `(5 n + 6,)` for n adapters.
 
     These are raw statistics of raw gradients: norms before any clipping, losses before any noise. Nothing
-    here is private.
-
-    Args:
-        norms: Norms of at least one record, shape `(records, n)`.
-        loss: Mean loss of the batch, nats a token.
-        ledger_epsilon: The ledger after the step.
+    here is private. `norms`: norms of at least one record, shape `(records, n)`. `loss`: mean loss of the
+    batch, nats a token. `ledger_epsilon`: the ledger after the step.
     """
     centred = norms - norms.mean()
     variance = float(np.mean(centred**2))

@@ -59,12 +59,10 @@ LIMIT_ASSUMPTION = (
 def remaining_noise_multiplier(joint: float, side_queries: Sequence[float]) -> float:
     """The sum's noise multiplier, where side queries take their part of a step's joint one.
 
-    Args:
-        joint: The noise multiplier that the whole step is accounted by; > 0.
-        side_queries: Of each side query, its noise's standard deviation over its sensitivity; > 0.
-
-    Returns sigma_sum >= `joint`, such that 1 / joint^2 = 1 / sigma_sum^2 + the sum of 1 / side^2. Raises
-    `InputError`: the side queries alone cost as much as the step, or more.
+    `joint`: the noise multiplier that the whole step is accounted by; > 0. `side_queries`: of each side
+    query, its noise's standard deviation over its sensitivity; > 0. Returns sigma_sum >= `joint`, such that 1
+    / joint^2 = 1 / sigma_sum^2 + the sum of 1 / side^2. Raises `InputError`: the side queries alone cost as
+    much as the step, or more.
     """
     left = joint**-2 - math.fsum(side**-2 for side in side_queries)
     if left <= 0:
@@ -110,7 +108,6 @@ class AdaptiveSums(GradientMechanism):
         return Capabilities(family=Family.GAUSSIAN)
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         require_scale(l2_clip_norm=self.l2_clip_norm)
         require_positive(noise_multiplier=self.noise_multiplier)
@@ -189,7 +186,6 @@ class AdaptiveSteps(PrivatisedSums, Generic[Adaptive]):
     """
 
     def __init__(self, mechanism: Adaptive, plan: Plan, model: Model) -> None:
-        """Begin a run of a settled mechanism; the arguments are those of `PrivatisedSums`."""
         super().__init__(mechanism, plan, model)
         self.mechanism = mechanism
         self.batch_size = plan.sampling_probability * averaging_size(plan)

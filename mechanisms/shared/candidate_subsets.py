@@ -63,11 +63,8 @@ def candidate_subsets(scheme: str, *, count: int, records: int, seed: int) -> Bo
 def signs_of_means(held: FloatArray, scalars: FloatArray) -> Signs:
     """Signs of subsets' means, exact for the scalars as they are; sign(0) = +1 (appendix C).
 
-    Clipped scalars often add up to 0, which a rounded sum misses.
-
-    Args:
-        held: 1 where a subset holds a record, else 0, shape `(M, N)`; no row is empty.
-        scalars: Finite, shape `(N, K)`.
+    Clipped scalars often add up to 0, which a rounded sum misses. `held`: 1 where a subset holds a record,
+    else 0, shape `(M, N)`; no row is empty. `scalars`: finite, shape `(N, K)`.
 
     Returns:
         -1 or 1, shape `(M, K)`.

@@ -99,13 +99,10 @@ def require_calibrator(accountant: str) -> None:
 def calibrated(plan: Plan, mechanism: str, accountant: str = CERTIFIED) -> float:
     """The smallest noise multiplier that meets the plan's budget, as the accountant finds it.
 
-    Args:
-        plan: Its budget, sampling probability and number of steps.
-        mechanism: Registry name, for messages.
-        accountant: Registry name; any but `CERTIFIED` is asked about (epsilon, delta)-DP alone.
-
-    Raises `InputError`: there is no budget, or it is zero. `UnsupportedError`: the budget is in a currency
-    that the noise is not calibrated to, or the accountant's library is missing or finds no noise.
+    `plan`: its budget, sampling probability and number of steps. `mechanism`: registry name, for messages.
+    `accountant`: registry name; any but `CERTIFIED` is asked about (epsilon, delta)-DP alone. Raises
+    `InputError`: there is no budget, or it is zero. `UnsupportedError`: the budget is in a currency that the
+    noise is not calibrated to, or the accountant's library is missing or finds no noise.
     """
     budget, q, steps = plan.budget, plan.sampling_probability, plan.steps
     if isinstance(budget, ApproximateDP) and accountant != CERTIFIED:

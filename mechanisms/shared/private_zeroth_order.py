@@ -90,7 +90,6 @@ class PrivateZerothOrder(ZerothOrderMechanism):
         return replace(super().capabilities, releases=frozenset({Release.SUMS}), family=Family.GAUSSIAN)
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         require_positive(l2_clip_norm=self.l2_clip_norm, noise_multiplier=self.noise_multiplier)
 
@@ -178,7 +177,6 @@ class _PrivateSteps(ZerothOrderSteps):
     """One run: the scalars go through the mechanism's privatise step."""
 
     def __init__(self, mechanism: PrivateZerothOrder, plan: Plan, model: Model) -> None:
-        """Begin a run; the arguments are those of `ZerothOrderSteps`."""
         super().__init__(mechanism, plan, model)
         self._private = mechanism
         noise = torch_generator(Seeds.of(plan).noise, CPU)

@@ -30,7 +30,6 @@ class Shuffler:
     """
 
     def __init__(self, group: PermutationGroup, plan: Plan, *, shuffles: bool = True) -> None:
-        """Begin a run; permutations are drawn from the stream of the plan's secret noise, if it shuffles."""
         self.group = group
         self.carried = group.identity()
         self.carried.apply_({})  # What all permutations have in common is worked out here, and in no step.
@@ -86,7 +85,6 @@ class ShuffledPlainSums(PlainSums):
     """Ordinary training whose weights are permuted after every step: the same function, in another order."""
 
     def __init__(self, plan: Plan, model: Model, micro_batch_size: int) -> None:
-        """Begin a run; the arguments are those of `PlainSums`."""
         super().__init__(plan, model, micro_batch_size)
         self._weights = trainable(model.module)
         self._shuffler = Shuffler(PermutationGroup.of(model.module), plan)

@@ -165,7 +165,6 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
         )
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         require_positive(l2_clip_norm=self.l2_clip_norm, batch_clip_norm=self.batch_clip_norm)
         for name in ("noise_multiplier", "unshuffled_noise_multiplier"):
@@ -294,12 +293,8 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
     ) -> Tensor:
         """As `privatise`, with the noise passed through `carry` before it is added.
 
-        Args:
-            signals: The sample's.
-            generator: Source of the noise.
-            carry: A permutation of the flat vector, of which the noise's law knows nothing.
-
-        Raises `InputError`: the mechanism is not settled.
+        `signals`: the sample's. `generator`: source of the noise. `carry`: a permutation of the flat vector,
+        of which the noise's law knows nothing. Raises `InputError`: the mechanism is not settled.
         """
         sigma, covered = self.noise_multiplier, self.covered_parameters
         if sigma is None or covered is None:

@@ -66,11 +66,8 @@ class Coverage:
 def coverage_of(plan: Plan, reach: Reach) -> Coverage:
     """What is covered of the plan's model, its adapter in place.
 
-    Args:
-        plan: Names the model; built once for all plans that name the same.
-        reach: How far to go beyond the theorems as printed.
-
-    Raises `InputError`: unknown model, or parameters that it refuses. `UnsupportedError`: LoRA finds no layer
-    to adapt.
+    `plan`: names the model; built once for all plans that name the same. `reach`: how far to go beyond the
+    theorems as printed. Raises `InputError`: unknown model, or parameters that it refuses.
+    `UnsupportedError`: LoRA finds no layer to adapt.
     """
     return Coverage.of(PermutationGroup.of(build_model(plan).module, reach))

@@ -193,14 +193,10 @@ def audit_mechanisms(
     """Train, attack and judge a registered mechanism and the control; returns the report record.
 
     A mechanism that budgets in nats is judged in several views, each a claim of its own
-    (`workbench.audit.views`). The store lies in `out/store`.
-
-    Args:
-        command: The command line, for the report.
-        progress: Called as the work goes on.
-
-    Raises `InputError`: an unknown name, an unusable parameter, or a place that cannot be written.
-    `UnsupportedError`: the mechanism cannot meet the claimed guarantee, or no game can judge it.
+    (`workbench.audit.views`). The store lies in `out/store`. `command`: the command line, for the report.
+    `progress`: called as the work goes on. Raises `InputError`: an unknown name, an unusable parameter, or a
+    place that cannot be written. `UnsupportedError`: the mechanism cannot meet the claimed guarantee, or no
+    game can judge it.
     """
     started = datetime.now(UTC)
     forget_corpora()

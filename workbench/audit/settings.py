@@ -183,11 +183,8 @@ def embedded_settings(**changes: Any) -> AuditSettings:
 def claim_of(mechanism: str, epsilon: float, delta: float, *, source: str = "the user") -> Claim:
     """The claim that a bare number (epsilon, or nats) makes: in the mechanism's own currency.
 
-    Args:
-        delta: Of (epsilon, delta)-DP; not read by nats.
-        source: Whose claim it is.
-
-    Raises `InputError`: a number is out of range.
+    `delta`: of (epsilon, delta)-DP; not read by nats. `source`: whose claim it is. Raises `InputError`: a
+    number is out of range.
     """
     can = mechanism_of(mechanism, {}).capabilities
     secret = SECRETS.get(can.currency)

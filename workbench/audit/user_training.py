@@ -112,12 +112,9 @@ class UserTraining:
     def scores(self, candidates: Sequence[Record], included: BoolArray, seed: int) -> FloatArray:
         """Train once on the included candidates and score all of them.
 
-        Args:
-            included: The coins, shape `(n,)`.
-            seed: Passed to the function.
-
-        Returns one finite score a candidate, higher = member, shape `(n,)`. Raises `InputError`: the function
-        fails, or returns something that cannot be scored.
+        `included`: the coins, shape `(n,)`. `seed`: passed to the function. Returns one finite score a
+        candidate, higher = member, shape `(n,)`. Raises `InputError`: the function fails, or returns
+        something that cannot be scored.
         """
         members = [record for record, inside in zip(candidates, included, strict=True) if inside]
         return self.trained(as_dicts(members), seed, candidates)

@@ -72,12 +72,9 @@ def judged_views(
 ) -> tuple[list[dict[str, JSON]], dict[str, JSON] | None]:
     """Judge every view and the control, each at the audit's confidence.
 
-    Args:
-        claimed: What the mechanism claims.
-        audited, played: What was trained and attacked, by its part in the audit.
-
-    Returns the subjects of the report, one a view, that of the claim under audit first and the control last;
-    and the views in words, or None.
+    `claimed`: what the mechanism claims. `audited`, `played`: what was trained and attacked, by its part in
+    the audit. Returns the subjects of the report, one a view, that of the claim under audit first and the
+    control last; and the views in words, or None.
     """
     views = _views(settings, audited, played)
     by_view = {view.key: _judged(settings, view, {"own_claim": plain(claimed)}) for view in views}

@@ -52,7 +52,6 @@ class TaskQueue:
         self._deaths: Counter[str] = Counter()
 
     def __bool__(self) -> bool:
-        """True where a task waits."""
         return bool(self._waiting or self._suspects)
 
     def add(self, task: Task) -> None:
@@ -208,9 +207,7 @@ class Backend(ABC):
         self._end(attempt, Outcome(kind=OVERRAN, message=message), None)
 
     def __enter__(self) -> Self:
-        """The backend itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()

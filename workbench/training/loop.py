@@ -92,7 +92,6 @@ class GradientMechanism(Mechanism):
     evaluation_interval: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range, with an `InputError`."""
         require_count("micro_batch_size", self.micro_batch_size, least=1, most=MOST_IN_A_PASS)
         require_count("evaluation_interval", self.evaluation_interval, least=0)
 
@@ -131,13 +130,9 @@ class GradientMechanism(Mechanism):
         """The auditor's statistic of releases of `privatise`: the whitened sum over the canary's coordinates.
 
         A mechanism whose releases show the canary elsewhere too, or permuted, overrides it with another
-        function of what is released and of the known records.
-
-        Args:
-            watched: The signals that `privatise` was called with.
-            released: Its releases, shape `(..., d)`, or longer.
-
-        Returns shape `(...)`, float64, on the CPU; larger with the canary.
+        function of what is released and of the known records. `watched`: the signals that `privatise` was
+        called with. `released`: its releases, shape `(..., d)`, or longer. Returns shape `(...)`, float64, on
+        the CPU; larger with the canary.
         """
         return watched.observed(released, self.release_scales(watched.layout))
 

@@ -258,7 +258,6 @@ class ZerothOrderMechanism(GradientMechanism):
     precision: str = "float32"
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if not 0 < self.scale < math.inf:
             raise InputError(f"scale must be finite and > 0, got {self.scale!r}")
@@ -316,7 +315,6 @@ class ZerothOrderSteps(Steps):
     """One run of a zeroth-order mechanism: scalars along K directions, coefficients, and a move."""
 
     def __init__(self, mechanism: ZerothOrderMechanism, plan: Plan, model: Model) -> None:
-        """Begin a run of a settled mechanism; the model, in evaluation mode, is trained in place."""
         mechanism.check(plan)
         needs_task = mechanism.capabilities.needs_task
         if needs_task and not isinstance(model, TaskModel):

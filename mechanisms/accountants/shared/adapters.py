@@ -34,11 +34,8 @@ EXTRA = "lm-privacy-workbench[accountants]"
 def library(module: str, *, distribution: str) -> Any:
     """Import a library's module.
 
-    Args:
-        module: Dotted name.
-        distribution: Name under which the library is installed.
-
-    Raises `UnsupportedError`: the library is not installed, or does not import here.
+    `module`: dotted name. `distribution`: name under which the library is installed. Raises
+    `UnsupportedError`: the library is not installed, or does not import here.
     """
     # autodp appends ".." to the search path when it is imported; that would shadow a user's own packages.
     path = list(sys.path)

@@ -24,12 +24,9 @@ def gaussian_runs(
 ) -> list[GaussianRun]:
     """The event's parts, in order.
 
-    Args:
-        name: Of the accountant, for the message.
-        event: A Gaussian, a Poisson-subsampled Gaussian, or a composition of these.
-        kind: What it answers for, for the message.
-
-    Raises `UnsupportedError`: a part is of another kind.
+    `name`: of the accountant, for the message. `event`: A Gaussian, a Poisson-subsampled Gaussian, or a
+    composition of these. `kind`: what it answers for, for the message. Raises `UnsupportedError`: a part is
+    of another kind.
     """
     runs = []
     for part, count in event.parts():

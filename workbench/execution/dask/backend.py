@@ -157,11 +157,8 @@ def is_gone(answer: object) -> bool:
 def compare(worker: str, answer: Any) -> str | None:
     """One line on how a worker's Python and packages differ from ours, or None.
 
-    Args:
-        worker: Its address.
-        answer: Its `about()`, or what it raised instead.
-
-    Raises `InputError`: the worker runs another workbench, or none.
+    `worker`: its address. `answer`: its `about()`, or what it raised instead. Raises `InputError`: the worker
+    runs another workbench, or none.
     """
     own = about()
     if isinstance(answer, BaseException):

@@ -348,7 +348,6 @@ class _Reader:
     _values: list[float] = field(default_factory=list)
 
     def __call__(self, release: SubsetRelease) -> None:
-        """Reads one release."""
         self._signs.append(np.array(release.signs, dtype=np.int8))
         self._noise.append(float(release.noise))
         self._bits.append(int(release.bit))
@@ -422,10 +421,8 @@ def series_details(
 ) -> dict[str, float]:
     """Returns means of the series, with intervals that hold at every number of trials.
 
-    Args:
-        series: Of `trial_series`; all parts of a game, in their order.
-        candidates: M.
-        confidence: Of each interval separately, two-sided.
+    `series`: of `trial_series`; all parts of a game, in their order. `candidates`: M. `confidence`: of each
+    interval separately, two-sided.
 
     Returns:
         `success` (right guesses about records), `bits_success` (the same from the released bits alone),

@@ -194,7 +194,6 @@ class Permutation:
         )
 
     def __hash__(self) -> int:
-        """Of the indices."""
         return hash(tuple((name, indices.tobytes()) for name, indices in sorted(self.indices.items())))
 
     def then(self, other: Permutation) -> Permutation:
