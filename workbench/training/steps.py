@@ -107,8 +107,8 @@ class Steps(ABC):
         """Compute this step's update from the sample, and store it in the parameters' `grad`.
 
         `sample`: indices into `plan.records` of the records that take part; may be empty. Returns the mean
-        loss of the sample, nats; NaN where no loss was computed. Raises `InconclusiveError`: training left the
-        finite numbers.
+        loss of the sample, nats; NaN where no loss was computed. Raises `InconclusiveError`: training left
+        the finite numbers.
         """
 
     def descend(self, learning_rate: float) -> None:
