@@ -94,9 +94,6 @@ class AdaCliP(AdaptiveSums):
         mean_decay: beta_1 of the mean, in [0, 1).
         variance_decay: beta_2 of the variance, in [0, 1).
         variance_of: `"mean"` or `"record"`: whose variance s^2 is.
-
-    Raises:
-        InputError: a parameter is out of range, or the accountant is unknown or finds no noise for a budget.
     """
 
     mechanism: ClassVar[str] = "adaclip"

@@ -67,9 +67,6 @@ class AutoClip(AdaptiveSums):
         quantile: p, the share of records that the radius is to leave unclipped, in (0, 1).
         radius_learning_rate: eta of the private estimate.
         count_share: Share of a step's 1 / sigma^2 that the private estimate's count gets, in (0, 1).
-
-    Raises:
-        InputError: a parameter is out of range, or the accountant is unknown or finds no noise for a budget.
     """
 
     mechanism: ClassVar[str] = "autoclip"

@@ -85,9 +85,6 @@ class DCSGD(AdaptiveSums):
         bins: K, 2 to 100,000: each step draws noise for every bin.
         bin_width: Of the first step's bins.
         histogram_noise: The least sigma_H, the standard deviation of each count's noise.
-
-    Raises:
-        InputError: a parameter is out of range, or the accountant is unknown or finds no noise for a budget.
     """
 
     mechanism: ClassVar[str] = "dc_sgd"

@@ -65,9 +65,6 @@ class DPLoRA(AdaptiveSums):
         l2_clip_norm: C of each group.
         grouping: `"factors"`, `"matrices"`, `"pairs"` or `"flat"`.
         accounting: `"joint"` or `"per-group"`.
-
-    Raises:
-        InputError: a parameter is out of range, or the accountant is unknown or finds no noise for a budget.
     """
 
     mechanism: ClassVar[str] = "dp_lora"

@@ -113,9 +113,6 @@ class GeoClip(AdaptiveSums):
         covariance_decay: beta_2, in [0, 1).
         least_variance: h_1, below which no eigenvalue falls.
         most_variance: h_2, which none exceeds.
-
-    Raises:
-        InputError: a parameter is out of range, or the accountant is unknown or finds no noise for a budget.
     """
 
     mechanism: ClassVar[str] = "geoclip"

@@ -172,7 +172,6 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
             super().capabilities,
             currency=Currency.SUBSET_NATS,
             releases=frozenset({Release.BITS}),
-            claims_nothing_spent=self.variant == "zpl",
         )
 
     def audit_defaults(self) -> AuditDefaults:
@@ -183,7 +182,7 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
         """
         view = "bits" if self.conditions_on_bits else "values"
         return AuditDefaults(
-            number=0.33,
+            number=0.0 if self.variant == "zpl" else 0.33,
             settings={
                 "corpus": "digits",
                 "corpus_parameters": {},

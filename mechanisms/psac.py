@@ -41,9 +41,6 @@ class PSAC(AdaptiveSums):
 
     Attributes:
         stability: r of the weight, > 0; from 1 on the weight falls everywhere.
-
-    Raises:
-        InputError: a parameter is out of range, or the accountant is unknown or finds no noise for a budget.
     """
 
     mechanism: ClassVar[str] = "psac"

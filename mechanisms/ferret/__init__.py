@@ -100,10 +100,10 @@ from workbench.mechanisms.accountants.ferret import (
     firing_probability,
     total_nats,
 )
-from workbench.mechanisms.ferret.adamw import FlatAdamW
 from workbench.mechanisms.ferret.public import GRANULARITIES, FiredGroups, firing_mask, grouped
 from workbench.mechanisms.shared.once_a_model import once_a_model
 from workbench.training.fine_tuning import (
+    FlatAdamW,
     Seeds,
     build_model,
     check_plan,

@@ -67,7 +67,9 @@ from torch import Tensor
 from workbench.accounting import ApproximateDP
 from workbench.core.arguments import LARGEST, require_count
 from workbench.core.errors import InconclusiveError, InputError, unknown_name
+from workbench.core.keys import JSON
 from workbench.core.registry import register
+from workbench.games.words import Judged
 from workbench.interfaces import (
     Adjacency,
     AuditDefaults,
@@ -100,6 +102,7 @@ from workbench.mechanisms.rldp.ledger import (
     promised_by,
     theorem_7_13,
 )
+from workbench.mechanisms.rldp.views import steered_views
 from workbench.mechanisms.shared.gaussian_sums import require_positive, require_scale, settled_noise
 from workbench.training.fine_tuning import Seeds
 from workbench.training.flat import FlatLayout, Layout
@@ -201,7 +204,6 @@ class RLDP(GradientMechanism):
             family=Family.GAUSSIAN,
             adjacency=self.neighbours,
             adjacencies=tuple(map(Adjacency, ADJACENCIES)),
-            is_steered=True,
         )
 
     def audit_defaults(self) -> AuditDefaults:
@@ -222,6 +224,10 @@ class RLDP(GradientMechanism):
             },
             attack_parameters={"trajectory": {"data": "digits", "trials": 200, "steps": 50}},
         )
+
+    def views(self, judged: Judged) -> dict[str, JSON]:
+        """One release, and the run."""
+        return steered_views(judged)
 
     def __post_init__(self) -> None:
         super().__post_init__()

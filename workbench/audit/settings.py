@@ -16,7 +16,6 @@ from workbench.interfaces import (
     Adjacency,
     Capabilities,
     Claim,
-    Currency,
     Guarantee,
     Release,
     Released,
@@ -27,8 +26,6 @@ from workbench.training.setup import TrainingSetup, mechanism_of
 
 READING_DELTA = 1e-5
 """Delta at which a number of nats is read as (epsilon, delta)-DP, where the user says none."""
-
-SECRETS = {Currency.RECORD_NATS: Secret.RECORD, Currency.SUBSET_NATS: Secret.SUBSET}
 
 GAME_ADJACENCY = Adjacency.ADD_REMOVE
 """What a coin decides in a game, unless the mechanism's claim is about other neighbours."""
@@ -107,7 +104,7 @@ class AuditSettings(TimedSpec):
     @property
     def secret(self) -> Secret | None:
         """What the mechanism's nats are about; None for a mechanism that budgets in epsilon."""
-        return SECRETS.get(self.capabilities.currency)
+        return self.capabilities.currency.secret
 
     @property
     def budget(self) -> Guarantee:
@@ -187,7 +184,7 @@ def claim_of(mechanism: str, epsilon: float, delta: float, *, source: str = "the
     number is out of range.
     """
     can = mechanism_of(mechanism, {}).capabilities
-    secret = SECRETS.get(can.currency)
+    secret = can.currency.secret
     if not (0.0 < epsilon < math.inf or (epsilon == 0.0 and secret is Secret.SUBSET)):
         raise InputError(f"epsilon must be finite and > 0, got {epsilon:g}")
     guarantee: Guarantee = ApproximateDP(epsilon=epsilon, delta=delta)
@@ -214,8 +211,7 @@ def default_settings(
     can, defaults = made.capabilities, made.audit_defaults()
     claim = replace(embedded.claim, about=can.adjacency, released=can.released)
     if defaults.number is not None:
-        number = 0.0 if can.claims_nothing_spent else defaults.number
-        claim = claim_of(name, number, READING_DELTA, source=claim.source)
+        claim = claim_of(name, defaults.number, READING_DELTA, source=claim.source)
     settings = replace(
         embedded,
         mechanism=name,

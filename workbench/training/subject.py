@@ -7,8 +7,8 @@ parameters is rebuilt from the plan, so a LoRA subject takes kilobytes.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from workbench.accounting import guarantee_from_json
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.core.keys import JSON
+from workbench.core.keys import JSON, plain
 from workbench.interfaces import (
     Adjacency,
     BoolArray,
@@ -124,7 +124,9 @@ class TrainedSubject:
         """Write parameters and JSON to an existing folder."""
         parameters = {name: p.detach().cpu().contiguous() for name, p in trainable(self.model.module).items()}
         save_file(parameters, folder / WEIGHTS_FILE)
-        described = {"claim": _claim_to_json(self.claim), "transcript": _transcript_to_json(self.transcript)}
+        signs = _signs_to_json(self.transcript.released_signs)
+        transcript = {**plain(replace(self.transcript, released_signs=None)), "released_signs": signs}
+        described = {"claim": plain(self.claim), "transcript": transcript}
         (folder / SUBJECT_FILE).write_text(json.dumps(described, allow_nan=False), encoding="utf-8")
 
     @classmethod
@@ -158,16 +160,6 @@ def _load_parameters(model: Model, file: Path) -> None:
             parameter.copy_(saved[name])
 
 
-def _claim_to_json(claim: Claim) -> dict[str, JSON]:
-    return {
-        "guarantee": claim.guarantee.to_json(),
-        "about": str(claim.about),
-        "released": str(claim.released),
-        "source": claim.source,
-        "assumptions": list(claim.assumptions),
-    }
-
-
 def _claim_from_json(content: dict[str, Any]) -> Claim:
     about = content["about"]
     return Claim(
@@ -177,18 +169,6 @@ def _claim_from_json(content: dict[str, Any]) -> Claim:
         source=content["source"],
         assumptions=tuple(content["assumptions"]),
     )
-
-
-def _transcript_to_json(transcript: Transcript) -> dict[str, JSON]:
-    return {
-        "losses": [_number(x) for x in transcript.losses],
-        "sample_sizes": transcript.sample_sizes.tolist(),
-        "canary_observations": transcript.canary_observations.tolist(),
-        "canary_included": transcript.canary_included.tolist(),
-        "metrics": {name: _number(value) for name, value in transcript.metrics.items()},
-        "released_signs": _signs_to_json(transcript.released_signs),
-        "traces": {name: [_number(x) for x in series] for name, series in transcript.traces.items()},
-    }
 
 
 _SIGNS = "-0+"
@@ -220,11 +200,6 @@ def _signs_from_json(content: dict[str, Any] | None) -> ReleasedSigns | None:
         fired=fired,
         signs=np.array([_SIGNS.index(letter) - 1 for letter in content["signs"]], dtype=np.int64),
     )
-
-
-def _number(value: float) -> float | str:
-    """A JSON number, or a string that `float` reads for NaN and infinities."""
-    return float(value) if math.isfinite(value) else str(float(value))
 
 
 def _transcript_from_json(content: dict[str, Any]) -> Transcript:

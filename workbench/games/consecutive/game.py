@@ -233,12 +233,9 @@ def _judged(
         return None, [{"verdict": None, "bound": plain(bound)} for bound in bounds]
     report = judged_subject("subject", "subject", claim, games, confidence=CONFIDENCE, seed=seed)
     verdicts = [attack["verdict"] for attack in report["attacks"]]
-    return report["verdict"], [{"verdict": verdict, "bound": _bound_of(verdict)} for verdict in verdicts]
-
-
-def _bound_of(verdict: Mapping[str, JSON]) -> JSON:
-    """The bound that decided; an invalid game's first bound is shown too."""
-    return verdict["bound"] or next(iter(verdict["bounds"]), None)
+    return report["verdict"], [
+        {"verdict": verdict, "bound": bound_of({"verdict": verdict})} for verdict in verdicts
+    ]
 
 
 def _bare_bound(budget: Guarantee | None, seed: int, game: Evidence, share: float) -> Bound:
