@@ -77,8 +77,7 @@ from workbench.interfaces import AuditDefaults, Capabilities, Claim, Model, Plan
 from workbench.mechanisms.accountants.shuffled_dp_sgd import LARGEST_DIMENSION, ZETA_2, noise_multiplier_for
 from workbench.mechanisms.shared.gaussian_sums import dp_budget, flat_factors, require_positive, settled_noise
 from workbench.mechanisms.shared.shuffling import Layout, Shuffler, released_weights
-from workbench.mechanisms.shuffled_dp_sgd.claim import AccountedRun
-from workbench.mechanisms.shuffled_dp_sgd.coverage import Coverage, coverage_of
+from workbench.mechanisms.shuffled_dp_sgd.claim import AccountedRun, Coverage, coverage_of
 from workbench.training.flat import squared_norms
 from workbench.training.loop import GradientMechanism, gaussian_noise
 from workbench.training.permutations import PermutationGroup, Reach

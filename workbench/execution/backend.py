@@ -22,7 +22,7 @@ from pathlib import Path
 
 from workbench.core.errors import InputError
 from workbench.execution.base import Attempt, Backend
-from workbench.execution.dask.backend import DaskBackend
+from workbench.execution.dask import DaskBackend
 from workbench.execution.pool import PoolBackend
 from workbench.execution.processes import one_thread
 from workbench.execution.tasks import (
