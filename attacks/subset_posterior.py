@@ -48,7 +48,7 @@ from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
 from workbench.estimation.bounded_mean import mean_bounds
 from workbench.estimation.subset_trials import SubsetBelief
-from workbench.games.subset import SubsetAttack, SubsetMechanism, SubsetObservations, SubsetReading
+from workbench.games.subset.play import SubsetAttack, SubsetMechanism, SubsetObservations, SubsetReading
 from workbench.interfaces import FloatArray, Mechanism, Scores
 
 VIEWS = ("values", "bits")

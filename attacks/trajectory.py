@@ -5,7 +5,7 @@ gradient norms (Khadangi et al. 2025, Algorithm 1, lines 15 to 17), and later a 
 statistics. Its proof takes them for functions of noised values (Lemma 7.14). Whoever sees the radii, printed
 in a figure or read off the scale of the noise in each update, sees what this attack sees.
 
-The canary is a record of one and the same gradient norm in every step (`workbench.games.trajectory.play`).
+The canary is a record of one and the same gradient norm in every step (`workbench.games.trajectory`).
 The score was fixed before anything was looked at:
 
 - canary "middle": how often a radius equals the canary's own norm in that group, to the last bit. A median of

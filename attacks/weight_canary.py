@@ -1,7 +1,7 @@
 """The weight canary: a white-box audit of finished weights that were noised once.
 
 A canary record whose effect on the weights is as large as clipping allows is in half of many trainings, each
-of which is one trial (`workbench.games.weights.play`). Three canaries:
+of which is one trial (`workbench.games.weights`). Three canaries:
 
 - "coordinate": a record whose gradient lies in one weight (the Dirac canary of Nasr et al. 2023): after
   clipping it adds C to that weight's sum in every step that it takes part in.
@@ -38,7 +38,7 @@ from workbench.core.registry import register
 from workbench.estimation.judge import judge
 from workbench.estimation.one_run import coin_sample_size, perfect_guesses_bound
 from workbench.execution.tasks import silent
-from workbench.games.weights import WeightsAttack, WeightsGame, WeightsSeen
+from workbench.games.weights import WeightsAttack, WeightsGame, WeightsSeen, play_weights
 from workbench.interfaces import (
     Claim,
     Evidence,
@@ -200,7 +200,6 @@ def audit_weights(
         InputError: the plan is unusable.
         UnsupportedError: the claim is not one that this game tests.
     """
-    from workbench.games.weights.play import play_weights
 
     drawn, scored, judged = (np.random.default_rng(own) for own in np.random.SeedSequence(seed).spawn(3))
     with_canary, canary = attack.insert(plan, drawn)

@@ -8,7 +8,7 @@ and adds them up over a run. Three adversaries read the same releases:
 
 - blind: as if nothing had been permuted, the canary's weight where it was.
 - invariant: what no permutation changes. `"function"`: the outputs on probe inputs, along the direction in
-  which the canary moves them most against the noise (`workbench.games.consecutive.outputs`); `"sorted"`:
+  which the canary moves them most against the noise (`workbench.games.consecutive.scene`); `"sorted"`:
   the sorted entries of all places that the canary's weight can get to; `"sums"`: their sum; `"norms"`: the
   sorted norms of the indices that a unit permutes. A weight that no permutation moves is such a statistic by
   itself. Single releases are judged by `"function"`, which had the largest AUC on seeds that no audit uses
@@ -82,7 +82,7 @@ class WeightTidying(ConsecutiveAttack):
             records stand beside it, and the adversary knows which take part.
         magnitude: The canary's raw gradient norm, far above any clipping norm in use.
         probes: Inputs on which the function is looked at, fewer in a large model
-            (`workbench.games.consecutive.outputs.probes_within`), as the record says; 0 for none.
+            (`workbench.games.consecutive.scene.probes_within`), as the record says; 0 for none.
         turns: How far the best direction in output space is searched for in each step of a run, whose state
             is new: about a millisecond each; 0: no outputs in runs.
 

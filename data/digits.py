@@ -16,11 +16,8 @@ BRIGHTEST = 16.0
 def digits(*, size: int, seed: int, held_out: int | None = None, public: int | None = None) -> Corpus:
     """1,797 handwritten digits of 8 x 8 pixels (scikit-learn); images, ten classes.
 
-    Args:
-        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
-
-    Raises:
-        InputError: a size is unusable, or more than 1,797 images are wanted.
+    `size`, `seed`, `held_out`, `public`: see `workbench.data.shared.parts.part_sizes`. Raises `InputError`: a
+    size is unusable, or more than 1,797 images are wanted.
     """
     from sklearn.datasets import load_digits  # slow to import, and this module is imported by every listing
 

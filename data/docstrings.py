@@ -177,8 +177,7 @@ def docstrings(
         packages: Distribution names, separated by commas.
         longest: Characters that a text is cut to, at a line's end where there is one.
 
-    Raises:
-        InputError: a parameter is unusable, or the packages have too few docstrings.
+    Raises `InputError`: a parameter is unusable, or the packages have too few docstrings.
     """
     sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
     names = [name.strip() for name in packages.split(",") if name.strip()]

@@ -147,8 +147,7 @@ def sst2(
             from `path` too. GLUE's training file holds phrases of its sentences, which share words: then
             parts do, too.
 
-    Raises:
-        InputError: a parameter or a file is unusable.
+    Raises `InputError`: a parameter or a file is unusable.
     """
     sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
     parts = _split(read_sst2, given_path(path, "sst2"), held_out_path, sizes, generator)
@@ -178,8 +177,7 @@ def squad(
         held_out_path: `dev-v1.1.json`, from which the held-out records are drawn as in MeZO; None draws them
             from `path` too.
 
-    Raises:
-        InputError: a parameter or a file is unusable.
+    Raises `InputError`: a parameter or a file is unusable.
     """
     sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
 

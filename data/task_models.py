@@ -101,9 +101,8 @@ def prompted(
         max_length: Longest prompt with its answer, in tokens, at least 2; longer texts lose their beginning.
         base_path: The base's own parameter `path`: a local Hugging Face folder.
 
-    Raises:
-        InputError: a parameter is unusable, or the base cannot be had.
-        UnsupportedError: the base is no language model.
+    Raises `InputError`: a parameter is unusable, or the base cannot be had. `UnsupportedError`: the base is
+    no language model.
     """
     from workbench.training.prompts import PromptedModel
 
@@ -134,9 +133,8 @@ def data_to_text(
         scored: Number of records of each part of the corpus (members, held-out), from the first on, whose
             texts are generated for BLEU and METEOR; generating takes its time.
 
-    Raises:
-        InputError: a parameter is unusable, or the base cannot be had.
-        UnsupportedError: the base is no language model.
+    Raises `InputError`: a parameter is unusable, or the base cannot be had. `UnsupportedError`: the base is
+    no language model.
     """
     from workbench.training.prompts import DataToTextModel
 
@@ -194,9 +192,8 @@ def text_classifier(
         max_length: Longest text, or pair, in tokens, at least 8.
         base_path: A local Hugging Face folder of a BERT or RoBERTa model, in the place of the base.
 
-    Raises:
-        InputError: a parameter is unusable, or the base is not built.
-        UnsupportedError: the folder holds a model of another family.
+    Raises `InputError`: a parameter is unusable, or the base is not built. `UnsupportedError`: the folder
+    holds a model of another family.
     """
     from workbench.training.text_classifier import TextClassifier
 

@@ -65,13 +65,9 @@ def toy_regression_corpus(
 ) -> Corpus:
     """Records of a linear regression: standard normal features, and a target on a line with noise.
 
-    Args:
-        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
-        features: d, at least 1.
-        noise: Standard deviation of the target around the line, >= 0.
-
-    Raises:
-        InputError: a parameter is unusable, or more than 100,000 records are wanted.
+    `size`, `seed`, `held_out`, `public`: see `workbench.data.shared.parts.part_sizes`. `features`: d, at
+    least 1. `noise`: standard deviation of the target around the line, >= 0. Raises `InputError`: a parameter
+    is unusable, or more than 100,000 records are wanted.
     """
     sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
     require(sizes, MOST_RECORDS, "the toy regression")
@@ -97,9 +93,7 @@ def toy_regression_corpus(
 def toy_regression_model(*, seed: int, features: int = FEATURES) -> LinearRegression:
     """A linear model without intercept, started at zero, with the squared error as its loss.
 
-    Args:
-        seed: Unused: the model starts at zero.
-        features: d, at least 1; that of the corpus.
+    `seed`: unused: the model starts at zero. `features`: d, at least 1; that of the corpus.
     """
     del seed
     return LinearRegression(_checked_features(features), "toy_regression")
@@ -115,7 +109,6 @@ class LinearRegression:
     kind = "regression"
 
     def __init__(self, features: int, name: str) -> None:
-        """A model at zero."""
         import torch
         from torch import nn
 

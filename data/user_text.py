@@ -20,14 +20,7 @@ import pyarrow.parquet as pq
 
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.data.shared.parts import (
-    Sizes,
-    checked_seed,
-    given_path,
-    part_sizes,
-    split,
-    without_duplicates,
-)
+from workbench.data.shared.parts import Sizes, checked_seed, given_path, part_sizes, split, without_duplicates
 from workbench.interfaces import Corpus, Record
 
 Row = tuple[str, Mapping[str, Any]]
@@ -183,14 +176,9 @@ def dataset_rows(
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Rows of a dataset, a dataset dict, or a folder of Parquet or Arrow files.
 
-    Args:
-        folder: Where they lie.
-        part: The split, for a dataset dict.
-        columns: Columns to read. Of a file that lacks one, all are yielded, so that the message can say which
-            there are.
-
-    Raises:
-        InputError: the folder or a file of it is unusable.
+    `folder`: where they lie. `part`: the split, for a dataset dict. `columns`: columns to read. Of a file
+    that lacks one, all are yielded, so that the message can say which there are. Raises `InputError`: the
+    folder or a file of it is unusable.
     """
     for path in _data_files(_chosen_folder(folder, part)):
         table = _table(path)
@@ -273,8 +261,7 @@ def text_file(
         text_field: Field or column of the text.
         label_field: Field or column of the label; None for records without labels.
 
-    Raises:
-        InputError: a parameter, the file or one of its rows is unusable; the message names the row.
+    Raises `InputError`: a parameter, the file or one of its rows is unusable; the message names the row.
     """
     sizes = part_sizes(size, held_out, public)
     records = to_records(read_file(given_path(path, "text_file")), "text_file", text_field, label_field)
@@ -301,8 +288,7 @@ def huggingface_dataset(
         part: Which split of a dataset dict ("train", ...); needed where the folder holds several.
         text_field, label_field: See `text_file`.
 
-    Raises:
-        InputError: a parameter, the folder or one of its rows is unusable.
+    Raises `InputError`: a parameter, the folder or one of its rows is unusable.
     """
     sizes = part_sizes(size, held_out, public)
     folder = given_path(path, "huggingface_dataset")

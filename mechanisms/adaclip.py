@@ -94,9 +94,6 @@ class AdaCliP(AdaptiveSums):
         mean_decay: beta_1 of the mean, in [0, 1).
         variance_decay: beta_2 of the variance, in [0, 1).
         variance_of: `"mean"` or `"record"`: whose variance s^2 is.
-
-    Raises:
-        InputError: a parameter is out of range, or the accountant is unknown or finds no noise for a budget.
     """
 
     mechanism: ClassVar[str] = "adaclip"
@@ -109,7 +106,6 @@ class AdaCliP(AdaptiveSums):
     variance_of: str = "mean"
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         require_scale(least_l2_clip_norm=self.least_l2_clip_norm)
         if self.least_l2_clip_norm > self.l2_clip_norm:
@@ -143,10 +139,7 @@ class AdaCliP(AdaptiveSums):
     def clipped_sum(self, signals: Signals, moments: Moments, batch_size: float) -> Tensor:
         """b times the sum of the clipped w_i, plus B m; shape of the weighted sum.
 
-        Args:
-            signals: The sample's.
-            moments: What was learned before this step.
-            batch_size: B = q N, public.
+        `signals`: the sample's. `moments`: what was learned before this step. `batch_size`: B = q N, public.
         """
         centred = (signals.gradients() - moments.mean) / moments.scale()
         factors = flat_factors(centred.norm(dim=1), 1.0)
@@ -166,12 +159,8 @@ class AdaCliP(AdaptiveSums):
     ) -> Tensor:
         """What shows a canary best: the release less what is known, along the canary, in scaled coordinates.
 
-        Args:
-            watched: What was released of.
-            released: Shape `(..., d)`, by these moments.
-
-        Returns:
-            Shape `(...)`: 1 with a canary that is clipped and 0 without, of noise sigma.
+        `watched`: what was released of. `released`: shape `(..., d)`, by these moments. Returns shape
+        `(...)`: 1 with a canary that is clipped and 0 without, of noise sigma.
         """
         scale = moments.scale()
         known = self.clipped_sum(watched.background, moments, batch_size)
@@ -212,7 +201,6 @@ class AdaCliPSteps(AdaptiveSteps[AdaCliP]):
     """
 
     def __init__(self, mechanism: AdaCliP, plan: Plan, model: Model) -> None:
-        """Begin a run; as `AdaptiveSteps`."""
         super().__init__(mechanism, plan, model)
         self._moments: Moments | None = None
         self._used: Moments | None = None

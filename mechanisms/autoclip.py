@@ -67,9 +67,6 @@ class AutoClip(AdaptiveSums):
         quantile: p, the share of records that the radius is to leave unclipped, in (0, 1).
         radius_learning_rate: eta of the private estimate.
         count_share: Share of a step's 1 / sigma^2 that the private estimate's count gets, in (0, 1).
-
-    Raises:
-        InputError: a parameter is out of range, or the accountant is unknown or finds no noise for a budget.
     """
 
     mechanism: ClassVar[str] = "autoclip"
@@ -82,7 +79,6 @@ class AutoClip(AdaptiveSums):
     count_share: float = 0.05
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.estimate not in ESTIMATES:
             raise unknown_name("estimate", self.estimate, ESTIMATES)
@@ -126,8 +122,7 @@ class AutoClip(AdaptiveSums):
     def next_radius(self, radius: float, share: float) -> float:
         """C_{t+1} = C_t exp(-eta (share - p)) of the private estimate.
 
-        Raises:
-            InconclusiveError: the radius leaves the numbers that gradients can be clipped to.
+        Raises `InconclusiveError`: the radius leaves the numbers that gradients can be clipped to.
         """
         exponent = -self.radius_learning_rate * (share - self.quantile)
         following = radius * math.exp(exponent) if exponent < LARGEST_EXPONENT else math.inf
@@ -160,7 +155,6 @@ class AutoClipSteps(AdaptiveSteps[AutoClip]):
     """One run of AutoClip: the radius, and what it is estimated from."""
 
     def __init__(self, mechanism: AutoClip, plan: Plan, model: Model) -> None:
-        """Begin a run; as `AdaptiveSteps`."""
         super().__init__(mechanism, plan, model)
         self._radius = self._used = mechanism.l2_clip_norm
         self._history = torch.zeros(0, dtype=torch.float64)

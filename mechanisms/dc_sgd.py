@@ -85,9 +85,6 @@ class DCSGD(AdaptiveSums):
         bins: K, 2 to 100,000: each step draws noise for every bin.
         bin_width: Of the first step's bins.
         histogram_noise: The least sigma_H, the standard deviation of each count's noise.
-
-    Raises:
-        InputError: a parameter is out of range, or the accountant is unknown or finds no noise for a budget.
     """
 
     mechanism: ClassVar[str] = "dc_sgd"
@@ -110,7 +107,6 @@ class DCSGD(AdaptiveSums):
         return replace(super().capabilities, releases=frozenset({Release.SUMS, Release.COUNTS}))
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.choice not in CHOICES:
             raise unknown_name("choice", self.choice, CHOICES)
@@ -157,12 +153,8 @@ class DCSGD(AdaptiveSums):
     ) -> Tensor:
         """What shows a canary best: its coordinate of the sum and its count, weighted by their precisions.
 
-        Args:
-            watched: What was released of.
-            released: Shape `(..., d + bins)`, at this clipping norm and width.
-
-        Returns:
-            Shape `(...)`: about 1 with a canary that is clipped and 0 without, of noise sigma.
+        `watched`: what was released of. `released`: shape `(..., d + bins)`, at this clipping norm and width.
+        Returns shape `(...)`: about 1 with a canary that is clipped and 0 without, of noise sigma.
         """
         sum_noise, count_noise = self.sum_noise_multiplier(), self.count_noise()
         share = watched.observed(released, [l2_clip_norm])
@@ -204,7 +196,6 @@ class DynamicClipping(AdaptiveSteps[DCSGD]):
     """
 
     def __init__(self, mechanism: DCSGD, plan: Plan, model: Model) -> None:
-        """Begin a run at the mechanism's first clipping norm and bins."""
         super().__init__(mechanism, plan, model)
         self.l2_clip_norm, self.bin_width = mechanism.l2_clip_norm, mechanism.bin_width
         self._used = (self.l2_clip_norm, self.bin_width)

@@ -47,8 +47,7 @@ class DPAggZO(PrivateZerothOrder):
         average: Whether c bounds a record's vector (`"after"`: the mean over directions is taken after the
             clip) or the vector over K (`"before"`).
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     registered: ClassVar[str] = "dp_aggzo"
@@ -58,7 +57,6 @@ class DPAggZO(PrivateZerothOrder):
     average: str = "after"
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.average not in AVERAGES:
             raise unknown_name("average", self.average, AVERAGES)

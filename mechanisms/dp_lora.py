@@ -65,9 +65,6 @@ class DPLoRA(AdaptiveSums):
         l2_clip_norm: C of each group.
         grouping: `"factors"`, `"matrices"`, `"pairs"` or `"flat"`.
         accounting: `"joint"` or `"per-group"`.
-
-    Raises:
-        InputError: a parameter is out of range, or the accountant is unknown or finds no noise for a budget.
     """
 
     mechanism: ClassVar[str] = "dp_lora"
@@ -78,7 +75,6 @@ class DPLoRA(AdaptiveSums):
     accounting: str = "joint"
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         for name, known in (("grouping", GROUPINGS), ("accounting", ACCOUNTINGS)):
             if getattr(self, name) not in known:
@@ -87,8 +83,7 @@ class DPLoRA(AdaptiveSums):
     def check(self, plan: Plan) -> None:
         """Refuse a plan without LoRA.
 
-        Raises:
-            InputError: a field is out of range, or `adapter` is not `"lora"`.
+        Raises `InputError`: a field is out of range, or `adapter` is not `"lora"`.
         """
         super().check(plan)
         if plan.adapter != "lora":
@@ -106,8 +101,7 @@ class DPLoRA(AdaptiveSums):
     def clipping_groups(self, layout: Layout) -> Groups:
         """The groups of LoRA matrices that are clipped by themselves.
 
-        Raises:
-            InputError: a trainable parameter is no LoRA matrix.
+        Raises `InputError`: a trainable parameter is no LoRA matrix.
         """
         pairs = lora_pairs(layout)
         if self.grouping == "pairs":
@@ -130,8 +124,7 @@ class DPLoRA(AdaptiveSums):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """Sum of the clipped parts plus Gaussian noise of standard deviation s * C; shape of the sum.
 
-        Raises:
-            InputError: a trainable parameter is no LoRA matrix.
+        Raises `InputError`: a trainable parameter is no LoRA matrix.
         """
         groups = self.clipping_groups(signals.layout)
         total = signals.group_sum(self.clip_factors(signals.group_norms(groups)), groups)

@@ -74,7 +74,6 @@ class DPSGD(GradientMechanism):
         return Capabilities(family=Family.GAUSSIAN)
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.clipping not in CLIPPINGS:
             raise unknown_name("clipping", self.clipping, CLIPPINGS)
@@ -92,8 +91,7 @@ class DPSGD(GradientMechanism):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """Clipped sum plus Gaussian noise of standard deviation sigma * C; shape of the weighted sum.
 
-        Raises:
-            InputError: the noise multiplier is neither given nor calibrated (`for_plan`).
+        Raises `InputError`: the noise multiplier is neither given nor calibrated (`for_plan`).
         """
         noise = settled_noise(self.noise_multiplier) * self.l2_clip_norm
         return noisy_sum(signals, self.clip_factors(signals.norms()), noise, generator)
@@ -101,8 +99,7 @@ class DPSGD(GradientMechanism):
     def for_plan(self, plan: Plan) -> Self:
         """With the noise multiplier calibrated to the plan's budget, unless one was given.
 
-        Raises:
-            As `calibrated`.
+        Raises as `calibrated`.
         """
         if self.noise_multiplier is not None:
             return self
@@ -116,8 +113,7 @@ class DPSGD(GradientMechanism):
     def claim(self, plan: Plan) -> Claim:
         """The plan's budget; with a noise multiplier of the user's, what the accountant finds for it.
 
-        Raises:
-            As `noisy_sum_claim`.
+        Raises as `noisy_sum_claim`.
         """
         return noisy_sum_claim(
             plan,

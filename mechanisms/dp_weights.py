@@ -91,8 +91,7 @@ class DPWeights(GradientMechanism, PostHocMechanism):
         form: Of the noise scale: `"appendix"` (section 8.1.2) or `"eq. 1"`.
         noise_scale: sigma, in the units of the weights; None to take it from the budget.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     release_parameters: ClassVar[frozenset[str]] = frozenset({"form", "noise_scale"})
@@ -107,7 +106,6 @@ class DPWeights(GradientMechanism, PostHocMechanism):
         return Capabilities(released=Released.FINAL_WEIGHTS)
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.form not in FORMS:
             raise unknown_name("form", self.form, FORMS)
@@ -118,11 +116,7 @@ class DPWeights(GradientMechanism, PostHocMechanism):
         return signals.weighted_sum(flat_factors(signals.norms(), self.l2_clip_norm))
 
     def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> TrainedSubject:
-        """Train and release, by one budget.
-
-        Raises:
-            As `train_unreleased` and `release`.
-        """
+        """Train and release, by one budget. Raises as `train_unreleased` and `release`."""
         self.claim(plan)  # refuses an unusable budget before the training, not after it
         return self.release(self.train_unreleased(plan, progress), plan)
 
@@ -131,9 +125,8 @@ class DPWeights(GradientMechanism, PostHocMechanism):
     ) -> TrainedSubject:
         """The training alone: the same for every budget, form and noise scale. Never given away.
 
-        Raises:
-            InputError: a field of the plan is unusable.
-            InconclusiveError: training left the finite numbers.
+        Raises `InputError`: a field of the plan is unusable. `InconclusiveError`: training left the finite
+        numbers.
         """
         bare = replace(self, form="appendix", noise_scale=None)
         unpromised = no_claim(
@@ -155,9 +148,8 @@ class DPWeights(GradientMechanism, PostHocMechanism):
     def for_plan(self, plan: Plan) -> Self:
         """Line 3: with the noise scale of the plan's budget, unless one was given or there is no budget.
 
-        Raises:
-            UnsupportedError: the budget is in another currency than (epsilon, delta)-DP.
-            InputError: its epsilon or delta is 0.
+        Raises `UnsupportedError`: the budget is in another currency than (epsilon, delta)-DP. `InputError`:
+        its epsilon or delta is 0.
         """
         if self.noise_scale is not None or plan.budget is None:
             return self
@@ -171,13 +163,10 @@ class DPWeights(GradientMechanism, PostHocMechanism):
     def release(self, trained: Subject, plan: Plan) -> TrainedSubject:
         """Line 7: the trained weights plus fresh Gaussian noise, a new subject; `trained` is left as it was.
 
-        Args:
-            trained: What `train_unreleased` returned for this plan, or for it with another budget.
-            plan: The plan, with the budget of this release.
-
-        Raises:
-            InputError: the plan has no usable budget, or the subject is not this training's.
-            UnsupportedError: the budget is in another currency than (epsilon, delta)-DP.
+        `trained`: what `train_unreleased` returned for this plan, or for it with another budget. `plan`: the
+        plan, with the budget of this release. Raises `InputError`: the plan has no usable budget, or the
+        subject is not this training's. `UnsupportedError`: the budget is in another currency than (epsilon,
+        delta)-DP.
         """
         claim = self.claim(plan)
         settled = self.for_plan(plan)
@@ -206,8 +195,7 @@ class DPWeights(GradientMechanism, PostHocMechanism):
     def _unreleased(self, trained: Subject, plan: Plan) -> TrainedSubject:
         """The subject, if it is the unreleased training of this plan by this mechanism.
 
-        Raises:
-            InputError: it is not.
+        Raises `InputError`: it is not.
         """
         if not isinstance(trained, TrainedSubject) or not isinstance(trained.mechanism, DPWeights):
             raise InputError("trained must be a subject of dp_weights.train_unreleased")
@@ -230,9 +218,8 @@ class DPWeights(GradientMechanism, PostHocMechanism):
     def claim(self, plan: Plan) -> Claim:
         """The paper's: the budget; for a noise scale of the user's, the epsilon that its formula gives.
 
-        Raises:
-            InputError: there is no budget, or its epsilon or delta is 0.
-            UnsupportedError: the budget is in another currency than (epsilon, delta)-DP.
+        Raises `InputError`: there is no budget, or its epsilon or delta is 0. `UnsupportedError`: the budget
+        is in another currency than (epsilon, delta)-DP.
         """
         check_plan(plan)
         guarantee = _budget(plan)

@@ -37,15 +37,13 @@ from workbench.mechanisms.shared.private_zeroth_order import PrivateZerothOrder
 class DPZero(PrivateZerothOrder):
     """Zeroth-order descent on a clipped, noised scalar a step (Zhang et al. 2024).
 
-    Raises:
-        InputError: a parameter is out of range; more than one direction (that is `dp_aggzo`).
+    Raises `InputError`: a parameter is out of range; more than one direction (that is `dp_aggzo`).
     """
 
     registered: ClassVar[str] = "dpzero"
     source: ClassVar[str] = "Zhang et al. 2024 (DPZero)"
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.directions != 1:
             raise InputError(

@@ -113,9 +113,6 @@ class GeoClip(AdaptiveSums):
         covariance_decay: beta_2, in [0, 1).
         least_variance: h_1, below which no eigenvalue falls.
         most_variance: h_2, which none exceeds.
-
-    Raises:
-        InputError: a parameter is out of range, or the accountant is unknown or finds no noise for a budget.
     """
 
     mechanism: ClassVar[str] = "geoclip"
@@ -134,7 +131,6 @@ class GeoClip(AdaptiveSums):
     most_variance: float = 10.0
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.covariance not in COVARIANCES:
             raise unknown_name("covariance", self.covariance, COVARIANCES)
@@ -157,8 +153,7 @@ class GeoClip(AdaptiveSums):
     def variant(self, dimension: int) -> str:
         """`"exact"` or `"low-rank"` for d trainable parameters.
 
-        Raises:
-            InputError: exact is asked for, and d is beyond it.
+        Raises `InputError`: exact is asked for, and d is beyond it.
         """
         if self.covariance == "exact" and dimension > EXACT_AT_MOST:
             raise InputError(
@@ -231,12 +226,8 @@ class GeoClip(AdaptiveSums):
     def read(self, watched: SignalsWithCanary, released: Tensor, geometry: Geometry, shifts: float) -> Tensor:
         """What shows a canary best: the release less what is known, along the canary, in the clipped space.
 
-        Args:
-            watched: What was released of.
-            released: Shape `(..., d)`, by this geometry, with so many shifts.
-
-        Returns:
-            Shape `(...)`: 1 with a canary that is clipped and 0 without, of noise sigma.
+        `watched`: what was released of. `released`: shape `(..., d)`, by this geometry, with so many shifts.
+        Returns shape `(...)`: 1 with a canary that is clipped and 0 without, of noise sigma.
         """
         known = self.clipped_sum(watched.background, geometry) + (shifts * geometry.shift).to(released)
         rest = geometry.coordinates((released - known).double())
@@ -261,8 +252,7 @@ class FollowingGeometry(AdaptiveSteps[GeoClip]):
     def __init__(self, mechanism: GeoClip, plan: Plan, model: Model) -> None:
         """Begin a run without a shift, at M = I / C.
 
-        Raises:
-            InputError: the exact covariance is asked for, of too many parameters.
+        Raises `InputError`: the exact covariance is asked for, of too many parameters.
         """
         super().__init__(mechanism, plan, model)
         parameters = list(self._parameters.values())
@@ -386,10 +376,8 @@ class Stretching:
     def geometry(self, shift: Tensor, basis: Tensor, variances: Tensor, *, keep_outside: bool) -> Geometry:
         """M = sqrt(gamma / sum of sqrt(lambda)) Lambda^(-1/4) V^T, and outside the basis the least lambda.
 
-        Args:
-            shift: a, shape `(d,)`.
-            basis: Eigenvectors, shape `(d, k)`; `keep_outside` tells whether directions outside are kept.
-            variances: Eigenvalues, shape `(k,)`.
+        `shift`: a, shape `(d,)`. `basis`: eigenvectors, shape `(d, k)`; `keep_outside` tells whether
+        directions outside are kept. `variances`: eigenvalues, shape `(k,)`.
         """
         clamped = variances.double().clamp(self.least, self.most)
         spread = float(clamped.sqrt().sum())

@@ -57,8 +57,7 @@ class NonPrivate(GradientMechanism, PermutingMechanism):
     def steps(self, plan: Plan, model: Model) -> Steps:
         """Plain backward passes; with a gradient canary in the plan, the per-record signals that it joins.
 
-        Raises:
-            UnsupportedError: the plan has a gradient canary, and the weights are to be permuted.
+        Raises `UnsupportedError`: the plan has a gradient canary, and the weights are to be permuted.
         """
         if plan.insertions.gradient_canary is None:
             made = ShuffledPlainSums if self.shuffle else PlainSums

@@ -90,7 +90,7 @@ from workbench.accounting import MutualInformation
 from workbench.core.arguments import require_count
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.core.registry import register
-from workbench.games.subset import SubsetMechanism, SubsetRelease
+from workbench.games.subset.play import SubsetMechanism, SubsetRelease
 from workbench.interfaces import (
     AuditDefaults,
     BoolArray,
@@ -105,13 +105,7 @@ from workbench.interfaces import (
     Released,
     Secret,
 )
-from workbench.mechanisms.accountants.paczero import (
-    CHOICES,
-    TOLERANCE,
-    Charge,
-    LedgerOptions,
-    PacZeroLedger,
-)
+from workbench.mechanisms.accountants.paczero import CHOICES, TOLERANCE, Charge, LedgerOptions, PacZeroLedger
 from workbench.mechanisms.shared.candidate_subsets import (
     SCHEMES,
     Signs,
@@ -155,8 +149,7 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
         mi_steps: Steps of the hybrid's first part; None for the other variants.
         quadrature: `"certified"` or `"gauss-hermite"`.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     variant: str = "mi"
@@ -179,7 +172,6 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
             super().capabilities,
             currency=Currency.SUBSET_NATS,
             releases=frozenset({Release.BITS}),
-            claims_nothing_spent=self.variant == "zpl",
         )
 
     def audit_defaults(self) -> AuditDefaults:
@@ -190,7 +182,7 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
         """
         view = "bits" if self.conditions_on_bits else "values"
         return AuditDefaults(
-            number=0.33,
+            number=0.0 if self.variant == "zpl" else 0.33,
             settings={
                 "corpus": "digits",
                 "corpus_parameters": {},
@@ -224,7 +216,6 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
         return bool(self.dev_every)
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
@@ -247,9 +238,8 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
     def for_plan(self, plan: Plan) -> Self:
         """With a public seed, the plan's fitness checked.
 
-        Raises:
-            InputError: the plan does not train on all its records in each step, or lacks or has a budget.
-            UnsupportedError: the budget is in another currency than nats about the candidate subset.
+        Raises `InputError`: the plan does not train on all its records in each step, or lacks or has a
+        budget. `UnsupportedError`: the budget is in another currency than nats about the candidate subset.
         """
         self._total_nats(plan)
         if plan.sampling_probability != 1:
@@ -280,11 +270,7 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
         return budget.nats
 
     def ledger(self, plan: Plan) -> PacZeroLedger:
-        """A fresh ledger for the plan.
-
-        Raises:
-            As `for_plan`.
-        """
+        """A fresh ledger for the plan. Raises as `for_plan`."""
         return PacZeroLedger(
             total_nats=self._total_nats(plan),
             steps=plan.steps,
@@ -305,8 +291,7 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
     def candidate_subsets(self, plan: Plan) -> BoolArray:
         """Which records each candidate holds, shape `(M, N)`; public, and the same for every secret.
 
-        Raises:
-            InputError: the plan has fewer than two records.
+        Raises `InputError`: the plan has fewer than two records.
         """
         return candidate_subsets(
             self.subsets, count=self.subset_count, records=len(plan.records), seed=self.seed_of(plan)
@@ -328,11 +313,8 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
     ) -> TrainedSubject:
         """As `train`, with this candidate as the secret, in [0, M); None to draw it as `train` does.
 
-        `watch` is called with each release; watching changes no number.
-
-        Raises:
-            InputError: the index is out of range. Else as `train`.
-            UnsupportedError, InconclusiveError: as `train`.
+        `watch` is called with each release; watching changes no number. Raises `InputError`: the index is out
+        of range. Else as `train`. `UnsupportedError, InconclusiveError`: as `train`.
         """
         check_plan(plan)
         if secret is not None and not 0 <= secret < self.subset_count:
@@ -343,11 +325,7 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
         )
 
     def claim(self, plan: Plan) -> Claim:
-        """Theorem 3's total, or Theorem 5's nothing, about the secret subset.
-
-        Raises:
-            As `for_plan`.
-        """
+        """Theorem 3's total, or Theorem 5's nothing, about the secret subset. Raises as `for_plan`."""
         self.for_plan(plan)
         zero = self.variant == "zpl"
         source = {"mi": "Theorem 3", "zpl": "Theorem 5", "hybrid": "section 6, the hybrid schedule"}
@@ -415,9 +393,7 @@ class SubsetBits(ZerothOrderSteps):
     ) -> None:
         """Draw the secret, unless its index is given (the noise is the same either way); start the ledger.
 
-        Raises:
-            InputError: as `ZerothOrderSteps`.
-            UnsupportedError: the plan has a gradient canary.
+        Raises `InputError`: as `ZerothOrderSteps`. `UnsupportedError`: the plan has a gradient canary.
         """
         super().__init__(mechanism, plan, model)
         if plan.insertions.gradient_canary is not None:
@@ -442,8 +418,7 @@ class SubsetBits(ZerothOrderSteps):
     def coefficients(self, differences: FloatArray, sample: IntArray) -> FloatArray:
         """Lines 5 to 15 for each direction: the released bits.
 
-        Raises:
-            InputError: the sample is not the whole universe, or an uncapped budget has no noise.
+        Raises `InputError`: the sample is not the whole universe, or an uncapped budget has no noise.
         """
         if len(sample) != len(self.plan.records):
             raise InputError(
@@ -504,15 +479,13 @@ class SecretSubset:
     """
 
     def __init__(self, index: int) -> None:
-        """Keep the index."""
         self.__index = index
         self.reads = 0
 
     def sign(self, signs: Signs, charge: Charge) -> int:
         """The secret's sign, for a release that was charged as this.
 
-        Raises:
-            InputError: the release is a coin, which may depend on no secret.
+        Raises `InputError`: the release is a coin, which may depend on no secret.
         """
         if math.isinf(charge.noise):
             raise InputError(
@@ -563,11 +536,7 @@ class SubsetReleases:
     def release(self, signs: Signs) -> SignRelease:
         """Lines 8 to 15 for one direction.
 
-        Args:
-            signs: Of every candidate, -1 or 1, shape `(M,)`.
-
-        Raises:
-            InputError: as `PacZeroLedger.charge`.
+        `signs`: of every candidate, -1 or 1, shape `(M,)`. Raises `InputError`: as `PacZeroLedger.charge`.
         """
         charge = self.ledger.charge(signs.astype(np.float64))  # lines 8 and 12
         if charge.unanimous:  # line 9

@@ -41,9 +41,6 @@ class PSAC(AdaptiveSums):
 
     Attributes:
         stability: r of the weight, > 0; from 1 on the weight falls everywhere.
-
-    Raises:
-        InputError: a parameter is out of range, or the accountant is unknown or finds no noise for a budget.
     """
 
     mechanism: ClassVar[str] = "psac"
@@ -53,7 +50,6 @@ class PSAC(AdaptiveSums):
     stability: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         require_positive(stability=self.stability)
 

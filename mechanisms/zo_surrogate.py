@@ -23,15 +23,7 @@ import numpy as np
 
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.interfaces import (
-    BoolArray,
-    Capabilities,
-    Claim,
-    FloatArray,
-    IntArray,
-    Model,
-    Plan,
-)
+from workbench.interfaces import BoolArray, Capabilities, Claim, FloatArray, IntArray, Model, Plan
 from workbench.mechanisms.shared.candidate_subsets import (
     SCHEMES,
     candidate_subsets,
@@ -56,8 +48,7 @@ class ZOSurrogate(ZerothOrderMechanism):
         subsets: `"pairs"` or `"halves"`, of `paczero`.
         clip: Of each scalar, > 0.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     form: str = "raw_full"
@@ -66,7 +57,6 @@ class ZOSurrogate(ZerothOrderMechanism):
     clip: float = math.inf
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if self.form not in FORMS:
             raise unknown_name("form", self.form, FORMS)
@@ -84,9 +74,8 @@ class ZOSurrogate(ZerothOrderMechanism):
     def check(self, plan: Plan) -> None:
         """Refuse a plan that no run can follow.
 
-        Raises:
-            InputError: the plan takes samples (a surrogate runs over all records in each step), or is none
-                for a zeroth-order mechanism.
+        Raises `InputError`: the plan takes samples (a surrogate runs over all records in each step), or is
+        none for a zeroth-order mechanism.
         """
         super().check(plan)
         if plan.sampling_probability != 1:
@@ -96,11 +85,7 @@ class ZOSurrogate(ZerothOrderMechanism):
             )
 
     def steps(self, plan: Plan, model: Model) -> ZerothOrderSteps:
-        """The surrogate's coefficients.
-
-        Raises:
-            InputError: as `check`.
-        """
+        """The surrogate's coefficients. Raises `InputError`: as `check`."""
         return _SurrogateSteps(self, plan, model)
 
     def claim(self, plan: Plan) -> Claim:
@@ -110,8 +95,7 @@ class ZOSurrogate(ZerothOrderMechanism):
     def counted(self, plan: Plan) -> BoolArray:
         """Which records count: all, or those of the secret subset; shape `(N,)`.
 
-        Raises:
-            InputError: there are fewer than two records to halve.
+        Raises `InputError`: there are fewer than two records to halve.
         """
         if not self.form.endswith("half"):
             return np.ones(len(plan.records), dtype=np.bool_)
@@ -127,7 +111,6 @@ class _SurrogateSteps(ZerothOrderSteps):
     """One run of a surrogate."""
 
     def __init__(self, mechanism: ZOSurrogate, plan: Plan, model: Model) -> None:
-        """Begin a run; the arguments are those of `ZerothOrderSteps`."""
         super().__init__(mechanism, plan, model)
         self._form, self._clip = mechanism.form, mechanism.clip
         self._counted = mechanism.counted(plan)

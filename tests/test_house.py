@@ -53,17 +53,71 @@ def test_at_most_twelve_packages_with_a_duty_each() -> None:
             assert duty, package.name
 
 
+def rooms() -> dict[str, Path]:
+    """The folder of each room."""
+    specs = {room: find_spec(f"workbench.{room}") for room in ROOMS}
+    return {
+        room: Path(place)
+        for room, spec in specs.items()
+        if spec
+        for place in spec.submodule_search_locations or ()
+    }
+
+
 def modules() -> list[Path]:
     """All modules of the bench and the rooms."""
-    specs = [find_spec(f"workbench.{room}") for room in ROOMS]
-    rooms = [Path(place) for spec in specs if spec for place in spec.submodule_search_locations or ()]
-    return sorted({path.resolve() for place in (BENCH, *rooms) for path in place.rglob("*.py")})
+    return sorted({path.resolve() for place in (BENCH, *rooms().values()) for path in place.rglob("*.py")})
 
 
 def test_no_module_has_more_than_600_lines() -> None:
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in modules()}
     assert len(lengths) > 300
     assert not {str(path): length for path, length in lengths.items() if length > 600}
+
+
+def imports_of(path: Path, names: dict[str, Path]) -> tuple[set[str], set[str]]:
+    """Modules of ours that a module imports when it is imported, and those that it imports in functions."""
+    early: set[str] = set()
+    late: set[str] = set()
+
+    def visit(node: ast.AST, kept: set[str]) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                continue
+            if isinstance(child, ast.Import):
+                kept.update(alias.name for alias in child.names if alias.name in names)
+            elif isinstance(child, ast.ImportFrom):
+                found = {(f"{child.module}.{alias.name}", str(child.module)) for alias in child.names}
+                kept.update(whole if whole in names else part for whole, part in found if part in names)
+            visit(child, late if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else kept)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")), early)
+    return early, late
+
+
+def name_of(path: Path) -> str:
+    """The name under which a module of the bench or of a room is imported."""
+    places = {BENCH.resolve(): "workbench"} | {
+        place.resolve(): f"workbench.{room}" for room, place in rooms().items()
+    }
+    place = next(place for place in reversed(places) if path.is_relative_to(place))
+    parts = path.relative_to(place).with_suffix("").parts
+    return ".".join((places[place], *(part for part in parts if part != "__init__")))
+
+
+def test_no_imports_go_in_circles_and_no_function_hides_one() -> None:
+    files = {name_of(path): path for path in modules()}
+    imports = {name: imports_of(path, files) for name, path in files.items()}
+    below: dict[str, set[str]] = {}
+    for name in files:
+        below[name], waiting = set(), [*imports[name][0]]
+        while waiting:
+            if (imported := waiting.pop()) not in below[name]:
+                below[name].add(imported)
+                waiting += imports[imported][0]
+    assert not [name for name in files if name in below[name]]
+    hidden = [(name, late) for name in files for late in imports[name][1] if name in below[late] | {late}]
+    assert not hidden
 
 
 def test_no_module_begins_with_an_underscore() -> None:

@@ -268,6 +268,11 @@ class CanaryExtraction(MembershipAttack):
         """What the subject tells of its planted secrets."""
         return extraction_form(name, role, details)
 
+    @classmethod
+    def aside_terms(cls) -> dict[str, str]:
+        """Of canary extraction."""
+        return extraction_terms()
+
     def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
         """The planted records; no candidate is changed.
 
@@ -370,8 +375,7 @@ def extraction_form(name: str, role: str, details: Mapping[str, JSON]) -> dict[s
         a table: `name`, `measured`, `chance` (with the range that holds 95 % of secrets never trained on,
         where there is one) and `p_value`.
     """
-    numbers = {key: float(value) for key, value in details.items()}
-    words = Words(Path(__file__).with_name("words.j2"), _HELPERS)
+    numbers, words = {key: float(value) for key, value in details.items()}, _words()
     entries = words.entries("says", name=name, numbers=numbers, planted=round(numbers["secrets"]))
     rows = words.entries("rows", numbers=numbers, ngrams=NGRAMS)
     columns = zip(*(rows[column] for column in ("name", "measured", "chance", "p_value")), strict=True)
@@ -382,6 +386,15 @@ def extraction_form(name: str, role: str, details: Mapping[str, JSON]) -> dict[s
         "says": entries["says"],
         "rows": [dict(zip(("name", "measured", "chance", "p_value"), row, strict=True)) for row in columns],
     }
+
+
+def extraction_terms() -> dict[str, str]:
+    """What a report calls these forms."""
+    return {name: entry for name, (entry,) in _words().entries("terms").items()}
+
+
+def _words() -> Words:
+    return Words(Path(__file__).with_name("words.j2"), _HELPERS)
 
 
 def _shown(value: float) -> str:

@@ -228,11 +228,8 @@ class BuiltBase(ABC):
     def build(self, progress: BuildProgress) -> Path:
         """Pretrain it, or go on where a killed build stopped, unless it is built; returns the folder.
 
-        Args:
-            progress: Called between steps; what it raises stops the build, after its state is kept.
-
-        Raises:
-            InputError: the cache cannot be written to, or the text cannot be had.
+        `progress`: called between steps; what it raises stops the build, after its state is kept. Raises
+        `InputError`: the cache cannot be written to, or the text cannot be had.
         """
         folder = self.folder()
         work = folder.with_name(f".{folder.name}.work")
@@ -330,9 +327,8 @@ def facets_of(make_base: Callable[[], BuiltBase]) -> ModelFacets:
 def language_model(base: BuiltBase, positions: int, max_length: int, path: str | None) -> LanguageModel:
     """A built base as a language model, or the folder `path` that stands in for it.
 
-    Raises:
-        InputError: it is not built, `max_length` is not from 2 to `positions`, or the folder holds no causal
-            language model.
+    Raises `InputError`: it is not built, `max_length` is not from 2 to `positions`, or the folder holds no
+    causal language model.
     """
     from workbench.training.models import LanguageModel
 

@@ -9,8 +9,10 @@ separate embeddings, depth. Each takes `path`, a local Hugging Face folder, to r
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,90 +52,11 @@ _ALL: dict[str, Any] = {
 }
 
 
-def _decoder(
-    width: int, layers: int, heads: int, key_heads: int, feed_forward: int, *, is_tied: bool, **others: int
-) -> dict[str, Any]:
-    """A configuration in the names that Qwen2, Llama and Mistral share."""
-    return {
-        **_ALL,
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": key_heads,
-        "intermediate_size": feed_forward,
-        "max_position_embeddings": POSITIONS,
-        **others,
-        "tie_word_embeddings": is_tied,
-    }
-
-
 RECIPES = {
-    recipe.name: recipe
-    for recipe in (
-        Recipe(
-            name="qwen2_base",
-            family="Qwen2",
-            # 28 layers of width 1,536; 12 query heads on 2 keys; feed-forward 8,960; separate embeddings.
-            stands_for="DeepSeek-R1-Distill-Qwen-1.5B",
-            parameters=1_125_728,
-            model_type="qwen2",
-            config=_decoder(96, 4, 6, 1, 560, is_tied=False),
-            steps=540,
-            pace=PACE,
-        ),
-        Recipe(
-            name="llama_base",
-            family="Llama",
-            # 22 layers of width 2,048; 32 query heads on 4 keys; feed-forward 5,632; separate embeddings.
-            stands_for="TinyLlama-1.1B",
-            parameters=1_053_568,
-            model_type="llama",
-            config=_decoder(128, 3, 8, 2, 352, is_tied=False),
-            steps=640,
-            pace=PACE,
-        ),
-        Recipe(
-            name="bloom_base",
-            family="BLOOM",
-            # 24 layers of width 1,024; 16 heads; ALiBi; tied embeddings.
-            stands_for="BLOOM-560M",
-            parameters=1_055_744,
-            model_type="bloom",
-            config={
-                **_ALL,
-                "hidden_size": 128,
-                "n_layer": 4,
-                "n_head": 4,
-                "hidden_dropout": 0.0,
-                "attention_dropout": 0.0,
-            },
-            steps=470,
-            pace=PACE,
-        ),
-        Recipe(
-            name="smollm_base",
-            family="Llama",
-            # 32 layers of width 960; 15 query heads on 5 keys; feed-forward 2,560; tied embeddings.
-            stands_for="SmolLM-360M",
-            parameters=984_672,
-            model_type="llama",
-            config=_decoder(96, 8, 6, 2, 256, is_tied=True),
-            steps=440,
-            pace=PACE,
-        ),
-        Recipe(
-            name="mistral_base",
-            family="Mistral",
-            # 32 layers of width 4,096; 32 query heads on 8 keys; feed-forward 14,336; separate embeddings; a
-            # window of 4,096 tokens, half of the context (Jiang et al. 2023).
-            stands_for="Mistral-7B",
-            parameters=948_752,
-            model_type="mistral",
-            config=_decoder(112, 3, 8, 2, 392, is_tied=False, sliding_window=PACE.block // 2),
-            steps=300,
-            pace=PACE,
-        ),
-    )
+    name: Recipe(name=name, config={**_ALL, **given.pop("config")}, pace=PACE, **given)
+    for name, given in tomllib.loads(
+        files("workbench.data").joinpath("bases/recipes.toml").read_text("utf-8")
+    ).items()
 }
 """The bases that are built, by name."""
 
@@ -260,13 +183,9 @@ def _gpt2_fingerprint(*, path: str | None = None, **_: object) -> str:
 def gpt2_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
     """GPT-2 family, 1.1 million parameters: the shipped `tiny_gpt2`, in the place of GPT-2.
 
-    Args:
-        seed: Unused: the weights are the shipped ones, whatever the seed.
-        max_length: Longest record in tokens, 2 to 512.
-        path: A local Hugging Face folder that stands in for it (see model `huggingface`).
-
-    Raises:
-        InputError: `max_length` is out of range, or the folder holds no causal language model.
+    `seed`: unused: the weights are the shipped ones, whatever the seed. `max_length`: longest record in
+    tokens, 2 to 512. `path`: a local Hugging Face folder that stands in for it (see model `huggingface`).
+    Raises `InputError`: `max_length` is out of range, or the folder holds no causal language model.
     """
     if path is not None:
         return hugging_face.stand_in("gpt2_base", max_length, path)

@@ -96,12 +96,8 @@ def check_folder(folder: Path) -> None:
 def reading(path: str, *, is_silent: bool = False) -> Iterator[None]:
     """Keep transformers' bars out of our output, and turn any failure into one line.
 
-    Args:
-        path: For the message.
-        is_silent: Keep its warnings out, too, for instance that a head is fresh.
-
-    Raises:
-        InputError: the files cannot be read.
+    `path`: for the message. `is_silent`: keep its warnings out, too, for instance that a head is fresh.
+    Raises `InputError`: the files cannot be read.
     """
     from safetensors import SafetensorError
     from transformers.utils import logging

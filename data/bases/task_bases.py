@@ -113,7 +113,6 @@ class RatingLesson(Lesson):
     """Rated texts, each followed by a phrase and the word for its level."""
 
     def __init__(self, tokenizer: Any, ratings: Ratings) -> None:
-        """Encode the texts and the phrases."""
         super().__init__(tokenizer)
         self._snippets = [self._rated(rated_text) for rated_text in ratings.snippets]
         self._lexicon = [self._rated(rated_text) for rated_text in ratings.lexicon]
@@ -169,7 +168,6 @@ class QuestionLesson(Lesson):
     """Questions about encounters in public wordings, with their answers."""
 
     def __init__(self, tokenizer: Any, encounters: Encounters) -> None:
-        """Keep the encounters."""
         super().__init__(tokenizer)
         self._encounters = encounters
 
@@ -231,14 +229,10 @@ def _question() -> QuestionBase:
 def sentiment_base(*, seed: int, max_length: int = 64, path: str | None = None) -> LanguageModel:
     """Llama family, 0.7 million parameters, has read ratings of public text; for `prompted`; is built first.
 
-    Args:
-        seed: Unused: the weights are those of the build, whatever the seed.
-        max_length: Longest record in tokens, 2 to 256.
-        path: A local Hugging Face folder that stands in for it (see model `huggingface`).
-
-    Raises:
-        InputError: it is not built, `max_length` is out of range, or the folder holds no causal language
-            model.
+    `seed`: unused: the weights are those of the build, whatever the seed. `max_length`: longest record in
+    tokens, 2 to 256. `path`: a local Hugging Face folder that stands in for it (see model `huggingface`).
+    Raises `InputError`: it is not built, `max_length` is out of range, or the folder holds no causal language
+    model.
     """
     return language_model(_sentiment(), POSITIONS, max_length, path)
 

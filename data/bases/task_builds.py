@@ -74,7 +74,6 @@ class Lesson(ABC):
     """What a base is taught: random examples, in tokens, and first values of its word vectors."""
 
     def __init__(self, tokenizer: Any) -> None:
-        """Keep the tokenizer, of `tokenizers`."""
         self._tokenizer = tokenizer
 
     def ids(self, text: str) -> list[int]:

@@ -51,10 +51,8 @@ def load_encounters(path: str | Path) -> list[Encounter]:
     """Read `diabetic_data.csv` of the UCI archive (data set 296), the first encounter of each patient.
 
     Several encounters of a patient would straddle members and non-members (Strack et al. 2014 keep the first
-    one likewise). The columns may be in any order; an empty cell counts as missing, like "?".
-
-    Raises:
-        InputError: the file cannot be read, lacks a column, or has a row of another length.
+    one likewise). The columns may be in any order; an empty cell counts as missing, like "?". Raises
+    `InputError`: the file cannot be read, lacks a column, or has a row of another length.
     """
     file = Path(path)
     try:
@@ -202,8 +200,7 @@ def clinical(
             exchangeable split. As many are Attack, where the paper has 72 to 20: a mean AUC is the same, its
             interval narrower.
 
-    Raises:
-        InputError: a parameter or the file is unusable.
+    Raises `InputError`: a parameter or the file is unusable.
     """
     if attributes not in CHOICES:
         raise unknown_name("attributes", attributes, CHOICES)

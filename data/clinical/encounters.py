@@ -9,8 +9,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
 
 from workbench.core.errors import InputError
 
@@ -52,94 +55,25 @@ BRIEF_ATTRIBUTES = ("age", "time_in_hospital", "num_medications", "insulin", "re
 """The five attributes of the shortest narrative, one for each question that the short one answers but one:
 some sixty tokens, for studies of many trainings."""
 
-ADMISSION_TYPES = {
-    "1": "Emergency", "2": "Urgent", "3": "Elective", "4": "Newborn", "5": "Not Available", "6": "NULL",
-    "7": "Trauma Center", "8": "Not Mapped",
-}  # fmt: skip
 
-DISCHARGE_DISPOSITIONS = {
-    "1": "Discharged to home",
-    "2": "Discharged/transferred to another short term hospital",
-    "3": "Discharged/transferred to SNF",
-    "4": "Discharged/transferred to ICF",
-    "5": "Discharged/transferred to another type of inpatient care institution",
-    "6": "Discharged/transferred to home with home health service",
-    "7": "Left AMA",
-    "8": "Discharged/transferred to home under care of Home IV provider",
-    "9": "Admitted as an inpatient to this hospital",
-    "10": "Neonate discharged to another hospital for neonatal aftercare",
-    "11": "Expired",
-    "12": "Still patient or expected to return for outpatient services",
-    "13": "Hospice / home",
-    "14": "Hospice / medical facility",
-    "15": "Discharged/transferred within this institution to Medicare approved swing bed",
-    "16": "Discharged/transferred/referred another institution for outpatient services",
-    "17": "Discharged/transferred/referred to this institution for outpatient services",
-    "18": "NULL",
-    "19": "Expired at home. Medicaid only, hospice",
-    "20": "Expired in a medical facility. Medicaid only, hospice",
-    "21": "Expired, place unknown. Medicaid only, hospice",
-    "22": "Discharged/transferred to another rehab fac including rehab units of a hospital",
-    "23": "Discharged/transferred to a long term care hospital",
-    "24": "Discharged/transferred to a nursing facility certified under Medicaid but not certified under Medicare",  # noqa: E501
-    "25": "Not Mapped",
-    "26": "Unknown/Invalid",
-    "27": "Discharged/transferred to a federal health care facility",
-    "28": "Discharged/transferred/referred to a psychiatric hospital of psychiatric distinct part unit of a hospital",  # noqa: E501
-    "29": "Discharged/transferred to a Critical Access Hospital (CAH)",
-    "30": "Discharged/transferred to another Type of Health Care Institution not Defined Elsewhere",
-}
+TABLES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    files("workbench.data").joinpath("clinical/wordings.toml").read_text("utf-8")
+)
+"""Words of the clinical corpora, by table."""
 
-ADMISSION_SOURCES = {
-    "1": "Physician Referral",
-    "2": "Clinic Referral",
-    "3": "HMO Referral",
-    "4": "Transfer from a hospital",
-    "5": "Transfer from a Skilled Nursing Facility (SNF)",
-    "6": "Transfer from another health care facility",
-    "7": "Emergency Room",
-    "8": "Court/Law Enforcement",
-    "9": "Not Available",
-    "10": "Transfer from critical access hospital",
-    "11": "Normal Delivery",
-    "12": "Premature Delivery",
-    "13": "Sick Baby",
-    "14": "Extramural Birth",
-    "15": "Not Available",
-    "17": "NULL",
-    "18": "Transfer From Another Home Health Agency",
-    "19": "Readmission to Same Home Health Agency",
-    "20": "Not Mapped",
-    "21": "Unknown/Invalid",
-    "22": "Transfer from hospital inpt/same fac reslt in a sep claim",
-    "23": "Born inside this hospital",
-    "24": "Born outside this hospital",
-    "25": "Transfer from Ambulatory Surgery Center",
-    "26": "Transfer from Hospice",
-}
+Wordings = Mapping[str, tuple[str, ...]]
+"""By attribute, or by what happened to a dose: phrases with a place for the value."""
 
-DESCRIPTIONS: Mapping[str, Mapping[str, str]] = {
-    "admission_type_id": ADMISSION_TYPES,
-    "discharge_disposition_id": DISCHARGE_DISPOSITIONS,
-    "admission_source_id": ADMISSION_SOURCES,
-}
+
+def wordings_of(table: str) -> Wordings:
+    """The table of this name, of phrases."""
+    return {name: tuple(phrases) for name, phrases in TABLES[table].items()}
+
+
+DESCRIPTIONS: Mapping[str, Mapping[str, str]] = TABLES["descriptions"]
 """What the ids mean, as in `IDS_mapping.csv` of the UCI archive (white space and one misprint mended)."""
 
-SENTENCES: Mapping[str, Mapping[str, str]] = {
-    "change": {
-        "No": "the patient's diabetic medications were not changed.",
-        "Ch": "the patient's diabetic medications were changed.",
-    },
-    "diabetesMed": {
-        "Yes": "the patient was prescribed diabetic medication.",
-        "No": "the patient was not prescribed diabetic medication.",
-    },
-    "readmitted": {
-        "<30": "the patient was readmitted in less than 30 days.",
-        ">30": "the patient was readmitted in more than 30 days.",
-        "NO": "the patient was not readmitted.",
-    },
-}
+SENTENCES: Mapping[str, Mapping[str, str]] = TABLES["sentences"]
 """Attributes with a sentence for each value; Table 1 of RLDP prints the first of each kind."""
 
 OPENING = "The patient has the following profile."
@@ -156,8 +90,7 @@ class Encounter:
         patient_nbr: The patient's number; several encounters of the real file may share it.
         values: One string for each of `ATTRIBUTES`, written as in `diabetic_data.csv`; "?" is missing.
 
-    Raises:
-        InputError: an attribute is missing or unknown.
+    Raises `InputError`: an attribute is missing or unknown.
     """
 
     encounter_id: str

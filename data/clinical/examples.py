@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.data.clinical.encounters import MEDICATIONS, Encounter, clause
-from workbench.data.clinical.wordings import Wordings, known_attributes, retold
+from workbench.data.clinical.encounters import MEDICATIONS, Encounter, Wordings, clause
+from workbench.data.clinical.wordings import known_attributes, retold
 from workbench.data.shared.parts import pick
 
 BLOCK = 8
@@ -154,12 +154,7 @@ def answers(
     return question, _narrative(encounter, chosen[:count], generator)
 
 
-MAKERS: Mapping[str, Maker] = {
-    "outcome": outcome,
-    "pairs": pairs,
-    "inference": inference,
-    "answers": answers,
-}
+MAKERS: Mapping[str, Maker] = {"outcome": outcome, "pairs": pairs, "inference": inference, "answers": answers}
 """By task of `workbench.training.tasks`."""
 
 

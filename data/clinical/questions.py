@@ -7,7 +7,6 @@ the form that MeZO gives SQuAD (`workbench.training.tasks.question_text`).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from workbench.core.errors import InputError
 from workbench.core.registry import register
 from workbench.data.clinical import encounter_corpus
-from workbench.data.clinical.encounters import MISSING, OPENING, Encounter, clause
+from workbench.data.clinical.encounters import MISSING, OPENING, TABLES, Encounter, clause
 from workbench.data.shared.parts import checked_count, checked_seed, part_sizes, pick
 from workbench.interfaces import Corpus, Record
 from workbench.training.tasks import question_text
@@ -40,37 +39,13 @@ class Topic:
     unanswered: tuple[str, ...] = ()
 
 
-_VALUE = (r"is (.+)\.$",)
-
-TOPICS: Mapping[str, Topic] = {
-    "race": Topic(question="What is the race of the patient?", answers=_VALUE),
-    "gender": Topic(question="What is the gender of the patient?", answers=_VALUE),
-    "age": Topic(
-        question="How old is the patient?",
-        answers=(r"ages (between \d+ and \d+ years old)", r"ages (between \d+ and \d+)", r"(\d+ and \d+)"),
-    ),
-    "admission_source_id": Topic(
-        question="Where was the patient admitted from?",
-        answers=_VALUE,
-        unanswered=("9", "15", "17", "20", "21"),
-    ),
-    "time_in_hospital": Topic(
-        question="How long did the patient stay in the hospital?",
-        answers=(r"for (\d+ days?)", r"(for \d+ days?)", r"for (\d+)"),
-    ),
-    "medical_specialty": Topic(
-        question="Which medical specialty was the patient admitted to?", answers=_VALUE
-    ),
-    "num_lab_procedures": Topic(question="How many lab procedures did the patient have?", answers=_VALUE),
-    "num_medications": Topic(question="How many medications did the patient get?", answers=_VALUE),
-    "diag_1": Topic(question="What was the first diagnosis of the patient?", answers=_VALUE),
-    "A1Cresult": Topic(question="What was the A1C result of the patient?", answers=_VALUE),
-    "insulin": Topic(question="What happened to the dose of insulin?", answers=_VALUE),
-    "readmitted": Topic(
-        question="When was the patient readmitted?",
-        answers=(r"readmitted (in (?:less|more) than 30 days)", r"(less than 30 days|more than 30 days)"),
-        unanswered=("NO",),
-    ),
+TOPICS = {
+    attribute: Topic(
+        question=topic["question"],
+        answers=tuple(topic["answers"]),
+        unanswered=tuple(topic.get("unanswered", ())),
+    )
+    for attribute, topic in TABLES["topics"].items()
 }
 """What can be asked, by attribute, in the order of the schema."""
 
@@ -124,15 +99,9 @@ def clinical_questions(
     """Questions about hospital encounters, answered by a span of the text (as SQuAD); generated, or UCI's.
 
     No two records are alike. `Record.answers` holds every accepted span of the narrative, of which the first
-    is trained on. Public records follow the private ones' distribution.
-
-    Args:
-        size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
-        clauses: Clauses of a narrative, 2 to 12.
-        path: The real `diabetic_data.csv`; None generates.
-
-    Raises:
-        InputError: a parameter or the file is unusable.
+    is trained on. Public records follow the private ones' distribution. `size`, `seed`, `held_out`, `public`:
+    see `workbench.data.shared.parts.part_sizes`. `clauses`: clauses of a narrative, 2 to 12. `path`: the real
+    `diabetic_data.csv`; None generates. Raises `InputError`: a parameter or the file is unusable.
     """
     sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
     checked_count("clauses", clauses, minimum=FEWEST_CLAUSES)

@@ -22,22 +22,11 @@ import numpy as np
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
 from workbench.data.clinical import encounter_corpus
-from workbench.data.clinical.encounters import ADMISSION_TYPES, AGE, MISSING, Encounter, clause
+from workbench.data.clinical.encounters import AGE, DESCRIPTIONS, MISSING, TABLES, Encounter, clause
 from workbench.data.shared.parts import checked_count, checked_seed, part_sizes
 from workbench.interfaces import Corpus, Record
 
-SLOTS: Mapping[str, str] = {
-    "gender": "gender",
-    "age": "age",
-    "admission_type_id": "type",
-    "time_in_hospital": "stay",
-    "num_lab_procedures": "labs",
-    "num_medications": "drugs",
-    "diag_1": "diag",
-    "A1Cresult": "A1C",
-    "insulin": "insulin",
-    "readmitted": "readmitted",
-}
+SLOTS: Mapping[str, str] = TABLES["slots"]
 """What an attribute is called in a record, in the order of the schema."""
 
 FORMS = ("slots", "triples")
@@ -47,31 +36,10 @@ SUBJECT = "patient"
 
 FEWEST_CLAUSES = 2
 
-IN_OTHER_WORDS: Mapping[str, str] = {
-    "admission_type_id": "the type of admission is {}.",
-    "time_in_hospital": "the hospital stay lasted {}.",
-    "num_lab_procedures": "the patient had {} lab procedures.",
-    "num_medications": "the patient got {} medications.",
-    "diag_1": "the first diagnosis is {}.",
-    "A1Cresult": "the A1C test showed {}.",
-}
+IN_OTHER_WORDS: Mapping[str, str] = TABLES["in_other_words"]
 """Another wording of a clause, by attribute, for all values but those of `SAID_ANEW`."""
 
-SAID_ANEW: Mapping[str, Mapping[str, str]] = {
-    "gender": {"Female": "the patient is female.", "Male": "the patient is male."},
-    "A1Cresult": {"None": "the A1C test was not done."},
-    "insulin": {
-        "No": "the patient got no insulin.",
-        "Steady": "the dose of insulin was steady.",
-        "Up": "the dose of insulin was raised.",
-        "Down": "the dose of insulin was lowered.",
-    },
-    "readmitted": {
-        "<30": "the patient came back within 30 days.",
-        ">30": "the patient came back after more than 30 days.",
-        "NO": "the patient did not come back.",
-    },
-}
+SAID_ANEW: Mapping[str, Mapping[str, str]] = TABLES["said_anew"]
 """Another wording of a clause, by attribute and value."""
 
 
@@ -99,7 +67,7 @@ def in_other_words(attribute: str, value: str) -> str:
     if attribute == "age":
         return f"the patient is between {' and '.join(slot_value(attribute, value).split('-'))} years old."
     if attribute == "admission_type_id":
-        value = ADMISSION_TYPES[value]
+        value = DESCRIPTIONS["admission_type_id"][value]
     if attribute in IN_OTHER_WORDS:
         return IN_OTHER_WORDS[attribute].format(slot_value(attribute, value))
     return text
@@ -159,8 +127,7 @@ def clinical_records(
             hundred tokens of the small bases.
         path: The real `diabetic_data.csv`; None generates.
 
-    Raises:
-        InputError: a parameter or the file is unusable.
+    Raises `InputError`: a parameter or the file is unusable.
     """
     if form not in FORMS:
         raise unknown_name("form", form, FORMS)

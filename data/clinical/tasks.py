@@ -97,8 +97,7 @@ def clinical_tasks(
         task: "outcome", "pairs", "inference" (three classes) or "answers".
         path: The real `diabetic_data.csv`; None generates. Every record takes eight of its encounters.
 
-    Raises:
-        InputError: a parameter or the file is unusable.
+    Raises `InputError`: a parameter or the file is unusable.
     """
     sizes, generator = part_sizes(size, held_out, public), checked_seed(seed)
     classes = classes_of(task)

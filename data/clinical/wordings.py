@@ -5,12 +5,7 @@ No wording of the corpus is one that a base has seen a task in; see `workbench.d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from workbench.data.clinical.encounters import AGE, MISSING, Encounter
-
-Wordings = Mapping[str, tuple[str, ...]]
-"""By attribute, or by what happened to a dose: phrases with a place for the value."""
+from workbench.data.clinical.encounters import AGE, MISSING, Encounter, Wordings, wordings_of
 
 TOLD = (
     "race", "gender", "age", "time_in_hospital", "medical_specialty", "num_lab_procedures", "num_medications",
@@ -18,48 +13,16 @@ TOLD = (
 )  # fmt: skip
 """Attributes that are told, retold, stated and asked about; each has a topic of `clinical_questions`."""
 
-RETOLD: Wordings = {
-    "race": ("a {value} patient.", "the race was {value}."),
-    "gender": ("this is a {value} patient.", "the sex was {value}."),
-    "age": ("someone {value} years of age.", "aged {value}."),
-    "time_in_hospital": ("went home after {value}.", "{value} on the ward."),
-    "medical_specialty": ("treated by {value}.", "on the ward of {value}."),
-    "num_lab_procedures": ("the lab ran {value} tests.", "{value} tests in the lab."),
-    "num_medications": ("{value} drugs were given.", "treated with {value} drugs."),
-    "diag_1": ("came with {value}.", "the main diagnosis was {value}."),
-    "insulin": ("the insulin plan was {value}.", "{value} for insulin."),
-    "readmitted": ("came back {value}.", "was on the ward again {value}."),
-}
+RETOLD = wordings_of("retold")
 """How the corpus says the same in other words."""
 
-PUBLIC_RETOLD: Wordings = {
-    "race": ("race: {value}.", "the person is {value} by race.", "one of {value} race."),
-    "gender": ("gender: {value}.", "the person is {value}.", "a {value} person."),
-    "age": ("age: {value}.", "the person is {value} years old.", "between {value} in age."),
-    "time_in_hospital": ("stay: {value}.", "stayed {value}.", "the stay took {value}."),
-    "medical_specialty": ("specialty: {value}.", "seen by {value}.", "a case for {value}."),
-    "num_lab_procedures": ("lab: {value}.", "had {value} lab procedures.", "{value} procedures in the lab."),
-    "num_medications": ("medications: {value}.", "took {value} medications.", "{value} medications in all."),
-    "diag_1": ("diagnosis: {value}.", "{value} comes first.", "the first code is {value}."),
-    "insulin": ("insulin: {value}.", "the insulin stays {value}.", "of insulin it is said {value}."),
-    "readmitted": ("readmitted: {value}.", "returned {value}.", "the next admission was {value}."),
-}
+PUBLIC_RETOLD = wordings_of("public_retold")
 """How the text that bases are taught their tasks on says it."""
 
-DOSES: Wordings = {
-    "Up": ("{drug} was stepped up.", "more {drug} was ordered.", "the dose of {drug} went up."),
-    "Down": ("{drug} was cut back.", "less {drug} was ordered.", "the dose of {drug} went down."),
-    "Steady": ("{drug} was neither stepped up nor cut back.", "as much {drug} as before was ordered."),
-    "No": ("no {drug} was ordered.", "there was no dose of {drug}."),
-}
+DOSES = wordings_of("doses")
 """How the corpus tells what happened to a drug, by its value in the file; the schema's words are no part."""
 
-PUBLIC_DOSES: Wordings = {
-    "Up": ("{drug} is Up.", "{drug} was raised.", "a higher dose of {drug}.", "they increased {drug}."),
-    "Down": ("{drug} is Down.", "{drug} was lowered.", "a smaller dose of {drug}.", "they reduced {drug}."),
-    "Steady": ("{drug} is Steady.", "the same dose of {drug}.", "{drug} was neither raised nor lowered."),
-    "No": ("{drug} is No.", "they gave no {drug}.", "without {drug}."),
-}
+PUBLIC_DOSES = wordings_of("public_doses")
 """How the text that bases are taught on tells it."""
 
 _WHEN = {"<30": "within 30 days", ">30": "after 30 days", "NO": "never"}

@@ -51,10 +51,8 @@ def checked_count(name: str, value: int, minimum: int = 1) -> int:
 def part_sizes(size: int, held_out: int | None, public: int | None) -> Sizes:
     """Sizes of a corpus's parts, from the parameters that all corpora share.
 
-    Args:
-        size: Number of candidate records.
-        held_out: Number of held-out records; None for a quarter of `size`, at least 64.
-        public: Number of public records, which attacks treat as known to anyone; None likewise.
+    `size`: number of candidate records. `held_out`: number of held-out records; None for a quarter of `size`,
+    at least 64. `public`: number of public records, which attacks treat as known to anyone; None likewise.
     """
     candidates = checked_count("size", size)
     if candidates > MOST_CANDIDATES:

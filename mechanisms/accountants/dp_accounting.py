@@ -37,12 +37,7 @@ from workbench.accounting.events import (
 from workbench.core.errors import UnsupportedError
 from workbench.core.registry import register
 from workbench.interfaces import Adjacency
-from workbench.mechanisms.accountants.shared.adapters import (
-    Calibrator,
-    DeltaAdapter,
-    EpsilonAdapter,
-    library,
-)
+from workbench.mechanisms.accountants.shared.adapters import Calibrator, DeltaAdapter, EpsilonAdapter, library
 from workbench.mechanisms.accountants.shared.questions import Target, require_adjacency, require_positive
 
 DISTRIBUTION = "dp-accounting"
@@ -74,8 +69,7 @@ class DPAccountingAccountant(EpsilonAdapter, DeltaAdapter, Calibrator):
     def _composed(self, event: Event, adjacency: Adjacency) -> Any:
         """The library's accountant after the event, each part with its count.
 
-        Raises:
-            UnsupportedError: the library has no such event, or its accountant refuses it.
+        Raises `UnsupportedError`: the library has no such event, or its accountant refuses it.
         """
         accountant = self._fresh(_relation(event, adjacency))
         dp = library("dp_accounting", distribution=DISTRIBUTION)
@@ -113,8 +107,7 @@ class DPAccountingPLD(DPAccountingAccountant):
     Attributes:
         interval: Width of the grid of privacy losses; the library's default.
 
-    Raises:
-        InputError: the interval is not finite and positive.
+    Raises `InputError`: the interval is not finite and positive.
     """
 
     name: ClassVar[str] = "dp_accounting_pld"
@@ -143,10 +136,8 @@ def _relation(event: Event, adjacency: Adjacency) -> Any:
     """The library's neighbouring relation for a question.
 
     A pair of mixtures is the whole statement, whatever the adjacency: alone, it is asked about under
-    add-or-remove, which takes both orders of the pair.
-
-    Raises:
-        UnsupportedError: the library is missing, or our event has another meaning under this adjacency.
+    add-or-remove, which takes both orders of the pair. Raises `UnsupportedError`: the library is missing, or
+    our event has another meaning under this adjacency.
     """
     parts = [part for part, _ in event.parts()]
     if all(isinstance(part, GaussianMixturePair) for part in parts):
@@ -180,10 +171,7 @@ def _dp_event(dp: Any, event: Event) -> Any:
 
 def _mixture(dp: Any, event: GaussianMixturePair) -> Any:
     """A mixture against one Gaussian, all shifts to the same side: what the library's event can say."""
-    sides = (
-        (event.p_means, event.p_weights, event.q_means),
-        (event.q_means, event.q_weights, event.p_means),
-    )
+    sides = ((event.p_means, event.p_weights, event.q_means), (event.q_means, event.q_weights, event.p_means))
     for means, weights, other in sides:
         if len(other) == 1:
             shifts = [mean - other[0] for mean in means]

@@ -49,8 +49,7 @@ def sensitivity(
 def noise_scale(*, epsilon: float, delta: float, weight_sensitivity: float, form: str = "appendix") -> float:
     """Standard deviation of the noise for a budget, in either printed form.
 
-    Raises:
-        InputError: the form is unknown, or a number is out of range.
+    Raises `InputError`: the form is unknown, or a number is out of range.
     """
     require_option("form", form, FORMS)
     require_positive("epsilon", epsilon)
@@ -68,8 +67,7 @@ def epsilon_of_noise_scale(
 ) -> float:
     """The epsilon at which the noise scale is `noise`: both forms fall as epsilon grows, from infinity to 0.
 
-    Raises:
-        InputError: as `noise_scale`.
+    Raises `InputError`: as `noise_scale`.
     """
     require_positive("noise", noise)
 
@@ -104,8 +102,7 @@ class NoisedWeights(Event):
         epochs, learning_rate, l2_clip_norm, records, batch_size: Of the training; they make Eq. 2.
         standard_deviation: Of the noise on each weight.
 
-    Raises:
-        InputError: a number is not positive.
+    Raises `InputError`: a number is not positive.
     """
 
     epochs: float
@@ -146,8 +143,7 @@ class DPWeights:
         form: `"eq. 1"` or `"appendix"`.
         weight_sensitivity: DW, in the units of the empirical term.
 
-    Raises:
-        InputError: the form is unknown, or the sensitivity is not positive.
+    Raises `InputError`: the form is unknown, or the sensitivity is not positive.
     """
 
     form: str = "appendix"
@@ -165,14 +161,9 @@ class DPWeights:
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
         """The budget for which the paper prescribes the event's noise.
 
-        Args:
-            event: A `Gaussian` or `NoisedWeights`, or equal copies of one.
-            delta: Of the whole event; of k > 1 releases each gets delta / (k + 1), by Eq. 9.
-            adjacency: Add-remove (Section 8.1.2, Step 1).
-
-        Raises:
-            UnsupportedError: the event or adjacency is another.
-            InputError: delta is outside (0, 1).
+        `event`: a `Gaussian` or `NoisedWeights`, or equal copies of one. `delta`: of the whole event; of k >
+        1 releases each gets delta / (k + 1), by Eq. 9. `adjacency`: add-remove (Section 8.1.2, Step 1).
+        Raises `UnsupportedError`: the event or adjacency is another. `InputError`: delta is outside (0, 1).
         """
         require_adjacency(self.name, adjacency, Adjacency.ADD_REMOVE)
         require_delta(delta)

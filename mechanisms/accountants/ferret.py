@@ -48,8 +48,7 @@ def total_nats(*, groups: int, steps: int, sampling_probability: float, firing_p
         sampling_probability: Probability s with which a record is in a step's batch, in (0, 1].
         firing_probability: Probability p with which a group's sign is released, in [0, 1].
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
     require("firing_probability", firing_probability, 0 <= firing_probability <= 1, "in [0, 1]")
     ceiling = ceiling_nats(groups=groups, steps=steps, sampling_probability=sampling_probability)
@@ -57,11 +56,7 @@ def total_nats(*, groups: int, steps: int, sampling_probability: float, firing_p
 
 
 def ceiling_nats(*, groups: int, steps: int, sampling_probability: float) -> float:
-    """Eq. 13: G T s ln 2, what a run leaks at p = 1.
-
-    Raises:
-        InputError: a parameter is out of range.
-    """
+    """Eq. 13: G T s ln 2, what a run leaks at p = 1. Raises `InputError`: a parameter is out of range."""
     require("groups", groups, groups >= 1, ">= 1")
     require_run(sampling_probability=sampling_probability, steps=steps)
     return groups * steps * sampling_probability * LN2
@@ -70,8 +65,7 @@ def ceiling_nats(*, groups: int, steps: int, sampling_probability: float) -> flo
 def firing_probability(*, budget_nats: float, groups: int, steps: int, sampling_probability: float) -> float:
     """Theorem 1: the p at which Eq. 8 meets the budget, p* = epsilon / (G T s ln 2).
 
-    Raises:
-        InputError: the budget is not in (0, G T s ln 2), where Theorem 1 says nothing.
+    Raises `InputError`: the budget is not in (0, G T s ln 2), where Theorem 1 says nothing.
     """
     ceiling = ceiling_nats(groups=groups, steps=steps, sampling_probability=sampling_probability)
     if not 0 < budget_nats < ceiling:
@@ -97,11 +91,7 @@ def dithered_renyi_nats(
         form: `"eq-12"`, p^a / (a-1) (exp(2 a (a-1) C^2 / sigma^2) + 1); or `"step-2"`, the line that
             section 11.6 derives it from, p / (a-1) (exp(2 a (a-1) C^2 / sigma^2) - 1).
 
-    Returns:
-        Nats; infinity where the exponential overflows.
-
-    Raises:
-        InputError: a parameter is out of range.
+    Returns nats; infinity where the exponential overflows. Raises `InputError`: a parameter is out of range.
     """
     require("order", order, 1 < order < math.inf, "finite and > 1")
     require("firing_probability", firing_probability, 0 <= firing_probability <= 1, "in [0, 1]")
@@ -129,8 +119,7 @@ class FerretRun(Event):
     Attributes:
         groups, steps, sampling_probability, firing_probability: G, T, s and p of Eq. 8.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     groups: int
@@ -162,8 +151,7 @@ class FerretRun(Event):
 class DitheredFerretStep(Event):
     """One group's release in one step, with a Gaussian dither on fired and silent updates alike.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     firing_probability: float
@@ -213,11 +201,7 @@ class FerretAccountant:
     name: str = "ferret"
 
     def nats(self, event: Event) -> float:
-        """Nats of mutual information of a run.
-
-        Raises:
-            UnsupportedError: the event is no FERRET run.
-        """
+        """Nats of mutual information of a run. Raises `UnsupportedError`: the event is no FERRET run."""
         total = 0.0
         for part, count in event.parts():
             if not isinstance(part, FerretRun):
@@ -226,11 +210,7 @@ class FerretAccountant:
         return total
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
-        """Never: the paper's epsilon counts nats.
-
-        Raises:
-            UnsupportedError: always.
-        """
+        """Never: the paper's epsilon counts nats. Raises `UnsupportedError`: always."""
         raise UnsupportedError(
             f"{self.name} counts nats of mutual information (Eq. 8), which imply no DP epsilon; ask nats()"
         )
@@ -246,8 +226,7 @@ class FerretSameEpsilon:
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
         """Eq. 8's nats, whatever delta and adjacency are.
 
-        Raises:
-            UnsupportedError: the event is no FERRET run.
+        Raises `UnsupportedError`: the event is no FERRET run.
         """
         return FerretAccountant(name=self.name).nats(event)
 
@@ -271,11 +250,8 @@ class FerretDither:
         """min over orders of (sum of Eq. 12 over the releases) + ln(1 / delta) / (order - 1).
 
         Takes `DitheredFerretStep`s and the Gaussian mixture pairs that these stand for; the pair is the whole
-        statement, so every adjacency is answered alike.
-
-        Raises:
-            InputError: delta is not in (0, 1).
-            UnsupportedError: an event is neither.
+        statement, so every adjacency is answered alike. Raises `InputError`: delta is not in (0, 1).
+        `UnsupportedError`: an event is neither.
         """
         require_delta(delta)
         steps = [(_dithered(part, self.name), count) for part, count in event.parts()]

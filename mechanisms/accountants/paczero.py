@@ -45,11 +45,7 @@ CHOICES = {
 
 
 def binary_entropy_nats(probability: float) -> float:
-    """h(q) = -q ln q - (1-q) ln(1-q) (appendix C).
-
-    Raises:
-        InputError: the probability is not in [0, 1].
-    """
+    """h(q) = -q ln q - (1-q) ln(1-q) (appendix C). Raises `InputError`: the probability is not in [0, 1]."""
     require("probability", probability, 0 <= probability <= 1, "in [0, 1]")
     if probability == 1:
         return 0.0
@@ -59,13 +55,8 @@ def binary_entropy_nats(probability: float) -> float:
 def binary_mi_nats(*, agreement: float, noise: float, nodes: int = QUADRATURE_NODES) -> float:
     """Eq. 4: mutual information of a sign and its value in Gaussian noise, by Gauss-Hermite quadrature.
 
-    Args:
-        agreement: Probability q+ of the sign +1, in [0, 1].
-        noise: Standard deviation sigma, > 0.
-        nodes: Quadrature nodes; the paper takes 60.
-
-    Raises:
-        InputError: a parameter is out of range.
+    `agreement`: probability q+ of the sign +1, in [0, 1]. `noise`: standard deviation sigma, > 0. `nodes`:
+    quadrature nodes; the paper takes 60. Raises `InputError`: a parameter is out of range.
     """
     require("agreement", agreement, 0 <= agreement <= 1, "in [0, 1]")
     require_positive("noise", noise)
@@ -92,10 +83,8 @@ def _hermite(nodes: int) -> tuple[FloatArray, FloatArray]:
 def noise_for(*, agreement: float, budget_nats: float, nodes: int = QUADRATURE_NODES) -> float:
     """BinaryMI^-1 (section 3.1, appendix C): the noise at which Eq. 4 equals the budget.
 
-    Bisection in ln sigma. A budget of 0 gives infinite noise.
-
-    Raises:
-        InputError: the budget is negative, or not below h(q+), where no noise has this much information.
+    Bisection in ln sigma. A budget of 0 gives infinite noise. Raises `InputError`: the budget is negative, or
+    not below h(q+), where no noise has this much information.
     """
     require("budget_nats", budget_nats, budget_nats >= 0, ">= 0")
     if budget_nats == 0:
@@ -125,8 +114,7 @@ def step_budget_nats(*, total_nats: float, used_nats: float, step: int, steps: i
         step: t, counted from 1.
         steps: T.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
     require("total_nats", total_nats, 0 <= total_nats < math.inf, "finite and >= 0")
     require("step", step, 1 <= step <= steps, f"in 1..{steps}")
@@ -166,8 +154,7 @@ class LedgerOptions:
         quadrature: `"gauss-hermite"`, as printed, or `"certified"`: noise whose information is proven to be
             at most the budget.
 
-    Raises:
-        InputError: a field is out of range.
+    Raises `InputError`: a field is out of range.
     """
 
     directions: int = 1
@@ -177,7 +164,6 @@ class LedgerOptions:
     quadrature: str = "gauss-hermite"
 
     def __post_init__(self) -> None:
-        """Refuse what is out of range."""
         require("directions", self.directions, self.directions >= 1, ">= 1")
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
@@ -223,8 +209,7 @@ class PacZeroLedger:
             tolerance: Distance from unanimity that counts as such; 0 as in Algorithm 1, 1e-12 in appendix C.
             options: What the paper leaves open.
 
-        Raises:
-            InputError: a parameter is out of range.
+        Raises `InputError`: a parameter is out of range.
         """
         require("total_nats", total_nats, 0 <= total_nats < math.inf, "finite and >= 0")
         require("steps", steps, steps >= 1, ">= 1")
@@ -266,11 +251,8 @@ class PacZeroLedger:
     def charge(self, signs: FloatArray) -> Charge:
         """Charge the next release.
 
-        Args:
-            signs: Every candidate's sign, +1 or -1, shape `(M,)`.
-
-        Raises:
-            InputError: all steps are charged, or signs are malformed, or (uncapped) the budget has no noise.
+        `signs`: every candidate's sign, +1 or -1, shape `(M,)`. Raises `InputError`: all steps are charged,
+        or signs are malformed, or (uncapped) the budget has no noise.
         """
         begins = self._releases % self.options.directions == 0
         require("step", self.step + 1, not begins or self.step < self.steps, f"at most {self.steps}")
@@ -317,8 +299,7 @@ class PacZeroLedger:
     def observe(self, signs: FloatArray, noisy_value: float) -> None:
         """Algorithm 1, line 14: update the posterior by the noisy value of the release just charged.
 
-        Raises:
-            InputError: no step was charged, or signs are malformed.
+        Raises `InputError`: no step was charged, or signs are malformed.
         """
         signs = self._checked(signs)
         if self._last is None:
@@ -376,11 +357,7 @@ class PacZeroAccountant:
         return PacZeroLedger(total_nats=total_nats, steps=steps, candidates=candidates, tolerance=TOLERANCE)
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
-        """Never: the paper claims no DP epsilon (sections 1 and 6).
-
-        Raises:
-            UnsupportedError: always.
-        """
+        """Never: the paper claims no DP epsilon (sections 1 and 6). Raises `UnsupportedError`: always."""
         raise UnsupportedError(
             f"{self.name} counts nats about which subset was trained on, which imply no DP epsilon"
         )

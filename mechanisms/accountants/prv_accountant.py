@@ -41,8 +41,7 @@ class PRVAccountant(EpsilonAdapter, DeltaAdapter, Calibrator):
         delta_error: Error in delta that is allowed, > 0; None for a thousandth of delta, which the library
             calls typical, and for 1e-10 where delta is asked for.
 
-    Raises:
-        InputError: an error is not positive.
+    Raises `InputError`: an error is not positive.
     """
 
     name: ClassVar[str] = "prv_accountant"

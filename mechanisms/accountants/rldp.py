@@ -60,11 +60,7 @@ def eq_7_mu(
 ) -> float:
     """The first argument of Eq. 7: q * sqrt(t) * (exp(1 / sigma) - 1), or the central limit's.
 
-    Returns:
-        mu >= 0; infinite where the exponential overflows.
-
-    Raises:
-        InputError: `mu` is no known option.
+    Returns mu >= 0; infinite where the exponential overflows. Raises `InputError`: `mu` is no known option.
     """
     require_option("mu", mu, MUS)
     power = 1 if mu == "printed" else 2
@@ -80,8 +76,7 @@ def eq_7_mu(
 def eq_7_epsilon(mu: float, delta: float, *, reading: str = "duality") -> float:
     """Eq. 7's epsilon at a given mu.
 
-    Raises:
-        InputError: `reading` is no known option, or delta is outside (0, 1).
+    Raises `InputError`: `reading` is no known option, or delta is outside (0, 1).
     """
     require_option("reading", reading, READINGS)
     require_delta(delta)
@@ -109,13 +104,9 @@ def subsampled_rho(
 def theorem_7_10_epsilon(steps: Sequence[tuple[float, float, int]], delta: float, *, power: int = 2) -> float:
     """min over alpha > 1 of the sum of the steps' rho_1(alpha) (Theorem 7.8) + ln(1 / delta) / (alpha - 1).
 
-    Args:
-        steps: Noise multiplier, sampling probability and number of equal steps.
-        delta: In (0, 1).
-        power: 2 as printed in Theorem 7.10, 1 as in Lemma 7.7.
-
-    Raises:
-        InputError: delta is outside (0, 1), or `power` is neither 1 nor 2.
+    `steps`: noise multiplier, sampling probability and number of equal steps. `delta`: in (0, 1). `power`: 2
+    as printed in Theorem 7.10, 1 as in Lemma 7.7. Raises `InputError`: delta is outside (0, 1), or `power` is
+    neither 1 nor 2.
     """
     require_delta(delta)
     if power not in (1, 2):
@@ -167,8 +158,7 @@ class _RldpAccountant(ABC):
     ) -> float:
         """Algorithm 1, line 3: the smallest noise multiplier at which the budget is met, by bisection.
 
-        Raises:
-            InputError: the target is not finite and positive, or no noise meets it.
+        Raises `InputError`: the target is not finite and positive, or no noise meets it.
         """
         require_positive("target_epsilon", target_epsilon)
 
@@ -208,8 +198,7 @@ class RldpEq7(_RldpAccountant):
         mu: `"printed"` or `"central limit"`.
         noise_unit: `"clip norm"` (Eq. 6) or `"sensitivity"` (Section 7.2).
 
-    Raises:
-        InputError: an option is unknown.
+    Raises `InputError`: an option is unknown.
     """
 
     reading: str = "duality"
@@ -228,17 +217,15 @@ class RldpEq7(_RldpAccountant):
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
         """Eq. 7 for a homogeneous run.
 
-        Raises:
-            UnsupportedError: the noise changes, or the event or adjacency is another.
-            InputError: delta is outside (0, 1).
+        Raises `UnsupportedError`: the noise changes, or the event or adjacency is another. `InputError`:
+        delta is outside (0, 1).
         """
         return eq_7_epsilon(self._mu(event, adjacency), delta, reading=self.reading)
 
     def delta(self, event: Event, *, epsilon: float, adjacency: Adjacency) -> float:
         """Delta at which Eq. 7, read by duality, gives this epsilon.
 
-        Raises:
-            UnsupportedError: as `epsilon`; or the reading is another.
+        Raises `UnsupportedError`: as `epsilon`; or the reading is another.
         """
         if self.reading != "duality":
             raise UnsupportedError(f"{self.name} answers delta by duality only, not by {self.reading}")
@@ -280,8 +267,7 @@ class RldpTheorem710(_RldpAccountant):
         power: 2 as printed in the theorem, 1 as in Lemma 7.7.
         noise_unit: `"clip norm"` (Eq. 6) or `"sensitivity"` (Section 7.2).
 
-    Raises:
-        InputError: an option is unknown.
+    Raises `InputError`: an option is unknown.
     """
 
     power: int = 2
@@ -294,8 +280,6 @@ class RldpTheorem710(_RldpAccountant):
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
         """The theorem's epsilon, optimised over real orders above 1.
 
-        Raises:
-            UnsupportedError: the event or adjacency is another.
-            InputError: delta is outside (0, 1).
+        Raises `UnsupportedError`: the event or adjacency is another. `InputError`: delta is outside (0, 1).
         """
         return theorem_7_10_epsilon(self._steps(event, adjacency), delta, power=self.power)

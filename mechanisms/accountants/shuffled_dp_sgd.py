@@ -99,11 +99,8 @@ def theorem_6_delta(
         batch_clip: c' / c, > 0.
         zeta_2: `"appendix"` or `"main text"`.
 
-    Returns:
-        At most 1; negative values, which the printed formula takes at large epsilon, are given as 0.
-
-    Raises:
-        InputError: an argument is out of range.
+    Returns at most 1; negative values, which the printed formula takes at large epsilon, are given as 0.
+    Raises `InputError`: an argument is out of range.
     """
     require("epsilon", epsilon, epsilon >= 0, ">= 0")
     require_positive("noise_multiplier", noise_multiplier)
@@ -137,12 +134,8 @@ def _shuffled_terms(dimension: int, product: float, square: float) -> tuple[floa
 def theorem_1_epsilon(steps: Sequence[tuple[float, int]], slack: float) -> float:
     """Eq. 11: the smaller of basic and advanced composition.
 
-    Args:
-        steps: Epsilons, each with the number of times that it occurs.
-        slack: delta' = delta - sum of the steps' deltas.
-
-    Raises:
-        InputError: slack is outside (0, 1).
+    `steps`: epsilons, each with the number of times that it occurs. `slack`: delta' = delta - sum of the
+    steps' deltas. Raises `InputError`: slack is outside (0, 1).
     """
     require("slack", slack, 0 < slack < 1, "in (0, 1)")
     squares = math.fsum(count * value * value for value, count in steps)
@@ -170,8 +163,7 @@ class ShuffledGaussianRun(Event):
         dimension: Number d of permuted coordinates.
         batch_clip: c' / c.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     noise_multiplier: float
@@ -210,8 +202,7 @@ class ShuffledDPSGD:
         slack: Share of delta that Theorem 1 keeps for the composition, in (0, 1).
         zeta_2: `"appendix"` or `"main text"`.
 
-    Raises:
-        InputError: an option is out of range.
+    Raises `InputError`: an option is out of range.
     """
 
     dimension: int = 1
@@ -237,9 +228,7 @@ class ShuffledDPSGD:
             delta: In (0, 1); every step gets an equal share of (1 - slack) * delta.
             adjacency: Add-remove or zero-out (a clipped record moves the sum by c; Theorem 2 blanks it).
 
-        Raises:
-            UnsupportedError: the event or adjacency is another.
-            InputError: delta is outside (0, 1).
+        Raises `UnsupportedError`: the event or adjacency is another. `InputError`: delta is outside (0, 1).
         """
         if adjacency not in (Adjacency.ADD_REMOVE, Adjacency.ZERO_OUT):
             raise UnsupportedError(f"{self.name} answers for add-remove and zero-out, not {adjacency}")
@@ -300,11 +289,7 @@ class ShuffledDPSGD:
 
 @register("accountant", "shuffled_dp_sgd")
 def shuffled_dp_sgd(
-    *,
-    dimension: int = VIT_PARAMETERS,
-    batch_clip: float = 1.0,
-    slack: float = 0.5,
-    zeta_2: str = "appendix",
+    *, dimension: int = VIT_PARAMETERS, batch_clip: float = 1.0, slack: float = 0.5, zeta_2: str = "appendix"
 ) -> ShuffledDPSGD:
     """Shuffled DPSGD: Theorem 6 with subsampling and advanced composition, at the paper's ViT by default."""
     return ShuffledDPSGD(dimension=dimension, batch_clip=batch_clip, slack=slack, zeta_2=zeta_2)
@@ -338,11 +323,8 @@ def step_budget(
         steps: T >= 1.
         slack: Share of delta that Theorem 1 keeps for the composition, in (0, 1).
 
-    Returns:
-        The largest epsilon, and the delta, of one step; the latter may be 1 or more.
-
-    Raises:
-        InputError: an argument is out of range.
+    Returns the largest epsilon, and the delta, of one step; the latter may be 1 or more. Raises `InputError`:
+    an argument is out of range.
     """
     require("epsilon", epsilon, 0 < epsilon <= LARGEST_EPSILON, f"in (0, {LARGEST_EPSILON:g}]")
     require_delta(delta)
@@ -384,8 +366,7 @@ def crossings_for(
         slack: Share of delta that Theorem 1 keeps for the composition, in (0, 1).
         zeta_2: `"appendix"` or `"main text"`.
 
-    Raises:
-        InputError: an argument is out of range, or delta is so large that any noise would do.
+    Raises `InputError`: an argument is out of range, or delta is so large that any noise would do.
     """
     per_step, share = step_budget(
         epsilon=epsilon, delta=delta, sampling_probability=sampling_probability, steps=steps, slack=slack

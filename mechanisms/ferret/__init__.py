@@ -101,10 +101,10 @@ from workbench.mechanisms.accountants.ferret import (
     firing_probability,
     total_nats,
 )
-from workbench.mechanisms.ferret.adamw import FlatAdamW
 from workbench.mechanisms.ferret.public import GRANULARITIES, FiredGroups, firing_mask, grouped
 from workbench.mechanisms.shared.once_a_model import once_a_model
 from workbench.training.fine_tuning import (
+    FlatAdamW,
     Seeds,
     build_model,
     check_plan,
@@ -156,8 +156,7 @@ class FERRET(GradientMechanism, WatchedMechanism):
         dither_order: alpha of the dithered claim.
         dither_form: Which line of section 11.6 the dithered claim is.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     granularity: str = "max"
@@ -210,7 +209,6 @@ class FERRET(GradientMechanism, WatchedMechanism):
         )
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
@@ -233,9 +231,8 @@ class FERRET(GradientMechanism, WatchedMechanism):
     def for_plan(self, plan: Plan) -> Self:
         """Line 4: with p* of the plan's budget, unless p was given, and with a public seed.
 
-        Raises:
-            InputError: neither a budget nor p was given, or the budget is beyond the ceiling.
-            UnsupportedError: the budget is in another currency than nats about a record.
+        Raises `InputError`: neither a budget nor p was given, or the budget is beyond the ceiling.
+        `UnsupportedError`: the budget is in another currency than nats about a record.
         """
         seed = self.public_seed
         if seed is None:
@@ -282,25 +279,20 @@ class FERRET(GradientMechanism, WatchedMechanism):
     def steps(self, plan: Plan, model: Model, watch: Watch | None = None) -> MaskedSigns:
         """The masked signs of one run; `watch` as in `train_watched`.
 
-        Raises:
-            InputError: the model has other tensors than the one that p* was worked out for.
-            UnsupportedError: the plan has a gradient canary that is no record.
+        Raises `InputError`: the model has other tensors than the one that p* was worked out for.
+        `UnsupportedError`: the plan has a gradient canary that is no record.
         """
         if tuple(trainable(model.module)) != _tensor_names(plan):
             raise InputError(f"model {plan.model!r} has changed its tensors since it was first built")
         return MaskedSigns(self, plan, model, watch)
 
     def train_watched(
-        self,
-        plan: Plan,
-        watch: Watch,
-        progress: Callable[[int, int], None] | None = None,
+        self, plan: Plan, watch: Watch, progress: Callable[[int, int], None] | None = None
     ) -> TrainedSubject:
         """As `train`, calling `watch` in every step in which a group fired; watching changes no number.
 
-        Raises:
-            UnsupportedError: with a dither, for then no sign is released. Else as `train`.
-            InputError, InconclusiveError: as `train`.
+        Raises `UnsupportedError`: with a dither, for then no sign is released. Else as `train`. `InputError,
+        InconclusiveError`: as `train`.
         """
         check_plan(plan)
         if self.dither_standard_deviation > 0:
@@ -315,8 +307,7 @@ class FERRET(GradientMechanism, WatchedMechanism):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """Never: FERRET releases signs of masked groups, no sum of per-record gradients.
 
-        Raises:
-            UnsupportedError: always.
+        Raises `UnsupportedError`: always.
         """
         raise UnsupportedError(
             "ferret releases signs, no privatised sum in which a canary could be read; "
@@ -326,8 +317,7 @@ class FERRET(GradientMechanism, WatchedMechanism):
     def claim(self, plan: Plan) -> Claim:
         """Line 16: Eq. 8's nats about a record; with a dither, Eq. 12's Rényi divergence.
 
-        Raises:
-            As `for_plan`.
+        Raises as `for_plan`.
         """
         probability = self._probability(plan)
         if self.dither_standard_deviation > 0:
@@ -414,11 +404,8 @@ class MaskedSigns(Steps):
     def __init__(self, mechanism: FERRET, plan: Plan, model: Model, watch: Watch | None = None) -> None:
         """Draw the whole mask: line 8 of all steps.
 
-        `watch` is called in every step in which a group fired, before the update.
-
-        Raises:
-            InputError: the mechanism is not settled.
-            UnsupportedError: the plan has a gradient canary that is no record.
+        `watch` is called in every step in which a group fired, before the update. Raises `InputError`: the
+        mechanism is not settled. `UnsupportedError`: the plan has a gradient canary that is no record.
         """
         super().__init__(plan, model, fused=True)
         canary = plan.insertions.gradient_canary

@@ -30,10 +30,7 @@ def grouped(names: Sequence[str], granularity: str) -> tuple[tuple[str, ...], ..
     """The parameter groups: buckets of consecutive tensors, in their order.
 
     The last bucket may be smaller; of two halves the first has the odd tensor, and a single tensor is one
-    group.
-
-    Raises:
-        InputError: unknown granularity.
+    group. Raises `InputError`: unknown granularity.
     """
     if granularity not in GRANULARITIES:
         raise unknown_name("granularity", granularity, GRANULARITIES)
@@ -115,11 +112,8 @@ class Direction:
     def write(self, length: float, targets: Sequence[Tensor]) -> None:
         """Fill the group's tensors with `length` times the direction.
 
-        Only after an inner product, which measures the norm.
-
-        Args:
-            length: Of the vector.
-            targets: Contiguous, one a tensor of the group.
+        Only after an inner product, which measures the norm. `length`: of the vector. `targets`: contiguous,
+        one a tensor of the group.
         """
         factor = length / self._norm
         for index, place, block in self._blocks():

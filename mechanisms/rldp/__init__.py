@@ -67,7 +67,9 @@ from torch import Tensor
 from workbench.accounting import ApproximateDP
 from workbench.core.arguments import LARGEST, require_count
 from workbench.core.errors import InconclusiveError, InputError, unknown_name
+from workbench.core.keys import JSON
 from workbench.core.registry import register
+from workbench.games.words import Judged
 from workbench.interfaces import (
     Adjacency,
     AuditDefaults,
@@ -100,6 +102,7 @@ from workbench.mechanisms.rldp.ledger import (
     promised_by,
     theorem_7_13,
 )
+from workbench.mechanisms.rldp.views import steered_views
 from workbench.mechanisms.shared.gaussian_sums import require_positive, require_scale, settled_noise
 from workbench.training.fine_tuning import Seeds
 from workbench.training.flat import FlatLayout, Layout
@@ -169,8 +172,7 @@ class RLDP(GradientMechanism):
         accounts_certified: Whether the transcript has `certified_epsilon_one_adapter` and
             `certified_epsilon_joint`, of the noises that were used, under this adjacency; about a second.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     policy: str = "sac"
@@ -202,7 +204,6 @@ class RLDP(GradientMechanism):
             family=Family.GAUSSIAN,
             adjacency=self.neighbours,
             adjacencies=tuple(map(Adjacency, ADJACENCIES)),
-            is_steered=True,
         )
 
     def audit_defaults(self) -> AuditDefaults:
@@ -224,8 +225,11 @@ class RLDP(GradientMechanism):
             attack_parameters={"trajectory": {"data": "digits", "trials": 200, "steps": 50}},
         )
 
+    def views(self, judged: Judged) -> dict[str, JSON]:
+        """One release, and the run."""
+        return steered_views(judged)
+
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         for name, known in (
             ("policy", POLICIES),
@@ -255,9 +259,8 @@ class RLDP(GradientMechanism):
     def for_plan(self, plan: Plan) -> Self:
         """Line 3: with sigma_0 calibrated to the plan's budget, unless one was given.
 
-        Raises:
-            InputError: the plan has no budget.
-            UnsupportedError: the budget is in another currency than (epsilon, delta)-DP.
+        Raises `InputError`: the plan has no budget. `UnsupportedError`: the budget is in another currency
+        than (epsilon, delta)-DP.
         """
         budget = budget_of(plan)
         if self.noise_multiplier is not None:
@@ -285,8 +288,7 @@ class RLDP(GradientMechanism):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """The release of a run's first step: radii C_0 and noise multiplier sigma_0.
 
-        Raises:
-            InputError: the noise multiplier is not settled (`for_plan`).
+        Raises `InputError`: the noise multiplier is not settled (`for_plan`).
         """
         groups = self.clipping_groups(signals.layout)
         return clipped_noisy_sum(
@@ -321,17 +323,15 @@ class RLDP(GradientMechanism):
     def promised(self, plan: Plan) -> ApproximateDP:
         """(epsilon_max, delta): the budget, or what the ledger gives for a noise multiplier of the user's.
 
-        Raises:
-            As `claim`.
+        Raises as `claim`.
         """
         return promised_by(self.accountant, self.noise_multiplier, plan)
 
     def claim(self, plan: Plan) -> Claim:
         """Theorem 7.13: (epsilon_target, delta)-DP of the whole procedure, as its authors state it.
 
-        Raises:
-            InputError: the plan has no budget.
-            UnsupportedError: the budget is in another currency, or the ledger finds no finite epsilon.
+        Raises `InputError`: the plan has no budget. `UnsupportedError`: the budget is in another currency, or
+        the ledger finds no finite epsilon.
         """
         self.for_plan(plan)  # refuses a budget that no noise meets
         return theorem_7_13(
@@ -350,8 +350,7 @@ class ControlledSteps(PrivatisedSums):
     def __init__(self, mechanism: RLDP, plan: Plan, model: Model) -> None:
         """Lines 3 to 8; the controller draws from the plan's public stream, as the paper's proof has it.
 
-        Raises:
-            InputError: the mechanism is not settled.
+        Raises `InputError`: the mechanism is not settled.
         """
         super().__init__(mechanism, plan, model)
         budget = mechanism.promised(plan)
@@ -523,8 +522,7 @@ def clipped_noisy_sum(
         noise_multiplier: sigma.
         generator: Source of the noise.
 
-    Returns:
-        Shape of `signals.group_sum`.
+    Returns shape of `signals.group_sum`.
     """
     total = signals.group_sum(clip_factors(norms, radii), groups)
     deviations = total.new_zeros(total.shape[-1])
@@ -562,12 +560,8 @@ def reward(utility_gain: float, spent_gain: float, floor: float) -> float:
     """Lines 32 to 34, Eqs. 17 to 20: max(-R_max, log(1 + max(du / (d_epsilon + 1e-6), -0.999))).
 
     The ledger of line 14 falls where the noise rises, and then a loss of utility pays. Where it falls by 1e-6
-    exactly, the ratio counts as zero.
-
-    Args:
-        utility_gain: du, nats a token.
-        spent_gain: d_epsilon.
-        floor: R_max; above 6.91 it does nothing, for Eq. 19 stops at log(0.001).
+    exactly, the ratio counts as zero. `utility_gain`: du, nats a token. `spent_gain`: d_epsilon. `floor`:
+    R_max; above 6.91 it does nothing, for Eq. 19 stops at log(0.001).
     """
     price = spent_gain + PRICE_FLOOR
     ratio = utility_gain / price if price != 0 else 0.0

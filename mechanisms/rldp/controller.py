@@ -158,8 +158,7 @@ class SoftActorCritic:
     def update(self) -> Losses:
         """K rounds on minibatches of the stored transitions, of which there must be one.
 
-        Raises:
-            InconclusiveError: a loss or the policy is not finite.
+        Raises `InconclusiveError`: a loss or the policy is not finite.
         """
         rounds = [self._round() for _ in range(self._settings.updates)]
         critic, actor = (float(np.mean(losses)) for losses in zip(*rounds, strict=True))
@@ -207,8 +206,7 @@ class SoftActorCritic:
     def _at(self, encoded: Tensor) -> DiagGaussianDistribution:
         """pi(. | s) at encoded states.
 
-        Raises:
-            InconclusiveError: it has no finite mean, or no positive finite deviation.
+        Raises `InconclusiveError`: it has no finite mean, or no positive finite deviation.
         """
         mean, log_deviation = self._actor.mean(encoded), self._actor.log_deviation(encoded)
         deviation = log_deviation.detach().exp()
@@ -264,7 +262,6 @@ class LearnedPolicy:
     """The controller as Algorithm 1 runs it: statistics in, actions out, rewards back."""
 
     def __init__(self, statistics: int, actions: int, settings: Settings, seed: np.random.SeedSequence):
-        """Begin a run; the arguments are those of `SoftActorCritic`."""
         self._sac = SoftActorCritic(statistics, actions, settings, seed)
         self._moments = RunningMeanStd(shape=(statistics,))
         self._statistics: FloatArray = np.zeros(statistics)
@@ -277,8 +274,7 @@ class LearnedPolicy:
     def state(self) -> FloatArray:
         """The latest statistics, which hold the ledger, normalised.
 
-        Raises:
-            InconclusiveError: they are not finite.
+        Raises `InconclusiveError`: they are not finite.
         """
         deviation = np.sqrt(self._moments.var + 1e-8)
         scaled = (self._statistics - self._moments.mean) / deviation
@@ -310,7 +306,6 @@ class LeastNoise:
     """
 
     def __init__(self, adapters: int, largest_radius: float) -> None:
-        """A policy without memory."""
         self._log_radii = np.full(adapters, math.log(largest_radius))
 
     def observe(self, statistics: FloatArray) -> None:
@@ -360,12 +355,8 @@ def statistics(norms: FloatArray, loss: float, ledger_epsilon: float) -> FloatAr
     """Line 15: the state vector before normalisation, shape `(5 n + 6,)` for n adapters.
 
     These are raw statistics of raw gradients: norms before any clipping, losses before any noise. Nothing
-    here is private.
-
-    Args:
-        norms: Norms of at least one record, shape `(records, n)`.
-        loss: Mean loss of the batch, nats a token.
-        ledger_epsilon: The ledger after the step.
+    here is private. `norms`: norms of at least one record, shape `(records, n)`. `loss`: mean loss of the
+    batch, nats a token. `ledger_epsilon`: the ledger after the step.
     """
     centred = norms - norms.mean()
     variance = float(np.mean(centred**2))

@@ -52,8 +52,7 @@ def calibrated_noise(
 ) -> float:
     """sigma_0: the smallest noise multiplier whose ledger after all steps is within the budget, by bisection.
 
-    Raises:
-        InputError: the budget's epsilon is zero, or needs more noise than can be had.
+    Raises `InputError`: the budget's epsilon is zero, or needs more noise than can be had.
     """
     return _formula(accountant).noise_multiplier(
         target_epsilon=budget.epsilon,
@@ -77,9 +76,7 @@ def constant_noise_epsilon(
 def budget_of(plan: Plan) -> ApproximateDP:
     """The plan's budget, whose epsilon scales the controller's steps (Eq. 11).
 
-    Raises:
-        InputError: there is none, or its epsilon is zero.
-        UnsupportedError: it is in another currency.
+    Raises `InputError`: there is none, or its epsilon is zero. `UnsupportedError`: it is in another currency.
     """
     budget = dp_budget(plan, "rldp")
     if budget.epsilon == 0:
@@ -90,9 +87,8 @@ def budget_of(plan: Plan) -> ApproximateDP:
 def promised_by(accountant: str, noise_multiplier: float | None, plan: Plan) -> ApproximateDP:
     """The budget, or what the ledger gives for a noise multiplier of the user's.
 
-    Raises:
-        InputError: the plan has no budget.
-        UnsupportedError: the budget is in another currency, or the ledger finds no finite epsilon.
+    Raises `InputError`: the plan has no budget. `UnsupportedError`: the budget is in another currency, or the
+    ledger finds no finite epsilon.
     """
     budget, q = budget_of(plan), plan.sampling_probability
     if noise_multiplier is None:
@@ -203,9 +199,8 @@ def certified_epsilons(
         delta: In (0, 1).
         adjacency: Add-remove, or replace-one.
 
-    Returns:
-        Both at most by the grid's rounding above the bounds of the sequence itself; infinite where no bound
-        was found.
+    Returns both at most by the grid's rounding above the bounds of the sequence itself; infinite where no
+    bound was found.
     """
     counts = Counter(rounded_down(np.asarray(noise_multipliers, dtype=np.float64)).tolist())
 

@@ -59,15 +59,10 @@ LIMIT_ASSUMPTION = (
 def remaining_noise_multiplier(joint: float, side_queries: Sequence[float]) -> float:
     """The sum's noise multiplier, where side queries take their part of a step's joint one.
 
-    Args:
-        joint: The noise multiplier that the whole step is accounted by; > 0.
-        side_queries: Of each side query, its noise's standard deviation over its sensitivity; > 0.
-
-    Returns:
-        sigma_sum >= `joint`, such that 1 / joint^2 = 1 / sigma_sum^2 + the sum of 1 / side^2.
-
-    Raises:
-        InputError: the side queries alone cost as much as the step, or more.
+    `joint`: the noise multiplier that the whole step is accounted by; > 0. `side_queries`: of each side
+    query, its noise's standard deviation over its sensitivity; > 0. Returns sigma_sum >= `joint`, such that 1
+    / joint^2 = 1 / sigma_sum^2 + the sum of 1 / side^2. Raises `InputError`: the side queries alone cost as
+    much as the step, or more.
     """
     left = joint**-2 - math.fsum(side**-2 for side in side_queries)
     if left <= 0:
@@ -113,7 +108,6 @@ class AdaptiveSums(GradientMechanism):
         return Capabilities(family=Family.GAUSSIAN)
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         require_scale(l2_clip_norm=self.l2_clip_norm)
         require_positive(noise_multiplier=self.noise_multiplier)
@@ -134,16 +128,14 @@ class AdaptiveSums(GradientMechanism):
     def sum_noise_multiplier(self) -> float:
         """sigma_sum: the standard deviation of the sum's noise over the clipping norm.
 
-        Raises:
-            InputError: the side queries leave nothing of the step's noise multiplier.
+        Raises `InputError`: the side queries leave nothing of the step's noise multiplier.
         """
         return remaining_noise_multiplier(self.settled_noise_multiplier(), self.side_queries())
 
     def for_plan(self, plan: Plan) -> Self:
         """With the noise multiplier calibrated to the plan's budget, unless one was given.
 
-        Raises:
-            As `calibrated`.
+        Raises as `calibrated`.
         """
         if self.noise_multiplier is not None:
             return self
@@ -161,8 +153,7 @@ class AdaptiveSums(GradientMechanism):
     def claim(self, plan: Plan) -> Claim:
         """The plan's budget; with a noise multiplier of the user's, what the accountant finds for it.
 
-        Raises:
-            As `noisy_sum_claim`.
+        Raises as `noisy_sum_claim`.
         """
         claim = noisy_sum_claim(
             plan,
@@ -195,7 +186,6 @@ class AdaptiveSteps(PrivatisedSums, Generic[Adaptive]):
     """
 
     def __init__(self, mechanism: Adaptive, plan: Plan, model: Model) -> None:
-        """Begin a run of a settled mechanism; the arguments are those of `PrivatisedSums`."""
         super().__init__(mechanism, plan, model)
         self.mechanism = mechanism
         self.batch_size = plan.sampling_probability * averaging_size(plan)

@@ -23,8 +23,7 @@ _STREAM = 0x5AB5E7
 def check_subset_count(count: int) -> None:
     """Refuse a number of candidates that has no halves, or too many.
 
-    Raises:
-        InputError: it is no even whole number from 2 to `MOST_SUBSETS`.
+    Raises `InputError`: it is no even whole number from 2 to `MOST_SUBSETS`.
     """
     if type(count) is not int or count < 2 or count % 2:
         raise InputError(f"subset_count must be an even whole number >= 2, got {count!r}")
@@ -43,11 +42,8 @@ def candidate_subsets(scheme: str, *, count: int, records: int, seed: int) -> Bo
             which of them being random; of independent halves either with probability 1/2.
         seed: Public, >= 0.
 
-    Returns:
-        Shape `(M, N)`; no row is empty.
-
-    Raises:
-        InputError: a number is out of range, or the scheme is unknown.
+    Returns shape `(M, N)`; no row is empty. Raises `InputError`: a number is out of range, or the scheme is
+    unknown.
     """
     if scheme not in SCHEMES:
         raise unknown_name("subsets", scheme, SCHEMES)
@@ -67,11 +63,8 @@ def candidate_subsets(scheme: str, *, count: int, records: int, seed: int) -> Bo
 def signs_of_means(held: FloatArray, scalars: FloatArray) -> Signs:
     """Signs of subsets' means, exact for the scalars as they are; sign(0) = +1 (appendix C).
 
-    Clipped scalars often add up to 0, which a rounded sum misses.
-
-    Args:
-        held: 1 where a subset holds a record, else 0, shape `(M, N)`; no row is empty.
-        scalars: Finite, shape `(N, K)`.
+    Clipped scalars often add up to 0, which a rounded sum misses. `held`: 1 where a subset holds a record,
+    else 0, shape `(M, N)`; no row is empty. `scalars`: finite, shape `(N, K)`.
 
     Returns:
         -1 or 1, shape `(M, K)`.

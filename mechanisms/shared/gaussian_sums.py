@@ -32,8 +32,7 @@ ACCOUNTANT = "accounted by workbench.accounting.certified (upper end)"
 def require_positive(**values: float | None) -> None:
     """Refuse a parameter that is not finite and positive; None passes.
 
-    Raises:
-        InputError: naming the parameter.
+    Raises `InputError`: naming the parameter.
     """
     for name, value in values.items():
         if value is not None and not 0 < value < math.inf:
@@ -47,8 +46,7 @@ SCALES = (1e-15, 1e15)
 def require_scale(**values: float) -> None:
     """Refuse a parameter that weights in float32 cannot be computed with.
 
-    Raises:
-        InputError: naming the parameter, which is not a positive number within `SCALES`.
+    Raises `InputError`: naming the parameter, which is not a positive number within `SCALES`.
     """
     low, high = SCALES
     for name, value in values.items():
@@ -58,11 +56,7 @@ def require_scale(**values: float) -> None:
 
 
 def settled_noise(noise_multiplier: float | None) -> float:
-    """A noise multiplier that is given or calibrated.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """A noise multiplier that is given or calibrated. Raises `InputError`: it is neither."""
     if noise_multiplier is None:
         raise InputError("noise_multiplier is not settled yet: call for_plan first")
     return noise_multiplier
@@ -91,8 +85,7 @@ def noisy_sum(
 def require_calibrator(accountant: str) -> None:
     """Refuse the name of an accountant that is not registered, or that finds no noise for a budget.
 
-    Raises:
-        InputError: as said.
+    Raises `InputError`: as said.
     """
     if accountant == CERTIFIED:
         return
@@ -106,25 +99,17 @@ def require_calibrator(accountant: str) -> None:
 def calibrated(plan: Plan, mechanism: str, accountant: str = CERTIFIED) -> float:
     """The smallest noise multiplier that meets the plan's budget, as the accountant finds it.
 
-    Args:
-        plan: Its budget, sampling probability and number of steps.
-        mechanism: Registry name, for messages.
-        accountant: Registry name; any but `CERTIFIED` is asked about (epsilon, delta)-DP alone.
-
-    Raises:
-        InputError: there is no budget, or it is zero.
-        UnsupportedError: the budget is in a currency that the noise is not calibrated to, or the accountant's
-            library is missing or finds no noise.
+    `plan`: its budget, sampling probability and number of steps. `mechanism`: registry name, for messages.
+    `accountant`: registry name; any but `CERTIFIED` is asked about (epsilon, delta)-DP alone. Raises
+    `InputError`: there is no budget, or it is zero. `UnsupportedError`: the budget is in a currency that the
+    noise is not calibrated to, or the accountant's library is missing or finds no noise.
     """
     budget, q, steps = plan.budget, plan.sampling_probability, plan.steps
     if isinstance(budget, ApproximateDP) and accountant != CERTIFIED:
         return _noise_by(accountant, budget, q, steps)
     if isinstance(budget, ApproximateDP):
         return calibrate_noise_multiplier(
-            target_epsilon=budget.epsilon,
-            target_delta=budget.delta,
-            sampling_probability=q,
-            steps=steps,
+            target_epsilon=budget.epsilon, target_delta=budget.delta, sampling_probability=q, steps=steps
         )
     if isinstance(budget, GaussianDP) and q == 1 and accountant == CERTIFIED:
         if budget.mu == 0:
@@ -146,9 +131,7 @@ def calibrated(plan: Plan, mechanism: str, accountant: str = CERTIFIED) -> float
 def dp_budget(plan: Plan, mechanism: str) -> ApproximateDP:
     """The plan's budget, of a mechanism that knows no other currency than (epsilon, delta)-DP.
 
-    Raises:
-        InputError: there is none.
-        UnsupportedError: it is in another currency.
+    Raises `InputError`: there is none. `UnsupportedError`: it is in another currency.
     """
     if plan.budget is None:
         raise InputError(f"{mechanism} needs a budget of (epsilon, delta)-DP, got none")
@@ -162,9 +145,8 @@ def dp_budget(plan: Plan, mechanism: str) -> ApproximateDP:
 def accounted(noise_multiplier: float, plan: Plan, mechanism: str, accountant: str = CERTIFIED) -> Guarantee:
     """What a given noise multiplier guarantees: (epsilon, the budget's delta)-DP, or mu-GDP at q = 1.
 
-    Raises:
-        InputError: there is no budget to read delta from.
-        UnsupportedError: the accountant's library is missing, or it finds no finite epsilon.
+    Raises `InputError`: there is no budget to read delta from. `UnsupportedError`: the accountant's library
+    is missing, or it finds no finite epsilon.
     """
     q, steps, budget = plan.sampling_probability, plan.steps, plan.budget
     if isinstance(budget, ApproximateDP):
@@ -216,11 +198,7 @@ def _epsilon_by(
 
 
 def require_poisson(plan: Plan, mechanism: str) -> None:
-    """Refuse samples that the accounting does not cover.
-
-    Raises:
-        UnsupportedError: they are not Poisson.
-    """
+    """Refuse samples that the accounting does not cover. Raises `UnsupportedError`: they are not Poisson."""
     if plan.sampling is not Sampling.POISSON:
         raise UnsupportedError(
             f"{mechanism} is accounted for Poisson samples only, got sampling {str(plan.sampling)!r}"
@@ -263,10 +241,9 @@ def noisy_sum_claim(
         releases: What each step releases, for the assumptions: "releases, each of ...".
         accountant: Registry name of the claim's basis.
 
-    Raises:
-        InputError: there is no budget to read delta from.
-        UnsupportedError: the budget is in a currency that the noise is not calibrated to, the samples are not
-            Poisson, or the accountant's library is missing or finds nothing.
+    Raises `InputError`: there is no budget to read delta from. `UnsupportedError`: the budget is in a
+    currency that the noise is not calibrated to, the samples are not Poisson, or the accountant's library is
+    missing or finds nothing.
     """
     require_poisson(plan, mechanism)
     if noise_multiplier is None:

@@ -18,8 +18,7 @@ KNOWN_MODELS = 64
 def once_a_model(fact: Callable[Concatenate[Plan, P], T]) -> Callable[Concatenate[Plan, P], T]:
     """Remember what a function finds, for all plans whose models and adapters have the same shapes.
 
-    Args:
-        fact: Depends on nothing else of the plan; its other arguments are told apart by their `repr`.
+    `fact` depends on nothing else of the plan; its other arguments are told apart by their `repr`.
     """
     known: dict[str, T] = {}
 

@@ -73,8 +73,7 @@ class PrivateZerothOrder(ZerothOrderMechanism):
         noise_multiplier: sigma, the noise's standard deviation over what a record may add; None to calibrate
             it to the budget.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     registered: ClassVar[str]
@@ -91,7 +90,6 @@ class PrivateZerothOrder(ZerothOrderMechanism):
         return replace(super().capabilities, releases=frozenset({Release.SUMS}), family=Family.GAUSSIAN)
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         require_positive(l2_clip_norm=self.l2_clip_norm, noise_multiplier=self.noise_multiplier)
 
@@ -103,8 +101,7 @@ class PrivateZerothOrder(ZerothOrderMechanism):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """Clipped sum plus Gaussian noise, shape `(..., K)`.
 
-        Raises:
-            InputError: the noise multiplier is neither given nor calibrated (`for_plan`).
+        Raises `InputError`: the noise multiplier is neither given nor calibrated (`for_plan`).
         """
         noise = settled_noise(self.noise_multiplier) * self.sensitivity
         return noisy_sum(signals, flat_factors(signals.norms(), self.sensitivity), noise, generator)
@@ -130,8 +127,7 @@ class PrivateZerothOrder(ZerothOrderMechanism):
     def for_plan(self, plan: Plan) -> Self:
         """With the noise multiplier calibrated to the plan's budget, unless one was given.
 
-        Raises:
-            As `calibrated`.
+        Raises as `calibrated`.
         """
         if self.noise_multiplier is not None:
             return self
@@ -149,8 +145,7 @@ class PrivateZerothOrder(ZerothOrderMechanism):
     def claim(self, plan: Plan) -> Claim:
         """The plan's budget; with a noise multiplier of the user's, what the accountant finds for it.
 
-        Raises:
-            As `noisy_sum_claim`.
+        Raises as `noisy_sum_claim`.
         """
         what = "a noisy scalar" if self.directions == 1 else f"a noisy vector of {self.directions} scalars"
         most = "c" if self.sensitivity == self.l2_clip_norm else "K c"
@@ -182,7 +177,6 @@ class _PrivateSteps(ZerothOrderSteps):
     """One run: the scalars go through the mechanism's privatise step."""
 
     def __init__(self, mechanism: PrivateZerothOrder, plan: Plan, model: Model) -> None:
-        """Begin a run; the arguments are those of `ZerothOrderSteps`."""
         super().__init__(mechanism, plan, model)
         self._private = mechanism
         noise = torch_generator(Seeds.of(plan).noise, CPU)

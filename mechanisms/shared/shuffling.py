@@ -30,7 +30,6 @@ class Shuffler:
     """
 
     def __init__(self, group: PermutationGroup, plan: Plan, *, shuffles: bool = True) -> None:
-        """Begin a run; permutations are drawn from the stream of the plan's secret noise, if it shuffles."""
         self.group = group
         self.carried = group.identity()
         self.carried.apply_({})  # What all permutations have in common is worked out here, and in no step.
@@ -41,8 +40,7 @@ class Shuffler:
     def shuffle(self, parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> Permutation:
         """Permute the trainable weights and the optimizer's state, in place; the identity if not `shuffles`.
 
-        Raises:
-            UnsupportedError: the optimizer keeps something that cannot be moved along.
+        Raises `UnsupportedError`: the optimizer keeps something that cannot be moved along.
         """
         if not self._shuffles:
             return self.group.identity()
@@ -58,13 +56,9 @@ class Shuffler:
     def metrics(self, parameters: Mapping[str, Tensor]) -> dict[str, float]:
         """How much is shuffled, by how many permutations, how long that took, and how far it moved.
 
-        Args:
-            parameters: The weights as they lie now.
-
-        Returns:
-            `shuffled_share` of the weights, `log_permutations` (natural logarithm of the number of
-            permutations that are drawn from), `permutations_drawn`, `shuffling_seconds`, and
-            `shuffle_distance`, see `distance_undone`.
+        `parameters`: the weights as they lie now. Returns `shuffled_share` of the weights, `log_permutations`
+        (natural logarithm of the number of permutations that are drawn from), `permutations_drawn`,
+        `shuffling_seconds`, and `shuffle_distance`, see `distance_undone`.
         """
         return {
             "shuffled_share": self.group.shuffled_share if self._shuffles else 0.0,
@@ -91,7 +85,6 @@ class ShuffledPlainSums(PlainSums):
     """Ordinary training whose weights are permuted after every step: the same function, in another order."""
 
     def __init__(self, plan: Plan, model: Model, micro_batch_size: int) -> None:
-        """Begin a run; the arguments are those of `PlainSums`."""
         super().__init__(plan, model, micro_batch_size)
         self._weights = trainable(model.module)
         self._shuffler = Shuffler(PermutationGroup.of(model.module), plan)
@@ -107,12 +100,7 @@ class ShuffledPlainSums(PlainSums):
 
 
 def released_weights(
-    before: Tensor,
-    step: Tensor,
-    group: PermutationGroup,
-    rng: np.random.Generator,
-    *,
-    layout: Layout,
+    before: Tensor, step: Tensor, group: PermutationGroup, rng: np.random.Generator, *, layout: Layout
 ) -> Tensor:
     """What is released of a step: W_{t+1} = P[W_t - step], with a fresh uniform P, shape `(..., d)`.
 

@@ -75,15 +75,9 @@ from workbench.core.registry import register
 from workbench.games.consecutive import PermutingMechanism
 from workbench.interfaces import AuditDefaults, Capabilities, Claim, Model, Plan, Release, Signals
 from workbench.mechanisms.accountants.shuffled_dp_sgd import LARGEST_DIMENSION, ZETA_2, noise_multiplier_for
-from workbench.mechanisms.shared.gaussian_sums import (
-    dp_budget,
-    flat_factors,
-    require_positive,
-    settled_noise,
-)
+from workbench.mechanisms.shared.gaussian_sums import dp_budget, flat_factors, require_positive, settled_noise
 from workbench.mechanisms.shared.shuffling import Layout, Shuffler, released_weights
-from workbench.mechanisms.shuffled_dp_sgd.claim import AccountedRun
-from workbench.mechanisms.shuffled_dp_sgd.coverage import Coverage, coverage_of
+from workbench.mechanisms.shuffled_dp_sgd.claim import AccountedRun, Coverage, coverage_of
 from workbench.training.flat import squared_norms
 from workbench.training.loop import GradientMechanism, gaussian_noise
 from workbench.training.permutations import PermutationGroup, Reach
@@ -120,8 +114,7 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
         covered_parameters: Names of the parameters that are treated as shuffled; None for all that some
             permutation moves.
 
-    Raises:
-        InputError: a parameter is out of range.
+    Raises `InputError`: a parameter is out of range.
     """
 
     later_parameters: ClassVar[Mapping[str, object]] = {"clips_batch": True}
@@ -171,7 +164,6 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
         )
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         require_positive(l2_clip_norm=self.l2_clip_norm, batch_clip_norm=self.batch_clip_norm)
         for name in ("noise_multiplier", "unshuffled_noise_multiplier"):
@@ -220,9 +212,8 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
     def for_plan(self, plan: Plan) -> Self:
         """Lines 2, 3 and 11: with sigma, sigma_0, d and the covered parameters settled, or DP-SGD.
 
-        Raises:
-            InputError: the plan has no budget where one is needed, or `covered_parameters` names others.
-            UnsupportedError: the budget is in another currency than (epsilon, delta)-DP.
+        Raises `InputError`: the plan has no budget where one is needed, or `covered_parameters` names others.
+        `UnsupportedError`: the budget is in another currency than (epsilon, delta)-DP.
         """
         coverage = self._coverage(plan)
         covered = self.covered_parameters
@@ -243,10 +234,7 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
             if sigma_0 is not None and sigma >= sigma_0:
                 covered = ()
         return replace(
-            settled,
-            noise_multiplier=sigma,
-            unshuffled_noise_multiplier=sigma_0,
-            covered_parameters=covered,
+            settled, noise_multiplier=sigma, unshuffled_noise_multiplier=sigma_0, covered_parameters=covered
         )
 
     def uses_sigma_0(self, coverage: Coverage) -> bool:
@@ -259,8 +247,7 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
     def noises(self, coverage: Coverage) -> dict[str, float]:
         """`"sigma"` and `"sigma_0"` of the settled mechanism, as far as some parameter gets it.
 
-        Raises:
-            InputError: the mechanism is not settled.
+        Raises `InputError`: the mechanism is not settled.
         """
         used = {"sigma": self.noise_multiplier} if not self.falls_back else {}
         if self.uses_sigma_0(coverage):
@@ -296,26 +283,17 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """Lines 7 to 13 and 16, not yet divided by |B|; before the permutation, and never released so.
 
-        Raises:
-            InputError: the mechanism is not settled (`for_plan`).
+        Raises `InputError`: the mechanism is not settled (`for_plan`).
         """
         return self.noisy(signals, generator)
 
     def noisy(
-        self,
-        signals: Signals,
-        generator: torch.Generator,
-        carry: Callable[[Tensor], Tensor] | None = None,
+        self, signals: Signals, generator: torch.Generator, carry: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
         """As `privatise`, with the noise passed through `carry` before it is added.
 
-        Args:
-            signals: The sample's.
-            generator: Source of the noise.
-            carry: A permutation of the flat vector, of which the noise's law knows nothing.
-
-        Raises:
-            InputError: the mechanism is not settled.
+        `signals`: the sample's. `generator`: source of the noise. `carry`: a permutation of the flat vector,
+        of which the noise's law knows nothing. Raises `InputError`: the mechanism is not settled.
         """
         sigma, covered = self.noise_multiplier, self.covered_parameters
         if sigma is None or covered is None:
@@ -366,23 +344,17 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
     def claim(self, plan: Plan) -> Claim:
         """What the authors claim: the budget; with a given sigma, the epsilon of their accountant.
 
-        Without permutations, the epsilon of the bench's certified accountant at the budget's delta.
-
-        Raises:
-            InputError: there is no budget to read delta from.
-            UnsupportedError: the budget is in another currency, the samples are not Poisson, or the
-                accountant finds no finite epsilon.
+        Without permutations, the epsilon of the bench's certified accountant at the budget's delta. Raises
+        `InputError`: there is no budget to read delta from. `UnsupportedError`: the budget is in another
+        currency, the samples are not Poisson, or the accountant finds no finite epsilon.
         """
         return self._run(plan).claim()
 
     def accounted(self, plan: Plan, delta: float) -> dict[str, float]:
         """Epsilon of the run at delta by the authors' accountant, for each noise level that it uses.
 
-        Returns:
-            Under `"sigma"` and `"sigma_0"`, as far as some parameter gets it, each as if it were alone.
-
-        Raises:
-            As `for_plan`; InputError where delta is outside (0, 1).
+        Returns under `"sigma"` and `"sigma_0"`, as far as some parameter gets it, each as if it were alone.
+        Raises as `for_plan`; `InputError` where delta is outside (0, 1).
         """
         return self._run(plan).epsilons(delta)
 
@@ -410,8 +382,7 @@ class ShuffledSteps(PrivatisedSums):
     def __init__(self, mechanism: ShuffledDPSGD, plan: Plan, model: Model) -> None:
         """Begin a run of a settled mechanism; permutations are drawn from the stream of the secret noise.
 
-        Raises:
-            UnsupportedError: the plan has a gradient canary that is no record.
+        Raises `UnsupportedError`: the plan has a gradient canary that is no record.
         """
         canary = plan.insertions.gradient_canary
         if canary is not None and canary.record is None:
@@ -440,10 +411,7 @@ class ShuffledSteps(PrivatisedSums):
     def metrics(self) -> Mapping[str, float]:
         """Those of the `Shuffler`, and `least_noise_multiplier`: the smallest noise that some weight got."""
         noises = self._settled.noises(Coverage.of(self._shuffler.group))
-        return {
-            **self._shuffler.metrics(self._parameters),
-            "least_noise_multiplier": min(noises.values()),
-        }
+        return {**self._shuffler.metrics(self._parameters), "least_noise_multiplier": min(noises.values())}
 
 
 def _parts(layout: Layout, shuffled: set[str]) -> list[tuple[slice, bool]]:

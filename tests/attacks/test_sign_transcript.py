@@ -13,8 +13,8 @@ from workbench.attacks.sign_transcript import SignTranscript, batches, log_ratio
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.estimation.low_fpr import CERTAIN
+from workbench.games import transcript as transcript_game
 from workbench.games.transcript import SignObservations, SignReading
-from workbench.games.transcript import play as transcript_game
 from workbench.interfaces import FloatArray
 
 RULES = ("silent", "coin")

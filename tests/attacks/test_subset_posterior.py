@@ -13,7 +13,7 @@ from scipy.stats import norm
 from workbench.attacks.subset_posterior import SubsetPosterior
 from workbench.core import registry
 from workbench.core.errors import InputError
-from workbench.games.subset import SubsetObservations, SubsetReading
+from workbench.games.subset.play import SubsetObservations, SubsetReading
 from workbench.interfaces import FloatArray
 
 SIGNS = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [-1, -1, 1, 1], [1, -1, -1, -1], [-1, -1, -1, -1]], np.int8)

@@ -17,8 +17,7 @@ from workbench.attacks.subset_posterior import SubsetPosterior
 from workbench.estimation.judge import judge
 from workbench.estimation.subset_trials import SubsetEvidence
 from workbench.games.subset import SubsetGame
-from workbench.games.subset.play import play_subsets
-from workbench.games.subset.series import trial_series
+from workbench.games.subset.play import play_subsets, trial_series
 from workbench.interfaces import Claim, Plan, Record, Released, Secret, VerdictKind
 
 PLAN = Plan(

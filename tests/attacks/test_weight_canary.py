@@ -20,8 +20,7 @@ from workbench.checks.ledger import load_ledger
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation.judge import judge
-from workbench.games.weights import WeightsGame, WeightsSeen
-from workbench.games.weights.play import paired_changes, play_weights
+from workbench.games.weights import WeightsGame, WeightsSeen, paired_changes, play_weights
 from workbench.interfaces import (
     Adjacency,
     BoolArray,

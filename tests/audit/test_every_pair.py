@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from workbench.accounting import MutualInformation
-from workbench.audit.checks import checked
-from workbench.audit.run import audit_mechanisms
+from workbench.audit.run import audit_mechanisms, checked
 from workbench.audit.settings import AuditSettings, claim_of, default_settings
 from workbench.audit.subjects import audited_by
 from workbench.core import registry

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import study_driver as driver
 
 from workbench.accounting import ApproximateDP
 from workbench.attacks.canary_extraction import NOT_SHOWN, SHOWN, CanaryExtraction
 from workbench.attacks.loss import LossAttack
-from workbench.audit.run import audit_mechanisms
+from workbench.audit import run
+from workbench.audit.run import audit_mechanisms, audit_scores
 from workbench.audit.settings import embedded_settings
 from workbench.cli import terminal
+from workbench.core import registry
+from workbench.core.keys import plain
 from workbench.execution.store import Store
-from workbench.interfaces import Adjacency, Claim, Released
-from workbench.reports.shared.pages.audit import extraction_views, html
+from workbench.interfaces import Adjacency, Claim, Released, Trials
+from workbench.reports.shared.pages.audit import aside_view, html
 from workbench.studies.experiments import Status
 from workbench.studies.results import read_results
 from workbench.studies.run import RunOptions, run_study
@@ -120,7 +125,7 @@ def test_subjects_that_nothing_was_extracted_from_have_no_form() -> None:
 
 
 def test_the_page_draws_what_is_not_shown_as_undecided() -> None:
-    views = extraction_views([form(), form(memorised=1.0)])
+    views = aside_view(CanaryExtraction.aside_terms(), [form(), form(memorised=1.0)])["views"]
     assert [view.kind for view in views] == ["undecided", "refuted"]
     assert [view.word for view in views] == ["Not shown", "Memorised"]
 
@@ -131,6 +136,45 @@ CLAIM = Claim(
     released=Released.EVERY_UPDATE,
     source="the user",
 )
+
+
+class OtherAside(LossAttack):
+    """An attack whose aside has a heading of its own."""
+
+    @classmethod
+    def aside(cls, name: str, role: str, details: Mapping[str, Any]) -> dict[str, Any]:
+        return {**form(), "subject": name, "role": role}
+
+    @classmethod
+    def aside_terms(cls) -> dict[str, str]:
+        return {"key": "other", "heading": "Another attack's numbers"}
+
+
+def test_another_attacks_aside_has_its_own_heading(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = replace(registry.entries("attack")["loss"], factory=OtherAside)
+    monkeypatch.setitem(registry._entries["attack"], "loss", entry)
+    report = audit_scores(
+        scores=np.arange(40.0),
+        members=np.arange(40) % 2 == 0,
+        claim=CLAIM,
+        trials=Trials.ONE_RUN,
+        prior=None,
+        confidence=0.95,
+        seed=0,
+        command="test",
+        source="a file",
+    )
+    report["subjects"][0]["attacks"][0]["attack"] = "loss"
+    report |= run._asides(report["subjects"])
+    read = json.loads(json.dumps(plain(report)))
+    page = html(report=read)
+    assert '<h2 id="other">Another attack&#39;s numbers</h2>' in page
+    terminal.print_report(read, quiet=False)
+    assert "Another attack's numbers from a file" in capsys.readouterr().out
+    assert "Canary extraction" not in page
+
 
 SETTINGS = embedded_settings(
     claim=CLAIM,

@@ -415,7 +415,7 @@ def test_no_two_parts_of_a_game_share_a_seed(monkeypatch: pytest.MonkeyPatch) ->
         seeds.append(seed)
         raise InterruptedError
 
-    monkeypatch.setattr("workbench.games.subset.play.play_subsets", noted)
+    monkeypatch.setattr("workbench.games.subset.play_subsets", noted)
     one = game_of(FREE, trials=100)
     for job in one.game.jobs(FREE.setup(()), [True] * 24, one.name, one.given):
         with pytest.raises(InterruptedError):

@@ -9,10 +9,9 @@ from oracles.one_at_a_time import one_at_a_time
 from workbench.core import registry
 from workbench.data.bases import catalogue as room
 from workbench.interfaces import Plan, Record
-from workbench.training.book_keeping import BookKeepingSignals
 from workbench.training.lora import with_lora
 from workbench.training.models import LanguageModel
-from workbench.training.per_record import per_record_signals
+from workbench.training.per_record import BookKeepingSignals, per_record_signals
 
 EVERY = (*room.RECIPES, "gpt2_base")
 TEXTS = (

@@ -22,9 +22,9 @@ from workbench.data.bases.texts import encoders as encoder_texts
 from workbench.interfaces import Corpus, Plan, Record, TaskModel
 from workbench.studies import bases
 from workbench.studies.bases import BuildStage, BuildStep
+from workbench.training.loop import load_subject
 from workbench.training.per_record import per_record_signals
 from workbench.training.permutations import PermutationGroup
-from workbench.training.subject import load_subject
 from workbench.training.tasks import PAIR_MARK
 from workbench.training.text_classifier import TextClassifier
 

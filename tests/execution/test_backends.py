@@ -19,7 +19,8 @@ import pytest
 
 from workbench.core.errors import InconclusiveError, InputError
 from workbench.execution import backend as backend_module
-from workbench.execution.backend import Backend, TaskQueue, make_backend
+from workbench.execution.backend import make_backend
+from workbench.execution.base import Backend, TaskQueue
 from workbench.execution.tasks import (
     DISK_FULL,
     OVERRAN,

@@ -14,10 +14,10 @@ import pytest
 from dask_cluster import FUNCTIONS, Cluster
 
 from workbench.core.errors import InconclusiveError, InputError
-from workbench.execution.backend import Backend, make_backend
-from workbench.execution.dask import backend as dask_backend
-from workbench.execution.dask.client import compare, connect
-from workbench.execution.dask.worker import about, read_folder, write_folder
+from workbench.execution import dask as dask_backend
+from workbench.execution.backend import make_backend
+from workbench.execution.base import Backend
+from workbench.execution.dask import about, compare, connect, read_folder, write_folder
 from workbench.execution.tasks import OVERRAN, WORKER_DIED, Failed, Finished, Notice, Started, Stepped, Task
 
 PATIENCE_SECONDS = 90.0

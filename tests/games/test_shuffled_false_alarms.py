@@ -19,7 +19,8 @@ from workbench.attacks.weight_tidying import WeightTidying, permuted
 from workbench.core import registry
 from workbench.estimation.clopper_pearson import binomial_upper
 from workbench.estimation.judge import judge
-from workbench.games.consecutive import RUN, SINGLE, VIEWS, ConsecutiveGame, Scene, WeightRelease
+from workbench.games.consecutive import RUN, SINGLE, VIEWS, Scene, WeightRelease
+from workbench.games.consecutive.game import ConsecutiveGame
 from workbench.games.consecutive.play import play_releases, play_runs
 from workbench.interfaces import Adjacency, Claim, Evidence, FloatArray, Model, Plan, Released, VerdictKind
 from workbench.mechanisms.shuffled_dp_sgd import ShuffledDPSGD

@@ -20,17 +20,8 @@ from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import auc
 from workbench.estimation.judge import judge
-from workbench.games.consecutive import (
-    RUN,
-    SINGLE,
-    VIEWS,
-    ConsecutiveGame,
-    ReadRelease,
-    Scene,
-    WeightRelease,
-    other_areas,
-    outputs,
-)
+from workbench.games.consecutive import RUN, SINGLE, VIEWS, ReadRelease, Scene, WeightRelease, scene
+from workbench.games.consecutive.game import ConsecutiveGame, other_areas
 from workbench.games.consecutive.play import details, play_releases, play_runs
 from workbench.games.consecutive.scene import Table, orbit_of, unit_places
 from workbench.interfaces import (
@@ -341,11 +332,11 @@ def test_a_large_model_is_asked_for_fewer_outputs_or_refused(monkeypatch: pytest
     built = model()
     each = built.encode(plan.records[:1])["images"].numel() * FlatLayout.of(built.module).dimension
     for able, probes in ((1000.0, 40), (10.5, 10), (4.0, 4)):
-        monkeypatch.setattr(outputs, "MOST_WORK", able * each)
+        monkeypatch.setattr(scene, "MOST_WORK", able * each)
         played = play_releases(SHUFFLED, built, plan, attack, included=coins, seed=1)
         assert played.probes == probes
         assert "function" in played.scores
-    monkeypatch.setattr(outputs, "MOST_WORK", 3.9 * each)
+    monkeypatch.setattr(scene, "MOST_WORK", 3.9 * each)
     with pytest.raises(UnsupportedError, match=r"give the attack invariant=sorted and"):
         Table.laid(SHUFFLED, built, plan, attack, 0)
     Table.laid(SHUFFLED, built, plan, WeightTidying(**BARE), 0)

@@ -25,15 +25,19 @@ from workbench.estimation.subset_trials import (
     perfect_log_score,
     record_success,
 )
-from workbench.games.subset import (
-    SubsetGame,
+from workbench.games.subset import SubsetGame, beyond_subset
+from workbench.games.subset.play import (
     SubsetObservations,
     SubsetReading,
     SubsetRelease,
-    beyond_subset,
+    SubsetTrials,
+    game_details,
+    play_subsets,
+    play_world,
+    series_details,
+    step_curves,
+    trial_series,
 )
-from workbench.games.subset.play import SubsetTrials, play_subsets, play_world
-from workbench.games.subset.series import game_details, series_details, step_curves, trial_series
 from workbench.interfaces import Claim, Plan, Record, Released, Secret, Verdict, VerdictKind
 from workbench.mechanisms.mezo import MeZO
 from workbench.mechanisms.paczero import PACZero

@@ -11,8 +11,7 @@ from signs_stand_in import SignsStandIn, small_plan
 from workbench.accounting import ApproximateDP
 from workbench.attacks.sign_transcript import SignTranscript
 from workbench.estimation.judge import judge
-from workbench.games.transcript import TranscriptGame
-from workbench.games.transcript.play import KNOWLEDGE, play_transcripts
+from workbench.games.transcript import KNOWLEDGE, TranscriptGame, play_transcripts
 from workbench.interfaces import Adjacency, Evidence, VerdictKind
 
 

@@ -20,12 +20,14 @@ from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation.judge import judge
 from workbench.estimation.low_fpr import CERTAIN, rate_at_fpr, success_of_sign
-from workbench.games.transcript import FiredStep, TranscriptGame, WatchedMechanism
-from workbench.games.transcript.play import (
+from workbench.games.transcript import (
     CANARIES,
     KNOWLEDGE,
     OTHERS,
+    FiredStep,
+    TranscriptGame,
     TranscriptTrials,
+    WatchedMechanism,
     play_transcripts,
 )
 from workbench.interfaces import (

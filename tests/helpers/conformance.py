@@ -47,9 +47,9 @@ from workbench.interfaces import (
 from workbench.training.canary import SignalsWithCanary
 from workbench.training.fine_tuning import build_model, trainable
 from workbench.training.flat import FlatLayout
-from workbench.training.loop import GradientMechanism
+from workbench.training.loop import GradientMechanism, load_subject
 from workbench.training.per_record import EmptySignals, MatrixSignals
-from workbench.training.subject import TrainedSubject, load_subject
+from workbench.training.subject import TrainedSubject
 
 BUDGET = ApproximateDP(epsilon=2.0, delta=1e-5)
 FALSE_ALARM = 1e-6

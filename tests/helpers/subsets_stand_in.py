@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from workbench.accounting import MutualInformation
-from workbench.games.subset import SubsetMechanism, SubsetRelease
+from workbench.games.subset.play import SubsetMechanism, SubsetRelease
 from workbench.interfaces import (
     BoolArray,
     Capabilities,

@@ -222,11 +222,6 @@ def test_tpr_of_a_gaussian_is_near_the_closed_form(name: str) -> None:
         assert made(name).tpr(GAUSSIAN, fpr=fpr, adjacency=ADD_REMOVE) == pytest.approx(truth, rel=1e-5)
 
 
-def test_advantage_of_a_gaussian_is_the_closed_form() -> None:
-    truth = 2 * norm.cdf(0.5) - 1
-    assert RiskCal().advantage(GAUSSIAN, adjacency=ADD_REMOVE) == pytest.approx(truth, rel=1e-6)
-
-
 # How far epsilon at the calibrated noise may lie from the target 2, below and above it: the libraries' own
 # tolerances (Opacus 0.01; prv-accountant twice its error of 0.1; autodp 1e-3 on either side).
 TOLERANCES = {
@@ -252,17 +247,6 @@ def test_calibration_inverts_accounting(name: str, tolerance: tuple[float, float
     run = gaussian_run(noise_multiplier=noise_multiplier, sampling_probability=0.05, steps=20)
     epsilon = accountant.epsilon(run, delta=DELTA, adjacency=ADD_REMOVE)
     assert 2.0 - tolerance[0] <= epsilon <= 2.0 + tolerance[1]
-
-
-def test_noise_is_calibrated_to_attack_risk() -> None:
-    accountant = RiskCal(grid_step=5e-2)
-    run: dict[str, Any] = {"sampling_probability": 0.1, "steps": 10, "adjacency": ADD_REMOVE}
-    noise_multiplier = accountant.noise_multiplier_for_advantage(advantage=0.1, **run)
-    event = gaussian_run(noise_multiplier=noise_multiplier, sampling_probability=0.1, steps=10)
-    assert accountant.advantage(event, adjacency=ADD_REMOVE) == pytest.approx(0.1, abs=1e-3)
-    noise_multiplier = accountant.noise_multiplier_for_tpr(tpr=0.1, fpr=0.02, **run)
-    event = gaussian_run(noise_multiplier=noise_multiplier, sampling_probability=0.1, steps=10)
-    assert accountant.tpr(event, fpr=0.02, adjacency=ADD_REMOVE) == pytest.approx(0.1, abs=2e-3)
 
 
 @cache
@@ -352,11 +336,6 @@ def test_unusable_options_are_named() -> None:
         PRVAccountant(epsilon_error=math.nan)
     with pytest.raises(InputError, match="grid_step must be finite and > 0, got -1"):
         RiskCal(grid_step=-1.0)
-    run: dict[str, Any] = {"sampling_probability": 0.1, "steps": 10, "adjacency": ADD_REMOVE}
-    with pytest.raises(InputError, match=r"advantage must be in \(0, 1\), got 1"):
-        RiskCal().noise_multiplier_for_advantage(advantage=1.0, **run)
-    with pytest.raises(InputError, match=r"tpr must be above fpr \(0.5\) and below 1, got 0.4"):
-        RiskCal().noise_multiplier_for_tpr(tpr=0.4, fpr=0.5, **run)
 
 
 def test_a_librarys_exception_is_passed_on() -> None:

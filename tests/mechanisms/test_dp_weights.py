@@ -29,7 +29,8 @@ from workbench.interfaces import (
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.dp_weights import DPWeights
 from workbench.training.fine_tuning import trainable
-from workbench.training.subject import TrainedSubject, load_subject
+from workbench.training.loop import load_subject
+from workbench.training.subject import TrainedSubject
 
 FALSE_ALARM = 1e-6
 """Probability that a statistical test here fails by chance, two-sided."""

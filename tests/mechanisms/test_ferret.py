@@ -24,7 +24,7 @@ from workbench.mechanisms.accountants.ferret import LN2, dithered_renyi_nats, fi
 from workbench.mechanisms.ferret import FERRET
 from workbench.mechanisms.ferret.public import firing_mask, grouped
 from workbench.training.fine_tuning import build_model, trainable
-from workbench.training.subject import load_subject
+from workbench.training.loop import load_subject
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),

@@ -17,7 +17,7 @@ from torch import Tensor
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.games.subset import SubsetMechanism, SubsetRelease
+from workbench.games.subset.play import SubsetMechanism, SubsetRelease
 from workbench.interfaces import (
     Corpus,
     Currency,
@@ -34,7 +34,8 @@ from workbench.mechanisms.accountants.shared.binary_channel import binary_mi_bou
 from workbench.mechanisms.paczero import PACZero
 from workbench.mechanisms.shared.candidate_subsets import candidate_subsets, signs_of_means
 from workbench.training.fine_tuning import Seeds, build_model, record_losses, trainable
-from workbench.training.subject import TrainedSubject, load_subject
+from workbench.training.loop import load_subject
+from workbench.training.subject import TrainedSubject
 from workbench.training.zeroth_order import ZerothOrder
 
 N = 30

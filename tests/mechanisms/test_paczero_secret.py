@@ -15,7 +15,7 @@ import torch
 from workbench.accounting import MutualInformation
 from workbench.core import registry
 from workbench.core.errors import InputError
-from workbench.games.subset import SubsetRelease
+from workbench.games.subset.play import SubsetRelease
 from workbench.interfaces import Corpus, Plan, Secret
 from workbench.mechanisms import paczero
 from workbench.mechanisms.accountants.paczero import Charge

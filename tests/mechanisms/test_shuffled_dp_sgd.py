@@ -19,13 +19,7 @@ from watched_shuffles import WeightRelease, train_watched
 from workbench.accounting import ApproximateDP, GaussianDP, NoGuarantee
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.interfaces import (
-    Adjacency,
-    GradientCanary,
-    Insertions,
-    Released,
-    Sampling,
-)
+from workbench.interfaces import Adjacency, GradientCanary, Insertions, Released, Sampling
 from workbench.mechanisms.accountants.shuffled_dp_sgd import ShuffledDPSGD as Accountant
 from workbench.mechanisms.accountants.shuffled_dp_sgd import ShuffledGaussianRun, noise_multiplier_for
 from workbench.mechanisms.dp_sgd import DPSGD
@@ -34,9 +28,9 @@ from workbench.mechanisms.shuffled_dp_sgd import ShuffledDPSGD
 from workbench.training.canary import SignalsWithCanary
 from workbench.training.fine_tuning import build_model, trainable
 from workbench.training.flat import FlatLayout
+from workbench.training.loop import load_subject
 from workbench.training.per_record import EmptySignals, MatrixSignals
 from workbench.training.permutations import Permutation, PermutationGroup
-from workbench.training.subject import load_subject
 
 FALSE_ALARM = 1e-6
 """Probability that a statistical test here fails by chance, two-sided."""

@@ -36,7 +36,8 @@ from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.dpzero import DPZero
 from workbench.mechanisms.shared.private_zeroth_order import PrivateZerothOrder, scalar_signals
 from workbench.training.fine_tuning import Seeds, build_model, seed_number, trainable
-from workbench.training.subject import TrainedSubject, load_subject
+from workbench.training.loop import load_subject
+from workbench.training.subject import TrainedSubject
 from workbench.training.zeroth_order import Directions, ZerothOrder
 
 FALSE_ALARM = 1e-6

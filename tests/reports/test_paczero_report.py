@@ -13,7 +13,7 @@ from paczero_world import World, results
 
 from workbench.checks.published import published
 from workbench.core.errors import InputError
-from workbench.games.subset import series as subset_series
+from workbench.games.subset import play as subset_series
 from workbench.interfaces import Currency
 from workbench.reports.papers.paczero.report import paczero
 from workbench.reports.papers.paczero.tables import GAME_CONFIDENCE, crossed_success

@@ -21,7 +21,7 @@ from workbench.core import registry
 from workbench.core.registry import Entry
 from workbench.data.bases import catalogue as data_bases
 from workbench.execution.store import Store
-from workbench.games.transcript.play import MOST_UNKNOWN
+from workbench.games.transcript import MOST_UNKNOWN
 from workbench.interfaces import Currency, Plan, Sampling, Schedule
 from workbench.studies.experiments import Experiment, Study
 from workbench.studies.jobs import Training, jobs_of, membership, setup_of

@@ -14,7 +14,8 @@ from study_driver import probed
 from workbench.accounting import NoGuarantee
 from workbench.execution.store import Store
 from workbench.games.base import Part, match_of
-from workbench.games.consecutive import RUN, SINGLE, VIEWS, ConsecutiveGame, audit_form, flat_metrics
+from workbench.games.consecutive import RUN, SINGLE, VIEWS
+from workbench.games.consecutive.game import ConsecutiveGame, audit_form, flat_metrics
 from workbench.interfaces import Sampling
 from workbench.studies.experiments import Experiment, Outcome, Status, Study
 from workbench.studies.jobs import JobKind, Training, jobs_of, membership, setup_of

@@ -27,8 +27,9 @@ from workbench.studies.results import read_results
 from workbench.studies.run import RunOptions, run_study
 from workbench.training.content import settled
 from workbench.training.fine_tuning import quality, trainable
+from workbench.training.loop import load_subject
 from workbench.training.steps import PrivatisedSums, Steps
-from workbench.training.subject import TrainedSubject, load_subject
+from workbench.training.subject import TrainedSubject
 
 
 @cache

@@ -32,10 +32,10 @@ from workbench.training import canary as canary_module
 from workbench.training.canary import FixedSignals, SignalsWithCanary
 from workbench.training.fine_tuning import build_model, record_losses, trainable
 from workbench.training.flat import FlatLayout
-from workbench.training.loop import GradientMechanism, gaussian_noise
+from workbench.training.loop import GradientMechanism, gaussian_noise, load_subject
 from workbench.training.per_record import MatrixSignals
 from workbench.training.samples import poisson_sample, sample_signals
-from workbench.training.subject import TrainedSubject, load_subject
+from workbench.training.subject import TrainedSubject
 
 FALSE_ALARM = 1e-6
 """Probability that a statistical test here fails by chance, two-sided."""

@@ -17,10 +17,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.interfaces import GradientCanary, Insertions, Plan, Record
-from workbench.mechanisms.ferret.adamw import FlatAdamW
 from workbench.mechanisms.non_private import NonPrivate
 from workbench.training.canary import SignalsWithCanaryRecord, check_canary
-from workbench.training.fine_tuning import build_model, trainable
+from workbench.training.fine_tuning import FlatAdamW, build_model, trainable
 from workbench.training.flat import FlatLayout
 from workbench.training.per_record import EmptySignals
 from workbench.training.samples import sample_signals

@@ -18,10 +18,10 @@ from workbench.accounting import ApproximateDP
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Plan, Record, TaskModel
+from workbench.training.loop import load_subject
 from workbench.training.per_record import per_record_signals
 from workbench.training.permutations import PermutationGroup
 from workbench.training.prompts import DataToTextModel, Greedy
-from workbench.training.subject import load_subject
 
 RECORDS = [
     Record(id="a", text="age[60]", answers=("She is 60.", "Her age is 60.")),

@@ -68,12 +68,8 @@ _HINTS = {"delta": " (delta=0 states pure differential privacy)"}
 def parse_claim(text: str, *, source: str = "the user", released: Released = Released.SCORES) -> Claim:
     """The claim that a text of comma-separated `key=value` pairs makes.
 
-    Args:
-        source: Whose claim it is.
-        released: What the adversary sees, where `text` does not say.
-
-    Raises:
-        InputError: an unknown, doubled or missing key, or a value out of range; one line that names it.
+    `source`: whose claim it is. `released`: what the adversary sees, where `text` does not say. Raises
+    `InputError`: an unknown, doubled or missing key, or a value out of range; one line that names it.
     """
     given = _pairs(text)
     currency = _currency(given, text)

@@ -16,11 +16,10 @@ from scipy.stats import binomtest
 
 from workbench import __version__
 from workbench.accounting import ApproximateDP
-from workbench.audit.checks import checked
 from workbench.audit.replay.run import ReplayJob, judged_record
 from workbench.audit.replay.run import play as play_replay
-from workbench.audit.settings import GAME_ADJACENCY, AuditSettings
-from workbench.audit.subjects import audited_by, play
+from workbench.audit.settings import GAME_ADJACENCY, AuditSettings, default_settings
+from workbench.audit.subjects import CONTROL, MAIN, Audited, PlayedBy, audited_by, play
 from workbench.audit.user_training import GAME, SOURCE, UserJob, UserTraining, train_user
 from workbench.audit.views import judged_views
 from workbench.core import registry
@@ -33,17 +32,27 @@ from workbench.estimation.deciding import unknown_prior_range
 from workbench.estimation.judge import claim_form, judged_subject
 from workbench.execution.engine import Engine, Job, Progress, hardware, versions
 from workbench.execution.store import Store
+from workbench.games.base import game_named
 from workbench.interfaces import (
+    Adjacency,
     Attack,
     BoolArray,
     Claim,
     Evidence,
     FloatArray,
     GameTerms,
+    Secret,
     Trials,
     VerdictKind,
 )
-from workbench.training.setup import content_digest, forget_corpora, prepare
+from workbench.training.setup import (
+    check_fit,
+    content_digest,
+    create_mechanism,
+    forget_corpora,
+    make_plan,
+    prepare,
+)
 
 REPORT_SCHEMA = 1
 
@@ -59,21 +68,138 @@ EXIT_CODES = {
 }
 
 
+_ABOUT = {Secret.RECORD: "one record", Secret.SUBSET: "the candidate subset"}
+_ASKED = {
+    Secret.RECORD: "test one record's membership",
+    Secret.SUBSET: "ask which candidate subset was the secret",
+}
+
+
+def checked(settings: AuditSettings, audited: Mapping[str, Audited]) -> Claim:
+    """Check an audit; returns what the mechanism itself claims of the run that decides.
+
+    Raises `InputError`: a plan that cannot be met, such as a budget above the mechanism's ceiling.
+    `UnsupportedError`: the games do not test the claim, or see more than it covers.
+    """
+    attacks = [attack for part, subject in audited.items() if part != CONTROL for attack in subject.attacks]
+    _require_kind(settings)
+    claims = {part: _checked_plan(subject) for part, subject in audited.items()}
+    claim = claims.get(MAIN) or next(iter(claims.values()))
+    _require_alike(settings, claim)
+    for subject in audited.values():
+        for attack in subject.attacks:
+            attack.game.check(subject.match(attack))
+    _require_tested(settings, attacks)
+    _require_covered(settings, claim, attacks)
+    return claim
+
+
+def _checked_plan(subject: Audited) -> Claim:
+    """The claim of a plan that can be followed, with a model that reads the data."""
+    from workbench.training.fine_tuning import build_model  # slow to import
+    from workbench.training.loop import require_readable
+
+    plan, mechanism = make_plan(subject.setup, subject.included, 0), create_mechanism(subject.setup)
+    mechanism.check(plan)
+    claim = mechanism.claim(plan)
+    require_readable(build_model(plan), plan)
+    check_fit(subject.setup)
+    return claim
+
+
+def _require_kind(settings: AuditSettings) -> None:
+    """Refuse a claim of another kind than the games test: differential privacy, or nats about a secret."""
+    claim, secret = settings.claim, settings.secret
+    if isinstance(claim.about, Secret) and secret is None:
+        raise UnsupportedError(
+            f"the games of an audit test differential privacy; {claim.guarantee.describe()} needs "
+            "--scores of independent trials"
+        )
+    if isinstance(claim.about, Secret) and secret is not None and claim.about is not secret:
+        raise UnsupportedError(
+            f"the games of an audit {_ASKED[secret]}; a claim about the {claim.about} needs --scores of "
+            "independent trials"
+        )
+    if isinstance(claim.about, Adjacency) and secret is Secret.SUBSET:
+        raise UnsupportedError(
+            f"nats about {_ABOUT[secret]} are no promise about a single record: claim "
+            f"nats=...,secret={secret}, got {claim.guarantee.describe()}"
+        )
+
+
+def _require_tested(settings: AuditSettings, attacks: list[PlayedBy]) -> None:
+    """Refuse attacks whose games decide about other neighbours than the claim, or about another secret."""
+    claim, secret = settings.claim, settings.secret
+    for attack in attacks:
+        tested = attack.game.adjacencies if isinstance(claim.about, Adjacency) else attack.game.secrets
+        if claim.about not in tested and not (attack.game.trains_once and secret is claim.about):
+            ends = f"and the claim says adjacency {claim.about}"
+            if isinstance(claim.about, Secret):
+                ends = f"which a claim about the {claim.about} says nothing of"
+            does = "adds a record or removes it" if attack.game.adjacencies else "decides about no record"
+            raise UnsupportedError(f"attack {attack.name!r} {does}, {ends}: leave it out")
+    if isinstance(claim.about, Secret) and all(attack.game.trains_once for attack in attacks):
+        tried = ", ".join(attack.name for attack in attacks)
+        raise UnsupportedError(
+            f"{claim.guarantee.describe()} bounds an average over independent trainings, which scores of "
+            f"one training ({tried}) cannot test: {_testing(settings, claim.about)}"
+        )
+
+
+def _testing(settings: AuditSettings, secret: Secret) -> str:
+    """What to add: an attack that tests nats about the secret, of the mechanism's default audit if it can."""
+    default = default_settings(settings.mechanism, settings.mechanism_parameters)
+    for name in (*default.attacks, *sorted(registry.entries("attack"))):
+        if secret in game_named(name).secrets:
+            return f"add --attack {name}"
+    return f"no registered attack tests nats about the {secret}"
+
+
+def _require_alike(settings: AuditSettings, mechanism_claim: Claim) -> None:
+    """Refuse a mechanism whose own claim, with its parameters, is about something else than the games."""
+    name, secret = settings.mechanism, settings.secret
+    if secret is not None and mechanism_claim.about is not secret:
+        given = ", ".join(f"{key}={value}" for key, value in settings.mechanism_parameters.items())
+        raise UnsupportedError(
+            f"the games of an audit test nats about {_ABOUT[secret]}; {name}{given and f' with {given}'} "
+            f"claims {mechanism_claim.describe()}"
+        )
+    if isinstance(settings.claim.about, Adjacency) and secret is not None:
+        mechanism_claim = replace(mechanism_claim, about=settings.capabilities.adjacency)
+    if isinstance(settings.claim.about, Adjacency) and mechanism_claim.about is not settings.claim.about:
+        raise UnsupportedError(
+            f"claim says adjacency {settings.claim.about}; {name} and the games are {mechanism_claim.about}"
+        )
+
+
+def _require_covered(settings: AuditSettings, mechanism_claim: Claim, attacks: list[PlayedBy]) -> None:
+    """Refuse attacks that see more than the claim, or the mechanism's own, covers."""
+    claim, name = settings.claim, settings.mechanism
+    for attack in attacks:
+        seen = attack.game.released
+        for whose, covered in (("claim", claim.released), (name, mechanism_claim.released)):
+            if not covered.covers(seen):
+                raise UnsupportedError(
+                    f"{whose} covers {covered}, and attack {attack.name!r} sees {seen}; name attacks that it "
+                    "covers"
+                )
+    if not mechanism_claim.released.covers(claim.released):
+        raise UnsupportedError(
+            f"claim covers {claim.released}, and {name} promises nothing beyond its "
+            f"{mechanism_claim.released}: claim released={mechanism_claim.released}"
+        )
+
+
 def audit_mechanisms(
     settings: AuditSettings, *, out: Path, command: str, progress: Progress | None = None
 ) -> dict[str, JSON]:
     """Train, attack and judge a registered mechanism and the control; returns the report record.
 
     A mechanism that budgets in nats is judged in several views, each a claim of its own
-    (`workbench.audit.views`). The store lies in `out/store`.
-
-    Args:
-        command: The command line, for the report.
-        progress: Called as the work goes on.
-
-    Raises:
-        InputError: an unknown name, an unusable parameter, or a place that cannot be written.
-        UnsupportedError: the mechanism cannot meet the claimed guarantee, or no game can judge it.
+    (`workbench.audit.views`). The store lies in `out/store`. `command`: the command line, for the report.
+    `progress`: called as the work goes on. Raises `InputError`: an unknown name, an unusable parameter, or a
+    place that cannot be written. `UnsupportedError`: the mechanism cannot meet the claimed guarantee, or no
+    game can judge it.
     """
     started = datetime.now(UTC)
     forget_corpora()
@@ -86,19 +212,25 @@ def audit_mechanisms(
     store.sweep()
     subjects, views = judged_views(settings, mechanism_claim, audited, played)
     report = _report(settings.claim, subjects, seed=settings.seed, command=command, started=started)
-    aside = _aside(subjects)
-    return report | ({"views": views} if views else {}) | ({"extraction": aside} if aside else {})
+    return report | ({"views": views} if views else {}) | _asides(subjects)
 
 
-def _aside(subjects: list[dict[str, JSON]]) -> list[dict[str, JSON]]:
-    """What attacks report of the subjects besides the verdict on the claim."""
-    known, forms = registry.entries("attack"), []
+def _asides(subjects: list[dict[str, JSON]]) -> dict[str, JSON]:
+    """What attacks report besides the verdict on the claim, by key, and `asides`, their terms by key."""
+    known = registry.entries("attack")
+    forms: dict[str, list[JSON]] = {}
+    terms: dict[str, JSON] = {}
     for subject in subjects:
         for form in subject["attacks"]:
             attack: object = known[str(form["attack"]).partition(" (")[0]].factory
-            if isinstance(attack, type) and issubclass(attack, Attack):
-                forms.append(attack.aside(str(subject["name"]), str(subject["role"]), form["details"]))
-    return [form for form in forms if form is not None]
+            if not (isinstance(attack, type) and issubclass(attack, Attack)):
+                continue
+            told = attack.aside(str(subject["name"]), str(subject["role"]), form["details"])
+            if told is not None:
+                key = attack.aside_terms()["key"]
+                terms[key] = attack.aside_terms()
+                forms.setdefault(key, []).append(told)
+    return {**forms, "asides": terms} if forms else {}
 
 
 def _report(
@@ -145,12 +277,8 @@ def audit_training(
             (epsilon, delta)-DP; None for no replay. It takes half of the error where the training can be
             replayed.
 
-    Returns:
-        The report record.
-
-    Raises:
-        InputError: the function cannot be loaded, fails, or breaks its contract.
-        UnsupportedError: scores of one run cannot judge the claim's currency.
+    Returns the report record. Raises `InputError`: the function cannot be loaded, fails, or breaks its
+    contract. `UnsupportedError`: scores of one run cannot judge the claim's currency.
     """
     if runs < 1:
         raise InputError(f"runs must be at least 1, got {runs}")
@@ -292,9 +420,7 @@ def audit_scores(
         command, source: The command line and the file's name, for the report.
         blind_texts: Text of each record, for the blind classifier; empty for none.
 
-    Raises:
-        InputError: unusable input.
-        UnsupportedError: these trials cannot judge the claim's currency.
+    Raises `InputError`: unusable input. `UnsupportedError`: these trials cannot judge the claim's currency.
     """
     started = datetime.now(UTC)
     check_game(scores, members)
@@ -329,8 +455,7 @@ def audit_scores(
 def write_report(report: Mapping[str, JSON], *, out: Path | None, json_file: Path | None) -> None:
     """Write `report.json` and `report.html` to a folder, and the record to a file.
 
-    Raises:
-        InputError: a place cannot be written.
+    Raises `InputError`: a place cannot be written.
     """
     text = registry.create("report", "html", report=report) if out is not None else ""
     content = json.dumps(plain(report), indent=1, allow_nan=False, ensure_ascii=False) + "\n"

@@ -49,8 +49,7 @@ class ScoresFile:
 def read_scores(path: str | Path) -> ScoresFile:
     """Read and check a scores file, by its ending: `.csv`, `.npz` or `.parquet`.
 
-    Raises:
-        InputError: the file is missing, unreadable, of another type, or holds no usable membership game.
+    Raises `InputError`: the file is missing, unreadable, of another type, or holds no usable membership game.
     """
     path = Path(path)
     reader = _READERS.get(path.suffix.lower())

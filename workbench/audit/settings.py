@@ -16,7 +16,6 @@ from workbench.interfaces import (
     Adjacency,
     Capabilities,
     Claim,
-    Currency,
     Guarantee,
     Release,
     Released,
@@ -27,8 +26,6 @@ from workbench.training.setup import TrainingSetup, mechanism_of
 
 READING_DELTA = 1e-5
 """Delta at which a number of nats is read as (epsilon, delta)-DP, where the user says none."""
-
-SECRETS = {Currency.RECORD_NATS: Secret.RECORD, Currency.SUBSET_NATS: Secret.SUBSET}
 
 GAME_ADJACENCY = Adjacency.ADD_REMOVE
 """What a coin decides in a game, unless the mechanism's claim is about other neighbours."""
@@ -63,8 +60,7 @@ class AuditSettings(TimedSpec):
         workers: Processes; 0 runs in this process.
         scheduler: Address of a Dask scheduler, which then has the workers; None for none.
 
-    Raises:
-        InputError: a value is out of range.
+    Raises `InputError`: a value is out of range.
     """
 
     claim: Claim = DEFAULT_CLAIM
@@ -108,17 +104,15 @@ class AuditSettings(TimedSpec):
     @property
     def secret(self) -> Secret | None:
         """What the mechanism's nats are about; None for a mechanism that budgets in epsilon."""
-        return SECRETS.get(self.capabilities.currency)
+        return self.capabilities.currency.secret
 
     @property
     def budget(self) -> Guarantee:
         """What the mechanism is asked to meet: the claim's guarantee.
 
         A mechanism that budgets in nats is given nats, also under a claim of (epsilon, delta)-DP: then as
-        many as the claim's epsilon, which is the reading of its number that such a claim makes.
-
-        Raises:
-            UnsupportedError: a mechanism that budgets in nats, and a claim that no number of nats stands for.
+        many as the claim's epsilon, which is the reading of its number that such a claim makes. Raises
+        `UnsupportedError`: a mechanism that budgets in nats, and a claim that no number of nats stands for.
         """
         secret, guarantee = self.secret, self.claim.guarantee
         if secret is None or isinstance(guarantee, MutualInformation):
@@ -186,15 +180,11 @@ def embedded_settings(**changes: Any) -> AuditSettings:
 def claim_of(mechanism: str, epsilon: float, delta: float, *, source: str = "the user") -> Claim:
     """The claim that a bare number (epsilon, or nats) makes: in the mechanism's own currency.
 
-    Args:
-        delta: Of (epsilon, delta)-DP; not read by nats.
-        source: Whose claim it is.
-
-    Raises:
-        InputError: a number is out of range.
+    `delta`: of (epsilon, delta)-DP; not read by nats. `source`: whose claim it is. Raises `InputError`: a
+    number is out of range.
     """
     can = mechanism_of(mechanism, {}).capabilities
-    secret = SECRETS.get(can.currency)
+    secret = can.currency.secret
     if not (0.0 < epsilon < math.inf or (epsilon == 0.0 and secret is Secret.SUBSET)):
         raise InputError(f"epsilon must be finite and > 0, got {epsilon:g}")
     guarantee: Guarantee = ApproximateDP(epsilon=epsilon, delta=delta)
@@ -213,8 +203,7 @@ def default_settings(
         parameters: Of the mechanism.
         **changes: Fields that a user chose.
 
-    Raises:
-        InputError: the mechanism takes no such parameters, or a value is out of range.
+    Raises `InputError`: the mechanism takes no such parameters, or a value is out of range.
     """
     embedded = embedded_settings()
     name = mechanism or embedded.mechanism
@@ -222,8 +211,7 @@ def default_settings(
     can, defaults = made.capabilities, made.audit_defaults()
     claim = replace(embedded.claim, about=can.adjacency, released=can.released)
     if defaults.number is not None:
-        number = 0.0 if can.claims_nothing_spent else defaults.number
-        claim = claim_of(name, number, READING_DELTA, source=claim.source)
+        claim = claim_of(name, defaults.number, READING_DELTA, source=claim.source)
     settings = replace(
         embedded,
         mechanism=name,

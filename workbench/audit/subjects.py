@@ -56,8 +56,7 @@ class PlayedBy:
 def attacks_of(settings: AuditSettings) -> tuple[PlayedBy, ...]:
     """Every game of the settings' attacks, in their order.
 
-    Raises:
-        InputError: an unknown name, or a parameter that is unknown or out of range.
+    Raises `InputError`: an unknown name, or a parameter that is unknown or out of range.
     """
     played = []
     for name in settings.attacks:
@@ -181,9 +180,7 @@ def audited_by(settings: AuditSettings) -> dict[str, Audited]:
 
     Scores of one training say nothing of a claim in nats, which bounds an average over trainings: there the
     attacks on ordinary members have a training of their own, and the control is trained for them alone.
-
-    Raises:
-        InputError: an unknown attack, or a parameter out of range.
+    Raises `InputError`: an unknown attack, or a parameter out of range.
     """
     attacks = attacks_of(settings)
     on_members = tuple(

@@ -92,8 +92,7 @@ class UserTraining:
         source_sha256: Hash of the file, so that a stored result is not taken for that of edited code.
             Files that it imports are not hashed.
 
-    Raises:
-        InputError: see `load_training_function`.
+    Raises `InputError`: see `load_training_function`.
     """
 
     spec: str
@@ -113,15 +112,9 @@ class UserTraining:
     def scores(self, candidates: Sequence[Record], included: BoolArray, seed: int) -> FloatArray:
         """Train once on the included candidates and score all of them.
 
-        Args:
-            included: The coins, shape `(n,)`.
-            seed: Passed to the function.
-
-        Returns:
-            One finite score a candidate, higher = member, shape `(n,)`.
-
-        Raises:
-            InputError: the function fails, or returns something that cannot be scored.
+        `included`: the coins, shape `(n,)`. `seed`: passed to the function. Returns one finite score a
+        candidate, higher = member, shape `(n,)`. Raises `InputError`: the function fails, or returns
+        something that cannot be scored.
         """
         members = [record for record, inside in zip(candidates, included, strict=True) if inside]
         return self.trained(as_dicts(members), seed, candidates)
@@ -176,10 +169,8 @@ class UserTraining:
 def load_training_function(spec: str) -> TrainingFunction:
     """Import the user's file and return the function named after the colon of `path/to/file.py:function`.
 
-    The file's folder is appended to the module search path, so that it may import its neighbours.
-
-    Raises:
-        InputError: the spec is malformed, the file is missing or fails to import, or holds no such function.
+    The file's folder is appended to the module search path, so that it may import its neighbours. Raises
+    `InputError`: the spec is malformed, the file is missing or fails to import, or holds no such function.
     """
     path, name = _split(spec)
     if not path.is_file():
@@ -291,11 +282,8 @@ def train_user(
 ) -> dict[str, Any]:
     """Run a user's training function once; on another machine that of the file's copy in `inputs[SOURCE]`.
 
-    Returns:
-        `scores` of all candidates, and `cost`.
-
-    Raises:
-        InputError: the function fails or breaks its contract.
+    Returns `scores` of all candidates, and `cost`. Raises `InputError`: the function fails or breaks its
+    contract.
     """
     started = time.perf_counter()
     candidates, _ = prepare(job.setup)

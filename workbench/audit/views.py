@@ -24,24 +24,18 @@ from typing import Any
 
 import numpy as np
 
-from workbench.accounting import ApproximateDP, MutualInformation
+from workbench.accounting import MutualInformation
 from workbench.audit.settings import AuditSettings
 from workbench.audit.subjects import CONTROL, MAIN, MEMBERS, Audited, Found
-from workbench.core import registry
-from workbench.core.errors import UnsupportedError
 from workbench.core.keys import JSON, plain
 from workbench.core.templates import percent
-from workbench.estimation import clopper_pearson_all, gaussian_location
-from workbench.estimation.deciding import GAUSSIAN_SHARE
 from workbench.estimation.judge import judged_subject
 from workbench.estimation.low_fpr import LEVELS
-from workbench.games.base import game_named, read_as_dp
+from workbench.games.base import read_as_dp
 from workbench.games.words import (
     Form,
     Judged,
-    bound_of,
     claimed_otherwise,
-    combined_kind,
     guarantee_of,
     interval,
     kind_of,
@@ -49,7 +43,8 @@ from workbench.games.words import (
     view_form,
     view_words,
 )
-from workbench.interfaces import Attack, Bound, Claim, Evidence, Family, Guarantee, Secret, Trials
+from workbench.interfaces import Claim, Evidence, Guarantee, Secret, Trials
+from workbench.training.setup import mechanism_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +67,9 @@ def judged_views(
 ) -> tuple[list[dict[str, JSON]], dict[str, JSON] | None]:
     """Judge every view and the control, each at the audit's confidence.
 
-    Args:
-        claimed: What the mechanism claims.
-        audited, played: What was trained and attacked, by its part in the audit.
-
-    Returns:
-        The subjects of the report, one a view, that of the claim under audit first and the control last; and
-        the views in words, or None.
+    `claimed`: what the mechanism claims. `audited`, `played`: what was trained and attacked, by its part in
+    the audit. Returns the subjects of the report, one a view, that of the claim under audit first and the
+    control last; and the views in words, or None.
     """
     views = _views(settings, audited, played)
     by_view = {view.key: _judged(settings, view, {"own_claim": plain(claimed)}) for view in views}
@@ -107,7 +98,7 @@ def _words(settings: AuditSettings, audited: Mapping[str, Audited], judged: Judg
         return view_forms
     if settings.secret is not None:
         return currency_views(judged)
-    return steered_views(judged) if settings.capabilities.is_steered else None
+    return mechanism_of(settings.mechanism, settings.mechanism_parameters).views(judged)
 
 
 def _judged(
@@ -153,17 +144,13 @@ def _other_currency(settings: AuditSettings) -> Claim:
 
 
 _CURRENCIES = Path(__file__).with_name("currencies.j2")
-_STEERED = Path(__file__).with_name("steered.j2")
 
 
 def currency_views(judged: Judged) -> dict[str, JSON]:
     """The words of an audit of nats about a record: the claim, its other currency, and ordinary members.
 
-    Args:
-        judged: The views `"claim"`, `"reading"` and `"members"`, as far as there are games for them.
-
-    Returns:
-        As `workbench.games.base.Game.views`, with transcript games' `rates` at low false-positive rates.
+    `judged`: the views `"claim"`, `"reading"` and `"members"`, as far as there are games for them. Returns as
+    `workbench.games.base.Game.views`, with transcript games' `rates` at low false-positive rates.
     """
     by_key, mechanism, confidence = judged.by_view, judged.mechanism, judged.confidence
     words, error = view_words(_CURRENCIES), percent(1.0 - confidence)
@@ -261,87 +248,3 @@ def _own_nats(by_key: Mapping[str, Form]) -> tuple[float, float] | None:
     judged = (guarantee_of(subject) for subject in by_key.values())
     nats = next((guarantee for guarantee in judged if isinstance(guarantee, MutualInformation)), None)
     return None if nats is None else claimed_otherwise(mechanism_claim, nats)
-
-
-def steered_views(judged: Judged) -> dict[str, JSON]:
-    """The words of an audit of a mechanism that steers its radii and noise; as
-    `workbench.games.base.Game.views`.
-    """
-    subject, control, confidence = judged.by_view["claim"], judged.control, judged.confidence
-    words, attacks = view_words(_STEERED), _attack_types(subject)
-    by_view: dict[str, list[Form]] = {}
-    for form in subject["attacks"]:
-        name = _name(form)
-        by_view.setdefault(name if attacks[name].title else "members", []).append(form)
-    forms = []
-    for key, games in by_view.items():
-        kind, attack = combined_kind(games), attacks.get(key)
-        entries = words.entries(
-            "view",
-            title=attack.title if attack else "",
-            label=attack.label if attack else "",
-            games=[_game(game, guarantee_of(subject)) for game in games],
-            guarantee=guarantee_of(subject),
-            kind=kind.value,
-            error=percent((1.0 - confidence) * len(games) / len(subject["attacks"])),
-        )
-        forms.append(view_form(entries, key, kind))
-    known = [
-        form for form in (subject, control) if form is not None and "noise_multiplier" in form["metrics"]
-    ]
-    notes = words.entries(
-        "notes",
-        subject={"own_claim": None, **subject},
-        confidence=confidence,
-        described={
-            name: game["game"]["description"]
-            for game in reversed(subject["attacks"])
-            if game_named(name := _name(game)).plays_elsewhere
-        },
-        noises={form["name"]: float(form["metrics"]["noise_multiplier"]) for form in known},
-    )
-    in_short = words.text("in_short", forms=forms, control=control)
-    return {"heading": "One release, and the run", "in_short": in_short, "notes": notes["note"], "of": forms}
-
-
-def _name(attack: Form) -> str:
-    return str(attack["attack"]).partition(" (")[0]
-
-
-def _attack_types(subject: Form) -> dict[str, type[Attack[Any]]]:
-    known = registry.entries("attack")
-    return {name: known[name].factory for name in map(_name, subject["attacks"])}  # type: ignore[misc]
-
-
-def _game(form: Form, guarantee: Guarantee) -> dict[str, Any]:
-    """A judged game with what it shows of one release and of the run."""
-    bound, delta = bound_of(form), guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0
-    single = one_release(form, delta)
-    return {
-        "form": form,
-        "where": str(form["attack"]).partition(" (")[2].rstrip(")"),
-        "single": None if single is None else single.lower,
-        "run": "no bound" if bound is None else f"epsilon >= {max(0.0, float(bound['lower'])):.4g}",
-    }
-
-
-def one_release(attack: Form, delta: float) -> Bound | None:
-    """What a game of single releases shows of one release by itself; None for other games.
-
-    It takes the error that the judge gave the bound which it composes over the run, so both hold at once.
-    """
-    game = attack["game"]
-    if int(game["steps"]) == 1 and float(game["sampling_probability"]) == 1.0:
-        return None
-    scores = np.array([float(score) for score in attack["scores"]], dtype=np.float64)
-    members = np.array(attack["members"], dtype=bool)
-    error = float(attack["verdict"]["significance"])
-    if game["family"] == Family.GAUSSIAN and delta > 0.0:
-        try:
-            return gaussian_location(scores, members, delta=delta, confidence=1.0 - GAUSSIAN_SHARE * error)
-        except UnsupportedError:  # The scores are no normals: what assumes no family is left.
-            error *= 1.0 - GAUSSIAN_SHARE
-    elif game["family"] == Family.GAUSSIAN:
-        error *= 1.0 - GAUSSIAN_SHARE
-    generator = np.random.default_rng(0)
-    return clopper_pearson_all(scores, members, delta=delta, confidence=1.0 - error, generator=generator)

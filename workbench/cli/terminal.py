@@ -132,8 +132,9 @@ def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
             console.print(_table(report))
         if "views" in report:
             _print_views(console, report["views"])
-        for form in report.get("extraction") or ():
-            _print_extraction(console, form)
+        for key, terms in report.get("asides", {}).items():
+            for form in report[key]:
+                _print_aside(console, form, terms)
         if "replay" in report:
             _print_replay(console, report["replay"], whole=str(report["verdict"]["sentence"]))
     verdict = report["verdict"]
@@ -168,12 +169,12 @@ def _print_views(console: Console, views: Mapping[str, Any]) -> None:
     console.print()
 
 
-def _print_extraction(console: Console, form: Mapping[str, Any]) -> None:
-    """Print what was extracted from one subject, with its chance level, and what that says."""
+def _print_aside(console: Console, form: Mapping[str, Any], terms: Mapping[str, str]) -> None:
+    """Print what an attack adds of one subject beside the claim, its chance level, and what that says."""
     subject = f"{form['subject']}{_ROLES.get(form['role'], '')}"
-    title = Text.assemble(f"Canary extraction from {subject}: ", verdict_text(form["verdict"]))
+    title = Text.assemble(f"{terms['heading']} from {subject}: ", verdict_text(form["verdict"]))
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", "measured", "by chance [95 % of secrets never trained on]", "p-value"):
+    for heading in ("", "measured", terms.get("chance", "by chance"), "p-value"):
         table.add_column(heading)
     for row in form["rows"]:
         table.add_row(*(Text(str(row[name])) for name in ("name", "measured", "chance", "p_value")))

@@ -138,7 +138,6 @@ class Entries(Mapping[str, Entry]):
         return iter(sorted({*names, *_entries[self._kind]}))
 
     def __len__(self) -> int:
-        """Number of names."""
         return sum(1 for _ in self)
 
 

@@ -18,7 +18,8 @@ from typing import Any, Self
 from workbench import __version__
 from workbench.core.errors import ContentError
 from workbench.core.keys import JSON, key_of
-from workbench.execution.backend import Backend, make_backend, run_tasks
+from workbench.execution.backend import make_backend, run_tasks
+from workbench.execution.base import Backend
 from workbench.execution.store import Store, StoreError
 from workbench.execution.tasks import (
     DISK_FULL,
@@ -94,9 +95,7 @@ def hardware() -> dict[str, JSON]:
 def raise_if_all_would_fail(failure: Failed, store: Store, *, is_remote: bool) -> None:
     """End a run whose task met a full disk, or other data files than the run was started with.
 
-    Raises:
-        StoreError: the disk is full.
-        ContentError: the worker has other files.
+    Raises `StoreError`: the disk is full. `ContentError`: the worker has other files.
     """
     if failure.kind == DISK_FULL:
         reason = re.sub(r"^\[Errno \d+\] ", "", failure.message)
@@ -148,11 +147,9 @@ class Engine:
             work: The work function; at the top level of a module, so that a process can import it.
             keeps_folder: The filled scratch folder is a result too, and becomes the key's subject folder.
 
-        Raises:
-            StoreError: the store cannot be written.
-            InputError, UnsupportedError, InconclusiveError: a job raised it, or (inconclusive) killed its
-                workers, again and again. What was finished before stays in the store.
-            TaskError: a job failed by a bug.
+        Raises `StoreError`: the store cannot be written. `InputError, UnsupportedError, InconclusiveError`: a
+        job raised it, or (inconclusive) killed its workers, again and again. What was finished before stays
+        in the store. `TaskError`: a job failed by a bug.
         """
         wanted = {job.key: job for job in jobs}
         records = {key: record for key in wanted if (record := self._known(key, keeps_folder))}
@@ -220,8 +217,7 @@ def work_elsewhere(
 ) -> dict[str, Any]:
     """A job on a machine that need not be the parent's: check its files, and say what it computes with.
 
-    Raises:
-        ContentError: the data or the model's files are others than where the run was started.
+    Raises `ContentError`: the data or the model's files are others than where the run was started.
     """
     from workbench.training.setup import require_content
 

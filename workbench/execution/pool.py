@@ -23,7 +23,7 @@ from typing import Any
 
 from workbench.core.errors import InconclusiveError
 from workbench.core.one_line import one_line
-from workbench.execution.backend import Attempt, Backend
+from workbench.execution.base import Attempt, Backend
 from workbench.execution.processes import start_worker, starting
 from workbench.execution.tasks import (
     Event,
@@ -86,11 +86,7 @@ class _Worker:
     _is_sent: bool = field(default=False, init=False)
 
     def begin(self, attempt: _Attempt) -> None:
-        """Give the process its next task.
-
-        Raises:
-            OSError: no process can be started.
-        """
+        """Give the process its next task. Raises `OSError`: no process can be started."""
         if self._process is None or not self._process.is_alive():  # killed while it was idle: nobody's fault
             self.end()
             self._start()
@@ -140,11 +136,7 @@ class _Worker:
             yield None
 
     def end(self) -> str:
-        """Kill the process, if it lives, and forget it.
-
-        Returns:
-            How it died, in words.
-        """
+        """Kill the process, if it lives, and forget it. Returns how it died, in words."""
         process, channel = self._process, self._channel
         self._process, self._channel, self._is_ready = None, None, False
         if channel is not None:
@@ -163,8 +155,7 @@ class _Worker:
     def ask_to_end(self) -> float:
         """Close the pipe, so that the task's next report of a step raises, or kill the process.
 
-        Returns:
-            For how many seconds the task may keep its state.
+        Returns for how many seconds the task may keep its state.
         """
         grace = self.attempt.task.grace_seconds if self.attempt is not None else 0.0
         if self._channel is not None and grace > 0:
@@ -208,8 +199,7 @@ class PoolBackend(Backend):
     def wait(self, timeout: float) -> list[Event]:
         """What happened, or an empty list after the timeout.
 
-        Raises:
-            InconclusiveError: three workers in a row died before they took a task.
+        Raises `InconclusiveError`: three workers in a row died before they took a task.
         """
         deadline = time.monotonic() + timeout
         while busy := [worker for worker in self._workers if worker.attempt is not None]:

@@ -125,11 +125,7 @@ def _files(folder: Path) -> list[Path]:
 class Store:
     """A folder of records and trained subjects.
 
-    Args:
-        folder: Made if it is missing.
-
-    Raises:
-        StoreError: the folder cannot be made, or is a file.
+    `folder`: made if it is missing. Raises `StoreError`: the folder cannot be made, or is a file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -168,8 +164,7 @@ class Store:
     def append(self, key: str, record: Mapping[str, Any]) -> dict[str, JSON]:
         """Write the record of a key and return its plain form.
 
-        Raises:
-            StoreError: the store cannot be written.
+        Raises `StoreError`: the store cannot be written.
         """
         content = plain(record)
         text = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
@@ -219,8 +214,7 @@ class Store:
     def scratch_folder(self) -> Path:
         """A new empty folder on the store's disk, for a worker to fill; it goes when this object does.
 
-        Raises:
-            StoreError: it cannot be made.
+        Raises `StoreError`: it cannot be made.
         """
         try:
             return Path(tempfile.mkdtemp(dir=self._own()))
@@ -230,11 +224,8 @@ class Store:
     def adopt_subject(self, key: str, filled: Path) -> Path:
         """Move a filled scratch folder to its key's place, with a manifest of its files.
 
-        An undamaged folder that is there already stays, also where another parent puts it there at the
-        same moment; a damaged one makes room.
-
-        Raises:
-            StoreError: the store cannot be written.
+        An undamaged folder that is there already stays, also where another parent puts it there at the same
+        moment; a damaged one makes room. Raises `StoreError`: the store cannot be written.
         """
         place = self._subjects / key
         try:

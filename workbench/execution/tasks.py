@@ -53,10 +53,8 @@ class StepProgress(Protocol):
     def __call__(self, done: int, total: int, part: str = "") -> None:
         """Report.
 
-        Args:
-            done: Steps that are done, of the part if there are parts.
-            total: Steps in all, of the part likewise.
-            part: Which part of a long task this is; empty where there are none.
+        `done`: steps that are done, of the part if there are parts. `total`: steps in all, of the part
+        likewise. `part`: which part of a long task this is; empty where there are none.
         """
 
 
@@ -155,9 +153,8 @@ class Failed:
     def error(self, what: str, *, always: bool = False) -> Exception:
         """What to raise in the parent where this failure ends the run.
 
-        Args:
-            what: What the task is called in the message of an error that was not raised on purpose.
-            always: Whether it is so called in the message of every error.
+        `what`: what the task is called in the message of an error that was not raised on purpose. `always`:
+        whether it is so called in the message of every error.
         """
         if self.raised is not None:
             message = re.sub(r"^\[Errno \d+\] ", "", self.message)
@@ -234,9 +231,8 @@ def perform(
 ) -> Outcome:
     """Do the work, and turn whatever it raises into an outcome.
 
-    Args:
-        work, payload, inputs, scratch, progress: See `Work`; a few steps a second are reported.
-        here: The work runs in the user's own process, where a `KeyboardInterrupt` is the user's own.
+    `work`, `payload`, `inputs`, `scratch`, `progress`: see `Work`; a few steps a second are reported. `here`:
+    the work runs in the user's own process, where a `KeyboardInterrupt` is the user's own.
     """
     started = time.perf_counter()
     try:
@@ -256,8 +252,7 @@ def perform(
 def pack(task: Task) -> bytes:
     """The task's call, for another process.
 
-    Raises:
-        Exception: it cannot be pickled; of which kind depends on what it holds.
+    Raises `Exception`: it cannot be pickled; of which kind depends on what it holds.
     """
     return pickle.dumps((task.work, task.payload))
 

@@ -496,8 +496,7 @@ def play_part(
         scratch: Left empty.
         progress: Called with trials done.
 
-    Returns:
-        What the game's `record` keeps, and `cost`.
+    Returns what the game's `record` keeps, and `cost`.
     """
     started = time.perf_counter()
     match = match_of(part, inputs, progress)
@@ -514,7 +513,7 @@ def match_of(part: Part, inputs: Mapping[str, Path], progress: StepProgress = si
     plans = [make_plan(setup, np.array(row, dtype=bool), run) for run, row in enumerate(rows)]
     subjects: list[Subject] = []
     if "0" in inputs:
-        from workbench.training.subject import load_subject
+        from workbench.training.loop import load_subject
 
         subjects = [load_subject(inputs[str(run)], mechanism, plan) for run, plan in enumerate(plans)]
     return Match(

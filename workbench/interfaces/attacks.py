@@ -68,9 +68,20 @@ class Attack(ABC, Generic[Seen]):
     def aside(cls, name: str, role: str, details: Mapping[str, JSON]) -> dict[str, JSON] | None:
         """Returns what a report adds about the attack's details next to the verdict; None for nothing.
 
-        `name` and `role` are the subject's; `details` those of one of the attack's games.
+        `name` and `role` are the subject's; `details` those of one of the attack's games. The form has
+        `subject`, `role`, `verdict`, what it `says` in sentences, and table `rows` of `name`, `measured`,
+        `chance` and `p_value`.
         """
         return None
+
+    @classmethod
+    def aside_terms(cls) -> dict[str, str]:
+        """Returns what a report calls the attack's forms of `aside`.
+
+        Returns `key` of the forms in the report record, `heading`, `note` and table `caption`, `chance` (what
+        the column says in a terminal), and `shown`, the verdict that is drawn like a refutation.
+        """
+        return {"key": "aside", "heading": "Beside the claim"}
 
     @abstractmethod
     def score(self, seen: Seen, generator: np.random.Generator) -> Scores:

@@ -51,6 +51,11 @@ class Currency(StrEnum):
     SUBSET_NATS = "subset-nats"
     """Mutual information in nats about which candidate subset was trained on."""
 
+    @property
+    def secret(self) -> Secret | None:
+        """What its nats are about; None for differential privacy."""
+        return {Currency.RECORD_NATS: Secret.RECORD, Currency.SUBSET_NATS: Secret.SUBSET}.get(self)
+
 
 class Guarantee(HasPlainForm):
     """A formal promise in its own currency; never converted silently."""

@@ -42,9 +42,7 @@ class Capabilities:
         optimizer: The optimizer that it asks for.
         needs_task: The score that a model with a task has to give; empty for any model.
         is_private: Something protects the records; False for ordinary training.
-        is_steered: Clip radii and noise change in a run, by what the mechanism sees of the records.
         is_zeroth_order: It sees differences of losses along directions, and no gradients.
-        claims_nothing_spent: It claims zero nats, whatever the budget.
     """
 
     currency: Currency = Currency.DP
@@ -57,9 +55,7 @@ class Capabilities:
     optimizer: str = "adamw"
     needs_task: str = ""
     is_private: bool = True
-    is_steered: bool = False
     is_zeroth_order: bool = False
-    claims_nothing_spent: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +108,13 @@ class Mechanism(ABC):
     def audit_defaults(self) -> AuditDefaults:
         """How an audit plays by default; like the embedded audit, unless overridden."""
         return AuditDefaults()
+
+    def views(self, judged: Any) -> dict[str, Any] | None:
+        """Words an audit of the mechanism whose games have no words of their own; None for nothing to add.
+
+        `judged` is a `workbench.games.words.Judged`; the form is that of `workbench.games.base.Game.views`.
+        """
+        return None
 
     def check(self, plan: Plan) -> None:  # noqa: B027 - most have nothing to refuse
         """Refuses, before any work, a plan that the mechanism cannot follow.

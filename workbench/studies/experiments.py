@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from workbench.core.keys import JSON, LATER
-from workbench.interfaces import Currency, Guarantee, Secret, TrainingSpec
+from workbench.interfaces import Currency, Guarantee, TrainingSpec
 
 STEP_TIMES = ("training_seconds", "shuffling_seconds")
 """Costs of a training that are times of its steps alone: of all they do, and of permuting the weights."""
@@ -60,11 +60,10 @@ class Experiment(TrainingSpec):
         """The guarantee that the experiment's mechanism is to meet, in its currency; or None."""
         from workbench.accounting import ApproximateDP, MutualInformation
 
-        if self.currency is not Currency.DP:
+        if self.currency.secret is not None:
             if self.epsilon is None:
                 return None
-            secret = Secret.RECORD if self.currency is Currency.RECORD_NATS else Secret.SUBSET
-            return MutualInformation(nats=self.epsilon, secret=secret)
+            return MutualInformation(nats=self.epsilon, secret=self.currency.secret)
         if self.epsilon is None or self.delta is None:
             return None
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta)

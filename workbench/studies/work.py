@@ -189,7 +189,7 @@ def _subject(payload: Measuring, run: int, folder: Path) -> Subject:
     training, key = payload.trainings[run], payload.keys[run]
     trained = _recent.get(key)
     if trained is None:
-        from workbench.training.subject import load_subject
+        from workbench.training.loop import load_subject
 
         plan = make_plan(training.setup, membership(training), run)
         trained = load_subject(folder, create_mechanism(training.setup), plan)

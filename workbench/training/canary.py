@@ -210,8 +210,7 @@ class SignalsWithCanary(_SameParameters):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Sum over records of `weights[i] * gradient_i`; weights of shape `(n,)`.
 
-        Returns:
-            Shape `(d,)`, or `(trials, d)`: one row repeated `trials` times, which cannot be written to.
+        Returns shape `(d,)`, or `(trials, d)`: one row repeated `trials` times, which cannot be written to.
         """
         check_weights(weights, self.n)
         total = self.background.weighted_sum(weights[: self.background.n])
@@ -241,17 +240,12 @@ class SignalsWithCanary(_SameParameters):
         """The auditor's statistic of a release: the whitened sum over the canary's coordinates.
 
         Each coordinate's released value, less the known records' share, over the scale of its noise. Where G
-        groups are clipped to C each and get noise of standard deviation sigma C, a canary everywhere adds
-        G / sigma to a sum of standard deviation sqrt(G): its mu is sqrt(G) / sigma, the most that any
-        statistic of the G coordinates has. Where clipping norms and noise are not proportional to each other,
-        a sum with other weights has more, and this one is a lower bound.
-
-        Args:
-            released: The output of `privatise` for these signals, shape `(..., d)`.
-            scales: Noise scale of each clipping group (`GradientMechanism.release_scales`); None for 1 each.
-
-        Returns:
-            Shape `(...)`, float64, on the CPU.
+        groups are clipped to C each and get noise of standard deviation sigma C, a canary everywhere adds G /
+        sigma to a sum of standard deviation sqrt(G): its mu is sqrt(G) / sigma, the most that any statistic
+        of the G coordinates has. Where clipping norms and noise are not proportional to each other, a sum
+        with other weights has more, and this one is a lower bound. `released`: the output of `privatise` for
+        these signals, shape `(..., d)`. `scales`: noise scale of each clipping group
+        (`GradientMechanism.release_scales`); None for 1 each. Returns shape `(...)`, float64, on the CPU.
         """
         if scales is None:
             scales = [1.0] * self._grouping.size

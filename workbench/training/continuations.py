@@ -111,9 +111,8 @@ class Prompt:
     def __init__(self, subject: object, text: str, *, room: int = 16) -> None:
         """Tokenise a prompt for a model, or a subject's model; `room` tokens may follow it.
 
-        Raises:
-            InputError: the text has fewer than two tokens, or the model has no room for it.
-            UnsupportedError: there is no language model.
+        Raises `InputError`: the text has fewer than two tokens, or the model has no room for it.
+        `UnsupportedError`: there is no language model.
         """
         self._model = language_model(subject)
         self._text, self._room = text, room
@@ -155,10 +154,7 @@ class Prompt:
         """Log-likelihood of each text after the prompt: the sum over its tokens, nats, shape `(n,)`, float64.
 
         Prompt and text are tokenised together. If a token of any text overlaps the prompt, the prompt of all
-        texts ends before it.
-
-        Raises:
-            InputError: a text has no token, or more than the prompt's room.
+        texts ends before it. Raises `InputError`: a text has no token, or more than the prompt's room.
         """
         whole = self._continued(continuations)
         shared = min([len(self._prompt), *(common_length(self._prompt, row) for row in whole)])

@@ -174,9 +174,8 @@ class Lattice:
     def __init__(self, parameters: Sequence[nn.Parameter], scale: float, seed: int) -> None:
         """Round float32 parameters to their lattices, in place, for perturbations of scale mu.
 
-        Raises:
-            UnsupportedError: a parameter is not float32, or they lie on several devices.
-            InputError: there is none, one is not finite, or too large for the scale.
+        Raises `UnsupportedError`: a parameter is not float32, or they lie on several devices. `InputError`:
+        there is none, one is not finite, or too large for the scale.
         """
         if not parameters:
             raise InputError("zeroth-order training needs a trainable parameter, got none")
@@ -226,8 +225,7 @@ class Lattice:
     def check(self) -> None:
         """Coarsen the grids of tensors that have outgrown theirs; between moves.
 
-        Raises:
-            InputError: a weight is not finite, or too large for the scale.
+        Raises `InputError`: a weight is not finite, or too large for the scale.
         """
         for number, reach in enumerate(self._reach):
             if not reach + self._farthest <= self._limit(number):

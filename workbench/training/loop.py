@@ -12,6 +12,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.arguments import require_count
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import (
     Claim,
     FloatArray,
@@ -33,14 +34,7 @@ from workbench.interfaces import (
     Workload,
 )
 from workbench.training.canary import SignalsWithCanary
-from workbench.training.fine_tuning import (
-    Seeds,
-    build_model,
-    check_plan,
-    learning_rate,
-    perplexity,
-    quality,
-)
+from workbench.training.fine_tuning import Seeds, build_model, check_plan, learning_rate, perplexity, quality
 from workbench.training.flat import Layout
 from workbench.training.models import require_read_whole
 from workbench.training.samples import sample_signals, step_samples
@@ -99,7 +93,6 @@ class GradientMechanism(Mechanism):
     evaluation_interval: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range, with an `InputError`."""
         require_count("micro_batch_size", self.micro_batch_size, least=1, most=MOST_IN_A_PASS)
         require_count("evaluation_interval", self.evaluation_interval, least=0)
 
@@ -120,9 +113,8 @@ class GradientMechanism(Mechanism):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """The released sum of this step, not divided by the sample size; `signals` may be empty.
 
-        Returns:
-            Shape `(..., d)`, as of `signals.weighted_sum`: with leading trial axes each row is a separate
-            release with its own noise. Further released numbers follow the d of the sum.
+        Returns shape `(..., d)`, as of `signals.weighted_sum`: with leading trial axes each row is a separate
+        release with its own noise. Further released numbers follow the d of the sum.
         """
 
     def clipping_groups(self, layout: Layout) -> Groups:
@@ -144,14 +136,9 @@ class GradientMechanism(Mechanism):
         """The auditor's statistic of releases of `privatise`: the whitened sum over the canary's coordinates.
 
         A mechanism whose releases show the canary elsewhere too, or permuted, overrides it with another
-        function of what is released and of the known records.
-
-        Args:
-            watched: The signals that `privatise` was called with.
-            released: Its releases, shape `(..., d)`, or longer.
-
-        Returns:
-            Shape `(...)`, float64, on the CPU; larger with the canary.
+        function of what is released and of the known records. `watched`: the signals that `privatise` was
+        called with. `released`: its releases, shape `(..., d)`, or longer. Returns shape `(...)`, float64, on
+        the CPU; larger with the canary.
         """
         return watched.observed(released, self.release_scales(watched.layout))
 
@@ -178,10 +165,8 @@ class GradientMechanism(Mechanism):
     def train(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> TrainedSubject:
         """Train; deterministic in the plan. `progress(done, total)` is called after each step.
 
-        Raises:
-            InputError: a field of the plan is unusable.
-            UnsupportedError: the mechanism cannot meet the plan's budget.
-            InconclusiveError: training left the finite numbers.
+        Raises `InputError`: a field of the plan is unusable. `UnsupportedError`: the mechanism cannot meet
+        the plan's budget. `InconclusiveError`: training left the finite numbers.
         """
         self.check(plan)
         return self.trained(plan, self.claim(plan), progress)
@@ -258,3 +243,14 @@ def require_readable(model: Model, plan: Plan) -> None:
     if model.kind == "classification" and first.image is None:
         raise InputError(f"model {plan.model!r} cannot read texts; see `workbench list models`")
     require_read_whole(model, plan.insertions.planted)
+
+
+def load_subject(folder: Path, mechanism: Mechanism, plan: Plan) -> TrainedSubject:
+    """The subject that `TrainedSubject.save` wrote to a folder, trained by this mechanism and plan.
+
+    Raises `InputError`: a file is missing, or its parameters are not those of the plan's model.
+    `UnsupportedError`: the mechanism is not a gradient mechanism.
+    """
+    if not isinstance(mechanism, GradientMechanism):
+        raise UnsupportedError(f"mechanism {type(mechanism).__name__} is not a gradient mechanism")
+    return TrainedSubject.load(folder, mechanism.for_plan(plan), plan)

@@ -77,10 +77,8 @@ def with_lora(module: nn.Module, plan: Plan) -> nn.Module:
 
     A layer's output gains alpha / r times B A x; A is drawn from the global generator, and B is zero. Where
     queries, keys and values are one map (GPT-2's `c_attn`), `"query-value"` adds one pair to it, whose update
-    has rank r over all three: the closest that peft offers.
-
-    Raises:
-        UnsupportedError: the module has no such layer.
+    has rank r over all three: the closest that peft offers. Raises `UnsupportedError`: the module has no such
+    layer.
     """
     from peft import LoraConfig, get_peft_model
     from transformers.pytorch_utils import Conv1D

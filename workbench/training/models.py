@@ -216,10 +216,7 @@ class Classifier(LabelModel):
             labels.append(record.label)
         device = _device(self.module)
         stacked = torch.tensor(images, dtype=torch.float32) if images else torch.zeros((0, 0))
-        return {
-            "images": stacked.to(device),
-            "labels": torch.tensor(labels, dtype=torch.int64).to(device),
-        }
+        return {"images": stacked.to(device), "labels": torch.tensor(labels, dtype=torch.int64).to(device)}
 
     def losses(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Cross entropy of each record's label, shape `(n,)`, nats; differentiable."""

@@ -3,12 +3,22 @@
 `per_record_signals` returns `workbench.interfaces.Signals`, by one of two methods that compute the same
 numbers:
 
-- ``book_keeping`` (`workbench.training.book_keeping`) keeps the inputs and back-propagated errors of every
-  operation on a trainable parameter, so that norms and clipped sums need no second backward pass;
+- ``book_keeping`` (Bu et al. 2023, "Differentially private optimization on large model at small cost"): the
+  recorder (`workbench.training.recorder`) intercepts every operation on a trainable parameter, computes it
+  with the parameter detached, and keeps its input and the autograd edge of its output. One backward pass to
+  these edges gives the errors; inputs and errors are the factors of every record's gradient;
 - ``vmap`` maps the gradient of one record over the batch by `torch.func`: any module, 1.5 to 2.6 times the
   time of a plain step, and memory for one gradient a record of a block.
 
-What a method cannot treat is an `UnsupportedError`, never a wrong number.
+What a method cannot treat is an `UnsupportedError`, never a wrong number:
+
+- A parameter that is used in any other way than the recorder's stays in the autograd graph, is detected
+  there, and refused; so is a stored input that was modified in place.
+- The first time that a module runs with a given pattern of uses, a sum with random weights w is compared with
+  autograd's: sum_i w_i G_i must equal the gradient of sum_i w_i loss_i. Both sides are linear in w, so they
+  agree only where every G_i is the gradient of its own loss_i: a gradient ascribed to the wrong record, or
+  records that depend on each other, fail. The check costs one plain step, with the dropout masks of the first
+  pass: torch's random stream is saved and replayed.
 
     >>> import torch
     >>> from types import SimpleNamespace
@@ -25,15 +35,18 @@ What a method cannot treat is an `UnsupportedError`, never a wrong number.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, cast
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from workbench.core.errors import UnsupportedError, unknown_name
-from workbench.training.book_keeping import book_keeping_signals, known_unsupported
+from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.interfaces import Signals
 from workbench.training.flat import (
     FlatLayout,
     PerRecordSignals,
@@ -43,8 +56,12 @@ from workbench.training.flat import (
     squares_by_parameter,
 )
 from workbench.training.hugging_face import eager_attention, is_checkpointing
-from workbench.training.verify import random_state, verify_once, with_random_state
+from workbench.training.recorder import ParameterGradients, Recorder
 
+if TYPE_CHECKING:
+    from workbench.interfaces import Model
+if TYPE_CHECKING:
+    from workbench.interfaces import Model
 if TYPE_CHECKING:
     from workbench.interfaces import Model
 
@@ -66,9 +83,8 @@ def per_record_signals(
         method: One of `METHODS`; `"auto"` is book-keeping where every use of a trainable parameter is
             supported, else vmap.
 
-    Raises:
-        InputError: unknown method, no trainable parameter, or tensors of unequal first dimension.
-        UnsupportedError: the method cannot treat this module; the message names the module.
+    Raises `InputError`: unknown method, no trainable parameter, or tensors of unequal first dimension.
+    `UnsupportedError`: the method cannot treat this module; the message names the module.
     """
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
@@ -255,6 +271,192 @@ def _shortened(error: Exception) -> str:
     """The start of an error's message: torch's run over many lines."""
     line = str(error).split("\n", maxsplit=1)[0]
     return line if len(line) <= 160 else line[:160] + "..."
+
+
+RandomState: TypeAlias = tuple[Tensor, Tensor | None]
+"""State of the CPU's generator and, for a CUDA device, of that device's."""
+
+
+def random_state(device: torch.device) -> RandomState:
+    """The current state of the random streams that computations on `device` draw from."""
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+@contextmanager
+def with_random_state(state: RandomState, device: torch.device) -> Iterator[None]:
+    """Run a block from a saved random state, and restore the streams afterwards."""
+    cpu, cuda = state
+    with torch.random.fork_rng(devices=[device] if cuda is not None else []):
+        torch.set_rng_state(cpu)
+        if cuda is not None:
+            torch.cuda.set_rng_state(cuda, device)
+        yield
+
+
+def _is_same(a: RandomState, b: RandomState) -> bool:
+    same_cuda = a[1] is b[1] if a[1] is None or b[1] is None else torch.equal(a[1], b[1])
+    return torch.equal(a[0], b[0]) and same_cuda
+
+
+_verified: WeakKeyDictionary[torch.nn.Module, set[object]] = WeakKeyDictionary()
+"""Patterns that were compared with autograd, by module."""
+
+
+def verify_once(
+    model: Model,
+    batch: Mapping[str, Tensor],
+    signals: Signals,
+    layout: FlatLayout,
+    *,
+    pattern: tuple[object, ...],
+    state: RandomState | None,
+) -> None:
+    """Compare a random weighted sum with autograd's, unless this pattern of the module has passed before.
+
+    A batch of a single record shows nothing, and is skipped. `pattern` is all that the treatment of the
+    module depends on; its first entry names the method. `state` is the random state from which a plain pass
+    draws the same dropout masks as the signals did; None if none does: modules that draw any are skipped.
+    Raises `UnsupportedError`: they disagree on a parameter, which the message names.
+    """
+    pattern = (*pattern, layout.names)
+    if signals.n < 2 or pattern in _verified.get(model.module, ()):
+        return
+    generator = torch.Generator().manual_seed(signals.n)  # the caller's streams stay untouched
+    weights = torch.randn(signals.n, generator=generator, dtype=torch.float64).to(layout.zeros())
+    start = state or random_state(layout.device)
+    with torch.enable_grad(), with_random_state(start, layout.device):
+        total = (weights * model.losses(batch)).sum()
+        expected = layout.flatten(torch.autograd.grad(total, layout.parameters, allow_unused=True))
+        drew = not _is_same(start, random_state(layout.device))
+    if drew and state is None:
+        _verified.setdefault(model.module, set()).add(pattern)
+        return
+    if not bool(expected.isfinite().all()):
+        return  # the next finite batch is compared
+    summed = signals.weighted_sum(weights)
+    # Float32 at best: many modules normalise and take softmax in float32 whatever their parameters are.
+    # A CUDA device may multiply in TF32, with ten bits of mantissa.
+    coarsest = torch.finfo(torch.float32).eps if layout.device.type != "cuda" else 2.0**-10
+    tolerance = max(coarsest, *(torch.finfo(p.dtype).eps for p in layout.parameters)) ** 0.5
+    floor = 0.01 * expected.norm()  # rounding: some gradients are zero in theory (the bias of keys)
+    for name, (place, _) in layout.places.items():
+        difference = (summed[place] - expected[place]).norm()
+        if not difference <= tolerance * (expected[place].norm() + floor):
+            owner = model.module.get_submodule(name.rpartition(".")[0])
+            raise UnsupportedError(
+                f"method {pattern[0]!r} disagrees with autograd on parameter {name!r} of module "
+                f"{type(owner).__name__}: are records mixed, or not along the first dimension?"
+            )
+    _verified.setdefault(model.module, set()).add(pattern)
+
+
+_refused: WeakKeyDictionary[torch.nn.Module, set[tuple[str, ...]]] = WeakKeyDictionary()
+"""Trainable names with which a module was refused, so that `"auto"` need not try again."""
+
+
+def known_unsupported(module: torch.nn.Module, layout: FlatLayout) -> bool:
+    """True where book-keeping has refused this module with these trainable parameters before."""
+    return layout.names in _refused.get(module, ())
+
+
+class BookKeepingSignals(PerRecordSignals):
+    """Signals from stored inputs and errors; memory grows with the activations, not with n times d."""
+
+    def __init__(self, layout: FlatLayout, gradients: list[ParameterGradients], losses: Tensor) -> None:
+        """Signals from the collected gradients, one entry per parameter of `layout`."""
+        self._gradients = gradients
+        size = len(losses), len(gradients)
+        by_parameter = torch.zeros(size, dtype=torch.float64, device=layout.device)
+        squares = torch.zeros(len(losses), dtype=torch.float64, device=layout.device)
+        for i, gradient in enumerate(gradients):
+            gradient.settle()
+            by_parameter[:, i] = gradient.squared_norms(len(losses))
+            squares += by_parameter[:, i]
+        # Gram sums may round to just below zero; NaN stays NaN under clamp.
+        super().__init__(layout, losses, squares.clamp(min=0.0).sqrt().to(layout.dtype), by_parameter)
+
+    def gradients(self) -> Tensor:
+        """The records' gradients, shape `(n, d)`: their factors multiplied out."""
+        rows = torch.zeros(self.n, self.dimension, dtype=self._layout.dtype, device=self._layout.device)
+        for (place, _), gradient in zip(self._layout.places.values(), self._gradients, strict=True):
+            gradient.write(rows[:, place])
+        return rows
+
+    def _summed(self, columns: Tensor, group_of: tuple[int, ...]) -> Tensor:
+        total = self._layout.zeros()
+        for (place, _), gradient, group in zip(self.layout.values(), self._gradients, group_of, strict=True):
+            gradient.add_weighted(total[place], columns[group])
+        return total
+
+
+def book_keeping_signals(
+    model: Model, batch: Mapping[str, Tensor], layout: FlatLayout, n: int
+) -> BookKeepingSignals:
+    """Signals of a batch of n > 0 records by book-keeping.
+
+    Raises `UnsupportedError`: a use of a parameter is not covered, or the check against autograd failed.
+    """
+    before = random_state(layout.device)
+    recorder = Recorder(layout, n)
+    losses = _recorded_losses(model, batch, recorder)
+    if losses.shape != (n,):
+        raise InputError(f"losses must have shape ({n},), got {tuple(losses.shape)}")
+    errors: list[Tensor | None] = [None] * len(recorder.uses)
+    if losses.requires_grad:
+        parameters = [get_gradient_edge(p) for p in layout.parameters]
+        edges = [use.edge for use in recorder.uses] + parameters
+        gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True)
+        errors = list(gradients[: len(errors)])
+        _refuse_other_uses(model.module, layout, recorder, gradients[len(errors) :])
+    signals = BookKeepingSignals(layout, _collect(layout, recorder, errors), losses.detach())
+    pattern = ("book_keeping", model.module.training, tuple(recorder.pattern))
+    verify_once(model, batch, signals, layout, pattern=pattern, state=before)
+    return signals
+
+
+def _recorded_losses(model: Model, batch: Mapping[str, Tensor], recorder: Recorder) -> Tensor:
+    try:
+        with torch.enable_grad(), recorder:
+            return model.losses(batch)
+    except RuntimeError as error:
+        if not recorder.expanded:
+            raise
+        raise UnsupportedError(
+            f"method 'book_keeping' cannot treat module {type(model.module).__name__}: its code does not "
+            f"accept one row per record of {', '.join(sorted(recorder.expanded))}"
+        ) from error
+
+
+def _collect(layout: FlatLayout, recorder: Recorder, errors: list[Tensor | None]) -> list[ParameterGradients]:
+    gradients = [ParameterGradients(p.shape) for p in layout.parameters]
+    for i, use in enumerate(recorder.uses):
+        error, errors[i] = errors[i], None  # frees each error as soon as possible
+        if error is None:
+            continue
+        if not use.is_intact():
+            raise UnsupportedError(
+                f"method 'book_keeping': an input of the {use.operation} on {use.parameters} "
+                "was modified in place"
+            )
+        for index, contribution in use.gradients(error.to(layout.dtype)):
+            gradients[index].add(contribution)
+    recorder.uses.clear()
+    return gradients
+
+
+def _refuse_other_uses(
+    module: torch.nn.Module, layout: FlatLayout, recorder: Recorder, gradients: tuple[Tensor | None, ...]
+) -> None:
+    for name, parameter, gradient in zip(layout.names, layout.parameters, gradients, strict=True):
+        if gradient is None:
+            continue
+        _refused.setdefault(module, set()).add(layout.names)
+        owner = module.get_submodule(name.rpartition(".")[0])
+        reason = recorder.reasons.get(id(parameter), "an operation that it does not know")
+        raise UnsupportedError(
+            f"method 'book_keeping' cannot treat parameter {name!r} of module {type(owner).__name__}: "
+            f"it is used in {reason}; method 'vmap' may"
+        )
 
 
 def vmap_signals(model: Model, batch: Mapping[str, Tensor], layout: FlatLayout, n: int) -> VmapSignals:

@@ -287,9 +287,8 @@ class PromptedModel(PromptModel):
             the right one. Otherwise `targets`, shape `(n, length)`: the token that each position predicts,
             or -100; with options of several tokens all are of shape `(n, options, length)`, with `labels`.
 
-        Raises:
-            InputError: a record has no label (or no answer), is not of the task's form, or leaves no room
-                for its text.
+        Raises `InputError`: a record has no label (or no answer), is not of the task's form, or leaves no
+        room for its text.
         """
         rows = [self._row(record) for record in records]
         if self.loss == "tokens":
@@ -418,12 +417,7 @@ class PromptedModel(PromptModel):
         return prompt, [answer[:ANSWER_TOKENS] for answer in answers]
 
     def _fitting(
-        self,
-        record: Record,
-        text: str,
-        prompt: Callable[[str], str],
-        options: Sequence[str],
-        room: int,
+        self, record: Record, text: str, prompt: Callable[[str], str], options: Sequence[str], room: int
     ) -> Row:
         """The row with as many of the text's last words as fit into `room` tokens with the prompt."""
         row = self._split(text, prompt, options)
@@ -472,8 +466,7 @@ class DataToTextModel(PromptModel):
             `input_ids` and `attention_mask`, int64, shape `(n, length)`; and `targets`: the token that each
             position predicts, or -100. A reference that is too long for `max_length` loses its end.
 
-        Raises:
-            InputError: a record has no text or reference, or leaves no room for a token of it.
+        Raises `InputError`: a record has no text or reference, or leaves no room for a token of it.
         """
         rows = []
         for record in records:

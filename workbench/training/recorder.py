@@ -116,7 +116,6 @@ class ParameterGradients:
     """Per-record gradients of one parameter, collected use by use."""
 
     def __init__(self, shape: torch.Size) -> None:
-        """Start without a use, as gradients of zero."""
         self._shape = shape
         self._factors: list[Factors] = []
         self._matrix: Tensor | None = None

@@ -89,8 +89,7 @@ def _corpus_arguments(setup: TrainingSetup) -> tuple[str, int, int, Given]:
 def load_corpus(setup: TrainingSetup) -> Corpus:
     """The candidate pool before canaries, the same in every job of an audit.
 
-    Raises:
-        InputError: a parameter of the corpus or of the model is one that the audit sets.
+    Raises `InputError`: a parameter of the corpus or of the model is one that the audit sets.
     """
     return content.corpus(*_corpus_arguments(setup))
 
@@ -108,8 +107,7 @@ def content_digest(setup: TrainingSetup) -> str:
 def require_content(setup: TrainingSetup, digest: str) -> None:
     """Refuse data that differ from those of a key's `content_digest`; an empty digest allows any.
 
-    Raises:
-        ContentError: the corpus or the model's files are not those, as a worker's may be.
+    Raises `ContentError`: the corpus or the model's files are not those, as a worker's may be.
     """
     if not digest or content_digest(setup) == digest:
         return
@@ -124,8 +122,7 @@ def require_content(setup: TrainingSetup, digest: str) -> None:
 def create_attack(setup: TrainingSetup, name: str, given: Parameters | None = None) -> Attack[Any]:
     """The attack with its parameters, or with `given`, and with its knowledge of the mechanism.
 
-    Raises:
-        InputError: the registered entry is no attack, or a parameter is unusable.
+    Raises `InputError`: the registered entry is no attack, or a parameter is unusable.
     """
     parameters = dict(setup.attack_parameters.get(name, {}) if given is None else given)
     attack = registry.create("attack", name, **parameters)
@@ -138,10 +135,8 @@ def prepare(setup: TrainingSetup) -> tuple[tuple[Record, ...], Insertions]:
     """Candidates with every attack's canaries inserted, and the merged insertions.
 
     A run has one gradient canary, that of the first attack with one. All attacks draw their canaries from the
-    same stream, so that attacks with the same canaries share one subject.
-
-    Raises:
-        InputError: two attacks want different canaries in one record.
+    same stream, so that attacks with the same canaries share one subject. Raises `InputError`: two attacks
+    want different canaries in one record.
     """
     corpus = load_corpus(setup)
     replaced: dict[str, Record] = {}
@@ -201,8 +196,7 @@ def create_mechanism(setup: TrainingSetup) -> Mechanism:
 def mechanism_of(name: str, parameters: Parameters) -> Mechanism:
     """A registered mechanism with these parameters.
 
-    Raises:
-        InputError: the registered entry is no mechanism, or a parameter is unusable.
+    Raises `InputError`: the registered entry is no mechanism, or a parameter is unusable.
     """
     mechanism = registry.create("mechanism", name, **dict(parameters))
     if not isinstance(mechanism, Mechanism):
@@ -214,10 +208,8 @@ def check_fit(setup: TrainingSetup) -> None:
     """Refuse a model that cannot do its task on the corpus, or that would cut planted records.
 
     Also a mechanism that needs a task where the model has none. A model's facet `check_records` decides which
-    records it takes. What cannot be prepared or built passes here, and fails where it is used.
-
-    Raises:
-        InputError: they do not fit.
+    records it takes. What cannot be prepared or built passes here, and fails where it is used. Raises
+    `InputError`: they do not fit.
     """
     check = model_facets(setup.model).check_records
     wanted = create_mechanism(setup).capabilities.needs_task if check is None else ""

@@ -18,13 +18,7 @@ from torch import Tensor
 from workbench.core.errors import InconclusiveError
 from workbench.interfaces import Groups, IntArray, Model, Plan, Record, Signals
 from workbench.training.canary import SignalsWithCanary, SignalsWithCanaryRecord
-from workbench.training.fine_tuning import (
-    Seeds,
-    averaging_size,
-    make_optimizer,
-    torch_generator,
-    trainable,
-)
+from workbench.training.fine_tuning import Seeds, averaging_size, make_optimizer, torch_generator, trainable
 from workbench.training.flat import Layout
 from workbench.training.samples import sample_signals
 from workbench.training.sums import SumGradients
@@ -112,14 +106,9 @@ class Steps(ABC):
     def update(self, sample: IntArray) -> float:
         """Compute this step's update from the sample, and store it in the parameters' `grad`.
 
-        Args:
-            sample: Indices into `plan.records` of the records that take part; may be empty.
-
-        Returns:
-            Mean loss of the sample, nats; NaN where no loss was computed.
-
-        Raises:
-            InconclusiveError: training left the finite numbers.
+        `sample`: indices into `plan.records` of the records that take part; may be empty. Returns the mean
+        loss of the sample, nats; NaN where no loss was computed. Raises `InconclusiveError`: training left
+        the finite numbers.
         """
 
     def descend(self, learning_rate: float) -> None:
@@ -162,7 +151,6 @@ class PrivatisedSums(Steps):
     """Per-record signals, the mechanism's privatised sum of them, and its mean to the optimizer."""
 
     def __init__(self, mechanism: GradientMechanism, plan: Plan, model: Model) -> None:
-        """Begin a run of a settled mechanism, which trains the model in place, in evaluation mode."""
         super().__init__(plan, model)
         self._mechanism, self._plan, self._model = mechanism, plan, model
         self._parameters = trainable(model.module)
@@ -222,7 +210,6 @@ class PlainSums(Steps):
     """Plain training: the mean gradient by backward passes, without per-record gradients."""
 
     def __init__(self, plan: Plan, model: Model, micro_batch_size: int) -> None:
-        """Begin a run of a plan without a gradient canary, which trains the model in place."""
         super().__init__(plan, model)
         self._plan = plan
         self._sums = SumGradients(model, plan, micro_batch_size)

@@ -7,8 +7,8 @@ parameters is rebuilt from the plan, so a LoRA subject takes kilobytes.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from workbench.accounting import guarantee_from_json
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.core.keys import JSON
+from workbench.core.keys import JSON, plain
 from workbench.interfaces import (
     Adjacency,
     BoolArray,
@@ -26,7 +26,6 @@ from workbench.interfaces import (
     Family,
     FloatArray,
     GradientCanary,
-    Mechanism,
     Model,
     Plan,
     Record,
@@ -58,13 +57,7 @@ class TrainedSubject:
     """
 
     def __init__(
-        self,
-        *,
-        mechanism: GradientMechanism,
-        model: Model,
-        plan: Plan,
-        claim: Claim,
-        transcript: Transcript,
+        self, *, mechanism: GradientMechanism, model: Model, plan: Plan, claim: Claim, transcript: Transcript
     ) -> None:
         self.mechanism = mechanism
         self.model = model
@@ -93,10 +86,8 @@ class TrainedSubject:
         Every trial uses the same Poisson sample of the training records, draws its own noise for all d
         coordinates, and differs from a training step only in that no update is applied. Trials with and
         without the canary are privatised separately. Returns the auditor's statistic
-        (`GradientMechanism.observed`) of each trial, shape `(n,)`.
-
-        Raises:
-            UnsupportedError: the mechanism keeps updates secret, releases no privatised sum, or shuffles.
+        (`GradientMechanism.observed`) of each trial, shape `(n,)`. Raises `UnsupportedError`: the mechanism
+        keeps updates secret, releases no privatised sum, or shuffles.
         """
         plan = self.plan
         capabilities = self.mechanism.capabilities
@@ -133,35 +124,28 @@ class TrainedSubject:
         """Write parameters and JSON to an existing folder."""
         parameters = {name: p.detach().cpu().contiguous() for name, p in trainable(self.model.module).items()}
         save_file(parameters, folder / WEIGHTS_FILE)
-        described = {"claim": _claim_to_json(self.claim), "transcript": _transcript_to_json(self.transcript)}
+        signs = _signs_to_json(self.transcript.released_signs)
+        transcript = {**plain(replace(self.transcript, released_signs=None)), "released_signs": signs}
+        described = {"claim": plain(self.claim), "transcript": transcript}
         (folder / SUBJECT_FILE).write_text(json.dumps(described, allow_nan=False), encoding="utf-8")
 
-
-def load_subject(folder: Path, mechanism: Mechanism, plan: Plan) -> TrainedSubject:
-    """The subject that `TrainedSubject.save` wrote to a folder, trained by this mechanism and plan.
-
-    Raises:
-        InputError: a file is missing, or its parameters are not those of the plan's model.
-        UnsupportedError: the mechanism is not a gradient mechanism.
-    """
-    from workbench.training.loop import GradientMechanism
-
-    if not isinstance(mechanism, GradientMechanism):
-        raise UnsupportedError(f"mechanism {type(mechanism).__name__} is not a gradient mechanism")
-    for name in (WEIGHTS_FILE, SUBJECT_FILE):
-        if not (folder / name).is_file():
-            raise InputError(f"folder {folder} holds no subject: {name} is missing")
-    model = build_model(plan)
-    model.module.eval()
-    _load_parameters(model, folder / WEIGHTS_FILE)
-    described = json.loads((folder / SUBJECT_FILE).read_text(encoding="utf-8"))
-    return TrainedSubject(
-        mechanism=mechanism.for_plan(plan),
-        model=model,
-        plan=plan,
-        claim=_claim_from_json(described["claim"]),
-        transcript=_transcript_from_json(described["transcript"]),
-    )
+    @classmethod
+    def load(cls, folder: Path, mechanism: GradientMechanism, plan: Plan) -> TrainedSubject:
+        """Read what `save` wrote; the mechanism is settled for the plan. Raises as `loop.load_subject`."""
+        for name in (WEIGHTS_FILE, SUBJECT_FILE):
+            if not (folder / name).is_file():
+                raise InputError(f"folder {folder} holds no subject: {name} is missing")
+        model = build_model(plan)
+        model.module.eval()
+        _load_parameters(model, folder / WEIGHTS_FILE)
+        described = json.loads((folder / SUBJECT_FILE).read_text(encoding="utf-8"))
+        return cls(
+            mechanism=mechanism,
+            model=model,
+            plan=plan,
+            claim=_claim_from_json(described["claim"]),
+            transcript=_transcript_from_json(described["transcript"]),
+        )
 
 
 def _load_parameters(model: Model, file: Path) -> None:
@@ -176,16 +160,6 @@ def _load_parameters(model: Model, file: Path) -> None:
             parameter.copy_(saved[name])
 
 
-def _claim_to_json(claim: Claim) -> dict[str, JSON]:
-    return {
-        "guarantee": claim.guarantee.to_json(),
-        "about": str(claim.about),
-        "released": str(claim.released),
-        "source": claim.source,
-        "assumptions": list(claim.assumptions),
-    }
-
-
 def _claim_from_json(content: dict[str, Any]) -> Claim:
     about = content["about"]
     return Claim(
@@ -195,18 +169,6 @@ def _claim_from_json(content: dict[str, Any]) -> Claim:
         source=content["source"],
         assumptions=tuple(content["assumptions"]),
     )
-
-
-def _transcript_to_json(transcript: Transcript) -> dict[str, JSON]:
-    return {
-        "losses": [_number(x) for x in transcript.losses],
-        "sample_sizes": transcript.sample_sizes.tolist(),
-        "canary_observations": transcript.canary_observations.tolist(),
-        "canary_included": transcript.canary_included.tolist(),
-        "metrics": {name: _number(value) for name, value in transcript.metrics.items()},
-        "released_signs": _signs_to_json(transcript.released_signs),
-        "traces": {name: [_number(x) for x in series] for name, series in transcript.traces.items()},
-    }
 
 
 _SIGNS = "-0+"
@@ -238,11 +200,6 @@ def _signs_from_json(content: dict[str, Any] | None) -> ReleasedSigns | None:
         fired=fired,
         signs=np.array([_SIGNS.index(letter) - 1 for letter in content["signs"]], dtype=np.int64),
     )
-
-
-def _number(value: float) -> float | str:
-    """A JSON number, or a string that `float` reads for NaN and infinities."""
-    return float(value) if math.isfinite(value) else str(float(value))
 
 
 def _transcript_from_json(content: dict[str, Any]) -> Transcript:

@@ -172,21 +172,13 @@ class ZerothOrder:
     """
 
     def __init__(
-        self,
-        model: Model,
-        *,
-        scale: float,
-        seed: int,
-        micro_batch_size: int = 64,
-        precision: str = "float32",
+        self, model: Model, *, scale: float, seed: int, micro_batch_size: int = 64, precision: str = "float32"
     ) -> None:
         """Round a model's trainable weights to their lattices, in place; the model is in evaluation mode.
 
-        `scale` is mu > 0, `seed` that of the directions.
-
-        Raises:
-            UnsupportedError: a trainable parameter is not float32, or not on the device of the others.
-            InputError: no weight, or one that is not finite or too large for the scale; unknown precision.
+        `scale` is mu > 0, `seed` that of the directions. Raises `UnsupportedError`: a trainable parameter is
+        not float32, or not on the device of the others. `InputError`: no weight, or one that is not finite or
+        too large for the scale; unknown precision.
         """
         self._model, self._scale, self._precision = model, scale, checked_precision(precision)
         parameters = list(trainable(model.module).values())
@@ -219,8 +211,7 @@ class ZerothOrder:
     def move(self, moves: Sequence[tuple[int, float]], *, decay: float = 0.0) -> None:
         """theta <- (1 - decay) theta + sum of amount * z_direction, over moves (direction, amount).
 
-        Raises:
-            InputError: decay is not in [0, 1); an amount, or a weight after the move, is not finite.
+        Raises `InputError`: decay is not in [0, 1); an amount, or a weight after the move, is not finite.
         """
         if not 0.0 <= decay < 1.0:
             raise InputError(f"decay must be in [0, 1), got {decay!r}")
@@ -277,7 +268,6 @@ class ZerothOrderMechanism(GradientMechanism):
     precision: str = "float32"
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are out of range."""
         super().__post_init__()
         if not 0 < self.scale < math.inf:
             raise InputError(f"scale must be finite and > 0, got {self.scale!r}")
@@ -340,7 +330,6 @@ class ZerothOrderSteps(Steps):
     """One run of a zeroth-order mechanism: scalars along K directions, coefficients, and a move."""
 
     def __init__(self, mechanism: ZerothOrderMechanism, plan: Plan, model: Model) -> None:
-        """Begin a run of a settled mechanism; the model, in evaluation mode, is trained in place."""
         mechanism.check(plan)
         needs_task = mechanism.capabilities.needs_task
         if needs_task and not isinstance(model, TaskModel):

@@ -27,6 +27,7 @@ from workbench.attacks.claim_checks.shared.claims import (
 from workbench.attacks.weight_canary import WeightAudit, WeightCanary, audit_weights
 from workbench.core import registry
 from workbench.core.registry import register
+from workbench.games.weights import paired_changes
 from workbench.interfaces import GradientCanary, Mechanism, Plan, PostHocMechanism, Sampling, VerdictKind
 from workbench.interfaces.findings import Finding
 
@@ -108,7 +109,6 @@ def order_known(mechanism: Mechanism, plan: Plan, *, canary: str, seed: int) -> 
     """
     if not isinstance(mechanism, PostHocMechanism) or canary == "record":
         return ()
-    from workbench.games.weights.play import paired_changes
 
     inserted, _ = WeightCanary(canary=canary).insert(plan, np.random.default_rng(seed))
     silent = inserted.insertions.gradient_canary

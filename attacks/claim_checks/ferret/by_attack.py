@@ -20,7 +20,7 @@ from workbench.core.errors import UnsupportedError, unknown_name
 from workbench.core.registry import register
 from workbench.estimation.judge import judge
 from workbench.estimation.low_fpr import CERTAIN
-from workbench.games.transcript import TranscriptGame
+from workbench.games.transcript import TranscriptGame, play_transcripts
 from workbench.interfaces import (
     Adjacency,
     Claim,
@@ -100,7 +100,6 @@ def attacked(
 
 def _played(mechanism: Mechanism, plan: Plan, attack: SignTranscript, seed: int) -> Evidence:
     """Train, read and score every trial."""
-    from workbench.games.transcript.play import play_transcripts
 
     canary, others, knowledge = attack.canary, attack.others, attack.knowledge
     played = play_transcripts(

@@ -43,7 +43,7 @@ from workbench.core.errors import InconclusiveError
 from workbench.core.registry import register
 from workbench.estimation.bounded_mean import mean_lower
 from workbench.estimation.subset_trials import FLOOR, log_score
-from workbench.games.subset import SubsetMechanism, SubsetObservations, SubsetReading, SubsetRelease
+from workbench.games.subset.play import SubsetMechanism, SubsetObservations, SubsetReading, SubsetRelease
 from workbench.interfaces import BoolArray, Plan, Record, Secret, VerdictKind
 from workbench.interfaces.findings import Finding
 

@@ -30,7 +30,7 @@ from workbench.core import registry
 from workbench.core.registry import register
 from workbench.estimation import gaussian_location
 from workbench.estimation.judge import judge
-from workbench.games.trajectory import TrajectoryGame
+from workbench.games.trajectory import TrajectoryGame, play_trajectories
 from workbench.interfaces import (
     Adjacency,
     Claim,
@@ -227,7 +227,6 @@ def trajectory_attacked(
     `policy`, `warm_up`: RLDP's; not read by others. `epsilon`: the budget. `canary`, `trials`: see
     `Trajectory`. `steps`: of each training. `seed`: of everything random.
     """
-    from workbench.games.trajectory.play import play_trajectories
 
     plan = _digits_plan(epsilon, records=64, steps=steps, sampling=0.1, seed=seed)
     parameters: dict[str, Any] = {"policy": policy, "warm_up": warm_up} if mechanism == "rldp" else {}

@@ -29,7 +29,8 @@ from workbench.core import registry
 from workbench.core.errors import unknown_name
 from workbench.core.registry import register
 from workbench.estimation.judge import combine, judge
-from workbench.games.consecutive import RUN, SINGLE, VIEWS, ConsecutiveGame
+from workbench.games.consecutive import RUN, SINGLE, VIEWS
+from workbench.games.consecutive.game import ConsecutiveGame
 from workbench.interfaces import Claim, Evidence, Mechanism, Verdict, VerdictKind
 from workbench.interfaces.findings import Finding
 

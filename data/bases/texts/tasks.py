@@ -15,7 +15,7 @@ import numpy as np
 
 from workbench.data import movie_reviews
 from workbench.data.clinical import questions as clinical_questions
-from workbench.data.clinical.encounters import OPENING, Encounter, clause
+from workbench.data.clinical.encounters import OPENING, Encounter, clause, wordings_of
 from workbench.data.clinical.generator import generate
 from workbench.data.shared.near_duplicates import near_duplicates
 from workbench.data.shared.parts import cache_folder, pick
@@ -39,44 +39,7 @@ RATED_AS = (
 )
 """Phrases after a text, with the words for its levels; none is the task's."""
 
-ASKED_AS = {
-    "race": ("Which race does the profile give?", "The patient's race?", "Name the race."),
-    "gender": ("Is it a man or a woman?", "Which gender does the profile give?", "Name the gender."),
-    "age": ("Between which ages is he or she?", "The patient's age in years?", "Name the age."),
-    "admission_source_id": (
-        "By which source did the admission come?",
-        "The source of the admission?",
-        "Name the admission source.",
-    ),
-    "time_in_hospital": (
-        "For how many days was the stay?",
-        "The time in the hospital?",
-        "Name the days of the stay.",
-    ),
-    "medical_specialty": (
-        "Whose specialty is it?",
-        "Which specialty does the profile give?",
-        "Name the specialty.",
-    ),
-    "num_lab_procedures": (
-        "The number of lab procedures?",
-        "How often was the lab busy?",
-        "Count the lab procedures.",
-    ),
-    "num_medications": (
-        "The number of medications?",
-        "Of how many drugs is it told?",
-        "Count the medications.",
-    ),
-    "diag_1": ("Which diagnosis comes first?", "The code of diagnosis 1?", "Name diagnosis 1."),
-    "A1Cresult": ("Which A1C result does the profile give?", "The A1C test said?", "Name the A1C result."),
-    "insulin": ("How is the insulin?", "Which change of insulin is told?", "Name the insulin."),
-    "readmitted": (
-        "How soon was there a readmission?",
-        "In how many days did they return?",
-        "Name the days to being readmitted.",
-    ),
-}
+ASKED_AS = wordings_of("asked_as")
 """Wordings by topic; none is the corpus's."""
 
 ASKED_IN = (

@@ -34,12 +34,8 @@ EXTRA = "lm-privacy-workbench[accountants]"
 def library(module: str, *, distribution: str) -> Any:
     """Import a library's module.
 
-    Args:
-        module: Dotted name.
-        distribution: Name under which the library is installed.
-
-    Raises:
-        UnsupportedError: the library is not installed, or does not import here.
+    `module`: dotted name. `distribution`: name under which the library is installed. Raises
+    `UnsupportedError`: the library is not installed, or does not import here.
     """
     # autodp appends ".." to the search path when it is imported; that would shadow a user's own packages.
     path = list(sys.path)
@@ -81,9 +77,8 @@ class EpsilonAdapter(ABC):
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
         """The library's epsilon; the class says what it promises.
 
-        Raises:
-            InputError: delta is outside (0, 1).
-            UnsupportedError: another event or adjacency than the library's, or it is not installed.
+        Raises `InputError`: delta is outside (0, 1). `UnsupportedError`: another event or adjacency than the
+        library's, or it is not installed.
         """
         require_delta(delta)
         with quiet():
@@ -100,9 +95,8 @@ class DeltaAdapter(ABC):
     def delta(self, event: Event, *, epsilon: float, adjacency: Adjacency) -> float:
         """The library's delta; the class says what it promises.
 
-        Raises:
-            InputError: epsilon is negative or not finite.
-            UnsupportedError: another event or adjacency than the library's, or it is not installed.
+        Raises `InputError`: epsilon is negative or not finite. `UnsupportedError`: another event or adjacency
+        than the library's, or it is not installed.
         """
         require_epsilon(epsilon)
         with quiet():
@@ -119,9 +113,8 @@ class TradeoffAdapter(ABC):
     def tpr(self, event: Event, *, fpr: float, adjacency: Adjacency) -> float:
         """1 less the library's false-negative rate at this false-positive rate.
 
-        Raises:
-            InputError: fpr is outside [0, 1].
-            UnsupportedError: another event or adjacency than the library's, or it is not installed.
+        Raises `InputError`: fpr is outside [0, 1]. `UnsupportedError`: another event or adjacency than the
+        library's, or it is not installed.
         """
         require_fpr(fpr)
         with quiet():
@@ -150,9 +143,8 @@ class Calibrator(ABC):
     ) -> float:
         """The noise multiplier that the library finds; the class says how near.
 
-        Raises:
-            InputError: an argument is out of range.
-            UnsupportedError: another adjacency than the library's, or it is not installed.
+        Raises `InputError`: an argument is out of range. `UnsupportedError`: another adjacency than the
+        library's, or it is not installed.
         """
         target = Target(target_epsilon, delta, sampling_probability, steps)
         target.require_possible()
@@ -190,8 +182,7 @@ def elementary(
         noun: What the library calls its objects, for messages.
         most_categories: Of a randomised response.
 
-    Raises:
-        UnsupportedError: the library has none for the event, or for this adjacency.
+    Raises `UnsupportedError`: the library has none for the event, or for this adjacency.
     """
     add_remove, replace_one = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
     sensitivity = 2.0 if adjacency is replace_one else 1.0

@@ -184,16 +184,10 @@ def _bounds(q: float, noise: float) -> tuple[float, float]:
 def binary_mi_bounds(agreement: float, noise: float) -> tuple[float, float]:
     """Certified bounds of I(xi; xi + N(0, noise^2)), nats.
 
-    Args:
-        agreement: Pr[xi = +1], in [0, 1]. As the information is that of 1 - agreement, too, give the smaller
-            of the two where it is tiny: its digits count.
-        noise: Standard deviation, in (0, inf].
-
-    Returns:
-        Lower and upper bound; they differ by less than 1e-8 of the value where it is above 1e-12.
-
-    Raises:
-        InputError: an argument is out of range.
+    `agreement`: Pr[xi = +1], in [0, 1]. As the information is that of 1 - agreement, too, give the smaller of
+    the two where it is tiny: its digits count. `noise`: standard deviation, in (0, inf]. Returns lower and
+    upper bound; they differ by less than 1e-8 of the value where it is above 1e-12. Raises `InputError`: an
+    argument is out of range.
     """
     agreement = number("agreement", agreement, least=0, most=1)
     q = min(agreement, 1.0 - agreement)
@@ -206,16 +200,10 @@ def binary_mi_bounds(agreement: float, noise: float) -> tuple[float, float]:
 def noise_for(agreement: float, nats: float) -> float:
     """The least noise, to a millionth, whose certified information is at most a budget.
 
-    Args:
-        agreement: As in `binary_mi_bounds`.
-        nats: The budget, >= 0.
-
-    Returns:
-        A standard deviation at which the upper bound is at most `nats`; at one smaller by a relative 1e-6 it
-        is above. Infinite for a budget of 0, and for one below 1e-300.
-
-    Raises:
-        InputError: an argument is out of range, or the budget is not below h(agreement): no noise is needed.
+    `agreement`: as in `binary_mi_bounds`. `nats`: the budget, >= 0. Returns a standard deviation at which the
+    upper bound is at most `nats`; at one smaller by a relative 1e-6 it is above. Infinite for a budget of 0,
+    and for one below 1e-300. Raises `InputError`: an argument is out of range, or the budget is not below
+    h(agreement): no noise is needed.
     """
     agreement = number("agreement", agreement, least=0, most=1)
     q = min(agreement, 1.0 - agreement)
@@ -251,9 +239,8 @@ def noise_for(agreement: float, nats: float) -> float:
 def _bracketed(excess: Callable[[float], float], low: Point, high: Point) -> float:
     """The upper end of a bracket of the root, a millionth wide, by Chandrupatla's method (1997).
 
-    Args:
-        excess: Falls; above 0 at the lower end, at most 0 at the upper.
-        low, high: Ends, each a place and its excess.
+    `excess`: falls; above 0 at the lower end, at most 0 at the upper. `low`, `high`: ends, each a place and
+    its excess.
     """
     old, share = low, 0.5
     while (width := high[0] - low[0]) > _TIGHT:

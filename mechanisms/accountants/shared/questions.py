@@ -24,13 +24,9 @@ def gaussian_runs(
 ) -> list[GaussianRun]:
     """The event's parts, in order.
 
-    Args:
-        name: Of the accountant, for the message.
-        event: A Gaussian, a Poisson-subsampled Gaussian, or a composition of these.
-        kind: What it answers for, for the message.
-
-    Raises:
-        UnsupportedError: a part is of another kind.
+    `name`: of the accountant, for the message. `event`: A Gaussian, a Poisson-subsampled Gaussian, or a
+    composition of these. `kind`: what it answers for, for the message. Raises `UnsupportedError`: a part is
+    of another kind.
     """
     runs = []
     for part, count in event.parts():
@@ -46,19 +42,14 @@ def gaussian_runs(
 def require(name: str, value: float, good: bool, wanted: str) -> None:
     """Refuse an argument that is not `good`, in the words `NAME must be WANTED, got VALUE`.
 
-    Raises:
-        InputError: as said.
+    Raises `InputError`: as said.
     """
     if not good:
         raise InputError(f"{name} must be {wanted}, got {value!r}")
 
 
 def require_option(name: str, value: str, known: Iterable[str]) -> None:
-    """Refuse a value that is none of the known ones.
-
-    Raises:
-        InputError: as said.
-    """
+    """Refuse a value that is none of the known ones."""
     if value not in known:
         raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
@@ -72,8 +63,7 @@ def require_adjacency(name: str, adjacency: Adjacency, *honoured: Adjacency, of:
         honoured: What the library answers for.
         of: The kind of event, where the answer depends on it.
 
-    Raises:
-        UnsupportedError: the adjacency is another.
+    Raises `UnsupportedError`: the adjacency is another.
     """
     if adjacency not in honoured:
         known = " and ".join(honoured)

@@ -62,7 +62,7 @@ def _context(report: Mapping[str, JSON]) -> dict[str, Any]:
         "allowed": allowed_views(claim),
         "replay": _replay(report.get("replay")),
         "views": views_view(report.get("views")),
-        "extraction": extraction_views(report.get("extraction") or ()),
+        "asides": [aside_view(terms, report[key]) for key, terms in report.get("asides", {}).items()],
         "subjects": [subject for subject in subjects if subject.role not in ("control", "reading")],
         "readings": [subject for subject in subjects if subject.role == "reading"],
         "controls": [subject for subject in subjects if subject.role == "control"],
@@ -204,15 +204,15 @@ def _rate(row: Mapping[str, JSON]) -> RateView:
     )
 
 
-# Canary extraction
+# What attacks add beside the claim
 
-EXTRACTION_COLUMNS = ("measured", "chance", "p_value")
+ASIDE_COLUMNS = ("measured", "chance", "p_value")
 """Fields of a row, after its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractionView:
-    """What was extracted from one subject.
+class AsideView:
+    """What an attack adds of one subject.
 
     Attributes:
         subject, role: Its name, and what it is in the report.
@@ -229,23 +229,23 @@ class ExtractionView:
     rows: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def extraction_views(forms: Sequence[Mapping[str, JSON]]) -> tuple[ExtractionView, ...]:
-    """The extractions of a report record, one a subject.
+def aside_view(terms: Mapping[str, str], forms: Sequence[Mapping[str, JSON]]) -> dict[str, Any]:
+    """What an attack adds beside the claim, in its terms (`workbench.interfaces.Attack.aside_terms`).
 
-    Memorisation is drawn like a refutation, and what is not shown like what is undecided: nobody is to take
-    it for privacy.
+    What is shown is drawn like a refutation, and what is not like what is undecided: nobody is to take it for
+    privacy.
     """
-    return tuple(
-        ExtractionView(
+    views = [
+        AsideView(
             subject=str(form["subject"]),
             role=ROLES.get(str(form["role"]), str(form["role"])),
-            kind="refuted" if form["verdict"] == "MEMORISED" else "undecided",
+            kind="refuted" if form["verdict"] == terms.get("shown") else "undecided",
             word=str(form["verdict"]).capitalize(),
             says=tuple(str(sentence) for sentence in form["says"]),
             rows=tuple(
-                (str(row["name"]), tuple(str(row[name]) for name in EXTRACTION_COLUMNS))
-                for row in form["rows"]
+                (str(row["name"]), tuple(str(row[name]) for name in ASIDE_COLUMNS)) for row in form["rows"]
             ),
         )
         for form in forms
-    )
+    ]
+    return {"note": "", "caption": "", **terms, "views": views}

@@ -82,7 +82,6 @@ class AdamDescent(PlainDescent):
     _expected: tuple[Tensor, Tensor, Tensor, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin a run: all means are zero."""
         self._mean, self._square, self._guessed, self._guessed_square = torch.zeros(
             4, self.dimension, dtype=torch.float64
         )

@@ -8,39 +8,44 @@ guesses whether the secret subset holds a record that half of the candidates hol
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.keys import JSON, plain
 from workbench.core.registry import register
 from workbench.core.streams import stream_seed
-from workbench.estimation.information import plug_in_information
-from workbench.estimation.subset_trials import SubsetBelief, SubsetEvidence
+from workbench.core.templates import Words, percent
+from workbench.estimation.information import MOST_SPARSE, plug_in_information
+from workbench.estimation.subset_trials import SubsetEvidence
 from workbench.execution.engine import Job
 from workbench.games.base import Game, Match, Part, Played, Round, Scale, flat_record, pooled, pooled_cost
-from workbench.games.words import Judged
+from workbench.games.subset.play import (
+    SubsetAttack,
+    SubsetMechanism,
+    game_details,
+    play_subsets,
+    play_world,
+    secretive,
+    series_details,
+    step_curves,
+    trial_series,
+)
+from workbench.games.words import Form, Judged, claimed_otherwise, guarantee_of, interval, kind_of, view_form
 from workbench.interfaces import (
     Adjacency,
-    Attack,
-    BoolArray,
     Claim,
     Evidence,
     FloatArray,
     GameTerms,
-    IntArray,
     Mechanism,
-    Plan,
     Release,
     Released,
     Secret,
-    Subject,
     Trials,
 )
 from workbench.interfaces.evidence import terms_from
@@ -60,128 +65,6 @@ LARGEST_READING = 20.0
 
 WORLD = "world"
 """Kind of the parts that are counted."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SubsetRelease:
-    """One released bit of a mechanism whose secret is a candidate subset, and everything that led to it.
-
-    Everything but `value` and `bit` is a function of earlier releases and of public data.
-
-    Attributes:
-        step: Index from 0.
-        direction: Which of the step's K directions, from 0.
-        differences: Per-record scalars of the universe, as clipped, shape `(N,)`.
-        signs: Sign of each candidate subset's mean, -1 or 1, shape `(M,)`, int8.
-        noise: Standard deviation of what was added to the secret's sign; 0 for nothing (unanimity), infinite
-            for a fair coin in the sign's place.
-        budget_nats: What the ledger charged.
-        value: The secret's sign with its noise; the bit itself where nothing was added, NaN for a coin.
-        bit: What was released, -1 or 1.
-    """
-
-    step: int
-    direction: int
-    differences: FloatArray
-    signs: npt.NDArray[np.int8]
-    noise: float
-    budget_nats: float
-    value: float
-    bit: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class SubsetReading:
-    """What an adversary sees of one training on a secret candidate subset, over its D = T K releases.
-
-    Attributes:
-        signs: Of each candidate in each release, shape `(D, M)`, int8.
-        noise: Noise of each release, shape `(D,)`; 0 unanimous, infinite a coin.
-        bits: What was released, -1 or 1, shape `(D,)`.
-        values: The secret's sign with its noise, shape `(D,)`; NaN for a coin. More than was released.
-        holds_target: Which candidates hold the target record, shape `(M,)`.
-    """
-
-    signs: npt.NDArray[np.int8]
-    noise: FloatArray
-    bits: IntArray
-    values: FloatArray
-    holds_target: BoolArray
-
-
-@dataclass(frozen=True, kw_only=True)
-class SubsetObservations:
-    """What the adversary of a candidate-subset game sees, without the secrets: one reading a training."""
-
-    trials: tuple[SubsetReading, ...]
-
-
-class SubsetMechanism(Mechanism):
-    """A mechanism that trains on one of M public candidate subsets, and keeps secret on which.
-
-    The plan's records are the universe.
-
-    Attributes:
-        public_seed: Seed of subsets and directions; None to draw one for each training.
-    """
-
-    public_seed: int | None
-
-    def with_public_seed(self, seed: int) -> Self:
-        """Returns the mechanism with everything public fixed."""
-        return replace(self, public_seed=seed)  # type: ignore[type-var]
-
-    @property
-    @abstractmethod
-    def conditions_on_bits(self) -> bool:
-        """Whether its ledger conditions on the released bits alone, not on the values behind them."""
-
-    @property
-    @abstractmethod
-    def agreed(self) -> str:
-        """What it says that it releases without noise: the `"secret"`'s sign, or the `"majority"`'s."""
-
-    @property
-    @abstractmethod
-    def reads_dev(self) -> bool:
-        """Whether it chooses among its checkpoints by the plan's dev records."""
-
-    @abstractmethod
-    def candidate_subsets(self, plan: Plan) -> BoolArray:
-        """Which records each candidate holds, shape `(M, N)`; public, and the same for every secret."""
-
-    @abstractmethod
-    def train_on(
-        self,
-        plan: Plan,
-        *,
-        secret: int | None = None,
-        watch: Callable[[SubsetRelease], None] | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Subject:
-        """As `train`, with this index as the secret, in [0, M); None to draw it as `train` does.
-
-        `watch` is called with each release; watching changes no number.
-        """
-
-
-class SubsetAttack(Attack[SubsetObservations]):
-    """An attack that scores each training by its beliefs about the candidate subsets.
-
-    Attributes:
-        view: `"values"`: the adversary sees the values whose signs are released; `"bits"`: the bits.
-        trials: Number of independent trainings.
-        counted: Trainings in a setup so small that secrets and released bits can be counted; 0 for none.
-    """
-
-    game = "subset"
-    view: str
-    trials: int
-    counted: int = 0
-
-    @abstractmethod
-    def beliefs(self, observations: SubsetObservations) -> tuple[SubsetBelief, ...]:
-        """Returns the adversary's belief after each training."""
 
 
 @register("game", "subset")
@@ -228,8 +111,6 @@ class SubsetGame(Game[SubsetAttack]):
 
     def play(self, match: Match[SubsetAttack]) -> Played:
         """Trains on secret subsets, and scores the adversary's belief after each training."""
-        from workbench.games.subset.play import play_subsets, play_world
-        from workbench.games.subset.series import game_details, step_curves, trial_series
 
         attack, part = match.attack, match.part
         if part.kind == WORLD:
@@ -292,7 +173,6 @@ class SubsetGame(Game[SubsetAttack]):
         self, name: str, records: Sequence[Mapping[str, JSON]], *, seed: int, confidence: float
     ) -> tuple[Evidence, ...]:
         """Reads all parts as one piece of evidence."""
-        from workbench.games.subset.series import series_details
 
         parts = [record for record in records if "scores" in record]
         series = {key: joined([part["series"][key] for part in parts]) for key in parts[0]["series"]}
@@ -331,10 +211,35 @@ class SubsetGame(Game[SubsetAttack]):
         )
 
     def views(self, judged: Judged) -> dict[str, JSON]:
-        """Words the audit inside the claim, and outside it."""
-        from workbench.games.subset.views import subset_views
-
-        return subset_views(self.words(), judged)
+        """Words the audit inside the claim, and outside it where records of the universe were attacked."""
+        control, error = judged.control, percent(1.0 - judged.confidence)
+        claim, outside = judged.by_view["claim"], judged.by_view.get("outside")
+        forms, areas = [_view(self.words(), "inside", "claim", claim, error)], None
+        if outside is not None:
+            forms.append(_view(self.words(), "outside", "outside", outside, error))
+            if control is not None:
+                areas = [
+                    max(interval(attack, "auc")[0] for attack in subject["attacks"])
+                    for subject in (outside, control)
+                ]
+        decided = {bound["quantity"] for attack in claim["attacks"] for bound in attack["verdict"]["bounds"]}
+        notes = self.words().entries(
+            "notes",
+            claim=claim,
+            outside=outside,
+            control=control,
+            judged_by=[text for quantity, text in _DECIDED_BY.items() if quantity in decided],
+            claims_nats=claimed_otherwise(claim["own_claim"], guarantee_of(claim)),
+            mechanism=judged.mechanism,
+            confidence=judged.confidence,
+        )
+        return {
+            "heading": "Inside the claim, and outside it",
+            "in_short": self.words().text("in_short", forms=forms, areas=areas),
+            "notes": notes["note"],
+            "of": forms,
+            "curves": dict(claim.get("curves", {})),
+        }
 
     def facts(self, records: Sequence[Mapping[str, JSON]], *, confidence: float) -> dict[str, JSON]:
         """Returns curves over the releases, and the counts of secrets and bits."""
@@ -343,24 +248,6 @@ class SubsetGame(Game[SubsetAttack]):
             "curves": pooled_curves([record for record in records if "scores" in record]),
             "counted": counted(worlds, confidence=confidence),
         }
-
-
-def secretive(mechanism: Mechanism) -> SubsetMechanism:
-    """Returns the mechanism as one that trains on a secret candidate subset.
-
-    Raises `InputError`: its public seed is fixed. `UnsupportedError`: it has no candidate subsets.
-    """
-    if not isinstance(mechanism, SubsetMechanism):
-        raise UnsupportedError(
-            f"mechanism {type(mechanism).__name__} trains on no secret candidate subset, so there is none to "
-            "ask for"
-        )
-    if mechanism.public_seed is not None:
-        raise InputError(
-            "public_seed must be None in a candidate-subset game, whose trials draw their own subsets and "
-            f"directions, got {mechanism.public_seed}"
-        )
-    return mechanism
 
 
 def beyond_subset(mechanism: Mechanism, view: str) -> str:
@@ -463,3 +350,20 @@ def comparable_epsilon(nats: float) -> float:
     """
     success = MutualInformation(nats=nats, secret=Secret.SUBSET).max_success()
     return math.inf if success >= 1.0 else math.log(success / (1.0 - success))
+
+
+_DECIDED_BY = {"success": "guesses about records", "nats": "nats about the index"}
+"""What a claim is judged by (`workbench.estimation.deciding.mean_tests`), in words."""
+
+
+def _view(words: Words, macro: str, key: str, subject: Form, error: str) -> dict[str, JSON]:
+    kind, context = kind_of(subject), dict[str, Any]()
+    if macro == "inside":
+        context = {"counted": subject.get("counted"), "most_sparse": MOST_SPARSE}
+    else:
+        context = {"best": max(subject["attacks"], key=lambda attack: interval(attack, "auc")[0])}
+    guarantee = guarantee_of(subject)
+    entries = words.entries(
+        macro, subject=subject, guarantee=guarantee, kind=kind.value, error=error, **context
+    )
+    return view_form(entries, key, kind)

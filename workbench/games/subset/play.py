@@ -17,24 +17,169 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.estimation.subset_trials import balanced
+from workbench.estimation.bounded_mean import mean_bounds
+from workbench.estimation.subset_trials import (
+    FLOOR,
+    SubsetBelief,
+    balanced,
+    index_success,
+    log_score,
+    record_success,
+)
 from workbench.execution.tasks import silent
 from workbench.games.base import drawn_seed, quickened
-from workbench.games.subset import (
-    SubsetMechanism,
-    SubsetObservations,
-    SubsetReading,
-    SubsetRelease,
-    secretive,
-)
-from workbench.interfaces import BoolArray, FloatArray, Insertions, IntArray, Mechanism, Plan, Subject
+from workbench.interfaces import Attack, BoolArray, FloatArray, Insertions, IntArray, Mechanism, Plan, Subject
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetRelease:
+    """One released bit of a mechanism whose secret is a candidate subset, and everything that led to it.
+
+    Everything but `value` and `bit` is a function of earlier releases and of public data.
+
+    Attributes:
+        step: Index from 0.
+        direction: Which of the step's K directions, from 0.
+        differences: Per-record scalars of the universe, as clipped, shape `(N,)`.
+        signs: Sign of each candidate subset's mean, -1 or 1, shape `(M,)`, int8.
+        noise: Standard deviation of what was added to the secret's sign; 0 for nothing (unanimity), infinite
+            for a fair coin in the sign's place.
+        budget_nats: What the ledger charged.
+        value: The secret's sign with its noise; the bit itself where nothing was added, NaN for a coin.
+        bit: What was released, -1 or 1.
+    """
+
+    step: int
+    direction: int
+    differences: FloatArray
+    signs: npt.NDArray[np.int8]
+    noise: float
+    budget_nats: float
+    value: float
+    bit: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetReading:
+    """What an adversary sees of one training on a secret candidate subset, over its D = T K releases.
+
+    Attributes:
+        signs: Of each candidate in each release, shape `(D, M)`, int8.
+        noise: Noise of each release, shape `(D,)`; 0 unanimous, infinite a coin.
+        bits: What was released, -1 or 1, shape `(D,)`.
+        values: The secret's sign with its noise, shape `(D,)`; NaN for a coin. More than was released.
+        holds_target: Which candidates hold the target record, shape `(M,)`.
+    """
+
+    signs: npt.NDArray[np.int8]
+    noise: FloatArray
+    bits: IntArray
+    values: FloatArray
+    holds_target: BoolArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetObservations:
+    """What the adversary of a candidate-subset game sees, without the secrets: one reading a training."""
+
+    trials: tuple[SubsetReading, ...]
+
+
+class SubsetMechanism(Mechanism):
+    """A mechanism that trains on one of M public candidate subsets, and keeps secret on which.
+
+    The plan's records are the universe.
+
+    Attributes:
+        public_seed: Seed of subsets and directions; None to draw one for each training.
+    """
+
+    public_seed: int | None
+
+    def with_public_seed(self, seed: int) -> Self:
+        """Returns the mechanism with everything public fixed."""
+        return replace(self, public_seed=seed)  # type: ignore[type-var]
+
+    @property
+    @abstractmethod
+    def conditions_on_bits(self) -> bool:
+        """Whether its ledger conditions on the released bits alone, not on the values behind them."""
+
+    @property
+    @abstractmethod
+    def agreed(self) -> str:
+        """What it says that it releases without noise: the `"secret"`'s sign, or the `"majority"`'s."""
+
+    @property
+    @abstractmethod
+    def reads_dev(self) -> bool:
+        """Whether it chooses among its checkpoints by the plan's dev records."""
+
+    @abstractmethod
+    def candidate_subsets(self, plan: Plan) -> BoolArray:
+        """Which records each candidate holds, shape `(M, N)`; public, and the same for every secret."""
+
+    @abstractmethod
+    def train_on(
+        self,
+        plan: Plan,
+        *,
+        secret: int | None = None,
+        watch: Callable[[SubsetRelease], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Subject:
+        """As `train`, with this index as the secret, in [0, M); None to draw it as `train` does.
+
+        `watch` is called with each release; watching changes no number.
+        """
+
+
+class SubsetAttack(Attack[SubsetObservations]):
+    """An attack that scores each training by its beliefs about the candidate subsets.
+
+    Attributes:
+        view: `"values"`: the adversary sees the values whose signs are released; `"bits"`: the bits.
+        trials: Number of independent trainings.
+        counted: Trainings in a setup so small that secrets and released bits can be counted; 0 for none.
+    """
+
+    game = "subset"
+    view: str
+    trials: int
+    counted: int = 0
+
+    @abstractmethod
+    def beliefs(self, observations: SubsetObservations) -> tuple[SubsetBelief, ...]:
+        """Returns the adversary's belief after each training."""
+
+
+def secretive(mechanism: Mechanism) -> SubsetMechanism:
+    """Returns the mechanism as one that trains on a secret candidate subset.
+
+    Raises `InputError`: its public seed is fixed. `UnsupportedError`: it has no candidate subsets.
+    """
+    if not isinstance(mechanism, SubsetMechanism):
+        raise UnsupportedError(
+            f"mechanism {type(mechanism).__name__} trains on no secret candidate subset, so there is none to "
+            "ask for"
+        )
+    if mechanism.public_seed is not None:
+        raise InputError(
+            "public_seed must be None in a candidate-subset game, whose trials draw their own subsets and "
+            f"directions, got {mechanism.public_seed}"
+        )
+    return mechanism
+
 
 MOST_DRAWS = 200
 """Draws of one trial's public randomness, at most, to have a record that half of the subsets hold."""
@@ -203,7 +348,6 @@ class _Reader:
     _values: list[float] = field(default_factory=list)
 
     def __call__(self, release: SubsetRelease) -> None:
-        """Reads one release."""
         self._signs.append(np.array(release.signs, dtype=np.int8))
         self._noise.append(float(release.noise))
         self._bits.append(int(release.bit))
@@ -219,3 +363,96 @@ class _Reader:
             values=np.array(self._values, dtype=np.float64),
             holds_target=holds_target.copy(),
         )
+
+
+CONFIDENCE = 0.95
+"""Of the intervals among a game's details, by default."""
+
+
+def trial_series(played: SubsetTrials, beliefs: Sequence[SubsetBelief]) -> dict[str, FloatArray]:
+    """Returns one number a trial, shape `(n,)` each, from the adversary's belief after each trial.
+
+    Returns:
+        `record_success`, `log_score` and `index_success` of what the adversary guesses by (see
+        `workbench.estimation.subset_trials`); `bits_success`, as `record_success`, of the posterior from the
+        released bits alone; `entropy` of the exact posterior under the stated law at the end, and `charged`,
+        the ledger's sum, in nats; `unanimity`, the share of releases without noise.
+    """
+    secrets = [int(trial) for trial in played.secrets]
+    guesses = [belief.guess for belief in beliefs]
+    most = math.log(played.shape[0])
+    return {
+        "record_success": _right(played, guesses),
+        "bits_success": _right(played, [belief.from_bits for belief in beliefs]),
+        "log_score": np.array([log_score(g, j) for g, j in zip(guesses, secrets, strict=True)]),
+        "index_success": np.array([index_success(g, j) for g, j in zip(guesses, secrets, strict=True)]),
+        "entropy": np.array([float(b.entropies[-1]) if b.entropies.size else most for b in beliefs]),
+        "charged": played.budgets.sum(axis=1),
+        "unanimity": np.array([float(np.mean(trial.noise == 0.0)) for trial in played.observations.trials]),
+    }
+
+
+def _right(played: SubsetTrials, guesses: Sequence[FloatArray]) -> FloatArray:
+    """Share of right guesses about records in each trial, shape `(n,)`."""
+    return np.array(
+        [
+            record_success(guess, played.candidates(trial), int(played.secrets[trial]))
+            for trial, guess in enumerate(guesses)
+        ]
+    )
+
+
+def step_curves(played: SubsetTrials, beliefs: Sequence[SubsetBelief]) -> dict[str, FloatArray]:
+    """Returns means over trials after each release, shape `(D,)` each.
+
+    Returns `entropy` of the exact posterior and `budget`, the ledger's sum so far, in nats; `unanimity`, the
+    share of trials without noise there.
+    """
+    noise = np.stack([trial.noise for trial in played.observations.trials])
+    return {
+        "entropy": np.mean([belief.entropies for belief in beliefs], axis=0),
+        "budget": np.cumsum(played.budgets, axis=1).mean(axis=0),
+        "unanimity": np.mean(noise == 0.0, axis=0),
+    }
+
+
+def series_details(
+    series: Mapping[str, FloatArray], *, candidates: int, confidence: float
+) -> dict[str, float]:
+    """Returns means of the series, with intervals that hold at every number of trials.
+
+    `series`: of `trial_series`; all parts of a game, in their order. `candidates`: M. `confidence`: of each
+    interval separately, two-sided.
+
+    Returns:
+        `success` (right guesses about records), `bits_success` (the same from the released bits alone),
+        `information` (ln M less the exact posterior's entropy, nats) and `log_score` (nats that the guesses
+        show), each with `_lower` and `_upper`; `mean_entropy`, `charged_nats`, `index_success`,
+        `unanimity_rate`, `candidates`.
+    """
+    most = math.log(candidates)
+    gained = np.clip(most - series["entropy"], 0.0, most)
+    ranges = {
+        "success": (series["record_success"], 0.0, 1.0),
+        "bits_success": (series["bits_success"], 0.0, 1.0),
+        "information": (gained, 0.0, most),
+        "log_score": (series["log_score"], math.log(FLOOR), most),
+    }
+    details: dict[str, float] = {}
+    for name, (values, low, high) in ranges.items():
+        lower, upper = mean_bounds(values, confidence=confidence, low=low, high=high)
+        details |= {name: float(values.mean()), f"{name}_lower": lower, f"{name}_upper": upper}
+    return details | {
+        "mean_entropy": float(series["entropy"].mean()),
+        "charged_nats": float(series["charged"].mean()),
+        "index_success": float(series["index_success"].mean()),
+        "unanimity_rate": float(series["unanimity"].mean()),
+        "candidates": float(candidates),
+    }
+
+
+def game_details(
+    played: SubsetTrials, beliefs: Sequence[SubsetBelief], *, confidence: float = CONFIDENCE
+) -> dict[str, float]:
+    """Returns `series_details` of a whole game, for a record."""
+    return series_details(trial_series(played, beliefs), candidates=played.shape[0], confidence=confidence)

@@ -148,8 +148,7 @@ class PermutationGroup:
     def permutation(self, indices: Mapping[str, IntArray]) -> Permutation:
         """The permutation with these indices by unit, `new[i] = old[indices[i]]`; other units stay.
 
-        Raises:
-            InputError: unknown unit, or indices that are no permutation of it.
+        Raises `InputError`: unknown unit, or indices that are no permutation of it.
         """
         places = dict(zip((unit.name for unit in self.units), self._program.bounds, strict=True))
         order = self._program.still.copy()
@@ -195,7 +194,6 @@ class Permutation:
         )
 
     def __hash__(self) -> int:
-        """Of the indices."""
         return hash(tuple((name, indices.tobytes()) for name, indices in sorted(self.indices.items())))
 
     def then(self, other: Permutation) -> Permutation:
@@ -254,9 +252,8 @@ def permute_state_(
 ) -> None:
     """Permute an optimiser's state with the weights: tensors of a parameter's shape are replaced by copies.
 
-    Raises:
-        UnsupportedError: some state of a permuted parameter is neither of its shape nor a single number;
-            nothing was moved.
+    Raises `UnsupportedError`: some state of a permuted parameter is neither of its shape nor a single number;
+    nothing was moved.
     """
     moves: list[tuple[dict[str, Tensor], str, Tensor, tuple[tuple[int, int], ...]]] = []
     for name, _, axes in permutation.group._program.moves:

@@ -378,25 +378,16 @@ def _families() -> Iterator[tuple[str, Callable[[Block], None]]]:
     yield f"{bert}PredictionHeadTransform", _head_transform
     yield f"{roberta}ClassificationHead", _hidden("dense", "out_proj", "")
     yield f"{roberta}LMHead", _head_transform
-    yield (
-        f"{vit}Attention",
-        _attention("q_proj", "k_proj", "v_proj", "o_proj", heads="num_attention_heads"),
-    )
+    yield (f"{vit}Attention", _attention("q_proj", "k_proj", "v_proj", "o_proj", heads="num_attention_heads"))
     yield f"{vit}MLP", _hidden("fc1", "fc2", "activation_fn")
     yield f"{gpt2}Attention", _attention("c_attn", "c_proj", heads="num_heads")
     yield f"{gpt2}MLP", _hidden("c_fc", "c_proj", "act")
-    yield (
-        f"{bloom}Attention",
-        _attention("query_key_value", "dense", heads="num_heads", interleaved=True),
-    )
+    yield (f"{bloom}Attention", _attention("query_key_value", "dense", heads="num_heads", interleaved=True))
     yield f"{bloom}MLP", _hidden("dense_h_to_4h", "dense_4h_to_h", "gelu_impl")
     for family in (llama, qwen2):
         yield f"{family}Attention", _rotary
         yield f"{family}MLP", _gated
-    yield (
-        "workbench.data.bases.vision._Block",
-        _attention("query_key_value", "projection", heads="heads"),
-    )
+    yield ("workbench.data.bases.vision._Block", _attention("query_key_value", "projection", heads="heads"))
 
 
 FAMILIES: Mapping[str, Callable[[Block], None]] = dict(_families())

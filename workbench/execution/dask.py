@@ -4,6 +4,10 @@ Each worker process gets one task at a time, and a task is tied to its worker un
 it moves on. Left to itself Dask queues tasks behind each other, and one that kills its worker takes the
 finished results and the good name of its neighbours along (`allowed-failures` counts every task there).
 
+A worker may have no disk in common with the parent: inputs come as bytes, and what the task left in its
+scratch folder goes back as bytes. A worker of several threads still does one task at a time, because torch's
+number of threads and its global generator, which building a model draws from, belong to the whole process.
+
 Dask pickles what it sends between processes that the user started; nothing is ever unpickled from a disk.
 """
 
@@ -12,35 +16,28 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import platform
 import queue
+import socket
+import tempfile
+import threading
 import time
 import uuid
+import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
-from workbench.core.errors import InconclusiveError
-from workbench.execution.backend import Attempt, Backend
-from workbench.execution.dask.client import (
-    CONNECT_SECONDS,
-    Quiet,
-    compare,
-    connect,
-    import_distributed,
-    is_gone,
-    other_version,
-    scheduler_place,
-)
-from workbench.execution.dask.worker import (
-    OTHER_VERSION,
-    about,
-    read_folder,
-    run_on_worker,
-    write_folder,
-)
-from workbench.execution.tasks import Event, Listener, Notice, Outcome, Task, failure_of, pack
+from workbench import __version__
+from workbench.core.errors import InconclusiveError, InputError
+from workbench.core.keys import SCHEMA
+from workbench.core.one_line import one_line
+from workbench.execution.base import Attempt, Backend
+from workbench.execution.tasks import Event, Listener, Notice, Outcome, Task, failure_of, pack, perform_packed
 
 REFRESH_SECONDS = 1.0
 """How often the list of workers is read."""
@@ -50,6 +47,249 @@ INPUT_BYTES = 2**30
 
 LOST_INPUTS = 10
 """A task whose inputs were lost with their worker so often ends the run."""
+
+
+CONNECT_SECONDS = 10.0
+"""How long to wait for a scheduler's answer."""
+
+
+_MOST_FRAMES = 1000
+"""A greeting is a small dictionary: a frame or two."""
+
+
+FolderBytes = dict[str, bytes]
+"""A folder's files, by relative path with forward slashes; empty folders and file modes are not kept."""
+
+OTHER_VERSION = "other version"
+"""Kind of an outcome that says: this worker runs another workbench."""
+
+_one_at_a_time = threading.Lock()
+
+
+def about() -> dict[str, str]:
+    """What a worker runs: the workbench and its schema must be the parent's, the rest should be."""
+    versions = {"workbench": f"{__version__} (schema {SCHEMA})", "Python": platform.python_version()}
+    for package in ("numpy", "torch"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "missing"
+    return versions
+
+
+def read_folder(folder: Path) -> FolderBytes:
+    """The folder's files. Raises `OSError`: it cannot be read."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}")
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write files into a folder, made if it is missing.
+
+    Raises `OSError`: the folder cannot be written. `ValueError`: a name leads out of the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        relative = PurePosixPath(name)
+        if relative.is_absolute() or ".." in relative.parts:
+            raise ValueError(f"file name {name!r} leads out of its folder")
+        path = folder / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def run_on_worker(
+    attempt: int, topic: str, expected: str, packed: bytes, names: Sequence[str], *folders: FolderBytes
+) -> tuple[str, Outcome]:
+    """Do one task in a Dask worker.
+
+    Args:
+        attempt: Number that the parent knows this attempt by.
+        topic: Where steps are reported; at first without any, which says that the task has begun.
+        expected: The parent's `about()["workbench"]`.
+        packed: The work function and its payload.
+        names: Names of the input folders.
+        folders: Their files.
+
+    Returns the worker's address and the outcome.
+    """
+    from distributed import get_worker
+
+    worker = get_worker()
+    if about()["workbench"] != expected:
+        return worker.address, Outcome(kind=OTHER_VERSION, message=about()["workbench"])
+    last: list[tuple[int, int, str]] = []
+
+    def progress(done: int, total: int, part: str = "") -> None:
+        last[:] = [(done, total, part)]
+        worker.log_event(topic, (attempt, last[0]))
+
+    with _one_at_a_time:
+        worker.log_event(topic, (attempt, None))
+        _one_torch_thread()
+        try:
+            with tempfile.TemporaryDirectory(dir=worker.local_directory, ignore_cleanup_errors=True) as place:
+                inputs = {name: Path(place, "inputs", str(number)) for number, name in enumerate(names)}
+                for folder, files in zip(inputs.values(), folders, strict=True):
+                    write_folder(files, folder)
+                scratch = Path(place, "scratch")
+                scratch.mkdir()
+                outcome = perform_packed(packed, inputs, scratch, progress)
+                if outcome.result is not None:
+                    outcome = replace(outcome, files=read_folder(scratch))
+        except Exception as error:  # the worker's own disk
+            outcome = failure_of(error)
+    return worker.address, replace(outcome, steps=last[0] if last else None)
+
+
+def _one_torch_thread() -> None:
+    """For good: another thread of this process may not set it back."""
+    import torch
+
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+
+
+def import_distributed(scheduler: str) -> Any:
+    """The package, which is an optional extra. Raises `InputError`: it is not installed."""
+    try:
+        import distributed
+    except ImportError as error:
+        raise InputError(
+            f"scheduler {scheduler} needs Dask: pip install 'lm-privacy-workbench[dask]'"
+        ) from error
+    return distributed
+
+
+def scheduler_place(address: str) -> tuple[str, int]:
+    """Host and port of a scheduler's address. Raises `InputError`: it is malformed."""
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port, parts = None, None, urlsplit("")
+    if parts.scheme not in ("tcp", "tls") or not host or not port or parts.path.strip("/"):
+        raise InputError(
+            f"scheduler must be an address such as tcp://127.0.0.1:8786, got {one_line(address)!r}"
+        )
+    return host, port
+
+
+class Quiet:
+    """Keeps the loggers of Dask from writing to the terminal; what matters comes as events and errors."""
+
+    def __init__(self) -> None:
+        names = [
+            name
+            for name in logging.root.manager.loggerDict
+            if name.split(".")[0] in ("distributed", "tornado")
+        ]
+        self._levels = {name: logging.getLogger(name).level for name in {*names, "distributed", "asyncio"}}
+        for name in self._levels:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+    def restore(self) -> None:
+        """Put the levels back."""
+        for name, level in self._levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def connect(address: str, seconds: float) -> Any:
+    """A client of the scheduler. Raises `InputError`: nobody answers in time, or it is no Dask scheduler."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            with socket.create_connection(scheduler_place(address), timeout=seconds) as line:
+                _require_greeting(address, line)
+            break
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                why = error.strerror or one_line(str(error))
+                raise InputError(f"scheduler {address} did not answer in {seconds:g} s: {why}") from error
+            time.sleep(min(0.2, seconds))
+    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about versions, which `compare` judges
+        threading.Thread(target=lambda: found.put(_client(address, seconds)), daemon=True).start()
+        try:
+            client = found.get(timeout=seconds)
+        except queue.Empty:
+            client = None
+    if client is None or isinstance(client, Exception):
+        raise _no_scheduler(address) from client
+    return client
+
+
+def _no_scheduler(address: str) -> InputError:
+    return InputError(f"scheduler {address} does not answer as a Dask scheduler does")
+
+
+def _require_greeting(address: str, line: socket.socket) -> None:
+    """Refuse a server of another kind before a client is made, which would wait on it past our end.
+
+    Who listens for Dask speaks first: the number of frames of its greeting, eight bytes. Under TLS the client
+    speaks first, so nothing is asked there. Raises `InputError`: it says nothing, or something else.
+    """
+    if not address.startswith("tcp"):
+        return
+    try:
+        greeting = line.recv(8, socket.MSG_WAITALL)
+    except TimeoutError:
+        greeting = b""
+    if len(greeting) < 8 or int.from_bytes(greeting, "little") > _MOST_FRAMES:
+        raise _no_scheduler(address)
+
+
+def _client(address: str, seconds: float) -> Any:
+    """A client, or why there is none; it waits for ever for a server that never greets."""
+    from distributed import Client
+
+    try:
+        return Client(address, timeout=max(1.0, seconds), set_as_default=False, name="workbench")
+    except Exception as error:
+        return error
+
+
+def is_gone(answer: object) -> bool:
+    """True where a worker gave no answer because it left."""
+    return isinstance(answer, OSError)
+
+
+def compare(worker: str, answer: Any) -> str | None:
+    """One line on how a worker's Python and packages differ from ours, or None.
+
+    `worker`: its address. `answer`: its `about()`, or what it raised instead. Raises `InputError`: the worker
+    runs another workbench, or none.
+    """
+    own = about()
+    if isinstance(answer, BaseException):
+        raise InputError(
+            f"worker {worker} cannot run the workbench ({one_line(str(answer), 200)}); "
+            f"install version {own['workbench']} there"
+        ) from answer
+    if answer["workbench"] != own["workbench"]:
+        raise other_version(worker, answer["workbench"])
+    different = [
+        f"{name} {answer.get(name, 'missing')} (here {here})"
+        for name, here in own.items()
+        if answer.get(name) != here
+    ]
+    if not different:
+        return None
+    return f"worker {worker} has {', '.join(different)}: numbers may differ in their last digits"
+
+
+def other_version(worker: str, version: str) -> InputError:
+    """The error for a worker that runs another workbench."""
+    return InputError(
+        f"worker {worker} runs workbench {version}, this is {about()['workbench']}: "
+        "install the same version there"
+    )
 
 
 @dataclass(kw_only=True)
@@ -82,8 +322,7 @@ class DaskBackend(Backend):
         listener: See `Backend`.
         connect_seconds: How long to wait for an answer.
 
-    Raises:
-        InputError: see `make_backend`.
+    Raises `InputError`: see `make_backend`.
     """
 
     def __init__(
@@ -129,9 +368,8 @@ class DaskBackend(Backend):
     def wait(self, timeout: float) -> list[Event]:
         """What happened, or an empty list after the timeout.
 
-        Raises:
-            InconclusiveError: the scheduler is gone, or every worker is at a task that took too long.
-            InputError: a worker that joined runs another workbench.
+        Raises `InconclusiveError`: the scheduler is gone, or every worker is at a task that took too long.
+        `InputError`: a worker that joined runs another workbench.
         """
         deadline = time.monotonic() + timeout
         while self._attempts or self._tasks or self._kept:
@@ -151,9 +389,8 @@ class DaskBackend(Backend):
     def _refresh(self) -> None:
         """Read the list of workers, and look at the new ones.
 
-        Raises:
-            InconclusiveError: the scheduler is gone.
-            InputError: a worker runs another workbench, or none.
+        Raises `InconclusiveError`: the scheduler is gone. `InputError`: a worker runs another workbench, or
+        none.
         """
         try:
             workers = sorted(self._client.nthreads())

@@ -1,10 +1,10 @@
-"""Plays the trajectory game: what clip radii and noise multipliers alone reveal of one record.
+"""The trajectory game: what do clip radii and noise multipliers alone reveal of one record?
 
-Half of many trainings hold the canary record, in an order drawn at random; each training is one independent
-trial, with its own secret batches and noise, from the same public initial weights. The adversary sees only
-which radii and noise multipliers each step used: no update and no weights. It knows every other record, the
-plan, the mechanism and the canary. A mechanism whose radii are functions of released values gives no more
-away by them than by its updates; one that computes them from raw statistics may.
+Half of many independent trainings hold the canary record, in random order; each has its own secret batches
+and noise, from the same public initial weights. The adversary sees only which radii and noise multipliers
+each step used: no update and no weights. It knows every other record, the plan, the mechanism and the canary.
+A mechanism whose radii are functions of released values gives no more away by them than by its updates; one
+that computes them from raw statistics may.
 
 The canary's gradient is the same in every step, spread evenly over all parameters, and of a norm that the
 adversary chooses by the other records' gradients at the initial weights:
@@ -25,18 +25,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.core.registry import register
 from workbench.execution.tasks import silent
-from workbench.games.base import drawn_seed, half_included
-from workbench.games.trajectory import TrajectoryObservations
+from workbench.games.base import Game, Match, Played, Round, Scale, drawn_seed, half_included, many_trainings
 from workbench.interfaces import (
     Adjacency,
+    Attack,
     BoolArray,
     FloatArray,
+    GameTerms,
     GradientCanary,
     Mechanism,
     Model,
     Plan,
     Release,
+    Released,
+    Secret,
+    Trials,
 )
 from workbench.training.canary import SignalsWithCanaryRecord
 from workbench.training.fine_tuning import Seeds, build_model, learning_rate
@@ -44,6 +49,45 @@ from workbench.training.flat import FlatLayout
 from workbench.training.loop import GradientMechanism
 from workbench.training.per_record import EmptySignals
 from workbench.training.samples import step_samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrajectoryObservations:
+    """What the adversary of a trajectory game sees of n trainings over k steps, without the coins.
+
+    Attributes:
+        radii: Clip radius of each clipping group that the mechanism traced, in each step, shape `(n, k, G)`;
+            G is 1 for one that has a single radius, or traced their mean alone.
+        noise_multipliers: Of each step, shape `(n, k)`.
+        canary_norms: Norm of the canary's gradient in each of these groups, in every step, shape `(G,)`.
+    """
+
+    radii: FloatArray
+    noise_multipliers: FloatArray
+    canary_norms: FloatArray
+
+
+class TrajectoryAttack(Attack[TrajectoryObservations]):
+    """An attack that scores each training by its radii and noise multipliers.
+
+    Attributes:
+        canary: One of `CANARIES`; see the module.
+        trials: Number of independent trainings.
+        steps: Watched steps of each, from the first on; 0 for all.
+    """
+
+    game = "trajectory"
+    canary: str
+    trials: int
+    steps: int
+
+    def world(self, plan: Plan) -> Plan:
+        """Plan of the trainings: the audited one, or an equal one on other data and another model.
+
+        A mechanism's claim is about any data and model, so either may refute it.
+        """
+        return plan
+
 
 CANARIES = ("middle", "large")
 
@@ -98,13 +142,18 @@ def play_trajectories(
     plain = replace(plan.insertions, gradient_canary=None)
     outside = replace(with_record, records=others, insertions=plain)
     included = half_included(trials, order)
-    rows, constant = list[FloatArray](), False
-    for index, has_canary in enumerate(included.tolist()):
+    constant: list[FloatArray] = []
+
+    def trajectory(has_canary: bool) -> FloatArray:
         world = replace(inside if has_canary else outside, seed=drawn_seed(seeds))
-        if not constant:
-            row, constant = _trajectory(settled, world, steps or plan.steps)
-        rows.append(row)
-        progress(index + 1, trials)
+        if constant:
+            return constant[0]
+        row, is_constant = _trajectory(settled, world, steps or plan.steps)
+        if is_constant:
+            constant.append(row)
+        return row
+
+    rows = many_trainings(included, trajectory, progress)
     radii = np.stack([row[:, :-1] for row in rows])
     return TrajectoryTrials(
         observations=TrajectoryObservations(
@@ -195,3 +244,62 @@ def _read(traces: Mapping[str, FloatArray], settings: Mapping[str, float], count
         return np.asarray(traces.get(name, np.full(count, constant)), dtype=np.float64)
 
     return np.stack([*map(column, names or ["l2_clip_norm"]), column("noise_multiplier")], axis=1)
+
+
+@register("game", "trajectory")
+class TrajectoryGame(Game[TrajectoryAttack]):
+    """Half of many trainings hold the canary record; each is scored by its radii and noise multipliers."""
+
+    name = "trajectory"
+    title = "trajectory"
+    attack_type = TrajectoryAttack
+    adjacencies = frozenset({Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE})
+    released = Released.EVERY_UPDATE
+    secrets = frozenset({Secret.RECORD})
+    plays_elsewhere = True
+
+    def check(self, match: Match[TrajectoryAttack]) -> None:
+        """Refuses a mechanism that clips no gradients, and a plan with too few records."""
+        match.require(Release.SUMS, "the clip radii of noised sums")
+        attack, adjacency = match.attack, match.mechanism.capabilities.adjacency
+        check_playable(match.mechanism, match.plan, attack.canary, attack.trials, adjacency)
+
+    def cost(self, attack: TrajectoryAttack) -> tuple[Scale, ...]:
+        """Time grows with the number of trainings."""
+        return (Scale(parameter="trials", count=attack.trials, few=0, more=20),)
+
+    def play(self, match: Match[TrajectoryAttack]) -> Played:
+        """Trains with and without the canary record, and scores radii and noise multipliers."""
+        attack, adjacency = match.attack, match.mechanism.capabilities.adjacency
+        plan = attack.world(match.plan)
+        played = play_trajectories(
+            match.mechanism,
+            plan,
+            canary=attack.canary,
+            trials=attack.trials,
+            steps=attack.steps,
+            adjacency=adjacency,
+            seed=match.seed(),
+            progress=match.steps("trajectories"),
+        )
+        scores = attack.score(played.observations, match.generator())
+        terms = self.terms(plan, canary=attack.canary, steps=attack.steps, adjacency=adjacency)
+        scored = Round(
+            name=match.part.attack,
+            scores=scores.values,
+            members=played.included,
+            terms=terms,
+            details=scores.details,
+        )
+        return Played(rounds=(scored,))
+
+    def terms(self, plan: Plan, *, canary: str, steps: int, adjacency: Adjacency) -> GameTerms:
+        """Returns what is played, for the judge; `canary` and `steps` are the attack's."""
+        watched = f"the first {steps} of {plan.steps} steps" if 0 < steps < plan.steps else "every step"
+        is_replaced = adjacency is Adjacency.REPLACE_ONE
+        words = self.words().text(
+            "terms", model=plan.model, canary=canary, watched=watched, is_replaced=is_replaced
+        )
+        return GameTerms(
+            description=words, trials=Trials.INDEPENDENT, released=self.released, adjacency=adjacency
+        )
