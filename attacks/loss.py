@@ -30,7 +30,7 @@ from workbench.core.registry import register
 from workbench.games.membership import MembershipAttack, MembershipSeen, References
 from workbench.interfaces import Corpus, FloatArray, Insertions, Plan, Record, Scores
 
-SCORES = ("log_likelihood", "confidence", "zlib", "min_k")
+SCORES = ("log_likelihood", "confidence", "zlib", "min_k", "min_k_plus_plus")
 REFERENCES = ("base", "shadow")
 
 BASE_BATCH = 32
@@ -57,7 +57,9 @@ class LossAttack(MembershipAttack):
             zlib entropy): a text that anybody could compress is no sign of membership where it is likely.
             `"min_k"`: mean log-probability of the least likely tokens (Shi et al. 2024, "Detecting
             Pretraining Data from Large Language Models": Min-K% Prob): a text never seen has a few words that
-            surprise.
+            surprise. `"min_k_plus_plus"`: the same mean of each token's log-probability less its expectation
+            under the model's own prediction, over its standard deviation (Zhang et al. 2025, "Min-K%++:
+            Improved Baseline for Pre-Training Data Detection from Large Language Models").
         ending_marker: Score only what follows the last occurrence of this text, given all before it:
             RLDP's split into prompt and ending. With canaries, `"secret_id="` scores the secret alone.
             Empty: the whole record.
@@ -77,6 +79,13 @@ class LossAttack(MembershipAttack):
             kinds of ending, or fewer than 2 shadows.
     """
 
+    of_checkpoints: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "loss": {},
+        "min-k": {"score": "min_k"},
+        "min-k++": {"score": "min_k_plus_plus"},
+        "zlib": {"score": "zlib"},
+        "reference ratio": {"calibrate": True, "reference": "shadow"},
+    }
     later_parameters: ClassVar[Mapping[str, object]] = {
         "ending_share": 1.0,
         "min_k_share": 0.2,
@@ -109,6 +118,8 @@ class LossAttack(MembershipAttack):
             raise InputError(
                 f"ending_share must be 1 where ending_marker splits the record, got {ending_share:g}"
             )
+        if score == "min_k_plus_plus" and (ending_marker or ending_share < 1.0 or calibrate):
+            raise InputError("score 'min_k_plus_plus' goes with no ending and no reference")
         if reference != "base" and not calibrate:
             raise InputError(f"reference goes with calibrate = true, got {reference!r} without it")
         shadows = whole_number("shadows", shadows, least=2)
@@ -168,7 +179,9 @@ class LossAttack(MembershipAttack):
         return Scores(values=values, details=details)
 
     def _tokens(self, model: TokenScorer, records: Sequence[Record]) -> list[FloatArray]:
-        """Log-likelihoods of the tokens that count, nats."""
+        """Log-likelihoods of the tokens that count, nats; standardised ones for `"min_k_plus_plus"`."""
+        if self.score_name == "min_k_plus_plus":
+            return model.token_z_scores(records)
         if self.ending_share < 1.0:
             return ending_log_likelihoods(model, records, self.ending_share)
         return scored_log_likelihoods(model, records, self.ending_marker)
@@ -199,7 +212,7 @@ class LossAttack(MembershipAttack):
     def _of_tokens(self, tokens: FloatArray, record: Record) -> float:
         if self.score_name == "confidence":
             return float(np.exp(tokens).mean())
-        if self.score_name == "min_k":
+        if self.score_name in ("min_k", "min_k_plus_plus"):
             return least_likely_mean(tokens, self.min_k_share)
         if self.score_name == "zlib":
             return float(tokens.mean()) / zlib_bytes(self._scored_text(record.text))
@@ -237,3 +250,9 @@ class _BaseModel:
                 batch = self._model.encode(records[start : start + BASE_BATCH])
                 values.extend(self._model.token_log_likelihoods(batch))
         return values
+
+    def token_z_scores(self, records: Sequence[Record]) -> list[FloatArray]:
+        """Per-record token log-likelihoods, standardised under the model's own distribution."""
+        from workbench.training.fine_tuning import record_z_scores
+
+        return record_z_scores(self._model, records)

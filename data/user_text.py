@@ -1,4 +1,4 @@
-"""The user's own text: JSONL, CSV or plain text by path, and folders of Hugging Face datasets.
+"""The user's own text: JSONL, CSV, Parquet or plain text by path, and folders of Hugging Face datasets.
 
 The user's file is one sample of unknown order, so candidates, held-out and public records are split from it
 by one random permutation; exact repetitions are dropped first. Datasets are read with pyarrow alone:
@@ -81,18 +81,28 @@ def _plain_rows(path: Path) -> Iterator[Row]:
                 yield f"line {number} of {str(path)!r}", {PLAIN_FIELD: line}
 
 
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    try:
+        rows = pq.read_table(path).to_pylist()
+    except pa.ArrowException as error:
+        raise InputError(f"path {str(path)!r} cannot be read: {error}") from error
+    for number, row in enumerate(rows, start=1):
+        yield f"row {number} of {str(path)!r}", row
+
+
 READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
     ".jsonl": _jsonl_rows,
     ".ndjson": _jsonl_rows,
     ".csv": _csv_rows,
     ".tsv": _csv_rows,
     ".txt": _plain_rows,
+    ".parquet": _parquet_rows,
 }
 """How a file is read, by its ending."""
 
 
 def read_file(path: str | Path) -> list[Row]:
-    """All rows of a JSONL, CSV, TSV or plain text file (one record a line)."""
+    """All rows of a JSONL, CSV, TSV, Parquet or plain text file (one record a line)."""
     file = Path(path)
     if file.suffix not in READERS:
         raise InputError(f"path must end in {', '.join(READERS)}, got {str(file)!r}")
@@ -242,6 +252,15 @@ def _corpus(name: str, records: Sequence[Record], sizes: Sizes, seed: int, path:
     return Corpus(name=name, kind="text", classes=len(labels), origin=origin, **parts._asdict())
 
 
+@register("records", "file")
+def records_of_file(*, path: str, prefix: str, text_field: str = PLAIN_FIELD) -> list[Record]:
+    """All records of a text file, in its order, repetitions too; their ids begin with `prefix`.
+
+    Raises `InputError`: the file or one of its rows is unusable.
+    """
+    return to_records(read_file(path), prefix, text_field, None)
+
+
 @register("corpus", "text_file")
 def text_file(
     *,
@@ -253,11 +272,11 @@ def text_file(
     held_out: int | None = None,
     public: int | None = None,
 ) -> Corpus:
-    """Your own text: a JSONL, CSV, TSV or plain text file (a record a line), given by path=.
+    """Your own text: a JSONL, CSV, TSV, Parquet or plain text file (a record a line), given by path=.
 
     Args:
         size, seed, held_out, public: See `workbench.data.shared.parts.part_sizes`.
-        path: The file; its ending (.jsonl, .ndjson, .csv, .tsv, .txt) says how it is read.
+        path: The file; its ending (.jsonl, .ndjson, .csv, .tsv, .txt, .parquet) says how it is read.
         text_field: Field or column of the text.
         label_field: Field or column of the label; None for records without labels.
 

@@ -27,6 +27,9 @@ class TokenScorer(Protocol):
     def token_log_likelihoods(self, records: Sequence[Record]) -> list[FloatArray]:
         """Per-record token log-likelihoods, nats."""
 
+    def token_z_scores(self, records: Sequence[Record]) -> list[FloatArray]:
+        """Per-record token log-likelihoods, standardised under the model's own distribution."""
+
 
 def secret_insertions(corpus: Corpus, share: float, generator: np.random.Generator) -> Insertions:
     """Secret ids appended to a random share of the candidates of a text corpus (RLDP, section 2.1).

@@ -211,7 +211,7 @@ def audit_mechanisms(
         played = play(audited, engine)
     store.sweep()
     subjects, views = judged_views(settings, mechanism_claim, audited, played)
-    report = _report(settings.claim, subjects, seed=settings.seed, command=command, started=started)
+    report = report_record(settings.claim, subjects, seed=settings.seed, command=command, started=started)
     return report | ({"views": views} if views else {}) | _asides(subjects)
 
 
@@ -233,7 +233,7 @@ def _asides(subjects: list[dict[str, JSON]]) -> dict[str, JSON]:
     return {**forms, "asides": terms} if forms else {}
 
 
-def _report(
+def report_record(
     claim: Claim, subjects: list[dict[str, JSON]], *, seed: int, command: str, started: datetime
 ) -> dict[str, JSON]:
     """The report record; the first subject decides."""
@@ -341,7 +341,7 @@ def audit_training(
         seed=settings.seed,
         others=others,
     )
-    report = _report(settings.claim, [subject], seed=settings.seed, command=command, started=started)
+    report = report_record(settings.claim, [subject], seed=settings.seed, command=command, started=started)
     return report | ({"replay": {"subject": name, **form}} if form else {})
 
 
@@ -390,7 +390,7 @@ def audit_replay(
         "parameters": {},
         "attacks": [],
     }
-    report = _report(settings.claim, [subject], seed=settings.seed, command=command, started=started)
+    report = report_record(settings.claim, [subject], seed=settings.seed, command=command, started=started)
     return report | {"replay": {"subject": name, **form}}
 
 
@@ -449,7 +449,7 @@ def audit_scores(
         seeds={"audit": seed},
     )
     subject = judged_subject(source, "scores", claim, [evidence], confidence=confidence, seed=seed)
-    return _report(claim, [subject], seed=seed, command=command, started=started)
+    return report_record(claim, [subject], seed=seed, command=command, started=started)
 
 
 def write_report(report: Mapping[str, JSON], *, out: Path | None, json_file: Path | None) -> None:

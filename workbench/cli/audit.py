@@ -71,6 +71,23 @@ class AuditOptions:
         str | None,
         Option(metavar="FILE.py:FUNCTION", help="Audit your own training function (docs/user_training.md)."),
     ] = None
+    checkpoint: Annotated[
+        Path | None,
+        Option(metavar="FOLDER", help="Ask a trained language model for its members (docs/checkpoints.md)."),
+    ] = None
+    members: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE", help="With --checkpoint: texts that it was trained on (.jsonl, .txt, .parquet)."
+        ),
+    ] = None
+    nonmembers: Annotated[
+        Path | None, Option(metavar="FILE", help="With --checkpoint: texts that it was not trained on.")
+    ] = None
+    reference: Annotated[
+        Path | None,
+        Option(metavar="FOLDER", help="With --checkpoint: a model that was trained on none of these texts."),
+    ] = None
     claim: Annotated[
         str | None,
         Option(
@@ -186,8 +203,8 @@ class AuditOptions:
     prior: Annotated[
         float | None,
         Option(
-            help="With --scores: probability with which records became members.",
-            show_default="0.5; estimated where the labels are uneven",
+            help="Probability with which a coin made records members; with --scores and --checkpoint.",
+            show_default="0.5, estimated where the labels are uneven; with --checkpoint no coin",
         ),
     ] = None
     higher_is: Annotated[
@@ -214,6 +231,7 @@ _TRAINING = ("corpus", "corpus_parameter", "candidates", "workers", "scheduler")
 _OWN_TRAINING = ("corpus", "corpus_parameter", "model", "model_parameter", "candidates", *_PLAN)
 _MODES: Mapping[str, tuple[str, ...]] = {
     "--scores": ("trials", "prior", "higher_is"),
+    "--checkpoint": ("members", "nonmembers", "reference", "prior"),
     "--train": ("runs", "replay", *_TRAINING),
     "an audit of a mechanism": (
         *("epsilon", "nats", "delta", "mechanism", "variant", "mechanism_parameter"),
@@ -247,6 +265,8 @@ def audit(options: AuditOptions) -> int:
         report = _audit_scores(options, options.scores)
     elif options.train is not None:
         report = _audit_training(options, options.train)
+    elif options.checkpoint is not None:
+        report = _audit_checkpoint(options, options.checkpoint)
     else:
         report = _audit_mechanism(options)
     _write(options, report)
@@ -276,12 +296,15 @@ def _flag(name: str) -> str:
 
 
 def _mode(options: AuditOptions) -> str:
-    """Which of the three kinds of audit the options ask for."""
-    if options.scores is not None and options.train is not None:
-        raise InputError("--scores and --train exclude each other")
-    if options.scores is not None:
-        return "--scores"
-    return "--train" if options.train is not None else "an audit of a mechanism"
+    """Which kind of audit the options ask for."""
+    named = [name for name in ("scores", "train", "checkpoint") if getattr(options, name) is not None]
+    if len(named) > 1:
+        raise InputError(f"--{named[0]} and --{named[1]} exclude each other")
+    if named == ["checkpoint"]:
+        for name in ("members", "nonmembers"):
+            if getattr(options, name) is None:
+                raise InputError(f"--checkpoint needs --{name} FILE")
+    return f"--{named[0]}" if named else "an audit of a mechanism"
 
 
 def _check(options: AuditOptions, mode: str) -> None:
@@ -324,6 +347,8 @@ def _check_distinct(options: AuditOptions) -> None:
     places = {
         "--scores": options.scores,
         "--train": Path(source) if source else None,
+        "--members": options.members,
+        "--nonmembers": options.nonmembers,
         "--out's report.html": options.out / "report.html",
         "--out's report.json": options.out / "report.json",
         "--json": options.json,
@@ -369,6 +394,26 @@ def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
             command=command_line(options),
             progress=progress,
             replayed=None if options.replay is False else replayed,
+        )
+
+
+def _audit_checkpoint(options: AuditOptions, folder: Path) -> dict[str, Any]:
+    assert options.members is not None
+    assert options.nonmembers is not None
+    from workbench.audit.checkpoint import audit_checkpoint
+
+    with terminal.progress_display(options.quiet) as progress:
+        return audit_checkpoint(
+            folder,
+            members=options.members,
+            nonmembers=options.nonmembers,
+            reference=options.reference,
+            claim=_claimed(options),
+            prior=options.prior,
+            confidence=options.confidence,
+            seed=options.seed,
+            command=command_line(options),
+            progress=progress,
         )
 
 

@@ -27,6 +27,7 @@ ROOMS = {
     "mechanism": "mechanisms",
     "attack": "attacks",
     "corpus": "data",
+    "records": "data",
     "model": "data",
     "base": "data",
     "game": "games",
@@ -37,7 +38,10 @@ ROOMS = {
 }
 """The package below `workbench` whose files register each kind."""
 
-ENTRY_POINTS = {kind: f"workbench.{kind}s" for kind in ROOMS} | {"corpus": "workbench.corpora"}
+ENTRY_POINTS = {kind: f"workbench.{kind}s" for kind in ROOMS} | {
+    "corpus": "workbench.corpora",
+    "records": "workbench.records",
+}
 """The entry-point group of each kind: `workbench.mechanisms`, `workbench.study_reports`, ..."""
 
 _REGISTERS = re.compile(r'^@register\(\s*"(\w+)",\s*"([^"]+)"\s*[,)]', re.MULTILINE)

@@ -6,7 +6,9 @@ adversary asks the trained subject for its likelihoods and scores every candidat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -47,6 +49,11 @@ class MembershipAttack(Attack[MembershipSeen]):
     """An attack that scores candidates; its scores have one value a record."""
 
     game = "membership"
+    of_checkpoints: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    """Parameters with which the attack scores a finished model of somebody else's, by the name of the score.
+
+    One that wants `references` is given the reference model, which was trained on no candidate.
+    """
 
 
 @register("game", "membership")

@@ -351,6 +351,11 @@ class Subject(Protocol):
     def token_log_likelihoods(self, records: Sequence[Record]) -> list[FloatArray]:
         """Returns per-record token log-likelihoods, nats."""
 
+    def token_z_scores(self, records: Sequence[Record]) -> list[FloatArray]:
+        """Returns each token's log-likelihood less its expectation under the model's own distribution, over
+        its standard deviation there. Raises `UnsupportedError`: the model is no language model.
+        """
+
     def release_canary(
         self, canary: GradientCanary, included: BoolArray, generator: np.random.Generator
     ) -> FloatArray:

@@ -13,9 +13,10 @@ from torch import nn
 from torch.optim.adamw import adamw
 
 from workbench.core import registry
-from workbench.core.errors import InputError, unknown_name
+from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.interfaces import FloatArray, Model, Plan, Record, Sampling, Schedule, TaskModel
 from workbench.training.lora import check_lora, with_lora
+from workbench.training.models import LanguageModel
 
 ADAPTERS = ("full", "lora")
 OPTIMIZERS = ("adamw", "sgd")
@@ -190,6 +191,17 @@ def record_log_likelihoods(model: Model, records: Sequence[Record]) -> list[Floa
         for batch in _batches(records):
             log_likelihoods.extend(model.token_log_likelihoods(model.encode(batch)))
     return log_likelihoods
+
+
+def record_z_scores(model: Model, records: Sequence[Record]) -> list[FloatArray]:
+    """See `LanguageModel.token_z_scores`; in evaluation mode."""
+    if not isinstance(model, LanguageModel):
+        raise UnsupportedError(f"model {model.name!r} predicts no tokens, so that these have no distribution")
+    scores: list[FloatArray] = []
+    with evaluating(model):
+        for batch in _batches(records):
+            scores.extend(model.token_z_scores(model.encode(batch)))
+    return scores
 
 
 def perplexity(model: Model, records: Sequence[Record]) -> float:

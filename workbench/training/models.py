@@ -141,6 +141,25 @@ class LanguageModel:
         with torch.no_grad():
             return negated_rows(*self._token_losses(batch))
 
+    def token_z_scores(self, batch: Mapping[str, Tensor]) -> list[FloatArray]:
+        """Each token's log-likelihood less its mean under the predicted distribution, over its deviation.
+
+        Of each record's tokens but the first; no gradient is recorded.
+        """
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        with torch.no_grad():
+            found = self.module(input_ids=ids, attention_mask=mask)
+            logits = found if isinstance(found, Tensor) else found.logits
+            rows = []
+            for row, (target, length) in enumerate(zip(ids, mask.sum(1).tolist(), strict=True)):
+                log_p = torch.log_softmax(logits[row, : length - 1].double(), dim=1)
+                p = log_p.exp()
+                mean = (p * log_p).sum(1)
+                deviation = ((p * log_p.square()).sum(1) - mean.square()).clamp(min=1e-12).sqrt()
+                chosen = log_p.gather(1, target[1:length, None])[:, 0]
+                rows.append(((chosen - mean) / deviation).cpu().numpy())
+        return rows
+
     def _token_losses(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Losses, zero where nothing is predicted, and the mask of predictions; both `(n, length)`."""
         ids, mask = batch["input_ids"], batch["attention_mask"]

@@ -37,7 +37,13 @@ from workbench.interfaces import (
     Transcript,
 )
 from workbench.training.canary import FixedSignals, SignalsWithCanary
-from workbench.training.fine_tuning import build_model, record_log_likelihoods, record_losses, trainable
+from workbench.training.fine_tuning import (
+    build_model,
+    record_log_likelihoods,
+    record_losses,
+    record_z_scores,
+    trainable,
+)
 from workbench.training.samples import poisson_sample
 
 if TYPE_CHECKING:
@@ -77,6 +83,10 @@ class TrainedSubject:
     def token_log_likelihoods(self, records: Sequence[Record]) -> list[FloatArray]:
         """Per-record token log-likelihoods, nats."""
         return record_log_likelihoods(self.model, records)
+
+    def token_z_scores(self, records: Sequence[Record]) -> list[FloatArray]:
+        """Each token's log-likelihood, standardised under the model's own distribution."""
+        return record_z_scores(self.model, records)
 
     def release_canary(
         self, canary: GradientCanary, included: BoolArray, generator: np.random.Generator

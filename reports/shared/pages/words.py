@@ -112,6 +112,7 @@ ROLES = {
     "reading": "a reading: does not count",
     "scores": "scores from a file",
     "user": "trained by the user's code",
+    "checkpoint": "trained by somebody else",
 }
 
 HARDWARE = {"cpu": "processor", "cores": "cores", "memory_gb": "memory, GB"}
