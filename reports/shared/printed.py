@@ -173,7 +173,6 @@ class Check:
     """What came of one kind of check.
 
     Attributes:
-        name: Short, for tests.
         checked: How many places were checked.
         failed: The places that no rounding explains, with the numbers.
         finding: The contradiction in one sentence, or what the check confirms; empty where it says nothing.
@@ -199,8 +198,6 @@ def check(
     """A check whose finding lists what failed, or says what it confirms.
 
     Args:
-        name: Short, for tests.
-        checked: Places.
         failed: A clause each.
         right: The finding where nothing failed.
         start: Put before the list of what failed.
@@ -231,9 +228,6 @@ def repeated_tables(paper: PublishedPaper) -> Check:
     """Tables of different settings whose every number agrees to the digits printed.
 
     Settings differ only where both tables state one and not the same; what one of them leaves open may agree.
-
-    Args:
-        paper: Any paper.
     """
     pairs = [
         (one, other)

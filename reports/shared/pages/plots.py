@@ -69,10 +69,8 @@ def roc_plot(
     """The empirical ROC on log-log axes against the region that the claim allows.
 
     Args:
-        identifier: Unique on the page.
         name: Of the attack, for the accessible name.
         scores: Shape `(n,)`, finite, higher = member.
-        members: Shape `(n,)`.
         allowed: The claim first, then references.
 
     Returns:
@@ -230,7 +228,6 @@ def training_plot(identifier: str, name: str, losses: FloatArray) -> Plot | None
     """Mean loss of each step's sample, and its running mean; None where there is no finite loss.
 
     Args:
-        identifier: Unique on the page.
         name: Of the subject.
         losses: Shape `(T,)`, nats; NaN (an empty sample) leaves a gap.
     """
@@ -277,8 +274,6 @@ def bounds_plot(identifier: str, rows: Sequence[Lower], claimed: float) -> Plot 
     """Every epsilon lower bound as a ray to the right, against the claimed epsilon.
 
     Args:
-        identifier: Unique on the page.
-        rows: The bounds, top to bottom.
         claimed: The claimed epsilon; NaN where the claim has none.
 
     Returns:

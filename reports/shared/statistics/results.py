@@ -31,7 +31,6 @@ class NotTestable:
         why: One clause: `"needs at least 2 seeds, got 1"`.
         n_units: Independent units at hand; for two independent groups, of both together.
         unit: What a unit is: `"seed"`.
-        label: See `StatisticalTest`.
     """
 
     name: str
@@ -77,7 +76,6 @@ class StatisticalTest(_OnUnits):
         p_value: Two-sided, of this one test.
         estimate: First less second (difference of means; the Wilcoxon test: median of the differences).
         lower, upper: Two-sided interval of the estimate at `confidence`, or None where the test has none.
-        confidence: 1 - confidence is the level at which the test is read.
         counts: Units behind it: `(pairs,)`, or `(first, second)` of independent groups.
         unit: What a unit is: `"seed"`.
         assumption: Under which p-value and interval hold.
@@ -122,7 +120,6 @@ class Interval:
     """An estimate with a two-sided confidence interval, or with the reason why it has none.
 
     Attributes:
-        name: Of the estimator: `"mean, t interval"`.
         estimate: NaN where it is not defined, and then `why` says so.
         lower, upper: None where there is no interval.
         confidence: Intended probability that the interval holds the truth.
@@ -130,7 +127,6 @@ class Interval:
         assumption: Under which the confidence holds.
         spread: Standard deviation between units (ddof = 1), or None with fewer than two.
         why: Why the estimate or the interval is missing; else empty.
-        label: See `StatisticalTest`.
     """
 
     name: str
@@ -155,10 +151,8 @@ class Equivalence(_OnUnits):
         margin: m > 0, stated beforehand, in the metric's unit.
         p_value: The larger of the two one-sided p-values.
         p_below, p_above: Of "difference <= -m" and of "difference >= m".
-        estimate: First less second.
         lower, upper: Interval at confidence 1 - 2 (1 - confidence), which lies within (-m, m) exactly if both
             tests reject.
-        confidence: 1 - confidence is the level of each one-sided test, and the error of the whole.
         counts, unit, assumption, label, adjusted_p, family, correction: See `StatisticalTest`.
     """
 

@@ -31,7 +31,6 @@ class Sample:
         unit: What a unit is called in the singular: `"seed"`.
         cells: What identifies a value within its unit (its epsilon), so that two samples are matched like
             with like; empty where each unit has one value, or where the units' values need no matching.
-        label: Carried into every result; see `StatisticalTest.label`.
 
     Raises:
         InputError: no values, a value that is not finite or too large, lengths that differ, or two values of

@@ -97,9 +97,6 @@ def paired_t(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answ
     each unit and epsilon, averaged over the unit's epsilons, and the units' averages are tested. It is the
     test of a mixed model with a random effect of the unit on the difference, where all units have the same
     epsilons. See `workbench.reports.shared.statistics` for its measured error rates.
-
-    Raises:
-        InputError: see `matched`; or the confidence is not in (0.5, 1).
     """
     checked_confidence(confidence)
     sides = paired_units("paired t", first, second)
@@ -174,11 +171,7 @@ def welch_t(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answe
 
 
 def pooled_t(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answer:
-    """Student's t test of independent units' means with a pooled variance, first less second.
-
-    Raises:
-        InputError: as `welch_t`.
-    """
+    """Student's t test of independent units' means with a pooled variance, first less second."""
     name = "Student t, pooled variance"
     return _independent_t(first, second, name=name, pooled=True, confidence=confidence)
 
@@ -191,9 +184,6 @@ def wilcoxon(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answ
     no interval.
 
     Differences of zero are dropped, as by scipy's default.
-
-    Raises:
-        InputError: see `matched`; or the confidence is not in (0.5, 1).
     """
     checked_confidence(confidence)
     name = "Wilcoxon signed rank"
@@ -248,9 +238,6 @@ def mean_interval(sample: Sample, *, confidence: float = 0.95) -> Interval:
 
     Exact for normal unit means; see `workbench.reports.shared.statistics` for its measured coverage
     elsewhere.
-
-    Raises:
-        InputError: the confidence is not in (0.5, 1).
     """
     checked_confidence(confidence)
     means = sample.by_unit()
@@ -302,9 +289,6 @@ def wilcoxon_as_printed(first: Sample, second: Sample, *, confidence: float = 0.
     Each exact printed pair is scipy's: statistic 0 at n = 28 gives p = 2^-27 = 7.451e-09, statistic 12 gives
     5.215e-07; where values tie, the printed p is the normal approximation with zeros dropped (statistic 0 at
     22 differences that are not zero: 4.0e-05, printed 3.991e-05 for the ROC AUC at batch size 5).
-
-    Raises:
-        InputError: as `wilcoxon`.
     """
     return _as_printed(wilcoxon, first, second, confidence)
 
@@ -317,9 +301,6 @@ def pooled_t_as_printed(first: Sample, second: Sample, *, confidence: float = 0.
     degrees of freedom (member perplexity over epochs, DP less fine-tuned: t = 6.573, p = 3.47e-10 as printed;
     Welch's df of 123 gives 1.25e-09), while the printed intervals are Welch's (the same comparison: (6.60,
     12.29) as printed; pooled (6.61, 12.27)). Ignores that the 112 values come from four trainings a side.
-
-    Raises:
-        InputError: as `welch_t`.
     """
     a, b = first.every_measurement(AS_PRINTED), second.every_measurement(AS_PRINTED)
     answer, interval = pooled_t(a, b, confidence=confidence), welch_t(a, b, confidence=confidence)
