@@ -353,7 +353,7 @@ def geometric(sample: Sample, confidence: float) -> Value:
 def logarithm(sample: Sample) -> Sample:
     """Natural logarithms of positive values, with the same units and cells."""
     values: FloatArray = np.log(np.maximum(sample.values, np.finfo(np.float64).tiny))
-    return Sample(values, sample.units, sample.unit, sample.cells, label=sample.label)
+    return Sample(values, sample.units, sample.unit, sample.cells)
 
 
 # The paper's cells, as the intervals that they stand for

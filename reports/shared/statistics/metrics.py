@@ -163,8 +163,7 @@ def _over_units(
             unit=sample.unit,
             assumption="",
             why=reasons[0],
-            label=sample.label,
         )
-    values = Sample(np.array(list(kept.values())), tuple(kept), sample.unit, label=sample.label)
+    values = Sample(np.array(list(kept.values())), tuple(kept), sample.unit)
     result = mean_interval(values, confidence=confidence)
     return replace(result, why="; ".join(part for part in (result.why, dropped) if part))

@@ -13,9 +13,6 @@ from typing import TypeAlias
 from workbench.reports.shared.statistics.student import detectable_difference
 from workbench.studies.report import Value
 
-AS_PRINTED = "as printed: every measurement counted as a replicate"
-"""Label of what a paper computes when it takes each measurement for an independent replicate."""
-
 
 def counted(count: int, unit: str) -> str:
     """`"1 seed"`, `"4 seeds"`."""
@@ -37,7 +34,6 @@ class NotTestable:
     why: str
     n_units: int
     unit: str
-    label: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +46,6 @@ class _OnUnits:
     counts: tuple[int, ...]
     unit: str
     assumption: str
-    label: str = ""
     adjusted_p: float | None = None
     family: int = 1
     correction: str = ""
@@ -84,7 +79,6 @@ class StatisticalTest(_OnUnits):
             variances); None for tests without it.
         smallest_p: No data of this size give a smaller p-value (0: there is no such floor).
         left_out: Measurements of either side that had no partner on the other.
-        label: Empty, or `AS_PRINTED`.
         adjusted_p: After the correction for many comparisons, or None.
         family: Number of tests that were corrected together.
         correction: `"Holm"`, `"Benjamini-Hochberg"`, or empty.
@@ -139,7 +133,6 @@ class Interval:
     assumption: str
     spread: float | None = None
     why: str = ""
-    label: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +146,7 @@ class Equivalence(_OnUnits):
         p_below, p_above: Of "difference <= -m" and of "difference >= m".
         lower, upper: Interval at confidence 1 - 2 (1 - confidence), which lies within (-m, m) exactly if both
             tests reject.
-        counts, unit, assumption, label, adjusted_p, family, correction: See `StatisticalTest`.
+        counts, unit, assumption, adjusted_p, family, correction: See `StatisticalTest`.
     """
 
     name: str
