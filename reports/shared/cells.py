@@ -82,7 +82,6 @@ class TableText:
 
     Attributes:
         compares: Whether it has a paper's numbers; else every row has one line, ours.
-        rows: In order.
         reasons: Why places are blank; `Text.reason` counts them from 1.
         notes: The table's own, then how many replicates stand behind our numbers.
     """

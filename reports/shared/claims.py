@@ -141,7 +141,6 @@ def ends_of(claim: QualitativeClaim, test: Mapping[str, Any], *, rounded: Any = 
     """The ends of a test, those that name a parameter of the conclusion (or minus it) read there.
 
     Args:
-        claim: The conclusion.
         test: Of it.
         rounded: Whether a stated end stands for all that prints like it; `"written"` counts its zeros.
     """

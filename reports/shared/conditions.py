@@ -37,11 +37,9 @@ class Condition:
     """One condition and what the samples say of it.
 
     Attributes:
-        where: What is compared, in words.
         shown: The estimate with its interval, in words; empty where there is none.
         hold_p: p-value of "it does not hold"; 1 where it cannot be tested.
         break_p: p-value of "it holds (by the margin at least)"; 1 where it cannot be tested.
-        n: Units behind it.
         why: Why it cannot be tested; empty where it can.
         otherwise: On which side of what is claimed it lies where it does not hold, in words; empty where the
             condition itself has but one other side.
@@ -136,8 +134,6 @@ def between(
     """The mean over units lies between the ends.
 
     Args:
-        where: What is compared, in words.
-        sample: One value a unit.
         ends: Said to hold it.
         confidence: Of the interval in words; 1 - confidence is the level.
         measure: Of the values, as it stands behind a number.

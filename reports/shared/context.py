@@ -50,14 +50,12 @@ class Own:
     """What a paper's folder adds in Python, by the names that its `report.toml` uses.
 
     Attributes:
-        paper: Name of the folder.
         numbers: Numbers of a run.
         quantities: Numbers of a place that conditions compare.
         printed: The same of the paper's cells: each given the paper and a place; None where none is printed.
         place: Where a place of a conclusion stands in our study; None: at the columns that it names.
         rows: Rows of tables: each a binding.
         columns: Values of columns of tables, one a column.
-        cells: Cells of tables.
         facts: What cells and notes need to know of all rows of a table, given what the table says of it.
         tables: Whole tables, under the titles and notes of `report.toml`.
         words: Functions that templates call.
@@ -67,7 +65,6 @@ class Own:
         values: What a statement of the text is of, where no printed number says it.
         remarks: Facts of a remark on the paper's own numbers; None for no remark.
         findings: What our results say of conclusions that are not held to a list of conditions.
-        figures: All figures.
         check: Refuses a study that the report cannot be made from.
     """
 
@@ -106,10 +103,8 @@ class Spot:
         place: Whose runs it is about.
         bindings: Values of the row and the column.
         column: What `report.toml` says of the column.
-        printed: The printed cell, or None.
         unreadable: Why our copy of the paper does not show it; empty where it does, or where none is printed.
         is_beside: Whether the table stands at a printed one's place.
-        facts: Of the table.
     """
 
     place: Place
@@ -126,12 +121,8 @@ class Context:
     """What a report is made from.
 
     Attributes:
-        outcomes: The study's.
         paper: The printed numbers; None for our numbers alone.
         confidence: Of all intervals; tests are at level 1 - confidence.
-        declared: The paper's `report.toml`.
-        own: What its folder adds.
-        made: See `once`.
     """
 
     outcomes: Outcomes

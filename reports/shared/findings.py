@@ -36,7 +36,6 @@ def decided(conditions: Sequence[Condition], confidence: float) -> tuple[Replica
 
     Args:
         conditions: All of a conclusion, at least one.
-        confidence: 1 - confidence is the level.
     """
     level = 1.0 - confidence
     total = len(conditions)
@@ -109,9 +108,6 @@ def finding(
     Conditions about settings that a profile does not have are left out, and counted.
 
     Args:
-        claim: The conclusion.
-        asked: Its conditions.
-        confidence: 1 - confidence is the level of each test.
         test: The test in words, given the number of conditions.
         against: How the paper's own numbers contradict the conclusion; empty where they do not.
         nothing: Why there is no condition, where there is none.

@@ -64,9 +64,7 @@ def table(
     """A table under its declared title and notes, with rows made in Python; None without any row.
 
     Args:
-        context: Of the report.
         table_id: Of the `[[table]]`.
-        rows: In order.
         may_be_empty: Whether the table stands even without a row.
         changes: `id`, `columns` or `decimals` where they are not declared; anything else is a fact of title,
             headers and notes.

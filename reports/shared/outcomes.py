@@ -97,7 +97,6 @@ class Outcomes:
     """The outcomes of a study.
 
     Args:
-        results: Of the study.
         layout: What the report declares.
         numbers: Numbers of a run that are computed; any other is one of its record's metrics.
 

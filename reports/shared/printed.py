@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import median, stdev
+from statistics import median, pstdev, stdev
 
 from workbench.checks.published import (
     PrintedNumber,
@@ -134,14 +134,16 @@ def largest(values: Sequence[Interval]) -> Interval:
     return Interval(max(one.lower for one in values), max(one.upper for one in values))
 
 
-def deviation(values: Sequence[Interval]) -> Interval:
-    """Bounds of the sample standard deviation of numbers known to their rounding.
+def deviation(values: Sequence[Interval], kind: str = "sample") -> Interval:
+    """Bounds of the `"sample"` or `"population"` standard deviation of numbers known to their rounding.
 
-    That of the middles moves by at most sqrt(n / (n - 1)) times the largest rounding error.
+    That of the middles moves by at most its own Lipschitz constant times the largest rounding error:
+    sqrt(n / (n - 1)) for the sample's, 1 for the population's.
     """
-    n = len(values)
-    reach = max(0.5 * (one.upper - one.lower) for one in values) * math.sqrt(n / (n - 1))
-    known = stdev(centre(one) for one in values)
+    n, middles = len(values), [centre(one) for one in values]
+    reach = max(0.5 * (one.upper - one.lower) for one in values)
+    reach *= math.sqrt(n / (n - 1)) if kind == "sample" else 1.0
+    known = stdev(middles) if kind == "sample" else pstdev(middles)
     return Interval(max(0.0, known - reach), known + reach)
 
 
@@ -173,7 +175,6 @@ class Check:
     """What came of one kind of check.
 
     Attributes:
-        name: Short, for tests.
         checked: How many places were checked.
         failed: The places that no rounding explains, with the numbers.
         finding: The contradiction in one sentence, or what the check confirms; empty where it says nothing.
@@ -199,8 +200,6 @@ def check(
     """A check whose finding lists what failed, or says what it confirms.
 
     Args:
-        name: Short, for tests.
-        checked: Places.
         failed: A clause each.
         right: The finding where nothing failed.
         start: Put before the list of what failed.
@@ -231,9 +230,6 @@ def repeated_tables(paper: PublishedPaper) -> Check:
     """Tables of different settings whose every number agrees to the digits printed.
 
     Settings differ only where both tables state one and not the same; what one of them leaves open may agree.
-
-    Args:
-        paper: Any paper.
     """
     pairs = [
         (one, other)
@@ -248,15 +244,12 @@ def repeated_tables(paper: PublishedPaper) -> Check:
             groups.append([one, other])
         else:
             home.extend(table for table in (one, other) if table not in home)
-    failed = tuple(
+    failed = [
         f"{enumerated([short(table) for table in group])} print the same {_count(group[0])} cells, to the "
         f"digits that are printed, under different settings ({_settings(group)})"
         for group in groups
-    )
-    finding = "; ".join(failed)
-    return Check(
-        name="repeated tables", checked=len(pairs), failed=failed, finding=finding, contradiction=bool(failed)
-    )
+    ]
+    return check("repeated tables", len(pairs), failed)
 
 
 def repeated_rows(one: PublishedTable, other: PublishedTable) -> Check:
@@ -275,13 +268,7 @@ def repeated_rows(one: PublishedTable, other: PublishedTable) -> Check:
                 f"{short(one)}, {one.row_headers[0]} {a}, and {short(other)}, {other.row_headers[0]} {b}, "
                 f"print the same {len(mine)} cells"
             )
-    return Check(
-        name=f"repeated rows of {one.id} and {other.id}",
-        checked=len(blocks),
-        failed=tuple(failed),
-        finding="; ".join(failed),
-        contradiction=bool(failed),
-    )
+    return check(f"repeated rows of {one.id} and {other.id}", len(blocks), failed)
 
 
 def short(table: PublishedTable) -> str:

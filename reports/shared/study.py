@@ -39,13 +39,7 @@ def study_report(
     """Tables, figures and conclusions of a paper.
 
     Args:
-        own: What the paper's folder adds.
-        results: Of a study with any of the report's parts.
-        published: The printed numbers; None for our numbers alone, without conclusions.
         confidence: Of all intervals, in (0.5, 1); tests are at level 1 - confidence.
-
-    Raises:
-        InputError: see `context_of`.
     """
     context = context_of(own, results, published, confidence)
     side = PaperSide() if published is None else paper_side(own, context.declared, published)

@@ -50,7 +50,6 @@ def table_markdown(*, table: Table, findings: Sequence[ReplicationFinding] = ())
     stand on lines of their own. Blank places carry a number in brackets, and the reasons stand below.
 
     Args:
-        table: What to write.
         findings: Those that rest on this table are listed under it; others are ignored.
 
     Raises:
@@ -126,7 +125,6 @@ def table_latex(*, table: Table, findings: Sequence[ReplicationFinding] = ()) ->
     Needs `\usepackage{booktabs}` and, for tables of more than 40 lines, `\usepackage{longtable}`.
 
     Args:
-        table: What to write.
         findings: Those that rest on this table are listed under it; others are ignored.
 
     Raises:
@@ -151,7 +149,6 @@ def table_csv(*, table: Table, findings: Sequence[ReplicationFinding] = ()) -> s
     Text that a spreadsheet would take for a formula is preceded by an apostrophe.
 
     Args:
-        table: What to write.
         findings: Accepted as all writers of tables do; no part of a file of numbers.
 
     Raises:

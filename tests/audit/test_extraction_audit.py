@@ -126,8 +126,8 @@ def test_subjects_that_nothing_was_extracted_from_have_no_form() -> None:
 
 def test_the_page_draws_what_is_not_shown_as_undecided() -> None:
     views = aside_view(CanaryExtraction.aside_terms(), [form(), form(memorised=1.0)])["views"]
-    assert [view.kind for view in views] == ["undecided", "refuted"]
-    assert [view.word for view in views] == ["Not shown", "Memorised"]
+    assert [view["kind"] for view in views] == ["undecided", "refuted"]
+    assert [view["word"] for view in views] == ["Not shown", "Memorised"]
 
 
 CLAIM = Claim(

@@ -242,7 +242,7 @@ def test_bounds_of_a_deviation_hold_for_every_rounding() -> None:
         for _ in range(200):
             middles = rng.normal(5.0, 1.0, 5).round(1)
             inside = middles + rng.uniform(-0.05, 0.05, 5)
-            bounds = ferret.deviations([Interval(one - 0.05, one + 0.05) for one in middles], kind)
+            bounds = printed.deviation([Interval(one - 0.05, one + 0.05) for one in middles], kind)
             assert bounds.lower <= deviation(inside.tolist()) <= bounds.upper
 
 

@@ -16,7 +16,7 @@ from workbench.audit.views import currency_views
 from workbench.core import registry
 from workbench.estimation.low_fpr import CERTAIN, low_fpr_details
 from workbench.games.words import Judged
-from workbench.reports.shared.pages.subjects import _drawable, verdict_view
+from workbench.reports.shared.pages.audit import _drawable, verdict_view
 
 Builders = dict[str, Callable[..., dict[str, Any]]]
 
@@ -172,9 +172,9 @@ def test_certain_scores_do_not_squeeze_the_others() -> None:
 
 def test_underpowered_without_a_number_of_trials_asks_for_none() -> None:
     verdict = {"kind": "UNDERPOWERED", "sentence": "s", "significance": 0.05, "trials_needed": None}
-    assert "more trials" not in verdict_view(verdict).means_not
-    assert "more trials" in verdict_view({**verdict, "trials_needed": 100}).means_not
-    assert math.isfinite(float(verdict_view({**verdict, "trials_needed": 100}).trials_needed))
+    assert "more trials" not in verdict_view(verdict)["means_not"]
+    assert "more trials" in verdict_view({**verdict, "trials_needed": 100})["means_not"]
+    assert math.isfinite(float(verdict_view({**verdict, "trials_needed": 100})["trials_needed"]))
 
 
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])

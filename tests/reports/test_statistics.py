@@ -36,7 +36,6 @@ from workbench.reports.shared.statistics import (
     wilcoxon_as_printed,
 )
 from workbench.reports.shared.statistics.metrics import MEASURES, coefficient_of_variation, comparison
-from workbench.reports.shared.statistics.results import AS_PRINTED
 from workbench.reports.shared.statistics.student import detectable_difference
 from workbench.reports.shared.statistics.tests import pooled_t, wilcoxon
 
@@ -93,7 +92,7 @@ class TestWhatDPWeightsPrints:
         answer = answered(wilcoxon_as_printed(seeds(differences), seeds(np.zeros(28))))
         assert answer.statistic == sum(negative_ranks)
         assert round(answer.p_value, decimals) == pytest.approx(printed, abs=10.0**-decimals / 2)
-        assert answer.label == AS_PRINTED
+        assert answer.unit == "measurement"
 
     def test_wilcoxon_with_zeros_is_the_normal_approximation_without_them(self) -> None:
         # Table 7 prints (0.0, 3.991e-05) for the ROC AUC: 22 differences of 28 are not zero.
@@ -116,8 +115,8 @@ class TestWhatDPWeightsPrints:
         assert (round(answer.lower or 0.0, 2), round(answer.upper or 0.0, 2)) == (6.60, 12.29)
         assert answer.counts == (112, 112)
         # Neither test alone prints both.
-        pooled = answered(pooled_t(*(side.every_measurement("") for side in sides)))
-        welch = answered(welch_t(*(side.every_measurement("") for side in sides)))
+        pooled = answered(pooled_t(*(side.every_measurement() for side in sides)))
+        welch = answered(welch_t(*(side.every_measurement() for side in sides)))
         assert (round(pooled.lower or 0.0, 2), round(pooled.upper or 0.0, 2)) == (6.61, 12.27)
         assert welch.p_value == pytest.approx(1.25e-09, rel=5e-3)
         # Counting the four trainings as what they are, 4.4's "significant" is not.

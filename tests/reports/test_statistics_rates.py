@@ -76,7 +76,7 @@ def clustered(rng: np.random.Generator, seeds: int, share: float, shift: float =
 
 def paired_t_of_measurements(first: Sample, second: Sample) -> Answer:
     """Every measurement counts as a replicate: what `paired_t` must not do."""
-    return paired_t(first.every_measurement(""), second.every_measurement(""))
+    return paired_t(first.every_measurement(), second.every_measurement())
 
 
 class TestPseudoReplication:

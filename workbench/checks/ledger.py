@@ -44,7 +44,6 @@ class PublishedClaim:
         paper: A key of `papers()`, or of the file's own `[papers]`.
         place: Section, theorem or equation in the paper.
         restatement: What is claimed, in our words, with its quantities.
-        method: How it is checked.
         check: Registered name of the check; None where the method is `NOT_CHECKABLE`.
         parameters: Keyword arguments of the check.
         why: For `NOT_CHECKABLE`: why not by us.

@@ -33,7 +33,6 @@ class PublishedCell:
     """One printed cell.
 
     Attributes:
-        paper: Key of the paper.
         table: Id of its table: `"table-1"`.
         row: The row's headers, in the order of the table's `row_headers`: `("5", "dp_model")`.
         column: The column's header.
@@ -79,11 +78,9 @@ class PublishedTable:
         title: In our words.
         place: `"Table 1 (section 8.2)"`.
         row_headers: Names of the row's headers: `("batch size", "model")`.
-        columns: The columns' headers, in order.
         spread: What a cell's spread is: `"standard deviation over the 28 epsilons of one training each"`.
         seeds: Number of trainings behind a cell; None where the paper does not say.
         settings: What was held fixed, as the paper says: `{"epochs": "10"}`.
-        cells: Row by row.
         unreadable: Printed cells that our copy does not show, row by row.
     """
 
@@ -118,7 +115,6 @@ class QualitativeClaim:
 
     Attributes:
         id: `"similar-member-perplexity"`.
-        place: Where it is drawn.
         statement: What it says, with its quantities.
         tables: Ids of the tables that it rests on.
         test: Name of the test that decides whether our results show it; the study's report knows it.

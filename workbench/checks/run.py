@@ -52,10 +52,8 @@ class CheckedClaim:
     """A claim with the answer of its check: a finding, or a failure.
 
     Attributes:
-        finding: The answer; None where the check failed.
         failure: In one line, why there is no answer; empty where there is one.
         details: The traceback of a failure, where there is one.
-        seconds: Wall time of the check.
 
     Raises:
         InputError: there are both or neither of a finding and a failure.
@@ -156,7 +154,6 @@ def check_claims(
     Args:
         workers: Number of processes; 0 runs in this process, where no time limit holds.
         scheduler: Address of a Dask scheduler, which then has the workers; None for none.
-        progress: Called after each claim that is done.
         limit_seconds: Time for one check, > 0.
 
     Raises:

@@ -66,7 +66,6 @@ class _Kind:
         expected: Seconds that those of them were expected to take for which an expectation was given.
         measured_of_expected: Seconds that these took.
         mean_expected: Of all jobs of the kind with an expectation.
-        finished: Number of finished jobs.
     """
 
     measured: float = 0.0

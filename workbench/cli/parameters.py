@@ -111,10 +111,6 @@ def attack_parameters(
 ) -> dict[str, dict[str, Any]]:
     """Parameters by attack from `attack.key=value` pairs, laid over the defaults.
 
-    Args:
-        attacks: Names of the audit's attacks.
-        default: Parameters by attack.
-
     Raises:
         InputError: a pair names no attack of this audit, or is no pair.
     """

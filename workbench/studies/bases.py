@@ -87,7 +87,6 @@ class BaseCard:
     """What is known of a base without loading it.
 
     Attributes:
-        name: As users type it.
         family: Kind of architecture.
         stands_for: The model of the paper whose place it takes.
         parameters: Number of trainable numbers, embeddings included; of all its tensors.

@@ -135,8 +135,6 @@ class Outcome:
     """An experiment and its record.
 
     Attributes:
-        experiment: As the study states it.
-        key: Of its record.
         metrics: Named numbers; empty unless done. Always among them: `perplexity_member`,
             `perplexity_non_member` (per token; classification models: exponentiated mean loss),
             `roc_auc`, `accuracy`, `precision`, `recall`, `f1` (threshold at the midpoint of the class means,

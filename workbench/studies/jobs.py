@@ -99,8 +99,6 @@ class Measuring:
     Attributes:
         trainings: The target and its shadows; their subjects are the inputs `"0"`, `"1"`, ... Empty for an
             attack whose game trains by itself.
-        keys: Their keys.
-        setup: With the budget.
         attack: Registry name; its parameters are in the setup.
         content: As a training's, where there is none; else empty.
     """

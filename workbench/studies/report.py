@@ -18,11 +18,9 @@ class Value:
     """A number with its uncertainty.
 
     Attributes:
-        estimate: The number; NaN where it is not defined.
         lower, upper: Two-sided confidence interval at the table's confidence, or None.
         spread: Standard deviation, where the table prints one; its meaning is the table's `spread`.
         p_value: Of a test whose statistic is `estimate`, or None.
-        n: Number of independent replicates behind it.
         text: What to print in place of the number where a format is asked for; empty for the default.
     """
 
@@ -89,11 +87,7 @@ class Figure:
 
     Attributes:
         id: File name without ending: `"figure-3"`.
-        title, caption: Plain text.
-        svg: For the page.
         standalone: The same drawing as a whole SVG file with legend, light colours, fit for print.
-        legend: For the page.
-        place: Of the paper's figure; empty for one of ours alone.
     """
 
     id: str

@@ -55,7 +55,6 @@ class Place:
     """What is compared.
 
     Attributes:
-        group: A key of `GRIDS`.
         first, second: Variants.
         metric: Of the outcomes.
         value: Setting of the varied field; None for the mean over all of the grid.
@@ -97,9 +96,7 @@ class Comparison:
     """A comparison and its tests.
 
     Attributes:
-        place: What is compared.
         difference: Paired t over units, adjusted for its family.
-        equivalence: TOST over units.
         margin: Within what the two count as alike; None where it could not be computed.
         as_printed: The paper's own test on the first seed: every epsilon a replicate.
     """
@@ -159,7 +156,6 @@ def compare(context: Context, places: Sequence[Place]) -> list[Comparison]:
     """The comparisons of one family, their p-values adjusted together by Holm's method.
 
     Args:
-        context: Of the report.
         places: The whole family; what cannot be tested counts with p = 1.
     """
     raw = [_tests(context, place) for place in places]

@@ -400,10 +400,6 @@ def roc_figure(context: Context, group: str) -> Figure | None:
 
     One training each: scores of several trainings have no threshold in common. The seed is the first that has
     most of the models, the epsilon the middle one of the study.
-
-    Args:
-        context: Of the report.
-        group: A key of `GRIDS`.
     """
     values, epsilons, unit = values_of(context, group), epsilons_of(context, group), context.outcomes.unit
     if not values:

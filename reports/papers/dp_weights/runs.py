@@ -157,12 +157,7 @@ def sample(
     not finite leaves no mean at all; leaving it out would flatter it.
 
     Args:
-        context: Of the report.
-        group: A key of `GRIDS`.
-        variant: Name of the mechanism in tables.
-        metric: Name of an outcome's metric.
         values: Settings of the varied field; None for all.
-        epsilons: None for all.
 
     Returns:
         None where no seed has all of its runs, or a value is not finite.
@@ -222,8 +217,6 @@ def uncovered(context: Context, group: str, values: Sequence[int] | None = None)
     """Which of the paper's settings and range of epsilon this run lacks; empty where none.
 
     Args:
-        context: Of the report.
-        group: A key of `GRIDS`.
         values: The settings that are needed; None for all of the paper's.
     """
     known = values_of(context, group)

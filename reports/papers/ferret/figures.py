@@ -39,8 +39,14 @@ from workbench.reports.papers.ferret.places import (
 from workbench.reports.shared.beside import has_curve
 from workbench.reports.shared.context import Context
 from workbench.reports.shared.drawing.charts import Line, Scales, line_chart
-from workbench.reports.shared.drawing.figures import FigureText, Panel, make_figure
-from workbench.reports.shared.drawing.marks import MARKERS, marker, series_css
+from workbench.reports.shared.drawing.figures import (
+    MARKERS,
+    FigureText,
+    Panel,
+    make_figure,
+    marker,
+    series_css,
+)
 from workbench.reports.shared.drawing.radar import (
     Better,
     Series,

@@ -182,7 +182,6 @@ def family_verdicts(
 
     Args:
         claims, evidence: Of equal length.
-        confidence: Of the family.
     """
     share = (1.0 - confidence) / max(1, sum(not one.game.beyond for one in evidence))
     return [

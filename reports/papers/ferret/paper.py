@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, product
-from statistics import pstdev, stdev
 from typing import Any
 
 from workbench.checks.published import PublishedPaper, QualitativeClaim, printed_numbers
@@ -470,25 +469,12 @@ def kind_of_deviation(paper: PublishedPaper) -> Found:
                 continue
             checked += 1
             shown = known_to(paper, MEANS[metric], place, part=1)
-            meets = {kind: deviations(five, kind).meets(shown) for kind in fits}
+            meets = {kind: printed.deviation(five, kind).meets(shown) for kind in fits}
             for kind, met in meets.items():
                 fits[kind] += met
                 only[kind] += met and sum(meets.values()) == 1
     neither = checked - fits["sample"] - only["population"]
     return Found(checked, facts={"fits": fits, "only": only, "neither": neither})
-
-
-def deviations(values: Sequence[Interval], kind: str) -> Interval:
-    """Bounds of the `"sample"` or `"population"` standard deviation of numbers known to their rounding.
-
-    The deviation of the middles moves by at most the deviation's own Lipschitz constant times the largest
-    rounding error: sqrt(n / (n - 1)) for the sample's, 1 for the population's.
-    """
-    middles, n = [0.5 * (one.lower + one.upper) for one in values], len(values)
-    half = max(0.5 * (one.upper - one.lower) for one in values)
-    known = stdev(middles) if kind == "sample" else pstdev(middles)
-    reach = half * (math.sqrt(n / (n - 1)) if kind == "sample" else 1.0)
-    return Interval(max(0.0, known - reach), known + reach)
 
 
 def before_training(paper: PublishedPaper) -> Found:

@@ -306,13 +306,6 @@ def sample(
 ) -> Sample | None:
     """A number by model; a model without a finished run is left out.
 
-    Args:
-        context: Of the report.
-        setting: Where.
-        metric: Name of a number.
-        part: Of the study.
-        among: Only these models; None for all.
-
     Returns:
         None where nothing is finished, or where a finished run's value is not finite: leaving that out would
         flatter the mean. AUCs come with what each record adds where all runs have scores.
@@ -360,7 +353,7 @@ def geometric(sample: Sample, confidence: float) -> Value:
 def logarithm(sample: Sample) -> Sample:
     """Natural logarithms of positive values, with the same units and cells."""
     values: FloatArray = np.log(np.maximum(sample.values, np.finfo(np.float64).tiny))
-    return Sample(values, sample.units, sample.unit, sample.cells, label=sample.label)
+    return Sample(values, sample.units, sample.unit, sample.cells)
 
 
 # The paper's cells, as the intervals that they stand for

@@ -130,11 +130,6 @@ def below(
     """The mean of differences is below zero; it is shown not to be where it is above minus the margin.
 
     Args:
-        where: In words.
-        differences: Of each unit.
-        scale: Of the differences.
-        unit: Name of a unit.
-        confidence: Of the interval in words.
         luck: Standard error of the mean from what all units share.
     """
     if differences.size < LEAST_UNITS:
@@ -164,12 +159,9 @@ def trend(
     """A metric rises (or falls) along x: the least-squares change of each unit over the range of log x.
 
     Args:
-        where: In words.
         metric: On a logarithmic scale if it is one of `POSITIVE`.
-        samples: With the same units.
         x: Of each sample: positive, ascending.
         direction: `"rises"` or `"falls"`.
-        confidence: Of the interval in words.
     """
     means, unit, scale = [one.by_unit() for one in samples], samples[0].unit, Scale(logs=metric in POSITIVE)
     shared = [name for name in means[0].unit_names if all(name in one.unit_names for one in means)]

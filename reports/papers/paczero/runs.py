@@ -110,7 +110,6 @@ def place_in(context: Context, parts: Parts, at: Bindings) -> Place:
     """Where a setting of the paper stands among the runs of some parts.
 
     Args:
-        context: Of the report.
         parts: Of the study; the first says how the setting is read.
         at: What applies of `task`, `method`, `track`, `nats` or `epsilon` or `privacy`, `steps`,
             `directions`, `clip` and `rate`, as the paper prints it.

@@ -182,7 +182,6 @@ def bars(context: Context, at: Bindings, others: Sequence[str] = BASELINES) -> d
     perplexity and is no bar.
 
     Args:
-        context: Of the report.
         at: Model and budget.
         others: Baselines, or names of the paper's.
     """
@@ -228,7 +227,6 @@ def matches(
     """After which share of the steps a method's runs reach the best baseline's final perplexity.
 
     Args:
-        context: Of the report.
         at: Model and budget.
         method: Of several forms, the mean over them stands for a seed.
         others: Whose final perplexity is the bar.
@@ -257,7 +255,6 @@ def curves(context: Context, place: Setting, name: str, x_name: str = "") -> dic
     """A trace over steps: at each step that all of a setting's finished runs have, a sample over seeds.
 
     Args:
-        context: Of the report.
         place: Of the runs.
         name: Of the trace.
         x_name: Of the trace that says at which steps; empty for one number a step, counted from 1.

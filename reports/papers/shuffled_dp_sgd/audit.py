@@ -209,7 +209,6 @@ class Recovered:
     """How much of the permutations was found in one game.
 
     Attributes:
-        n: Releases.
         exact, placed: Shares by unit; `exact` has `"all"` for the whole permutation.
         over_run: Share found exactly by step, of each unit and of the whole, `"all"`.
         placed_over_run: Share of indices matched right, by step, a mean over units.

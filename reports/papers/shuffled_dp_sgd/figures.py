@@ -53,8 +53,7 @@ from workbench.reports.shared.drawing.charts import (
     forest_chart,
     line_chart,
 )
-from workbench.reports.shared.drawing.figures import FigureText, Panel, make_figure
-from workbench.reports.shared.drawing.marks import series_css
+from workbench.reports.shared.drawing.figures import FigureText, Panel, make_figure, series_css
 from workbench.reports.shared.drawing.svg import SeriesChart, ticks_of
 from workbench.reports.shared.grids import Row, table
 from workbench.reports.shared.numbers import number
@@ -258,7 +257,6 @@ def noise(run: Run, epsilon: float, dimension: int) -> float:
 
     Args:
         run: q, T and delta; its own dimension is not used.
-        epsilon: Of the whole training.
         dimension: d; 1 for the unshuffled.
     """
     accountant: Accountant = create("accountant", "shuffled_dp_sgd", dimension=dimension)
@@ -422,7 +420,6 @@ def far_p(error: float, bound: float, sample: SumSample) -> tuple[float, float]:
     Args:
         error: Largest distance of an approximation to the draws' distribution function.
         bound: That it is held to.
-        sample: The draws.
     """
     apart = max(abs(error - bound) - sample.bias, 0.0)
     tail = min(1.0, 2.0 * math.exp(-2.0 * sample.log_sums.size * apart**2))

@@ -56,9 +56,7 @@ class Architecture:
     """A transformer encoder or decoder.
 
     Attributes:
-        width: Of the model (m).
         layers: Blocks.
-        heads: Of each block.
         outside: Trainable parameters outside the blocks: embeddings, last normaliser, pooler, classifier.
         tied: Parameters of an output layer that shares its weights with the embedding, so not in `outside`.
     """
@@ -169,8 +167,6 @@ def eq_45(inside: FloatArray, outside: FloatArray, *, delta: float, floor: float
     """Eq. 45's largest value over all thresholds at which neither error is below a floor.
 
     Args:
-        inside: Scores with the canary.
-        outside: Scores without it.
         delta: Of the claim, in [0, 1).
         floor: Errors below it are left out, > 0.
 

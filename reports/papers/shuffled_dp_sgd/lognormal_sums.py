@@ -551,7 +551,6 @@ class Comparison:
         curves, monte_carlo: Distribution functions on the grid: by method, and of the draws.
         band: Ends of the draws' simultaneous band.
         errors: For each method sup |F - F_S|; the intervals hold all at once.
-        sample: The draws.
     """
 
     law: LognormalSum
@@ -576,11 +575,9 @@ def compare(
     Least squares and kernel density get draws of their own, as many as those that they are judged by.
 
     Args:
-        law: The sum.
         seed: Of the draws, >= 0; the two methods that learn from draws use the next one.
         repeats: Draws; the paper took 1,000.
         draws: None to draw term by term, or a `CountedSum` of the law.
-        confidence: Of the band and the intervals.
     """
     source = law if draws is None else draws
     judged = monte_carlo(source, repeats=repeats, seed=seed)

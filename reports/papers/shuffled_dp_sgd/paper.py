@@ -92,7 +92,6 @@ def value_at(paper: PublishedPaper, path: str) -> Interval:
     """The numbers that a printed number, or a printed duration in seconds, stands for.
 
     Args:
-        paper: Shuffled DPSGD's printed numbers.
         path: `"table-3 | ViT | CIFAR-100 | Ghost, 1"`: table, row headers, column.
 
     Raises:

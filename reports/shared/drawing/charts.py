@@ -18,16 +18,14 @@ from workbench.reports.shared.drawing.figures import (
     FigureText,
     Panel,
     checked_identifier,
-    make_figure,
-    text_width,
-)
-from workbench.reports.shared.drawing.marks import (
     checked_series_count,
     counted,
     interval_ends,
+    make_figure,
     series_css,
     series_key,
     shown_value,
+    text_width,
 )
 from workbench.reports.shared.drawing.svg import Scale, SeriesChart, ends, shortened, ticks_of
 from workbench.reports.shared.numbers import number
@@ -85,14 +83,10 @@ def line_chart(
     """A metric over a parameter, one line a variant, with bands or whiskers.
 
     Args:
-        identifier: File name without ending, unique on the page.
-        title: Plain text.
         lines: 1 to 8.
         scales: Names and kinds of the axes.
         spread: What a band or whisker is: `"95 % t interval of the mean over seeds"`; empty where the
             values have none.
-        note: What the caption opens with.
-        place: Of the paper's figure.
 
     Raises:
         InputError: too many lines, no finite value, or an x that is not positive on a logarithmic axis.
@@ -238,13 +232,10 @@ def forest_chart(
     """Differences with their intervals against zero, a row each.
 
     Args:
-        identifier: File name without ending, unique on the page.
-        title: Plain text.
         rows: Top to bottom; those without a finite estimate are named in the caption.
         x_name: `"ours less the paper's, ROC AUC"`.
         spread: What an interval is, and at which confidence.
         margin: Differences up to this count as none, as declared before; drawn as a shaded strip.
-        note: What the caption opens with.
 
     Raises:
         InputError: no row has a finite estimate, or the margin is not positive.
@@ -338,14 +329,9 @@ def strip_chart(
     """Every value of a metric, a row for each variant: points where few, a violin where many.
 
     Args:
-        identifier: File name without ending, unique on the page.
-        title: Plain text.
         groups: 1 to 8, top to bottom.
-        x_name: The metric.
         unit: What one point is: `"one seed at one epsilon"`; not necessarily a unit of replication.
         log: Logarithmic axis; values that are not positive are then left out and counted.
-        note: What the caption opens with.
-        place: Of the paper's figure.
 
     Raises:
         InputError: too many groups, or none has a value to draw.

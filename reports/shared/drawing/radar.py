@@ -19,22 +19,20 @@ from markupsafe import escape
 
 from workbench.core.errors import InputError
 from workbench.reports.shared.drawing.figures import (
+    MARKERS,
     FigureText,
     Panel,
     checked_identifier,
-    make_figure,
-    svg_element,
-    wrapped,
-)
-from workbench.reports.shared.drawing.marks import (
-    MARKERS,
     checked_series_count,
     counted,
     interval_ends,
+    make_figure,
     marker,
     series_css,
     series_key,
     shown_value,
+    svg_element,
+    wrapped,
 )
 from workbench.reports.shared.numbers import number
 from workbench.studies.report import Figure, FigureKey, Value
@@ -61,7 +59,6 @@ class Axis:
         name: `"perplexity, members"`.
         centre, rim: Values at the innermost and the outermost ring; different, and both > 0 where `log`.
         better: Which values are better, as the figure's author judges; drawn as a word.
-        unit: `"nats"`; empty for a pure number.
         log: Equal distances are equal ratios.
     """
 
@@ -121,10 +118,8 @@ def fitted_axis(
     """An axis that holds all values with their spreads, its ends round numbers, the better end outward.
 
     Args:
-        name: Of the axis.
         values: All values that will be drawn on it, in every panel.
         better: Decides which end is the rim; `NEITHER` puts the larger one there.
-        unit: See `Axis`.
         log: None decides: logarithmic where all is positive and the largest is 20 times the smallest.
         bounds: The quantity's own limits, such as (0, 1), which the ends will not exceed.
 
@@ -197,14 +192,11 @@ def radar(
     """One radar chart.
 
     Args:
-        identifier: File name without ending, unique on the page.
-        title: Plain text.
         axes: 3 to 9 of them, clockwise from the top.
         series: 1 to 8 of them, each with a value an axis.
         spread: What a whisker is: `"95 % t interval of the mean over seeds"`. A value's whisker is its
             interval, or its standard deviation either way where it has no interval.
         note: What the caption opens with: what was averaged over what.
-        place: Of the paper's figure.
 
     Raises:
         InputError: the numbers of axes, series or values do not fit, or `identifier` is no file name.

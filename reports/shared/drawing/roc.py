@@ -13,9 +13,12 @@ from workbench.core.errors import InputError
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
 from workbench.estimation.metrics import roc_curve
 from workbench.interfaces import FloatArray
-from workbench.reports.shared.drawing.figures import FigureText, Panel, checked_identifier, make_figure
-from workbench.reports.shared.drawing.marks import (
+from workbench.reports.shared.drawing.figures import (
+    FigureText,
+    Panel,
+    checked_identifier,
     checked_series_count,
+    make_figure,
     series_css,
     series_key,
 )
@@ -47,7 +50,6 @@ def roc_band(fpr: FloatArray, tpr: FloatArray, *, nonmembers: int, members: int,
         tpr: Empirical true-positive rates, shape `(k,)`.
         nonmembers: Number of scores behind `fpr`.
         members: Number of scores behind `tpr`.
-        confidence: Of each vertex, in (0, 1).
     """
     error = (1.0 - confidence) / 4.0
 
@@ -79,11 +81,7 @@ def roc_chart(
     Up to 3 curves have pointwise 95 % bands, by Clopper-Pearson, as if the scores were independent.
 
     Args:
-        identifier: File name without ending, unique on the page.
-        title: Plain text.
         subjects: 1 to 8, each with members and non-members.
-        note: What the caption opens with.
-        place: Of the paper's figure.
 
     Raises:
         InputError: too many subjects, scores that are not finite, or a class without scores.

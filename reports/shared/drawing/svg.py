@@ -15,8 +15,7 @@ import numpy as np
 from markupsafe import escape
 
 from workbench.interfaces import FloatArray
-from workbench.reports.shared.drawing.figures import text_width
-from workbench.reports.shared.drawing.marks import MARKERS, marker, series_css
+from workbench.reports.shared.drawing.figures import MARKERS, marker, series_css, text_width
 from workbench.reports.shared.numbers import number
 
 

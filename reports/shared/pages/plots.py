@@ -20,6 +20,7 @@ from workbench.reports.shared.drawing.roc import roc_band
 from workbench.reports.shared.drawing.svg import Chart, Scale, decades, nice_ticks, thin
 from workbench.reports.shared.numbers import number, percent
 from workbench.reports.shared.pages.currencies import Allowed
+from workbench.studies.report import FigureKey
 
 BAND_CONFIDENCE = 0.95
 _LONGEST_LABEL = 40
@@ -27,20 +28,11 @@ _LONGEST_LABEL = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class Key:
-    """One entry of a legend: the style's class name, what it stands for, and its shape."""
-
-    css: str
-    label: str
-    shape: str = "line"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Plot:
     """A drawing with its legend and caption, all plain text but `svg`, which is markup."""
 
     svg: str
-    legend: tuple[Key, ...]
+    legend: tuple[FigureKey, ...]
     caption: str
 
 
@@ -69,10 +61,8 @@ def roc_plot(
     """The empirical ROC on log-log axes against the region that the claim allows.
 
     Args:
-        identifier: Unique on the page.
         name: Of the attack, for the accessible name.
         scores: Shape `(n,)`, finite, higher = member.
-        members: Shape `(n,)`.
         allowed: The claim first, then references.
 
     Returns:
@@ -102,15 +92,15 @@ def roc_plot(
     _draw_allowed(chart, x, y, allowed, floor)
     _draw_empirical(chart, (x, y), curve.fpr, curve.tpr, counts)
     legend = (
-        Key(css="empirical", label="measured by this attack"),
-        Key(
+        FigureKey(css="empirical", label="measured by this attack"),
+        FigureKey(
             css="band",
             label=f"{percent(BAND_CONFIDENCE)} band, pointwise, as if scores were independent",
             shape="area",
         ),
-        Key(css="region", label="allowed by the claim", shape="area"),
-        *(Key(css=guarantee.key, label=_name(guarantee)) for guarantee in allowed),
-        Key(css="chance", label="guessing"),
+        FigureKey(css="region", label="allowed by the claim", shape="area"),
+        *(FigureKey(css=guarantee.key, label=_name(guarantee)) for guarantee in allowed),
+        FigureKey(css="chance", label="guessing"),
     )
     return Plot(svg=chart.svg(), legend=legend, caption=summary)
 
@@ -208,8 +198,8 @@ def histogram_plot(identifier: str, name: str, scores: FloatArray, members: Bool
         chart.area(steps, outline, f"fill {css}")
         chart.line(steps, outline, f"curve {css}")
     legend = (
-        Key(css="member", label="members", shape="area"),
-        Key(css="nonmember", label="non-members", shape="area"),
+        FigureKey(css="member", label="members", shape="area"),
+        FigureKey(css="nonmember", label="non-members", shape="area"),
     )
     return Plot(svg=chart.svg(), legend=legend, caption=f"{means}.{note}")
 
@@ -230,7 +220,6 @@ def training_plot(identifier: str, name: str, losses: FloatArray) -> Plot | None
     """Mean loss of each step's sample, and its running mean; None where there is no finite loss.
 
     Args:
-        identifier: Unique on the page.
         name: Of the subject.
         losses: Shape `(T,)`, nats; NaN (an empty sample) leaves a gap.
     """
@@ -257,7 +246,10 @@ def training_plot(identifier: str, name: str, losses: FloatArray) -> Plot | None
     chart.line(across, y(smooth), "curve smooth")
     if losses.size == 1:
         chart.dot(across[0], y.at(float(known[0])), "mark")
-    legend = (Key(css="loss", label="each step"), Key(css="smooth", label=f"running mean of {window} steps"))
+    legend = (
+        FigureKey(css="loss", label="each step"),
+        FigureKey(css="smooth", label=f"running mean of {window} steps"),
+    )
     gaps = losses.size - known.size
     note = f" {gaps} of the steps drew an empty sample." if gaps else ""
     return Plot(svg=chart.svg(), legend=legend, caption=about + note)
@@ -277,8 +269,6 @@ def bounds_plot(identifier: str, rows: Sequence[Lower], claimed: float) -> Plot 
     """Every epsilon lower bound as a ray to the right, against the claimed epsilon.
 
     Args:
-        identifier: Unique on the page.
-        rows: The bounds, top to bottom.
         claimed: The claimed epsilon; NaN where the claim has none.
 
     Returns:
@@ -314,13 +304,13 @@ def bounds_plot(identifier: str, rows: Sequence[Lower], claimed: float) -> Plot 
         _draw_lower(chart, x, row, chart.top + 34.0 * index + 24.0)
     words = {True: ("decides", "bound that decides its game"), False: ("shown", "shown beside it")}
     kinds = sorted({row.decides for row in rows}, reverse=True)
-    legend = [Key(css=words[kind][0], label=words[kind][1]) for kind in kinds]
+    legend = [FigureKey(css=words[kind][0], label=words[kind][1]) for kind in kinds]
     if estimates:
-        legend.append(Key(css="estimate", label="point estimate", shape="dot"))
+        legend.append(FigureKey(css="estimate", label="point estimate", shape="dot"))
     if math.isfinite(claimed):
         legend += [
-            Key(css="claim", label=f"claimed epsilon = {number(claimed)}"),
-            Key(css="beyond", label="a bound in here contradicts the claim", shape="area"),
+            FigureKey(css="claim", label=f"claimed epsilon = {number(claimed)}"),
+            FigureKey(css="beyond", label="a bound in here contradicts the claim", shape="area"),
         ]
     return Plot(
         svg=chart.svg(), legend=tuple(legend), caption="The data say: epsilon is at least the left end."

@@ -11,7 +11,6 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -19,12 +18,12 @@ from markupsafe import Markup
 from workbench.core.errors import InputError
 from workbench.core.keys import JSON
 from workbench.core.registry import register
-from workbench.reports.shared.cells import TableText, table_text
-from workbench.reports.shared.drawing.marks import swatch
+from workbench.reports.shared.cells import table_text
+from workbench.reports.shared.drawing.figures import swatch
 from workbench.reports.shared.markup import rendered, source
 from workbench.reports.shared.numbers import number, percent, real
 from workbench.reports.shared.pages.words import HARDWARE
-from workbench.studies.report import Cell, Figure, Replication, ReplicationFinding, StudyReport, Table
+from workbench.studies.report import Cell, Figure, Replication, StudyReport, Table
 
 
 @register("report", "study_html")
@@ -81,50 +80,8 @@ _NAMES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class FindingView:
-    """A conclusion of the paper with what came of it; `tables` are names and anchors of those it rests on."""
-
-    anchor: str
-    css: str
-    finding: ReplicationFinding
-    tables: Pairs
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableView:
-    """A table.
-
-    Attributes:
-        anchor: Its id on the page.
-        table, text: What it is, and what stands in it.
-        outcomes: Class names of the outcomes of the findings that rest on it.
-        findings: Those findings.
-        counts: Class, word and number of each outcome among them.
-        differs: Row by row, whether a difference's interval excludes zero.
-        scrolls: Whether it is too wide for any screen.
-        kinds: Most lines that a row has.
-    """
-
-    anchor: str
-    table: Table
-    text: TableText
-    outcomes: str
-    findings: tuple[FindingView, ...]
-    counts: tuple[tuple[str, str, int], ...]
-    differs: tuple[tuple[bool, ...], ...]
-    scrolls: bool
-    kinds: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class FigureView:
-    """A figure; its drawing and its legend's swatches are markup."""
-
-    anchor: str
-    figure: Figure
-    svg: Markup
-    legend: tuple[tuple[Markup, str], ...]
+View = dict[str, Any]
+"""What the template prints of a conclusion, table or figure, by the names that it uses."""
 
 
 def study_view(report: StudyReport, context: Mapping[str, JSON]) -> dict[str, Any]:
@@ -139,12 +96,12 @@ def study_view(report: StudyReport, context: Mapping[str, JSON]) -> dict[str, An
     anchors = {table.id: _anchor("t", table.id, place) for place, table in enumerate(report.tables)}
     names = {table.id: table.place.split(" (", 1)[0] or table.title for table in report.tables}
     findings = [
-        FindingView(
-            anchor=_anchor("v", finding.id, place),
-            css=OUTCOMES[finding.outcome][0],
-            finding=finding,
-            tables=tuple((names.get(name, name), anchors.get(name, "")) for name in finding.tables),
-        )
+        {
+            "anchor": _anchor("v", finding.id, place),
+            "css": OUTCOMES[finding.outcome][0],
+            "finding": finding,
+            "tables": tuple((names.get(name, name), anchors.get(name, "")) for name in finding.tables),
+        }
         for place, finding in enumerate(report.findings)
     ]
     counts = Counter(finding.outcome for finding in report.findings)
@@ -180,24 +137,24 @@ def _anchor(prefix: str, name: str, place: int) -> str:
     return f"{prefix}--{place}"
 
 
-def _table_view(table: Table, anchor: str, findings: Sequence[FindingView]) -> TableView:
+def _table_view(table: Table, anchor: str, findings: Sequence[View]) -> View:
     text = table_text(table)
-    mine = tuple(view for view in findings if table.id in view.finding.tables)
-    return TableView(
-        anchor=anchor,
-        table=table,
-        text=text,
-        outcomes=" ".join(dict.fromkeys(view.css for view in mine)),
-        findings=mine,
-        counts=tuple(
-            (css, outcome.value, sum(view.finding.outcome is outcome for view in mine))
+    mine = tuple(view for view in findings if table.id in view["finding"].tables)
+    return {
+        "anchor": anchor,
+        "table": table,
+        "text": text,
+        "outcomes": " ".join(dict.fromkeys(view["css"] for view in mine)),
+        "findings": mine,
+        "counts": tuple(
+            (css, outcome.value, sum(view["finding"].outcome is outcome for view in mine))
             for outcome, (css, _) in OUTCOMES.items()
-            if any(view.finding.outcome is outcome for view in mine)
+            if any(view["finding"].outcome is outcome for view in mine)
         ),
-        differs=tuple(tuple(map(_excludes_zero, row)) for _, row in table.rows),
-        scrolls=len(table.columns) >= _SCROLLS_FROM,
-        kinds=max((len(row.lines) for row in text.rows), default=1),
-    )
+        "differs": tuple(tuple(map(_excludes_zero, row)) for _, row in table.rows),
+        "scrolls": len(table.columns) >= _SCROLLS_FROM,
+        "kinds": max((len(row.lines) for row in text.rows), default=1),
+    }
 
 
 def _excludes_zero(cell: Cell) -> bool:
@@ -207,13 +164,13 @@ def _excludes_zero(cell: Cell) -> bool:
     return difference.lower > 0 or difference.upper < 0
 
 
-def _figure_view(figure: Figure, place: int) -> FigureView:
-    return FigureView(
-        anchor=_anchor("f", figure.id, place),
-        figure=figure,
-        svg=Markup(figure.svg),
-        legend=tuple((swatch(key), key.label) for key in figure.legend),
-    )
+def _figure_view(figure: Figure, place: int) -> View:
+    return {
+        "anchor": _anchor("f", figure.id, place),
+        "figure": figure,
+        "svg": Markup(figure.svg),
+        "legend": tuple((swatch(key), key.label) for key in figure.legend),
+    }
 
 
 def _shown(counts: Mapping[Replication, int]) -> dict[Replication, tuple[str, str]]:

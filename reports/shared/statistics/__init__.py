@@ -2,7 +2,7 @@
 
 The unit of replication comes first. A `Sample` says to which independent unit (a seed, a trained model) each
 measurement belongs, and every test, interval and effect size works on units. A function whose name ends in
-`_as_printed` counts every measurement as a replicate, as a paper did; its results are labelled so.
+`_as_printed` counts every measurement as a replicate, as a paper did; the unit of its results says so.
 
 Each result is frozen plain data with its confidence, number of units, unit and assumption.
 Degenerate questions (one seed, no spread) get a `NotTestable` with the reason; unusable input raises an

@@ -45,9 +45,6 @@ def coefficient_of_variation(values: FloatArray) -> float:
     second the DP-Weights model's, the third the fine-tuned model's (Table 3, member perplexity: 0.488, 0.487,
     0.0; Table 2 has 15.91 / 32.62 and 20.20 / 41.46). Printed values near 1e-16 are rounding errors of zero,
     and are exactly 0 here.
-
-    Raises:
-        InputError: see `Sample`.
     """
     checked = Sample(values, tuple(range(len(values)))).values
     sd, mean = _sd(checked), float(np.mean(checked))
@@ -70,9 +67,6 @@ def comparison(first: FloatArray, second: FloatArray) -> tuple[dict[str, float],
 
     Returns:
         By name of `MEASURES`: the number, NaN where it is not defined, and for each NaN the reason.
-
-    Raises:
-        InputError: different lengths; see also `Sample`.
     """
     from sklearn import metrics
 
@@ -139,9 +133,6 @@ def comparison_by_unit(first: Sample, second: Sample, *, confidence: float = 0.9
 
     Returns:
         By name of `MEASURES`; the estimate is NaN where no unit has a value. Empty where nothing matches.
-
-    Raises:
-        InputError: see `matched`; or the confidence is not in (0.5, 1).
     """
     pairs = matched(first, second)
     if pairs.first is None or pairs.second is None:
@@ -172,8 +163,7 @@ def _over_units(
             unit=sample.unit,
             assumption="",
             why=reasons[0],
-            label=sample.label,
         )
-    values = Sample(np.array(list(kept.values())), tuple(kept), sample.unit, label=sample.label)
+    values = Sample(np.array(list(kept.values())), tuple(kept), sample.unit)
     result = mean_interval(values, confidence=confidence)
     return replace(result, why="; ".join(part for part in (result.why, dropped) if part))

@@ -13,9 +13,6 @@ from typing import TypeAlias
 from workbench.reports.shared.statistics.student import detectable_difference
 from workbench.studies.report import Value
 
-AS_PRINTED = "as printed: every measurement counted as a replicate"
-"""Label of what a paper computes when it takes each measurement for an independent replicate."""
-
 
 def counted(count: int, unit: str) -> str:
     """`"1 seed"`, `"4 seeds"`."""
@@ -31,14 +28,12 @@ class NotTestable:
         why: One clause: `"needs at least 2 seeds, got 1"`.
         n_units: Independent units at hand; for two independent groups, of both together.
         unit: What a unit is: `"seed"`.
-        label: See `StatisticalTest`.
     """
 
     name: str
     why: str
     n_units: int
     unit: str
-    label: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +46,6 @@ class _OnUnits:
     counts: tuple[int, ...]
     unit: str
     assumption: str
-    label: str = ""
     adjusted_p: float | None = None
     family: int = 1
     correction: str = ""
@@ -77,7 +71,6 @@ class StatisticalTest(_OnUnits):
         p_value: Two-sided, of this one test.
         estimate: First less second (difference of means; the Wilcoxon test: median of the differences).
         lower, upper: Two-sided interval of the estimate at `confidence`, or None where the test has none.
-        confidence: 1 - confidence is the level at which the test is read.
         counts: Units behind it: `(pairs,)`, or `(first, second)` of independent groups.
         unit: What a unit is: `"seed"`.
         assumption: Under which p-value and interval hold.
@@ -86,7 +79,6 @@ class StatisticalTest(_OnUnits):
             variances); None for tests without it.
         smallest_p: No data of this size give a smaller p-value (0: there is no such floor).
         left_out: Measurements of either side that had no partner on the other.
-        label: Empty, or `AS_PRINTED`.
         adjusted_p: After the correction for many comparisons, or None.
         family: Number of tests that were corrected together.
         correction: `"Holm"`, `"Benjamini-Hochberg"`, or empty.
@@ -122,7 +114,6 @@ class Interval:
     """An estimate with a two-sided confidence interval, or with the reason why it has none.
 
     Attributes:
-        name: Of the estimator: `"mean, t interval"`.
         estimate: NaN where it is not defined, and then `why` says so.
         lower, upper: None where there is no interval.
         confidence: Intended probability that the interval holds the truth.
@@ -130,7 +121,6 @@ class Interval:
         assumption: Under which the confidence holds.
         spread: Standard deviation between units (ddof = 1), or None with fewer than two.
         why: Why the estimate or the interval is missing; else empty.
-        label: See `StatisticalTest`.
     """
 
     name: str
@@ -143,7 +133,6 @@ class Interval:
     assumption: str
     spread: float | None = None
     why: str = ""
-    label: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,11 +144,9 @@ class Equivalence(_OnUnits):
         margin: m > 0, stated beforehand, in the metric's unit.
         p_value: The larger of the two one-sided p-values.
         p_below, p_above: Of "difference <= -m" and of "difference >= m".
-        estimate: First less second.
         lower, upper: Interval at confidence 1 - 2 (1 - confidence), which lies within (-m, m) exactly if both
             tests reject.
-        confidence: 1 - confidence is the level of each one-sided test, and the error of the whole.
-        counts, unit, assumption, label, adjusted_p, family, correction: See `StatisticalTest`.
+        counts, unit, assumption, adjusted_p, family, correction: See `StatisticalTest`.
     """
 
     name: str

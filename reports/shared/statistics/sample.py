@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,7 +31,6 @@ class Sample:
         unit: What a unit is called in the singular: `"seed"`.
         cells: What identifies a value within its unit (its epsilon), so that two samples are matched like
             with like; empty where each unit has one value, or where the units' values need no matching.
-        label: Carried into every result; see `StatisticalTest.label`.
 
     Raises:
         InputError: no values, a value that is not finite or too large, lengths that differ, or two values of
@@ -42,7 +41,6 @@ class Sample:
     units: tuple[str | int, ...]
     unit: str = "seed"
     cells: tuple[Hashable, ...] = ()
-    label: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)
@@ -99,7 +97,7 @@ class Sample:
         names = self.unit_names
         groups = self.groups()
         values = np.array([statistic(groups[name]) for name in names], dtype=np.float64)
-        return Sample(values, names, self.unit, label=self.label)
+        return Sample(values, names, self.unit)
 
     def groups(self) -> dict[str | int, FloatArray]:
         """Each unit's values, shape `(m,)` each, in order of appearance."""
@@ -108,14 +106,14 @@ class Sample:
             places.setdefault(name, []).append(place)
         return {name: self.values[chosen] for name, chosen in places.items()}
 
-    def every_measurement(self, label: str) -> Sample:
-        """Each measurement as a unit of its own, under a label that says so.
+    def every_measurement(self) -> Sample:
+        """Each measurement as a unit of its own, which the unit's name says.
 
         This is pseudo-replication wherever a unit has several measurements; it serves to recompute what a
         paper printed.
         """
         names = tuple(f"{name} / {cell!r}" for name, cell in zip(self.units, self._keys(), strict=True))
-        return Sample(self.values, names, "measurement", label=label)
+        return Sample(self.values, names, "measurement")
 
     def _keys(self) -> tuple[Hashable, ...]:
         """The cells, or the running number within the unit where there are none."""
@@ -136,7 +134,6 @@ class Sample:
             tuple(self.units[place] for place in chosen),
             self.unit,
             tuple(self.cells[place] for place in chosen) if self.cells else (),
-            label=self.label,
         )
 
 

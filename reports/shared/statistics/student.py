@@ -112,7 +112,6 @@ def power_of_t(effect: float, counts: tuple[int, ...], *, confidence: float = 0.
     Args:
         effect: True difference over the SD: of the differences (paired), or within a side (independent).
         counts: `(pairs,)`, or `(first, second)`; each >= 2.
-        confidence: 1 - confidence is the test's level.
 
     Raises:
         InputError: an effect that is not finite, or a count below 2.
@@ -146,7 +145,6 @@ def detectable_difference(
     Args:
         spread: SD of the differences (paired), or within a side (independent), in the metric's unit.
         counts: `(pairs,)`, or `(first, second)`; each >= 2.
-        confidence: 1 - confidence is the test's level.
         power: Wanted probability of finding it, in (1 - confidence, 1).
 
     Raises:
@@ -179,11 +177,8 @@ def units_to_decide(
     slightly more than is needed.
 
     Args:
-        margin: Within what two sides count as alike.
         spread: SD of the differences, taken for the true one.
         family: Comparisons that the difference is corrected for.
-        confidence: Of the tests before correction.
-        least: Fewest units.
 
     Returns:
         None without a spread, or where more than `MOST_UNITS` are needed.

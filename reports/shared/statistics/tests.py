@@ -14,7 +14,6 @@ import numpy as np
 
 from workbench.core.errors import InputError
 from workbench.reports.shared.statistics.results import (
-    AS_PRINTED,
     Answer,
     Equivalence,
     Interval,
@@ -46,7 +45,6 @@ def too_few(name: str, sample: Sample, least: int = 2) -> NotTestable:
         why=f"needs at least {counted(least, sample.unit)}, got {sample.n_units}",
         n_units=sample.n_units,
         unit=sample.unit,
-        label=sample.label,
     )
 
 
@@ -64,7 +62,7 @@ def paired_units(name: str, first: Sample, second: Sample) -> tuple[Sample, Samp
         why = (
             f"all {counted(a.n_units, a.unit)} differ by the same {differences[0]:.6g}, so no spread is known"
         )
-        return NotTestable(name=name, why=why, n_units=a.n_units, unit=a.unit, label=a.label)
+        return NotTestable(name=name, why=why, n_units=a.n_units, unit=a.unit)
     return a, b
 
 
@@ -85,7 +83,6 @@ def independent_units(name: str, first: Sample, second: Sample) -> tuple[Sample,
             why="neither side has any spread",
             n_units=a.n_units + b.n_units,
             unit=a.unit,
-            label=a.label,
         )
     return a, b
 
@@ -97,9 +94,6 @@ def paired_t(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answ
     each unit and epsilon, averaged over the unit's epsilons, and the units' averages are tested. It is the
     test of a mixed model with a random effect of the unit on the difference, where all units have the same
     epsilons. See `workbench.reports.shared.statistics` for its measured error rates.
-
-    Raises:
-        InputError: see `matched`; or the confidence is not in (0.5, 1).
     """
     checked_confidence(confidence)
     sides = paired_units("paired t", first, second)
@@ -126,7 +120,6 @@ def paired_t(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answ
         df=float(result.df),
         spread=spread,
         left_out=left_out,
-        label=a.label,
     )
 
 
@@ -158,7 +151,6 @@ def _independent_t(first: Sample, second: Sample, *, name: str, pooled: bool, co
         assumption=INDEPENDENT + (", with equal variances" if pooled else ""),
         df=float(df),
         spread=spread,
-        label=a.label,
     )
 
 
@@ -174,11 +166,7 @@ def welch_t(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answe
 
 
 def pooled_t(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answer:
-    """Student's t test of independent units' means with a pooled variance, first less second.
-
-    Raises:
-        InputError: as `welch_t`.
-    """
+    """Student's t test of independent units' means with a pooled variance, first less second."""
     name = "Student t, pooled variance"
     return _independent_t(first, second, name=name, pooled=True, confidence=confidence)
 
@@ -191,9 +179,6 @@ def wilcoxon(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answ
     no interval.
 
     Differences of zero are dropped, as by scipy's default.
-
-    Raises:
-        InputError: see `matched`; or the confidence is not in (0.5, 1).
     """
     checked_confidence(confidence)
     name = "Wilcoxon signed rank"
@@ -217,13 +202,12 @@ def wilcoxon(first: Sample, second: Sample, *, confidence: float = 0.95) -> Answ
         assumption="differences are independent and symmetric about one centre; zeros are dropped",
         smallest_p=min(1.0, 2.0 ** (1 - int(np.count_nonzero(differences)))),
         left_out=matched(first, second).left_out,
-        label=sample.label,
     )
 
 
 def _no_pair(name: str, sample: Sample) -> NotTestable:
     why = f"no {sample.unit} has a matching measurement on both sides"
-    return NotTestable(name=name, why=why, n_units=0, unit=sample.unit, label=sample.label)
+    return NotTestable(name=name, why=why, n_units=0, unit=sample.unit)
 
 
 def signed_differences(name: str, first: Sample, second: Sample) -> Sample | NotTestable:
@@ -239,8 +223,8 @@ def signed_differences(name: str, first: Sample, second: Sample) -> Sample | Not
     differences = np.where(np.abs(differences) <= noise, 0.0, differences)
     if not np.any(differences):
         why = f"every difference of the {counted(a.n_units, a.unit)} is zero"
-        return NotTestable(name=name, why=why, n_units=a.n_units, unit=a.unit, label=a.label)
-    return Sample(differences, a.units, a.unit, label=a.label)
+        return NotTestable(name=name, why=why, n_units=a.n_units, unit=a.unit)
+    return Sample(differences, a.units, a.unit)
 
 
 def mean_interval(sample: Sample, *, confidence: float = 0.95) -> Interval:
@@ -248,9 +232,6 @@ def mean_interval(sample: Sample, *, confidence: float = 0.95) -> Interval:
 
     Exact for normal unit means; see `workbench.reports.shared.statistics` for its measured coverage
     elsewhere.
-
-    Raises:
-        InputError: the confidence is not in (0.5, 1).
     """
     checked_confidence(confidence)
     means = sample.by_unit()
@@ -279,7 +260,6 @@ def mean_interval(sample: Sample, *, confidence: float = 0.95) -> Interval:
         assumption="units' means are independent and normal",
         spread=spread,
         why=why,
-        label=sample.label,
     )
 
 
@@ -287,10 +267,10 @@ def _as_printed(test: Callable[..., Answer], first: Sample, second: Sample, conf
     """A paired test in which every matched measurement is a pair."""
     pairs = matched(first, second)
     if pairs.first is None or pairs.second is None:
-        return replace(_no_pair("paired comparison", first), label=AS_PRINTED)
+        return _no_pair("paired comparison", first)
     answer = test(
-        pairs.first.every_measurement(AS_PRINTED),
-        pairs.second.every_measurement(AS_PRINTED),
+        pairs.first.every_measurement(),
+        pairs.second.every_measurement(),
         confidence=confidence,
     )
     return answer if isinstance(answer, NotTestable) else replace(answer, left_out=pairs.left_out)
@@ -302,9 +282,6 @@ def wilcoxon_as_printed(first: Sample, second: Sample, *, confidence: float = 0.
     Each exact printed pair is scipy's: statistic 0 at n = 28 gives p = 2^-27 = 7.451e-09, statistic 12 gives
     5.215e-07; where values tie, the printed p is the normal approximation with zeros dropped (statistic 0 at
     22 differences that are not zero: 4.0e-05, printed 3.991e-05 for the ROC AUC at batch size 5).
-
-    Raises:
-        InputError: as `wilcoxon`.
     """
     return _as_printed(wilcoxon, first, second, confidence)
 
@@ -317,11 +294,8 @@ def pooled_t_as_printed(first: Sample, second: Sample, *, confidence: float = 0.
     degrees of freedom (member perplexity over epochs, DP less fine-tuned: t = 6.573, p = 3.47e-10 as printed;
     Welch's df of 123 gives 1.25e-09), while the printed intervals are Welch's (the same comparison: (6.60,
     12.29) as printed; pooled (6.61, 12.27)). Ignores that the 112 values come from four trainings a side.
-
-    Raises:
-        InputError: as `welch_t`.
     """
-    a, b = first.every_measurement(AS_PRINTED), second.every_measurement(AS_PRINTED)
+    a, b = first.every_measurement(), second.every_measurement()
     answer, interval = pooled_t(a, b, confidence=confidence), welch_t(a, b, confidence=confidence)
     if isinstance(answer, NotTestable) or isinstance(interval, NotTestable):
         return answer
@@ -375,7 +349,6 @@ def tost_paired(
         counts=(a.n_units,),
         unit=a.unit,
         assumption=PAIRED,
-        label=a.label,
     )
 
 
@@ -411,5 +384,4 @@ def tost_welch(
         counts=(a.n_units, b.n_units),
         unit=a.unit,
         assumption=INDEPENDENT,
-        label=a.label,
     )
