@@ -39,8 +39,15 @@ def _rates(fpr: Any) -> FloatArray:
     return rates
 
 
+class _Plain(Guarantee):
+    def to_json(self) -> dict[str, JSON]:
+        """Plain form: the currency, and each parameter by name."""
+        numbers = {name: str(value) if name == "secret" else value for name, value in vars(self).items()}
+        return {"currency": self.currency, **numbers}
+
+
 @dataclass(frozen=True, kw_only=True)
-class ApproximateDP(Guarantee):
+class ApproximateDP(_Plain):
     """(epsilon, delta)-differential privacy (Dwork et al. 2006).
 
     Attributes:
@@ -79,13 +86,9 @@ class ApproximateDP(Guarantee):
         """`(epsilon = 1, delta = 1e-05)-DP`."""
         return f"(epsilon = {self.epsilon:g}, delta = {self.delta:g})-DP"
 
-    def to_json(self) -> dict[str, JSON]:
-        """Plain form."""
-        return {"currency": self.currency, "epsilon": self.epsilon, "delta": self.delta}
-
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianDP(Guarantee):
+class GaussianDP(_Plain):
     """mu-Gaussian differential privacy (Dong, Roth & Su 2022).
 
     Attributes:
@@ -120,10 +123,6 @@ class GaussianDP(Guarantee):
         """`mu-GDP with mu = 1`."""
         return f"mu-GDP with mu = {self.mu:g}"
 
-    def to_json(self) -> dict[str, JSON]:
-        """Plain form."""
-        return {"currency": self.currency, "mu": self.mu}
-
 
 def _binary_renyi(p: FloatArray, q: FloatArray, alpha: float) -> FloatArray:
     """Rényi divergence of order alpha, nats, of Bernoulli(p) from Bernoulli(q); p, q in (0, 1)."""
@@ -134,7 +133,7 @@ def _binary_renyi(p: FloatArray, q: FloatArray, alpha: float) -> FloatArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RenyiDP(Guarantee):
+class RenyiDP(_Plain):
     """(alpha, epsilon)-Rényi differential privacy (Mironov 2017), in both directions.
 
     Attributes:
@@ -189,10 +188,6 @@ class RenyiDP(Guarantee):
         """`Renyi-DP with epsilon(alpha = 8) = 0.5`."""
         return f"Renyi-DP with epsilon(alpha = {self.alpha:g}) = {self.epsilon:g}"
 
-    def to_json(self) -> dict[str, JSON]:
-        """Plain form."""
-        return {"currency": self.currency, "alpha": self.alpha, "epsilon": self.epsilon}
-
 
 def binary_kl_nats(p: float, q: float) -> float:
     """KL divergence, nats, of Bernoulli(p) from Bernoulli(q); p in [0, 1], q in (0, 1).
@@ -208,7 +203,7 @@ def _binary_kl(p: float, q: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MutualInformation(Guarantee):
+class MutualInformation(_Plain):
     """The release carries at most so many nats about the secret (PAC privacy; Xiao & Devadas 2023).
 
     It is an average over the prior of the secret, so it bounds no single pair of neighbours and has no
@@ -249,13 +244,9 @@ class MutualInformation(Guarantee):
         """`mutual information of at most 0.25 nats about the record`."""
         return f"mutual information of at most {self.nats:g} nats about the {self.secret}"
 
-    def to_json(self) -> dict[str, JSON]:
-        """Plain form."""
-        return {"currency": self.currency, "nats": self.nats, "secret": str(self.secret)}
-
 
 @dataclass(frozen=True, kw_only=True)
-class NoGuarantee(Guarantee):
+class NoGuarantee(_Plain):
     """No promise: every test is allowed."""
 
     currency: ClassVar[str] = "none"
@@ -272,10 +263,6 @@ class NoGuarantee(Guarantee):
     def describe(self) -> str:
         """`no guarantee`."""
         return "no guarantee"
-
-    def to_json(self) -> dict[str, JSON]:
-        """Plain form."""
-        return {"currency": self.currency}
 
 
 def guarantee_from_json(form: Mapping[str, JSON]) -> Guarantee:

@@ -40,7 +40,7 @@ from workbench.estimation.clopper_pearson import (
     ratio_lower,
 )
 from workbench.estimation.gaussian_family import gaussian_location, gaussian_rank
-from workbench.estimation.inputs import check_game, check_probability, family_free
+from workbench.estimation.inputs import bound_of_trials, check_game, check_probability
 from workbench.estimation.metrics import (
     accuracy,
     advantage,
@@ -245,7 +245,7 @@ def success_lower(
     lower = binomial_lower(correct, judged_labels.size, 1.0 - confidence)
     estimate = correct / judged_labels.size
     why = "scores are independent; threshold chosen on a random half, judged on the other"
-    return family_free("success_lower", "success", (lower, estimate), why, confidence, n=values.size)
+    return bound_of_trials("success_lower", "success", (lower, estimate), why, confidence, n=values.size)
 
 
 @dataclass(frozen=True, kw_only=True)

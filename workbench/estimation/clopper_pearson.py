@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import betainc, betaincc, betaincinv, expit, ndtri
 
 from workbench.core.errors import InputError
-from workbench.estimation.inputs import INDEPENDENT_SCORES, check_epsilon_game, family_free
+from workbench.estimation.inputs import INDEPENDENT_SCORES, bound_of_trials, check_epsilon_game
 from workbench.estimation.searching import change_bracket
 from workbench.interfaces import BoolArray, Bound, FloatArray
 
@@ -102,7 +102,7 @@ def clopper_pearson(
     lower = max(ratio_lower(*c, delta=delta, significance=share) for c in (counts, swapped))
     estimate = max(_plug_in(*counts, delta), _plug_in(*swapped, delta))
     why = f"{INDEPENDENT_SCORES}; the threshold {threshold:g} was fixed beforehand"
-    return family_free(
+    return bound_of_trials(
         "clopper_pearson", "epsilon", (lower, estimate), why, confidence, n=values.size, delta=delta
     )
 
@@ -171,6 +171,6 @@ def clopper_pearson_split(
     lower = ratio_lower(*used, delta=delta, significance=1.0 - confidence)
     estimate, n = _plug_in(*used, delta), values.size
     why = f"{INDEPENDENT_SCORES}; threshold chosen on a random half, judged on the other"
-    return family_free(
+    return bound_of_trials(
         "clopper_pearson_split", "epsilon", (lower, estimate), why, confidence, n=n, delta=delta
     )

@@ -24,8 +24,8 @@ from scipy.stats import nct, normaltest, rankdata, shapiro
 
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.estimation.inputs import check_game, check_probability
-from workbench.interfaces import BoolArray, Bound, Family, FloatArray, Trials
+from workbench.estimation.inputs import bound_of_trials, check_game, check_probability
+from workbench.interfaces import BoolArray, Bound, Family, FloatArray
 
 GUARD_LEVEL = 0.01
 _DISTINCT_SHARE = 0.9
@@ -69,18 +69,9 @@ def _bound(
     lower, estimate = max(0.0, mu[0]), max(0.0, mu[1])
     if quantity == "epsilon":
         lower, estimate = epsilon_of_delta(lower, delta), epsilon_of_delta(estimate, delta)
-    return Bound(
-        name=name,
-        quantity=quantity,
-        lower=lower,
-        estimate=estimate,
-        confidence=confidence,
-        family=Family.GAUSSIAN,
-        trials=Trials.INDEPENDENT,
-        assumption=assumption,
-        n=n,
-        delta=delta if quantity == "epsilon" else None,
-    )
+    stated = delta if quantity == "epsilon" else None
+    ends, family = (lower, estimate), Family.GAUSSIAN
+    return bound_of_trials(name, quantity, ends, assumption, confidence, n=n, delta=stated, family=family)
 
 
 def _check(delta: float, confidence: float, quantity: str) -> None:

@@ -56,7 +56,7 @@ def check_epsilon_game(
     return values, labels
 
 
-def family_free(
+def bound_of_trials(
     name: str,
     quantity: str,
     lower_and_estimate: tuple[float, float],
@@ -65,8 +65,9 @@ def family_free(
     *,
     n: int,
     delta: float | None = None,
+    family: Family = Family.ANY,
 ) -> Bound:
-    """Returns a bound from n independent trials that holds for every family of mechanisms."""
+    """Returns a bound from n independent trials, for every family of mechanisms or for one."""
     lower, estimate = lower_and_estimate
     return Bound(
         name=name,
@@ -74,7 +75,7 @@ def family_free(
         lower=lower,
         estimate=estimate,
         confidence=confidence,
-        family=Family.ANY,
+        family=family,
         trials=Trials.INDEPENDENT,
         assumption=assumption,
         n=n,

@@ -35,7 +35,7 @@ from workbench.estimation.deciding import (
     silent_words,
     trials_needed,
 )
-from workbench.estimation.inputs import INDEPENDENT_SCORES, family_free
+from workbench.estimation.inputs import INDEPENDENT_SCORES, bound_of_trials
 from workbench.estimation.searching import change_bracket
 from workbench.estimation.subset_trials import SubsetEvidence, nats_bound
 from workbench.interfaces import (
@@ -270,7 +270,7 @@ def _judge_curve(
         return change_bracket(holds, relative=2e-3, most=LARGEST_PARAMETER)[0]
 
     scores, name = evidence.scores, "tradeoff_violation"
-    bound = family_free(
+    bound = bound_of_trials(
         name, quantity, (lower(scores), math.nan), INDEPENDENT_SCORES, confidence, n=scores.size
     )
     return _decide(

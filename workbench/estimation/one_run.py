@@ -43,7 +43,12 @@ import numpy as np
 from scipy.special import betainc, betaincinv, expit, gammaln
 
 from workbench.core.errors import InputError
-from workbench.estimation.inputs import INDEPENDENT_SCORES, check_epsilon_game, check_probability, family_free
+from workbench.estimation.inputs import (
+    INDEPENDENT_SCORES,
+    bound_of_trials,
+    check_epsilon_game,
+    check_probability,
+)
 from workbench.estimation.searching import change_bracket
 from workbench.interfaces import BoolArray, Bound, Family, FloatArray, IntArray, Trials
 
@@ -506,7 +511,9 @@ def clopper_pearson_all(
         ranked = ranked_labels(drawn, coins, generator)
         lower, estimate = guess_bound(ranked, _prices(size, delta), prior, sides, 1.0 - confidence)
     name, n = "clopper_pearson_all", values.size
-    return family_free(name, "epsilon", (lower, estimate), INDEPENDENT_SCORES, confidence, n=n, delta=delta)
+    return bound_of_trials(
+        name, "epsilon", (lower, estimate), INDEPENDENT_SCORES, confidence, n=n, delta=delta
+    )
 
 
 def perfect_guesses_bound(size: int, prior: float, delta: float, significance: float) -> float:

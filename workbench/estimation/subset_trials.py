@@ -22,7 +22,7 @@ import numpy as np
 
 from workbench.core.errors import InputError
 from workbench.estimation.bounded_mean import mean_lower
-from workbench.estimation.inputs import family_free
+from workbench.estimation.inputs import bound_of_trials
 from workbench.interfaces import BoolArray, Bound, Evidence, FloatArray
 
 FLOOR = 0.01
@@ -114,7 +114,7 @@ def success_bound(evidence: SubsetEvidence, values: FloatArray, confidence: floa
     """
     lower, estimate = mean_lower(values, confidence=confidence), float(values.mean())
     why = "trials are independent; in each the share of right guesses over all records"
-    return family_free(
+    return bound_of_trials(
         "records_guessed", "success", (lower, estimate), why, confidence, n=evidence.scores.size
     )
 
@@ -128,4 +128,4 @@ def nats_bound(evidence: SubsetEvidence, values: FloatArray, confidence: float) 
     lower = mean_lower(values, confidence=confidence, low=low, high=high)
     why = "trials are independent, and the secret of each is uniform over the candidates"
     n = evidence.scores.size
-    return family_free("log_score", "nats", (lower, float(values.mean())), why, confidence, n=n)
+    return bound_of_trials("log_score", "nats", (lower, float(values.mean())), why, confidence, n=n)
