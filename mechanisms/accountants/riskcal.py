@@ -38,10 +38,8 @@ from workbench.mechanisms.accountants.shared.questions import (
 class RiskCal(EpsilonAdapter, TradeoffAdapter, Calibrator):
     """riskcal's trade-off curves (Kulynych et al. 2024); its calibrator searches between 0.05 and 100.
 
-    Attributes:
-        grid_step: Width of the grid of privacy losses; the library's default.
-
-    Raises `InputError`: the step is not finite and positive.
+    `grid_step`: width of the grid of privacy losses; the library's default. Raises `InputError`: the step is
+    not finite and positive.
     """
 
     name: ClassVar[str] = "riskcal"

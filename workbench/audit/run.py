@@ -194,9 +194,8 @@ def _require_covered(settings: AuditSettings, mechanism_claim: Claim, attacks: l
 class View:
     """One claim with the games that judge it.
 
-    Attributes:
-        key: `"claim"`, the one that decides, or `"reading"`, or what a game calls its ordinary members.
-        facts: What the report says of the training, by field.
+    `key`: `"claim"`, the one that decides, or `"reading"`, or what a game calls its ordinary members.
+    `facts`: what the report says of the training, by field.
     """
 
     key: str
@@ -294,9 +293,9 @@ def audit_mechanisms(
 
     A mechanism that budgets in nats is judged in several views, each a claim of its own
     (`workbench.games.currencies`). The store lies in `out/store`. `command`: the command line, for the
-    report. `progress`: called as the work goes on. Raises `InputError`: an unknown name, an unusable parameter, or a
-    place that cannot be written. `UnsupportedError`: the mechanism cannot meet the claimed guarantee, or no
-    game can judge it.
+    report. `progress`: called as the work goes on. Raises `InputError`: an unknown name, an unusable
+    parameter, or a place that cannot be written. `UnsupportedError`: the mechanism cannot meet the claimed
+    guarantee, or no game can judge it.
     """
     started = datetime.now(UTC)
     forget_corpora()

@@ -169,9 +169,8 @@ class WatchedMechanism(Mechanism):
 class TranscriptAttack(Attack[SignObservations]):
     """An attack that scores each training by its released signs.
 
-    Attributes:
-        canary, others, knowledge: One of `CANARIES`, `OTHERS` and `KNOWLEDGE`; see the module.
-        trials: Number of independent trainings, even.
+    `canary`, `others`, `knowledge`: one of `CANARIES`, `OTHERS` and `KNOWLEDGE`; see the module. `trials`:
+    number of independent trainings, even.
     """
 
     game = "transcript"

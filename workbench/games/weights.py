@@ -61,9 +61,8 @@ class WeightsSeen:
 class WeightsAttack(Attack[WeightsSeen]):
     """An attack that puts a canary record into a plan and scores each training's released weights.
 
-    Attributes:
-        trials: Number of independent trainings.
-        references: Number of the adversary's own trainings with the canary, and again without.
+    `trials`: number of independent trainings. `references`: number of the adversary's own trainings with the
+    canary, and again without.
     """
 
     game = "weights"
