@@ -69,9 +69,7 @@ VARIANCES = ("mean", "record")
 class Moments:
     """What AdaCliP has learned from its releases so far.
 
-    Attributes:
-        mean: m, shape `(d,)`.
-        variance: s^2, shape `(d,)`, positive.
+    `mean`: m, shape `(d,)`. `variance`: s^2, shape `(d,)`, positive.
     """
 
     mean: Tensor

@@ -190,9 +190,7 @@ class DCSGD(AdaptiveSums):
 class DynamicClipping(AdaptiveSteps[DCSGD]):
     """One run of DC-SGD: the clipping norm and the bins of each step, from the noised counts of the last.
 
-    Attributes:
-        l2_clip_norm: Of the next release.
-        bin_width: Of the next release.
+    `l2_clip_norm`: of the next release. `bin_width`: of the next release.
     """
 
     def __init__(self, mechanism: DCSGD, plan: Plan, model: Model) -> None:

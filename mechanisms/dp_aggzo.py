@@ -43,11 +43,8 @@ AVERAGES = ("after", "before")
 class DPAggZO(PrivateZerothOrder):
     """Zeroth-order descent on a clipped, noised vector of K scalars a step (Bao et al. 2025).
 
-    Attributes:
-        average: Whether c bounds a record's vector (`"after"`: the mean over directions is taken after the
-            clip) or the vector over K (`"before"`).
-
-    Raises `InputError`: a parameter is out of range.
+    `average`: whether c bounds a record's vector (`"after"`: the mean over directions is taken after the
+    clip) or the vector over K (`"before"`). Raises `InputError`: a parameter is out of range.
     """
 
     registered: ClassVar[str] = "dp_aggzo"

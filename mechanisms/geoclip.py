@@ -245,8 +245,7 @@ class GeoClip(AdaptiveSums):
 class FollowingGeometry(AdaptiveSteps[GeoClip]):
     """One run of GeoClip: a and M of each step, from the releases before it.
 
-    Attributes:
-        geometry: Of the next release.
+    `geometry`: of the next release.
     """
 
     def __init__(self, mechanism: GeoClip, plan: Plan, model: Model) -> None:

@@ -24,9 +24,8 @@ from workbench.training.steps import PlainSums, Steps
 class NonPrivate(GradientMechanism, PermutingMechanism):
     """Ordinary training, without clipping or noise; promises nothing.
 
-    Attributes:
-        shuffle: Permute weights and optimizer state after each step as `shuffled_dp_sgd` does, by all
-            permutations that leave the function as it is: the losses stay the same but for rounding.
+    `shuffle`: permute weights and optimizer state after each step as `shuffled_dp_sgd` does, by all
+    permutations that leave the function as it is: the losses stay the same but for rounding.
     """
 
     later_parameters: ClassVar[Mapping[str, object]] = {"shuffle": False}

@@ -473,9 +473,7 @@ class SecretSubset:
     """The index of the secret subset, and the one place where it is read.
 
     All else that decides about a release is public, or at least a function of past releases and their noise.
-
-    Attributes:
-        reads: How often it was looked at.
+    `reads`: how often it was looked at.
     """
 
     def __init__(self, index: int) -> None:

@@ -39,8 +39,7 @@ from workbench.mechanisms.shared.gaussian_sums import noisy_sum, require_positiv
 class PSAC(AdaptiveSums):
     """DP-SGD with per-sample adaptive clipping (Xia et al. 2023).
 
-    Attributes:
-        stability: r of the weight, > 0; from 1 on the weight falls everywhere.
+    `stability`: r of the weight, > 0; from 1 on the weight falls everywhere.
     """
 
     mechanism: ClassVar[str] = "psac"

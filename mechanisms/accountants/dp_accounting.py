@@ -104,10 +104,8 @@ class DPAccountingAccountant(EpsilonAdapter, DeltaAdapter, Calibrator):
 class DPAccountingPLD(DPAccountingAccountant):
     """dp-accounting's PLD accountant, pessimistic (Doroshenko et al. 2022, "Connect the Dots").
 
-    Attributes:
-        interval: Width of the grid of privacy losses; the library's default.
-
-    Raises `InputError`: the interval is not finite and positive.
+    `interval`: width of the grid of privacy losses; the library's default. Raises `InputError`: the interval
+    is not finite and positive.
     """
 
     name: ClassVar[str] = "dp_accounting_pld"

@@ -98,11 +98,8 @@ def compose(*, epsilon: float, delta: float, count: int) -> tuple[float, float]:
 class NoisedWeights(Event):
     """Finished weights released once with Gaussian noise on each, as DP-Weights does.
 
-    Attributes:
-        epochs, learning_rate, l2_clip_norm, records, batch_size: Of the training; they make Eq. 2.
-        standard_deviation: Of the noise on each weight.
-
-    Raises `InputError`: a number is not positive.
+    `epochs`, `learning_rate`, `l2_clip_norm`, `records`, `batch_size`: of the training; they make Eq. 2.
+    `standard_deviation`: of the noise on each weight. Raises `InputError`: a number is not positive.
     """
 
     epochs: float
@@ -139,11 +136,8 @@ class NoisedWeights(Event):
 class DPWeights:
     """DP-Weights' noise scale, read as an accountant of Gaussian releases; Eqs. 8 and 9 where one repeats.
 
-    Attributes:
-        form: `"eq. 1"` or `"appendix"`.
-        weight_sensitivity: DW, in the units of the empirical term.
-
-    Raises `InputError`: the form is unknown, or the sensitivity is not positive.
+    `form`: `"eq. 1"` or `"appendix"`. `weight_sensitivity`: DW, in the units of the empirical term. Raises
+    `InputError`: the form is unknown, or the sensitivity is not positive.
     """
 
     form: str = "appendix"

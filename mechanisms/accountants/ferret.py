@@ -116,10 +116,8 @@ def _exp(exponent: float) -> float:
 class FerretRun(Event):
     """A whole FERRET run: T steps of G masked signs on Poisson samples.
 
-    Attributes:
-        groups, steps, sampling_probability, firing_probability: G, T, s and p of Eq. 8.
-
-    Raises `InputError`: a parameter is out of range.
+    `groups`, `steps`, `sampling_probability`, `firing_probability`: G, T, s and p of Eq. 8. Raises
+    `InputError`: a parameter is out of range.
     """
 
     groups: int

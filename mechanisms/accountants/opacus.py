@@ -31,10 +31,7 @@ class OpacusAccountant(EpsilonAdapter, Calibrator):
     """What Opacus's accountants have in common: the questions, and the noise for a budget.
 
     The noise is what `get_noise_multiplier` finds with its default tolerance: this accountant's epsilon is at
-    most 0.01 below the target.
-
-    Attributes:
-        mechanism: Opacus's own name of it.
+    most 0.01 below the target. `mechanism`: Opacus's own name of it.
     """
 
     mechanism: ClassVar[str]

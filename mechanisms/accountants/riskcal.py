@@ -36,12 +36,10 @@ from workbench.mechanisms.accountants.shared.questions import (
 @register("accountant", "riskcal")
 @dataclass(frozen=True, kw_only=True)
 class RiskCal(EpsilonAdapter, TradeoffAdapter, Calibrator):
-    """riskcal's trade-off curves (Kulynych et al. 2024); its calibrator searches between 0.05 and 100.
+    """riskcal's trade-off curves (Kulynych et al. 2024).
 
-    Attributes:
-        grid_step: Width of the grid of privacy losses; the library's default.
-
-    Raises `InputError`: the step is not finite and positive.
+    Its calibrator searches between 0.05 and 100. `grid_step`: width of the grid of privacy losses; the
+    library's default. Raises `InputError`: the step is not finite and positive.
     """
 
     name: ClassVar[str] = "riskcal"

@@ -263,11 +263,8 @@ class RldpCentralLimit(RldpEq7):
 class RldpTheorem710(_RldpAccountant):
     """RLDP's Theorem 7.10: Renyi divergences of subsampled Gaussians, summed and converted.
 
-    Attributes:
-        power: 2 as printed in the theorem, 1 as in Lemma 7.7.
-        noise_unit: `"clip norm"` (Eq. 6) or `"sensitivity"` (Section 7.2).
-
-    Raises `InputError`: an option is unknown.
+    `power`: 2 as printed in the theorem, 1 as in Lemma 7.7. `noise_unit`: `"clip norm"` (Eq. 6) or
+    `"sensitivity"` (Section 7.2). Raises `InputError`: an option is unknown.
     """
 
     power: int = 2

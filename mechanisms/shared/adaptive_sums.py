@@ -178,11 +178,8 @@ class AdaptiveSteps(PrivatisedSums, Generic[Adaptive]):
     """The state of one run, with the traces `l2_clip_norm` and `noise_multiplier`, one number a step each.
 
     This one clips as the settled mechanism does, alike in every step; a subclass overrides `privatise`, and
-    calls `trace` once in it.
-
-    Attributes:
-        mechanism: Settled for the plan.
-        batch_size: B = q N, by which sums are divided; public.
+    calls `trace` once in it. `mechanism`: settled for the plan. `batch_size`: B = q N, by which sums are
+    divided; public.
     """
 
     def __init__(self, mechanism: Adaptive, plan: Plan, model: Model) -> None:

@@ -68,11 +68,8 @@ def scalar_signals(differences: FloatArray) -> MatrixSignals:
 class PrivateZerothOrder(ZerothOrderMechanism):
     """Per-record vectors of K scalars: clipped in the Euclidean norm, summed, noised.
 
-    Attributes:
-        l2_clip_norm: c, in units of the differences; 25 in the PACZero paper's Table 3.
-        noise_multiplier: sigma, the noise's standard deviation over what a record may add; None to calibrate
-            it to the budget.
-
+    `l2_clip_norm`: c, in units of the differences; 25 in the PACZero paper's Table 3. `noise_multiplier`:
+    sigma, the noise's standard deviation over what a record may add; None to calibrate it to the budget.
     Raises `InputError`: a parameter is out of range.
     """
 

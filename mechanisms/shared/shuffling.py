@@ -24,9 +24,7 @@ Layout = Mapping[str, tuple[slice, torch.Size]]
 class Shuffler:
     """Draws a permutation a step, moves weights and optimizer state by it, and remembers where all lie now.
 
-    Attributes:
-        group: What is drawn from.
-        carried: All permutations so far, as one.
+    `group`: what is drawn from. `carried`: all permutations so far, as one.
     """
 
     def __init__(self, group: PermutationGroup, plan: Plan, *, shuffles: bool = True) -> None:

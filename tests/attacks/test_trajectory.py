@@ -13,7 +13,8 @@ from workbench.attacks.trajectory import Trajectory
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation.judge import judge
-from workbench.games.trajectory import TrajectoryGame, TrajectoryObservations, play_trajectories
+from workbench.games.trajectory import TrajectoryObservations
+from workbench.games.trajectory.game import TrajectoryGame, play_trajectories
 from workbench.interfaces import Adjacency, Evidence, Plan, VerdictKind
 
 ADD_REMOVE, REPLACE_ONE = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
@@ -89,7 +90,7 @@ def test_public_radii_tell_nothing(mechanism: str, parameters: dict[str, Any]) -
 
 
 def test_constants_are_trained_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.games import trajectory as module
+    from workbench.games.trajectory import game as module
 
     trained: list[Plan] = []
     real = module._trajectory

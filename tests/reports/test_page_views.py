@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.audit.views import currency_views
 from workbench.core import registry
 from workbench.estimation.low_fpr import CERTAIN, low_fpr_details
+from workbench.games.currencies import currency_views
 from workbench.games.words import Judged
 from workbench.reports.shared.pages.audit import _drawable, verdict_view
 

@@ -6,22 +6,22 @@ Three ways in, one record out: registered mechanisms, a user's training function
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest
 
 from workbench import __version__
-from workbench.accounting import ApproximateDP
+from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.audit.replay.run import ReplayJob, judged_record
 from workbench.audit.replay.run import play as play_replay
 from workbench.audit.settings import GAME_ADJACENCY, AuditSettings, default_settings
-from workbench.audit.subjects import CONTROL, MAIN, Audited, PlayedBy, audited_by, play
+from workbench.audit.subjects import CONTROL, MAIN, MEMBERS, Audited, Found, PlayedBy, audited_by, play
 from workbench.audit.user_training import GAME, SOURCE, UserJob, UserTraining, train_user
-from workbench.audit.views import judged_views
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.keys import JSON, plain
@@ -32,7 +32,8 @@ from workbench.estimation.deciding import unknown_prior_range
 from workbench.estimation.judge import claim_form, judged_subject
 from workbench.execution.engine import Engine, Job, Progress, hardware, versions
 from workbench.execution.store import Store
-from workbench.games.base import game_named
+from workbench.games.base import Game, game_named, read_as_dp
+from workbench.games.words import Judged
 from workbench.interfaces import (
     Adjacency,
     Attack,
@@ -51,6 +52,7 @@ from workbench.training.setup import (
     create_mechanism,
     forget_corpora,
     make_plan,
+    mechanism_of,
     prepare,
 )
 
@@ -190,16 +192,112 @@ def _require_covered(settings: AuditSettings, mechanism_claim: Claim, attacks: l
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One claim with the games that judge it.
+
+    `key`: `"claim"`, the one that decides, or `"reading"`, or what a game calls its ordinary members.
+    `facts`: what the report says of the training, by field.
+    """
+
+    key: str
+    claim: Claim
+    games: Sequence[Evidence]
+    facts: Mapping[str, JSON]
+
+
+def judged_views(
+    settings: AuditSettings, claimed: Claim, audited: Mapping[str, Audited], played: Mapping[str, Found]
+) -> tuple[list[dict[str, JSON]], dict[str, JSON] | None]:
+    """Judge every view and the control, each at the audit's confidence.
+
+    `claimed`: what the mechanism claims. `audited`, `played`: what was trained and attacked, by its part in
+    the audit. Returns the subjects of the report, one a view, that of the claim under audit first and the
+    control last; and the views in words, or None.
+    """
+    views = _views(settings, audited, played)
+    by_view = {view.key: _judged(settings, view, {"own_claim": plain(claimed)}) for view in views}
+    control = None
+    if CONTROL in played:
+        held = audited[CONTROL].settings
+        claim = held.claim if settings.secret is None else views[-1].claim
+        games, facts = played[CONTROL].games, played[CONTROL].facts
+        control = _judged(held, View(key="control", claim=claim, games=games, facts=facts))
+    attacks = tuple(attack.attack for attack in audited[MAIN].attacks) if MAIN in audited else ()
+    judged = Judged(
+        by_view=by_view,
+        control=control,
+        attacks=attacks,
+        mechanism=settings.mechanism,
+        confidence=settings.confidence,
+    )
+    return [*by_view.values(), *([control] if control else [])], _words(settings, audited, judged)
+
+
+def _words(settings: AuditSettings, audited: Mapping[str, Audited], judged: Judged) -> dict[str, JSON] | None:
+    """The words of the claim's only game, of a game of its nats, or of the mechanism; None for none."""
+    games = {attack.game.name: attack.game for attack in audited[MAIN].attacks} if MAIN in audited else {}
+    able = list(games.values()) if len(games) == 1 else []
+    if settings.secret is not None:
+        known: list[Game[Any]] = [registry.create("game", name) for name in registry.entries("game")]
+        able += [game for game in known if settings.secret in game.secrets]
+    wordings = (game.views(judged) for game in able)
+    mechanism = mechanism_of(settings.mechanism, settings.mechanism_parameters)
+    return next((wording for wording in wordings if wording is not None), mechanism.views(judged))
+
+
+def _judged(
+    settings: AuditSettings, view: View, otherwise: Mapping[str, Any] | None = None
+) -> dict[str, JSON]:
+    role = {"claim": "subject", "control": "control"}.get(view.key, "reading")
+    judged = judged_subject(
+        settings.mechanism, role, view.claim, view.games, confidence=settings.confidence, seed=settings.seed
+    )
+    return {**judged, **(otherwise or {}), **view.facts}
+
+
+def _views(
+    settings: AuditSettings, audited: Mapping[str, Audited], played: Mapping[str, Found]
+) -> list[View]:
+    """The views that there are games for, the deciding one first."""
+    main, members = played.get(MAIN, Found()), played.get(MEMBERS, Found())
+    claim = settings.claim
+    games = [attack.game for attack in audited[MAIN].attacks] if MAIN in audited else []
+    if settings.secret is None:
+        return [View(key="claim", claim=claim, games=main.games, facts=main.facts)]
+    independent = [game for game in main.games if game.game.trials is Trials.INDEPENDENT]
+    decides = independent
+    if not isinstance(claim.guarantee, MutualInformation):
+        decides = [*main.games, *members.games]
+    views = [View(key="claim", claim=claim, games=decides, facts=main.facts)]
+    if independent and any(game.adjacencies for game in games):
+        views.append(View(key="reading", claim=_other_currency(settings), games=independent, facts={}))
+    if members.games:
+        key, held = next(
+            (game.members_claim(claim, settings.delta) for game in games), read_as_dp(claim, settings.delta)
+        )
+        views.append(View(key=key, claim=held, games=members.games, facts=members.facts))
+    return views
+
+
+def _other_currency(settings: AuditSettings) -> Claim:
+    """The same number as DP, or, where DP is claimed, as nats about one record."""
+    if isinstance(settings.claim.guarantee, MutualInformation):
+        return read_as_dp(settings.claim, settings.delta)[1]
+    source = "the budget that the mechanism is given"
+    return replace(settings.claim, guarantee=settings.budget, about=Secret.RECORD, source=source)
+
+
 def audit_mechanisms(
     settings: AuditSettings, *, out: Path, command: str, progress: Progress | None = None
 ) -> dict[str, JSON]:
     """Train, attack and judge a registered mechanism and the control; returns the report record.
 
     A mechanism that budgets in nats is judged in several views, each a claim of its own
-    (`workbench.audit.views`). The store lies in `out/store`. `command`: the command line, for the report.
-    `progress`: called as the work goes on. Raises `InputError`: an unknown name, an unusable parameter, or a
-    place that cannot be written. `UnsupportedError`: the mechanism cannot meet the claimed guarantee, or no
-    game can judge it.
+    (`workbench.games.currencies`). The store lies in `out/store`. `command`: the command line, for the
+    report. `progress`: called as the work goes on. Raises `InputError`: an unknown name, an unusable
+    parameter, or a place that cannot be written. `UnsupportedError`: the mechanism cannot meet the claimed
+    guarantee, or no game can judge it.
     """
     started = datetime.now(UTC)
     forget_corpora()

@@ -38,8 +38,7 @@ MAIN, MEMBERS, CONTROL = "main", "members", "control"
 class PlayedBy:
     """An attack of an audit with the game that it plays.
 
-    Attributes:
-        given: The attack's parameters; of several games of one attack, those of this game.
+    `given`: the attack's parameters; of several games of one attack, those of this game.
     """
 
     name: str
@@ -202,9 +201,8 @@ def audited_by(settings: AuditSettings) -> dict[str, Audited]:
 class Found:
     """What was trained and attacked, read back from the store.
 
-    Attributes:
-        games: All that were played, in the order of the attacks.
-        facts: What the report says of the training, by field.
+    `games`: all that were played, in the order of the attacks. `facts`: what the report says of the training,
+    by field.
     """
 
     games: tuple[Evidence, ...] = ()

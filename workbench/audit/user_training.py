@@ -87,12 +87,9 @@ def as_dicts(records: Sequence[Record]) -> list[dict[str, Any]]:
 class UserTraining:
     """A user's training function, loaded.
 
-    Attributes:
-        spec: `path/to/file.py:function`.
-        source_sha256: Hash of the file, so that a stored result is not taken for that of edited code.
-            Files that it imports are not hashed.
-
-    Raises `InputError`: see `load_training_function`.
+    `spec`: `path/to/file.py:function`. `source_sha256`: hash of the file, so that a stored result is not
+    taken for that of edited code. Files that it imports are not hashed. Raises `InputError`: see
+    `load_training_function`.
     """
 
     spec: str

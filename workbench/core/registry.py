@@ -51,9 +51,8 @@ _REGISTERS = re.compile(r'^@register\(\s*"(\w+)",\s*"([^"]+)"\s*[,)]', re.MULTIL
 class Entry:
     """A registered factory.
 
-    Attributes:
-        summary: First line of the factory's docstring.
-        facets: What else the factory declares, a record of its kind; None for nothing.
+    `summary`: first line of the factory's docstring. `facets`: what else the factory declares, a record of
+    its kind; None for nothing.
     """
 
     name: str

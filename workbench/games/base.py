@@ -209,9 +209,7 @@ class Played:
 class Outcome:
     """What a study records of a game.
 
-    Attributes:
-        scores, members: Of the round that stands for the experiment.
-        extra: Further fields of the record.
+    `scores`, `members`: of the round that stands for the experiment. `extra`: further fields of the record.
     """
 
     scores: FloatArray
@@ -224,9 +222,8 @@ class Outcome:
 class Scale:
     """A parameter of an attack that a game's time is linear in, for cost estimates.
 
-    Attributes:
-        count: Its value in the game.
-        few, more: Values at which a small game is tried; with 0 for `few` time is proportional to the value.
+    `count`: its value in the game. `few`, `more`: values at which a small game is tried; with 0 for `few`
+    time is proportional to the value.
     """
 
     parameter: str

@@ -21,9 +21,8 @@ from workbench.interfaces import Adjacency, Attack, BoolArray, GameTerms, Record
 class References:
     """Models that the adversary trained by the same mechanism, with their own members.
 
-    Attributes:
-        subjects: The shadow models.
-        included: Which candidate each was trained on, shape `(n_references, n_candidates)`.
+    `subjects`: the shadow models. `included`: which candidate each was trained on, shape `(n_references,
+    n_candidates)`.
     """
 
     subjects: tuple[Subject, ...] = ()

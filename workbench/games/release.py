@@ -25,9 +25,8 @@ SINGLE, RUN = "one state", "every step"
 class ReleaseSeen:
     """What the adversary sees of n releases, without the coins.
 
-    Attributes:
-        values: Released value of the canary's coordinate, shape `(n,)`.
-        where: `SINGLE` (independent releases at the trained state) or `RUN` (one a training step).
+    `values`: released value of the canary's coordinate, shape `(n,)`. `where`: `SINGLE` (independent releases
+    at the trained state) or `RUN` (one a training step).
     """
 
     values: FloatArray
@@ -37,8 +36,7 @@ class ReleaseSeen:
 class ReleaseAttack(Attack[ReleaseSeen]):
     """An attack that inserts a gradient canary and scores what is released of it.
 
-    Attributes:
-        releases: Number of releases at the trained state.
+    `releases`: number of releases at the trained state.
     """
 
     game = "release"

@@ -55,6 +55,8 @@ from workbench.games.base import (
     pooled_cost,
     quickened,
 )
+from workbench.games.currencies import currency_views
+from workbench.games.words import Judged
 from workbench.interfaces import (
     Adjacency,
     Attack,
@@ -167,9 +169,8 @@ class WatchedMechanism(Mechanism):
 class TranscriptAttack(Attack[SignObservations]):
     """An attack that scores each training by its released signs.
 
-    Attributes:
-        canary, others, knowledge: One of `CANARIES`, `OTHERS` and `KNOWLEDGE`; see the module.
-        trials: Number of independent trainings, even.
+    `canary`, `others`, `knowledge`: one of `CANARIES`, `OTHERS` and `KNOWLEDGE`; see the module. `trials`:
+    number of independent trainings, even.
     """
 
     game = "transcript"
@@ -522,6 +523,10 @@ class TranscriptGame(Game[TranscriptAttack]):
             adjacency=Adjacency.ADD_REMOVE,
             beyond=beyond,
         )
+
+    def views(self, judged: Judged) -> dict[str, JSON]:
+        """Words one number in two currencies, and ordinary members."""
+        return currency_views(judged)
 
     def record(self, match: Match[TranscriptAttack], played: Played) -> dict[str, Any]:
         """Returns the trials of a part."""

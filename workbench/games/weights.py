@@ -36,8 +36,6 @@ from workbench.interfaces import (
     Subject,
     Trials,
 )
-from workbench.training.fine_tuning import build_model, trainable
-from workbench.training.subject import TrainedSubject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +59,8 @@ class WeightsSeen:
 class WeightsAttack(Attack[WeightsSeen]):
     """An attack that puts a canary record into a plan and scores each training's released weights.
 
-    Attributes:
-        trials: Number of independent trainings.
-        references: Number of the adversary's own trainings with the canary, and again without.
+    `trials`: number of independent trainings. `references`: number of the adversary's own trainings with the
+    canary, and again without.
     """
 
     game = "weights"
@@ -187,6 +184,9 @@ def _trained(mechanism: Mechanism, plan: Plan, *, released: bool) -> Subject:
 
 def _change(subject: Subject, plan: Plan, rows: int) -> FloatArray:
     """Trained weights less the initial ones of the plan, shape `(d,)`, float64."""
+    from workbench.training.fine_tuning import build_model
+    from workbench.training.subject import TrainedSubject
+
     if not isinstance(subject, TrainedSubject):
         raise InputError("a weights game needs subjects of gradient mechanisms")
     after, before = _flat(subject.model), _flat(build_model(plan))
@@ -199,6 +199,8 @@ def _change(subject: Subject, plan: Plan, rows: int) -> FloatArray:
 
 
 def _flat(model: Model) -> FloatArray:
+    from workbench.training.fine_tuning import trainable
+
     parts = [p.detach().cpu().double().numpy().ravel() for p in trainable(model.module).values()]
     return np.concatenate(parts)
 

@@ -23,9 +23,8 @@ Seen = TypeVar("Seen")
 class Scores:
     """An attack's scores of candidates or trials; higher means member.
 
-    Attributes:
-        values: Shape `(n,)`, finite.
-        details: Named scalars for the report (for instance the number of shadow models).
+    `values`: shape `(n,)`, finite. `details`: named scalars for the report (for instance the number of shadow
+    models).
     """
 
     values: FloatArray

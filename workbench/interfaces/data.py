@@ -50,10 +50,8 @@ class CorpusFacets:
     """What a corpus's source declares besides loading it, as the `facets` of `register`.
 
     A source is called with `size` (of the candidates), `seed` and its parameters, and returns a `Corpus`.
-
-    Attributes:
-        fetch: Downloads what is not shipped, unless it is there, and returns its place; called with a
-            function that announces a download, or None. None for a corpus that is shipped whole.
+    `fetch`: downloads what is not shipped, unless it is there, and returns its place; called with a function
+    that announces a download, or None. None for a corpus that is shipped whole.
     """
 
     fetch: Callable[[Callable[[str], None] | None], Path] | None = None

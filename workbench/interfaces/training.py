@@ -187,10 +187,8 @@ class TrainingSpec:
 class TimedSpec(TrainingSpec):
     """A training spec with its length.
 
-    Attributes:
-        steps: Number of updates T.
-        sampling_probability: Share q of the N records in a step, in (0, 1]: each record's inclusion
-            probability, or the batch size over N where the records are shuffled.
+    `steps`: number of updates T. `sampling_probability`: share q of the N records in a step, in (0, 1]: each
+    record's inclusion probability, or the batch size over N where the records are shuffled.
     """
 
     steps: int

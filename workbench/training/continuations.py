@@ -103,9 +103,8 @@ def language_model(subject: Any) -> TextModel:
 class Prompt:
     """A prompt that a language model has read, whose weights must not change meanwhile.
 
-    Attributes:
-        length: Number of tokens that are read.
-        dropped: Number of tokens cut from the beginning, for lack of positions.
+    `length`: number of tokens that are read. `dropped`: number of tokens cut from the beginning, for lack of
+    positions.
     """
 
     def __init__(self, subject: object, text: str, *, room: int = 16) -> None:

@@ -178,8 +178,7 @@ def squares_by_parameter(rows: Tensor, places: Layout) -> Tensor:
 class PerRecordSignals(ABC):
     """`workbench.interfaces.Signals` of real records: the base class of all engines.
 
-    Attributes:
-        losses: Per-record losses, shape `(n,)`, detached.
+    `losses`: per-record losses, shape `(n,)`, detached.
     """
 
     def __init__(self, layout: FlatLayout, losses: Tensor, norms: Tensor, squares: Tensor) -> None:

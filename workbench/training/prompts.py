@@ -166,10 +166,8 @@ Row = tuple[list[int], list[list[int]]]
 class PromptModel(ABC):
     """A language model that reads a prompt and is trained on what follows it.
 
-    Attributes:
-        base: The language model whose weights are trained; its `max_length` is that of prompt and answer
-            together.
-        name: Registry name.
+    `base`: the language model whose weights are trained; its `max_length` is that of prompt and answer
+    together. `name`: registry name.
     """
 
     kind = "language"

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 class WatchedReleases:
     """The releases of one training run: its privatise step, with the plan's gradient canary if it has one.
 
-    Attributes:
-        record: Id of the record whose gradient is the canary; None where no record is.
+    `record`: id of the record whose gradient is the canary; None where no record is.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ from workbench.core import registry
 from workbench.core.registry import register
 from workbench.estimation import gaussian_location
 from workbench.estimation.judge import judge
-from workbench.games.trajectory import TrajectoryGame, play_trajectories
+from workbench.games.trajectory.game import TrajectoryGame, play_trajectories
 from workbench.interfaces import (
     Adjacency,
     Claim,

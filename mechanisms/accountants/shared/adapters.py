@@ -68,8 +68,7 @@ def quiet() -> Iterator[None]:
 class EpsilonAdapter(ABC):
     """Answers epsilon.
 
-    Attributes:
-        name: Its registered name.
+    `name`: its registered name.
     """
 
     name: ClassVar[str]

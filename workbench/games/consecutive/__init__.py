@@ -93,9 +93,8 @@ class WeightRelease:
 class ReadRelease:
     """What an adversary infers from one release.
 
-    Attributes:
-        ratios: Log-likelihood ratio "took part" over "did not", by view.
-        indices: The permutation that it found, of each unit in the scene's order.
+    `ratios`: log-likelihood ratio "took part" over "did not", by view. `indices`: the permutation that it
+    found, of each unit in the scene's order.
     """
 
     ratios: Mapping[str, float]
@@ -122,9 +121,8 @@ class PermutingMechanism(Mechanism):
 class ConsecutiveSeen:
     """What one adversary infers from n releases or runs, without the coins.
 
-    Attributes:
-        values: Its log-likelihood ratios, summed over the releases of a trial, shape `(n,)`.
-        where: The round, and the adversary's name.
+    `values`: its log-likelihood ratios, summed over the releases of a trial, shape `(n,)`. `where`: the
+    round, and the adversary's name.
     """
 
     values: FloatArray

@@ -35,9 +35,7 @@ BETA_1, BETA_2, LEAST_ROOT = 0.9, 0.999, 1e-8
 class Linearised:
     """A step as its adversary sees it: `before - drift - gain * g`.
 
-    Attributes:
-        drift: What moves the weights whatever g is, shape `(d,)`.
-        gain: Of each entry of g, shape `(d,)`.
+    `drift`: what moves the weights whatever g is, shape `(d,)`. `gain`: of each entry of g, shape `(d,)`.
     """
 
     drift: Tensor

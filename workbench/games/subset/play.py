@@ -98,10 +98,8 @@ class SubsetObservations:
 class SubsetMechanism(Mechanism):
     """A mechanism that trains on one of M public candidate subsets, and keeps secret on which.
 
-    The plan's records are the universe.
-
-    Attributes:
-        public_seed: Seed of subsets and directions; None to draw one for each training.
+    The plan's records are the universe. `public_seed`: seed of subsets and directions; None to draw one for
+    each training.
     """
 
     public_seed: int | None

@@ -170,9 +170,8 @@ class PermutationGroup:
 class Permutation:
     """An immutable permutation of a group, made by `PermutationGroup`.
 
-    Attributes:
-        group: The group.
-        order: The indices of all units one after the other, each unit's counted from 0, then a 0.
+    `group`: the group. `order`: the indices of all units one after the other, each unit's counted from 0,
+    then a 0.
     """
 
     group: PermutationGroup

@@ -1,4 +1,4 @@
-"""The claims that an audit judges by what it found (its views), and the words in which its report says them.
+"""The views of an audit of nats about a record: one number in two currencies, and ordinary members.
 
 A number in nats is read in three ways, each a claim of its own:
 
@@ -18,20 +18,14 @@ hold its ordinary members against something else (`workbench.games.base.Game.mem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from workbench.accounting import MutualInformation
-from workbench.audit.settings import AuditSettings
-from workbench.audit.subjects import CONTROL, MAIN, MEMBERS, Audited, Found
-from workbench.core.keys import JSON, plain
+from workbench.core.keys import JSON
 from workbench.core.templates import percent
-from workbench.estimation.judge import judged_subject
 from workbench.estimation.low_fpr import LEVELS
-from workbench.games.base import read_as_dp
 from workbench.games.words import (
     Form,
     Judged,
@@ -43,107 +37,9 @@ from workbench.games.words import (
     view_form,
     view_words,
 )
-from workbench.interfaces import Claim, Evidence, Guarantee, Secret, Trials
-from workbench.training.setup import mechanism_of
+from workbench.interfaces import Guarantee
 
-
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """One claim with the games that judge it.
-
-    Attributes:
-        key: `"claim"`, the one that decides, or `"reading"`, or what a game calls its ordinary members.
-        facts: What the report says of the training, by field.
-    """
-
-    key: str
-    claim: Claim
-    games: Sequence[Evidence]
-    facts: Mapping[str, JSON]
-
-
-def judged_views(
-    settings: AuditSettings, claimed: Claim, audited: Mapping[str, Audited], played: Mapping[str, Found]
-) -> tuple[list[dict[str, JSON]], dict[str, JSON] | None]:
-    """Judge every view and the control, each at the audit's confidence.
-
-    `claimed`: what the mechanism claims. `audited`, `played`: what was trained and attacked, by its part in
-    the audit. Returns the subjects of the report, one a view, that of the claim under audit first and the
-    control last; and the views in words, or None.
-    """
-    views = _views(settings, audited, played)
-    by_view = {view.key: _judged(settings, view, {"own_claim": plain(claimed)}) for view in views}
-    control = None
-    if CONTROL in played:
-        held = audited[CONTROL].settings
-        claim = held.claim if settings.secret is None else views[-1].claim
-        games, facts = played[CONTROL].games, played[CONTROL].facts
-        control = _judged(held, View(key="control", claim=claim, games=games, facts=facts))
-    attacks = tuple(attack.attack for attack in audited[MAIN].attacks) if MAIN in audited else ()
-    judged = Judged(
-        by_view=by_view,
-        control=control,
-        attacks=attacks,
-        mechanism=settings.mechanism,
-        confidence=settings.confidence,
-    )
-    return [*by_view.values(), *([control] if control else [])], _words(settings, audited, judged)
-
-
-def _words(settings: AuditSettings, audited: Mapping[str, Audited], judged: Judged) -> dict[str, JSON] | None:
-    """The words of the games of the claim, or else those of such mechanisms and claims; None for none."""
-    games = {attack.game.name: attack.game for attack in audited[MAIN].attacks} if MAIN in audited else {}
-    view_forms = next(iter(games.values())).views(judged) if len(games) == 1 else None
-    if view_forms is not None:
-        return view_forms
-    if settings.secret is not None:
-        return currency_views(judged)
-    return mechanism_of(settings.mechanism, settings.mechanism_parameters).views(judged)
-
-
-def _judged(
-    settings: AuditSettings, view: View, otherwise: Mapping[str, Any] | None = None
-) -> dict[str, JSON]:
-    role = {"claim": "subject", "control": "control"}.get(view.key, "reading")
-    judged = judged_subject(
-        settings.mechanism, role, view.claim, view.games, confidence=settings.confidence, seed=settings.seed
-    )
-    return {**judged, **(otherwise or {}), **view.facts}
-
-
-def _views(
-    settings: AuditSettings, audited: Mapping[str, Audited], played: Mapping[str, Found]
-) -> list[View]:
-    """The views that there are games for, the deciding one first."""
-    main, members = played.get(MAIN, Found()), played.get(MEMBERS, Found())
-    claim = settings.claim
-    games = [attack.game for attack in audited[MAIN].attacks] if MAIN in audited else []
-    if settings.secret is None:
-        return [View(key="claim", claim=claim, games=main.games, facts=main.facts)]
-    independent = [game for game in main.games if game.game.trials is Trials.INDEPENDENT]
-    decides = independent
-    if not isinstance(claim.guarantee, MutualInformation):
-        decides = [*main.games, *members.games]
-    views = [View(key="claim", claim=claim, games=decides, facts=main.facts)]
-    if independent and any(game.adjacencies for game in games):
-        views.append(View(key="reading", claim=_other_currency(settings), games=independent, facts={}))
-    if members.games:
-        key, held = next(
-            (game.members_claim(claim, settings.delta) for game in games), read_as_dp(claim, settings.delta)
-        )
-        views.append(View(key=key, claim=held, games=members.games, facts=members.facts))
-    return views
-
-
-def _other_currency(settings: AuditSettings) -> Claim:
-    """The same number as DP, or, where DP is claimed, as nats about one record."""
-    if isinstance(settings.claim.guarantee, MutualInformation):
-        return read_as_dp(settings.claim, settings.delta)[1]
-    source = "the budget that the mechanism is given"
-    return replace(settings.claim, guarantee=settings.budget, about=Secret.RECORD, source=source)
-
-
-_CURRENCIES = Path(__file__).with_name("currencies.j2")
+_CURRENCIES = Path(__file__).with_suffix(".j2")
 
 
 def currency_views(judged: Judged) -> dict[str, JSON]:
