@@ -1,1 +1,4 @@
-"""Errors, registry, random streams, store keys and output files; imports no other package of the bench."""
+"""Errors, registry, random streams, store keys and output files.
+
+Every other package may use it, and it imports none of them.
+"""
