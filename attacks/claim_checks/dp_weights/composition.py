@@ -55,7 +55,6 @@ def dp_weights_algorithm_2_as_printed(
     nothing like it for large arguments; and a bound on densities, with delta added to one, is not DP.
 
     Args:
-        noise_scale, sensitivity, epsilon, delta: sigma, Delta_w, epsilon and delta; exact numbers.
         terms: Terms of the series, the constant one included; left open in print.
         negate: Ask for a counterexample instead: the premise together with the failed conclusion.
 
@@ -87,9 +86,7 @@ def dp_weights_algorithm_2_as_printed(
             result = result + power * exact(Fraction(1, math.factorial(i)))
         return result
 
-    w, w_other, noisy_w, _noisy_other, x = (
-        z3.Real(name, context) for name in ("w", "w'", "noisy_w", "noisy_w'", "x")
-    )
+    w, w_other, noisy_w, _, x = (z3.Real(name, context) for name in ("w", "w'", "noisy_w", "noisy_w'", "x"))
     height = exact(Fraction(1 / math.sqrt(2 * math.pi * float(sigma) ** 2)))
     pdf, pdf_other = (
         height * taylor_exp(-(x - v) * (x - v) * exact(1 / (2 * sigma**2))) for v in (w, w_other)
@@ -98,9 +95,7 @@ def dp_weights_algorithm_2_as_printed(
     conclusion = pdf <= taylor_exp(exact(budget)) * pdf_other + exact(slack)
     solver.add(z3.And(premise, z3.Not(conclusion)) if negate else z3.Implies(premise, conclusion))
     answer = solver.check()
-    if answer == z3.unknown:
-        return None
-    return bool(answer == z3.unsat) if negate else bool(answer == z3.sat)
+    return None if answer == z3.unknown else bool(answer == (z3.unsat if negate else z3.sat))
 
 
 def exact_numbers(
