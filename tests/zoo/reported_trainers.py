@@ -443,7 +443,7 @@ class SkipsWhatIsNotFinite(Trainer):
 
 
 class AnotherBatchForAnEmptyOne(Trainer):
-    """Draws again until there is a record; one or two are expected."""
+    """Draws again until there is a record; of 200, one is expected."""
 
     rate = 0.005
 
