@@ -6,21 +6,16 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from replay_here import judged_here
 
-from workbench.audit.claims import EXAMPLE, parse_claim
-from workbench.audit.replay.judging import Replayed, judged, sampler_of
-from workbench.audit.replay.measure import _radius, measured
+from workbench.audit.replay.judging import Replayed, sampler_of
+from workbench.audit.replay.measure import _radius
 from workbench.audit.replay.measured import NotMeasured
-from workbench.audit.settings import embedded_settings
-from workbench.audit.user_training import UserTraining, as_dicts
 from workbench.cli.app import main
-from workbench.interfaces import Released
-from workbench.training.setup import prepare
 
 ROOT = Path(__file__).parents[2]
 ZOO = ROOT / "tests" / "zoo" / "dp_sgd.py"
@@ -47,18 +42,6 @@ TRAINERS = {
 
 
 CORRECT = re.findall(r'^    "(\w+)": ', ZOO.with_name("correct.py").read_text(encoding="utf-8"), re.MULTILINE)
-
-
-def judged_here(spec: str, *, seed: int = 0, candidates: int = 200) -> Replayed | NotMeasured:
-    """The replay of a trainer of the digits in this process, held against (1, 1e-5)."""
-    settings = embedded_settings(corpus="digits", corpus_parameters={}, candidates=candidates)
-    records, _ = prepare(replace(settings, seed=seed).setup(()))
-    training = UserTraining(spec)
-    run = measured(
-        lambda own, number: training.trained(own, seed + number, records[:64]), as_dicts(records), seed=seed
-    )
-    claim = parse_claim(EXAMPLE, released=Released.EVERY_UPDATE)
-    return run if isinstance(run, NotMeasured) else judged(claim, run)
 
 
 def replayed(name: str, folder: Path, *more: str) -> dict:  # type: ignore[type-arg]

@@ -154,8 +154,8 @@ def test_a_study_keeps_the_traces(tmp_path: Path) -> None:
 
 def test_looks_cost_what_they_read() -> None:
     form = {
-        "members": 12, "batch_size": 6, "epochs": 4, "epsilon": None, "corpus_parameters": {"held_out": 20},
-        "mechanism_parameters": {},
+        "mechanism": "dp_sgd", "members": 12, "batch_size": 6, "epochs": 4, "epsilon": None,
+        "corpus_parameters": {"held_out": 20}, "mechanism_parameters": {},
     }  # fmt: skip
     off = terms(JobKind.TRAINING, form, 0)
     on = terms(JobKind.TRAINING, {**form, "mechanism_parameters": {"evaluation_interval": 3}}, 0)

@@ -108,7 +108,7 @@ BUGS: dict[str, Bug] = {
         "accountant",
     ),
     "tensorflow_privacy_620": Bug(
-        bugs.Microbatches(), "tensorflow/privacy 620: microbatches double the sensitivity", LESS, "accountant"
+        bugs.Microbatches(), "tensorflow/privacy 620: microbatches double the sensitivity", LESS, "clip"
     ),
     "tensorflow_privacy_72": Bug(
         bugs.NeverCalled(),
@@ -120,7 +120,7 @@ BUGS: dict[str, Bug] = {
         bugs.AdaptiveClipWithoutNoise(),
         "tensorflow/privacy 519: adaptive clipping with no noise on the norm bits",
         LESS,
-        "normaliser",
+        "clip",
     ),
     "tensorflow_privacy_76": Bug(
         bugs.RateByTrainingLoss(),
@@ -244,7 +244,7 @@ BUGS: dict[str, Bug] = {
         bugs.Pretrained(),
         "no report found: an epoch of another optimizer on the members",
         LESS,
-        "side channel",
+        "noise",
         verified=False,
     ),
 }

@@ -27,7 +27,8 @@ def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.rand
     """What stands in the place of a record, one after another.
 
     Images are loud in a part of their pixels each, so that their gradients point in different directions, and
-    take the labels in turn; two more are the first one, louder. Texts repeat a word of their own each.
+    take the labels in turn; one is dark, and two more are the first one, louder. Texts repeat a word of their
+    own each.
 
     Args:
         records: As the user's function gets them.
@@ -50,6 +51,8 @@ def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.rand
             image[part] = scale * generator.choice([-1.0, 1.0], size=part.size)
             crafts.append({**record, "label": label, "image": image})
         made = [Craft({**craft, "image": (LOUD * craft["image"]).tolist()}) for craft in crafts]
+        # A dark image moves the biases alone.
+        made[-1] = Craft({**crafts[-1], "image": np.zeros(len(pixels)).tolist()})
         first = crafts[0]["image"]
         return made + [Craft({**crafts[0], "image": (by * first).tolist()}, by) for by in LOUDER]
     words = sorted({word for r in records for word in str(r["text"]).split()}) or ["a"]

@@ -90,20 +90,29 @@ class Replayed:
     faults: tuple[Fault, ...]
 
 
-def sampler_of(present: BoolArray, error: float, compared: BoolArray | None = None) -> Sampler:
+def sampler_of(
+    present: BoolArray,
+    error: float,
+    compared: BoolArray | None = None,
+    *,
+    counted: int = 0,
+    tries: int = 0,
+) -> Sampler:
     """The sampler, from who took part in which step.
 
     Args:
         present: Shape `(places, T)`.
         error: Of the interval of the rate.
         compared: Where that is known, same shape; everywhere if None.
+        counted, tries: Of all other records, how often they took part and how often they might have; where
+            that is known, the rate is theirs.
     """
     known = np.ones_like(present) if compared is None else compared
     places, steps = present.shape
-    hits, tries = int((present & known).sum()), int(known.sum())
-    if not tries:
+    hits, cells = (counted, tries) if tries else (int((present & known).sum()), int(known.sum()))
+    if not cells:
         return Sampler(kind="sampled", rate=0.0, lower=0.0, upper=1.0)
-    if hits == tries:
+    if hits == cells:
         return Sampler(kind="every step", rate=1.0, lower=1.0, upper=1.0)
     for batches in range(2, steps // 2 + 1) if known.all() else ():
         epochs = steps // batches
@@ -117,9 +126,9 @@ def sampler_of(present: BoolArray, error: float, compared: BoolArray | None = No
     uneven = each.shape[1] > 1 and float(chi2_contingency(each, correction=False).pvalue) < BY_CHANCE
     return Sampler(
         kind="sampled unevenly" if uneven else "sampled",
-        rate=hits / tries,
-        lower=binomial_lower(hits, tries, error / 2),
-        upper=binomial_upper(hits, tries, error / 2),
+        rate=hits / cells,
+        lower=binomial_lower(hits, cells, error / 2),
+        upper=binomial_upper(hits, cells, error / 2),
     )
 
 
@@ -145,7 +154,7 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     """
     guarantee = _judged_guarantee(claim)
     error = 1.0 - confidence
-    sampler = sampler_of(run.present, error / 2, run.compared)
+    sampler = sampler_of(run.present, error / 2, run.compared, counted=run.counted, tries=run.tries)
     low, high = run.noise_factor(error / 2)
     moved = run.replaced if claim.about is Adjacency.REPLACE_ONE else run.added
     each = [row[here] for row, here in zip(moved, run.present, strict=False)]
@@ -164,7 +173,7 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     outside = _outside(run, claim)
     if exceeds and claim.released is Released.EVERY_UPDATE:
         kind = VerdictKind.REFUTED
-    elif not run.present.any() and not run.leaks:
+    elif not any(row.size for row in each) and not run.leaks:
         kind = VerdictKind.UNDERPOWERED
     else:
         kind = VerdictKind.UNDECIDED if faults or outside or exceeds else VerdictKind.NOT_REFUTED
@@ -272,6 +281,11 @@ def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
     return [
         ("noise", f"no noise in any of the {run.steps} steps", not has_noise),
         ("noise", f"no noise on {shown}, which a record moves", has_noise and bool(run.naked)),
+        (
+            "noise",
+            f"no noise in {run.bare_steps} of the {run.steps} steps",
+            has_noise and run.bare_steps > 0,
+        ),
         ("noise", f"{run.copies} noises are copies of that of another step or tensor", run.copies > 0),
         (
             "noise",
@@ -290,6 +304,12 @@ def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
             run.same_norm and has_noise,
         ),
         (
+            "clip",
+            f"what records add together is not what each adds ({100 * run.together:.3g} % apart): a record "
+            "changes the share of others",
+            run.together > 0.1 and not run.same_norm,
+        ),
+        (
             "side channel",
             "a replaced record moves every update, most of them a little: something before the sampling "
             "reads all records (preprocessing, statistics)",
@@ -299,12 +319,17 @@ def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
             "normaliser",
             f"the noise's scale changes from step to step, by a factor of {spread:.3g}: does its divisor "
             "count the records of the batch?",
-            run.noise_steps and not run.is_schedule and not run.naked,
+            run.noise_steps and not run.is_schedule and not run.naked and not run.bare_steps,
+        ),
+        (
+            "normaliser",
+            f"a replaced record changes the noise itself, by {100 * run.noise_moved:.3g} % of a step's",
+            run.noise_moved > 0.05 and not run.noise_steps,
         ),
         (
             "sampler",
             "some records take part more often than others, by more than chance",
-            sampler.kind == "sampled unevenly",
+            sampler.kind == "sampled unevenly" and not run.leaks,
         ),
     ]
 

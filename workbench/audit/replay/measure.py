@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -68,9 +69,8 @@ def measured(
     generator = stream(seed, "replay")
     chosen = [int(i) for i in generator.permutation(len(records))[: PLACES + MORE_PLACES]]
     crafts = {place: crafted(records, place, generator) for place in chosen}
-    crafts |= {place: crafts[place][: CRAFTS // 2] for place in chosen[1:PLACES]}
-    crafts |= {place: crafts[place][:1] for place in chosen[PLACES:]}
-    runs = _Runs(train, records, seed, 7 + sum(map(len, crafts.values())), progress)
+    count = 13 + len(chosen) + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
+    runs = _Runs(train, records, seed, count, progress)
     try:
         return _measured(runs, crafts)
     except _RefusedError as refused:
@@ -91,6 +91,10 @@ class _Runs:
         self.records = records
         self._train, self._seed, self._total, self._progress = train, seed, total, progress
         self._done = 0
+
+    def with_records(self, others: Mapping[int, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The records with others in some places; each keeps its id."""
+        return [{**others.get(i, own), "id": own["id"]} for i, own in enumerate(self.records)]
 
     def __call__(
         self,
@@ -121,8 +125,8 @@ def _measured(runs: _Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     a = runs()
     if not a.steps:
         raise _RefusedError("no torch optimizer took a step")
-    if len(a.layouts) > 1:
-        raise _RefusedError(f"{len(a.layouts)} optimizers took steps; replay follows one")
+    if len({layout.shapes for layout in a.layouts}) > 1:
+        raise _RefusedError(f"{len(a.layouts)} optimizers of different parameters took steps")
     if (broken := _difference(a, runs(like=a))) is not None:
         raise _RefusedError(f"two trainings with one seed are not equal: {broken.what}")
     b = runs(forced=a, like=a)
@@ -132,9 +136,6 @@ def _measured(runs: _Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
             "not all in the gradients"
         )
     noise = noise_of(a, b)
-    if not noise.values:
-        # Then epsilon is infinite as soon as a record moves an update: one craft of one that does is enough.
-        crafts = {place: theirs[:1] for place, theirs in crafts.items()}
     if noise.values and not is_linear(a, runs(forced=a, like=a, share=0.5), b):
         raise _RefusedError(
             "half of the noise does not move the updates half as far: something clips, rescales or rounds "
@@ -161,6 +162,7 @@ def _measured(runs: _Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         copies=noise.copies,
         fixed=fixed,
         ignores_seed=ignores,
+        bare_steps=int((noise.by_step == 0).sum()) if noise.values else a.steps,
         same_norm=bool(a.steps > 1 and norms.std() < 1e-4 * norms.mean()),
         recognised=b.recognised,
         **_of_records(runs, a, b, noise, crafts),
@@ -215,55 +217,154 @@ def _of_records(
     runs: _Runs, a: Recording, b: Recording, noise: Noise, crafts: Mapping[int, Sequence[Craft]]
 ) -> dict[str, Any]:
     """What replaced records show: fields of `Measured`."""
-    deep = min(PLACES, len(crafts))
-    present, compared = (np.zeros((len(crafts), a.steps), dtype=bool) for _ in range(2))
-    added, replaced_by = (np.zeros((deep, a.steps)) for _ in range(2))
-    leaks: list[Leak] = []
-    failed: list[str] = []
-    naked: dict[str, None] = {}
-    loudness = math.nan
-    for row, (place, theirs) in enumerate(crafts.items()):
-        if not noise.values and present[:row].any():
-            break
-        versions, loud = [b], [0.0]
+    places = [_Place(place) for place in crafts]
+    shown: dict[str, Any] = {"leaks": [], "failed": [], "naked": {}, "loudness": math.nan}
+
+    def add(at: _Place, theirs: Sequence[Craft]) -> None:
         for craft in theirs:
-            records = [craft.record if i == place else record for i, record in enumerate(runs.records)]
             try:
-                c = runs(records, forced=a, like=b)
+                c = runs(runs.with_records({at.place: craft.record}), forced=a, like=b)
             except InputError as error:
-                failed.append(str(error))
+                shown["failed"].append(str(error))
                 continue
             leak = _difference(b, c, gradients=False, result=True)
             if leak is not None:
-                leaks.append(Leak(leak.what, place, leak.tensor))
-            versions.append(c)
-            loud.append(craft.loudness)
-        agree = _agreement(versions, a.steps)
-        raw, scaled, bare = _distances(versions, agree, noise, a.layouts[0])
-        compared[row] = agree[1:].any(axis=0)
-        largest = raw.max(axis=2, keepdims=True)
-        present[row] = (raw > NEGLIGIBLE * np.maximum(largest, 1e-30)).any(axis=(0, 1))
-        naked.update(dict.fromkeys(bare))
-        if row < deep:
-            added[row] = [
-                _radius(scaled[:, :, t][np.ix_(agree[:, t], agree[:, t])]) if present[row, t] else 0.0
-                for t in range(a.steps)
-            ]
-            replaced_by[row] = np.where(present[row], scaled.max(axis=(0, 1)) / 2, 0.0)
-        if row == 0 and all(by in loud for by in LOUDER):
-            loudness = _loudness(raw, [loud.index(by) for by in LOUDER])
-    if len(failed) == sum(map(len, crafts.values())):
-        raise _RefusedError(f"the training takes none of the crafted records: {failed[0]}")
+                shown["leaks"].append(Leak(leak.what, at.place, leak.tensor))
+            at.versions.append(c)
+            at.loud.append(craft.loudness)
+        at.agree = _agreement([b, *at.versions], a.steps)
+        at.raw, at.scaled, bare = _distances([b, *at.versions], at.agree, noise, a.layouts[0])
+        largest = at.raw.max(axis=2, keepdims=True)
+        at.present = (at.raw > NEGLIGIBLE * np.maximum(largest, 1e-30)).any(axis=(0, 1))
+        shown["naked"].update(dict.fromkeys(bare))
+
+    for at in places:
+        add(at, crafts[at.place][:1])
+        if not noise.values and at.present.any():
+            break
+    seen = [at for at in places if at.raw.size]
+    if not any(at.versions for at in seen):
+        raise _RefusedError(f"the training takes none of the crafted records: {shown['failed'][0]}")
+    # Many crafts where there is most to see.
+    deep = sorted(seen, key=lambda at: -int(at.present.sum()))[:PLACES]
+    for number, at in enumerate(deep if noise.values else ()):
+        more = crafts[at.place]
+        add(at, more[1:] if number == 0 else more[1 : CRAFTS // 2])
+    ordered = [*deep, *(at for at in seen if at not in deep)]
+    first = deep[0]
+    if all(by in first.loud for by in LOUDER):
+        shown["loudness"] = _loudness(first.raw, [1 + first.loud.index(by) for by in LOUDER])
+    usual = noise.values and len(first.versions) > 1
+    counted, tries = _counted(runs, a, first, crafts) if usual else (0, 0)
     return {
-        "present": present,
-        "compared": compared,
-        "added": added,
-        "replaced": replaced_by,
-        "loudness": loudness,
-        "naked": tuple(naked),
-        "leaks": tuple(leaks),
-        "failed": tuple(failed[:3]),
+        "present": np.array([at.present for at in ordered]),
+        "compared": np.array([at.agree[1:].any(axis=0) for at in ordered]),
+        "added": np.array([at.added() for at in deep]),
+        "replaced": np.array([np.where(at.present, at.scaled.max(axis=(0, 1)) / 2, 0.0) for at in deep]),
+        "loudness": shown["loudness"],
+        "naked": tuple(shown["naked"]),
+        "leaks": tuple(shown["leaks"]),
+        "failed": tuple(shown["failed"][:3]),
+        "counted": counted,
+        "tries": tries,
+        "together": _together(runs, a, b, crafts[first.place][0]) if usual else math.nan,
+        "noise_moved": _noise_moved(runs, a, b, first, crafts) if usual else math.nan,
     }
+
+
+@dataclass
+class _Place:
+    """A replaced record: its versions, and what they show (`_distances`)."""
+
+    place: int
+    versions: list[Recording] = field(default_factory=list)
+    loud: list[float] = field(default_factory=list)
+    agree: BoolArray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    raw: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    scaled: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    present: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+
+    def added(self) -> list[float]:
+        """The lower end of what some version adds, of each step."""
+        return [
+            _radius(self.scaled[:, :, t][np.ix_(self.agree[:, t], self.agree[:, t])]) if here else 0.0
+            for t, here in enumerate(self.present)
+        ]
+
+
+def _counted(
+    runs: _Runs,
+    a: Recording,
+    first: _Place,
+    crafts: Mapping[int, Sequence[Craft]],
+) -> tuple[int, int]:
+    """Records in the batches of the steps that a place takes part in, and records that might be.
+
+    With all records the first craft or all the second, updates differ by what one place's two crafts do, as
+    often as there are records in the batch. That place is left out, since the steps are those it is in.
+    """
+    one, two = crafts[first.place][:2]
+    try:
+        all_one, all_two = (
+            runs(runs.with_records(dict.fromkeys(range(len(runs.records)), craft.record)), forced=a)
+            for craft in (one, two)
+        )
+    except InputError:
+        return 0, 0
+    agree = _agreement([first.versions[0], first.versions[1], all_one, all_two], a.steps).all(axis=0)
+    hits = tries = 0
+    for step in np.flatnonzero(agree & first.present):
+        once = (first.versions[0].gradients[step] - first.versions[1].gradients[step]).double()
+        all_of = (all_one.gradients[step] - all_two.gradients[step]).double()
+        size = float(once.square().sum())
+        if size == 0:
+            continue
+        count = float(all_of @ once) / size
+        aside = float((all_of - count * once).norm())
+        if abs(count - round(count)) > 0.01 or aside > 1e-2 * math.sqrt(size) * max(count, 1.0):
+            return 0, 0
+        hits += min(max(round(count), 1), len(runs.records)) - 1
+        tries += len(runs.records) - 1
+    return hits, tries
+
+
+def _together(runs: _Runs, a: Recording, b: Recording, craft: Craft) -> float:
+    """Of two quarters of the records replaced by a craft: what their moves do not add up to, as a share."""
+    quarters = [range(part, len(runs.records), 4) for part in (0, 1)]
+    sets = [dict.fromkeys(quarter, craft.record) for quarter in quarters]
+    try:
+        versions = [
+            runs(runs.with_records(own), forced=a) for own in (sets[0], sets[1], {**sets[0], **sets[1]})
+        ]
+    except InputError:
+        return math.nan
+    agree = _agreement([b, *versions], a.steps).all(axis=0)
+    shares = []
+    for step in np.flatnonzero(agree):
+        own, one, two, both = (run.gradients[step].double() for run in (b, *versions))
+        least = min(float((one - own).norm()), float((two - own).norm()))
+        if least > 0:
+            shares.append(float((both - one - two + own).norm()) / least)
+    return float(np.median(shares)) if shares else math.nan
+
+
+def _noise_moved(
+    runs: _Runs, a: Recording, b: Recording, first: _Place, crafts: Mapping[int, Sequence[Craft]]
+) -> float:
+    """The largest share of a step's noise that a replaced record changes."""
+    records = runs.with_records({first.place: crafts[first.place][0].record})
+    try:
+        noisy = runs(records, forced=a, share=1.0)
+    except InputError:
+        return math.nan
+    agree = _agreement([first.versions[0], noisy], a.steps).all(axis=0)
+    found = []
+    for step in np.flatnonzero(agree & first.present):
+        own = (a.gradients[step] - b.gradients[step]).double()
+        theirs = (noisy.gradients[step] - first.versions[0].gradients[step]).double()
+        if float(own.norm()) > 0:
+            found.append(float((theirs - own).norm()) / float(own.norm()))
+    return max(found, default=math.nan)
 
 
 def _agreement(versions: Sequence[Recording], steps: int) -> BoolArray:
@@ -294,9 +395,12 @@ def _distances(
         stacked = torch.stack(rows).double()
         squares = torch.cdist(stacked, stacked).square().numpy()
         raw[:, :, step] = np.sqrt(squares)
-        seen = stacked[:, noisy] / (noise.scale[noisy] * float(noise.by_step[step] or math.inf))
-        scaled[:, :, step] = torch.cdist(seen, seen).numpy()
         limit = NEGLIGIBLE * float(raw[:, :, step].max())
+        if noise.by_step[step] == 0:
+            scaled[:, :, step] = np.where(raw[:, :, step] > limit, math.inf, 0.0)
+            continue
+        seen = stacked[:, noisy] / (noise.scale[noisy] * float(noise.by_step[step]))
+        scaled[:, :, step] = torch.cdist(seen, seen).numpy()
         for name, place in layout.slices():
             hidden = stacked[:, place][:, ~noisy[place]]
             if hidden.shape[1] and not bool((hidden == hidden[0]).all()):

@@ -47,6 +47,12 @@ class Measured:
         ignores_seed: The whole training is the same under another seed.
         same_norm: All updates without noise have one norm.
         present: Which replaced record took part in which step, shape `(places, T)`.
+        counted, tries: Records that took part in steps whose batch could be counted, and that might have; the
+            record whose steps these are is left out.
+        together: How much of the move of many replaced records their parts do not add up to; about 0 where
+            no record changes what another one adds, NaN where that was not seen.
+        noise_moved: How much of the noise of a step a replaced record changes, likewise.
+        bare_steps: Steps without any noise.
         compared: Where the random draws of run and replay agree, so that their batches do, same shape.
         added: At least so much one of the crafts adds to the update of each step, in standard deviations of
             the noise, shape `(deep, T)` for the places that were replaced by many crafts; infinite where
@@ -77,6 +83,11 @@ class Measured:
     same_norm: bool
     present: BoolArray
     compared: BoolArray
+    counted: int
+    tries: int
+    together: float
+    noise_moved: float
+    bare_steps: int
     added: FloatArray
     replaced: FloatArray
     loudness: float
@@ -98,6 +109,9 @@ class NotMeasured:
     reason: str
 
 
+_NUMBERS = ("loudness", "excess", "correlation", "together", "noise_moved")
+
+
 def measured_from(form: Mapping[str, Any]) -> Measured:
     """Read back the plain form of what was measured."""
     arrays = {
@@ -112,6 +126,6 @@ def measured_from(form: Mapping[str, Any]) -> Measured:
             "failed": tuple(form["failed"]),
             "leaks": tuple(Leak(**leak) for leak in form["leaks"]),
             "noise": {name: float(value) for name, value in form["noise"].items()},
-            **{name: float(form[name]) for name in ("loudness", "excess", "correlation")},
+            **{name: float(form[name]) for name in _NUMBERS},
         }
     )

@@ -90,7 +90,9 @@ def noise_of(a: Recording, b: Recording) -> Noise:
     statistic = float((((each - coordinates) ** 2) / (2.0 * coordinates)).sum())
     differs = bool(chi2.sf(statistic, len(steps)) < RARE)
     by_step = np.sqrt(each / coordinates) if differs else np.ones(len(steps))
-    drawn /= torch.tensor(np.where(by_step > 0, by_step, 1.0), dtype=drawn.dtype)[:, None]
+    by_step[by_step < 1e-6] = 0.0
+    drawn = drawn[torch.from_numpy(by_step > 0)]
+    drawn /= torch.tensor(by_step[by_step > 0], dtype=drawn.dtype)[:, None]
     excess = float(drawn.double().pow(4).mean()) / float(drawn.double().square().mean()) ** 2 - 3.0
     copied, correlation, is_correlated = _between_steps(drawn)
     return Noise(

@@ -1,0 +1,29 @@
+"""Forced replay of a trainer of the digits, in this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from workbench.audit.claims import EXAMPLE, parse_claim
+from workbench.audit.replay.judging import Replayed, judged
+from workbench.audit.replay.measure import measured
+from workbench.audit.replay.measured import NotMeasured
+from workbench.audit.settings import embedded_settings
+from workbench.audit.user_training import UserTraining, as_dicts
+from workbench.interfaces import Released
+from workbench.training.setup import prepare
+
+
+def judged_here(
+    spec: str, *, seed: int = 0, candidates: int = 200, claim: str = EXAMPLE
+) -> Replayed | NotMeasured:
+    """The replay of a trainer of the digits in this process, held against a claim."""
+    settings = embedded_settings(corpus="digits", corpus_parameters={}, candidates=candidates)
+    records, _ = prepare(replace(settings, seed=seed).setup(()))
+    training = UserTraining(spec)
+    run = measured(
+        lambda own, number: training.trained(own, seed + number, records[:64]), as_dicts(records), seed=seed
+    )
+    if isinstance(run, NotMeasured):
+        return run
+    return judged(parse_claim(claim, released=Released.EVERY_UPDATE), run)
