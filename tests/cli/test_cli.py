@@ -379,12 +379,12 @@ def test_fetch_calls_the_corpus(capsys: pytest.CaptureFixture[str], monkeypatch:
 @pytest.mark.parametrize(
     "words", ["--help", "audit --help", "--version", "list attacks", "list corpora", "list models"]
 )
-def test_no_deep_learning_framework_is_imported(words: str) -> None:
+def test_no_deep_learning_framework_is_imported(words: str, tmp_path: Path) -> None:
     program = (
         "import sys; from workbench.cli.app import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
     )
     finished = subprocess.run(
-        [sys.executable, "-c", program, *words.split()], capture_output=True, check=False
+        [sys.executable, "-c", program, *words.split()], capture_output=True, check=False, cwd=tmp_path
     )
     assert finished.returncode == 0, finished.stderr
 

@@ -385,7 +385,7 @@ def test_shipped_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "generic" in {one["name"] for one in json.loads(capsys.readouterr().out)}
 
 
-def test_help_imports_no_heavy_package() -> None:
+def test_help_imports_no_heavy_package(tmp_path: Path) -> None:
     program = (
         "import sys; from workbench.cli.app import main; main(sys.argv[1:]); "
         "heavy = {'torch', 'dask', 'distributed', 'statsmodels', 'pandas', 'jinja2', 'scipy.stats'}; "
@@ -393,7 +393,7 @@ def test_help_imports_no_heavy_package() -> None:
     )
     for words in (["--help"], ["run", "--help"], ["report", "--help"], ["list", "studies", "--json"]):
         finished = subprocess.run(
-            [sys.executable, "-c", program, *words], capture_output=True, check=True, text=True
+            [sys.executable, "-c", program, *words], capture_output=True, check=True, text=True, cwd=tmp_path
         )
         assert finished.stdout.splitlines()[-1] == "[]", words
 
