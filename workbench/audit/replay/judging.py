@@ -155,14 +155,23 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     guarantee = _judged_guarantee(claim)
     error = 1.0 - confidence
     sampler = sampler_of(run.present, error / 2, run.compared, counted=run.counted, tries=run.tries)
-    low, high = run.noise_factor(error / 2)
+    scales = len({scale for scale in run.noise.values() if scale > 0}) * (run.steps if run.noise_steps else 1)
+    low, high = run.noise_factor(error / 2 / max(scales, 1))
     moved = run.replaced if claim.about is Adjacency.REPLACE_ONE else run.added
     each = [row[here] for row, here in zip(moved, run.present, strict=False)]
     used = np.concatenate(each)
     strongest = max(each, key=lambda row: float(np.median(row)) if row.size else 0.0)
-    lower = _epsilon(strongest / high, replace(sampler, rate=sampler.lower), run.steps, claim, which="lower")
-    estimate = _epsilon(strongest, sampler, run.steps, claim, which="middle")
-    upper = _epsilon(used / low, replace(sampler, rate=sampler.upper), run.steps, claim, which="upper")
+    if run.noise_steps and np.isfinite(used).all():
+        # The noise of all steps is known: one distance under each, not that of the steps that a record is in.
+        raw = [row[here] * run.step_noise[here] for row, here in zip(moved, run.present, strict=False)]
+        finite = np.concatenate(raw) if used.size else np.zeros(1)
+        under = np.where(run.step_noise > 0, 1.0 / np.maximum(run.step_noise, 1e-30), 0.0)
+        least, middle, most = (reduce(finite) * under for reduce in (np.min, np.median, np.max))
+    else:
+        least, middle, most = strongest, strongest, used
+    lower = _epsilon(least / high, replace(sampler, rate=sampler.lower), run.steps, claim, which="lower")
+    estimate = _epsilon(middle, sampler, run.steps, claim, which="middle")
+    upper = _epsilon(most / low, replace(sampler, rate=sampler.upper), run.steps, claim, which="upper")
     if run.leaks or run.copies or (run.fixed and not run.ignores_seed):
         lower = estimate = upper = math.inf
     elif not (run.is_gaussian and not run.is_correlated) and not any(np.isinf(row).any() for row in each):

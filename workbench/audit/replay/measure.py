@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import chi2
 from torch import Tensor
 
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted
 from workbench.audit.replay.measured import Leak, Measured, NotMeasured
-from workbench.audit.replay.noise import Noise, is_linear, is_repeated, noise_of, turned
+from workbench.audit.replay.noise import RARE, Noise, is_linear, is_repeated, noise_of, turned
 from workbench.audit.replay.record import Layout, Recording, recorded
 from workbench.core.errors import InputError
 from workbench.core.streams import stream
@@ -227,8 +228,7 @@ def _of_records(
             except InputError as error:
                 shown["failed"].append(str(error))
                 continue
-            leak = _difference(b, c, gradients=False, result=True)
-            if leak is not None:
+            if (leak := _leak(b, c)) is not None:
                 shown["leaks"].append(Leak(leak.what, at.place, leak.tensor))
             at.versions.append(c)
             at.loud.append(craft.loudness)
@@ -312,7 +312,7 @@ def _counted(
     except InputError:
         return 0, 0
     agree = _agreement([first.versions[0], first.versions[1], all_one, all_two], a.steps).all(axis=0)
-    hits = tries = 0
+    sizes = []
     for step in np.flatnonzero(agree & first.present):
         once = (first.versions[0].gradients[step] - first.versions[1].gradients[step]).double()
         all_of = (all_one.gradients[step] - all_two.gradients[step]).double()
@@ -323,8 +323,15 @@ def _counted(
         aside = float((all_of - count * once).norm())
         if abs(count - round(count)) > 0.01 or aside > 1e-2 * math.sqrt(size) * max(count, 1.0):
             return 0, 0
-        hits += min(max(round(count), 1), len(runs.records)) - 1
-        tries += len(runs.records) - 1
+        sizes.append(min(max(round(count), 1), len(runs.records)) - 1)
+    others = len(runs.records) - 1
+    hits, tries = sum(sizes), others * len(sizes)
+    share = hits / max(tries, 1)
+    if 0 < share < 1:
+        # A record comes more often where batches are larger by design: then these steps are no fair sample.
+        spread = sum((size - others * share) ** 2 for size in sizes) / (others * share * (1 - share))
+        if chi2.sf(spread, max(len(sizes) - 1, 1)) < RARE:
+            return 0, 0
     return hits, tries
 
 
@@ -435,11 +442,27 @@ def _loudness(raw: FloatArray, louder: Sequence[int]) -> float:
     return float(np.median(loud[used] / quiet[used])) if used.any() else math.nan
 
 
+def _leak(b: Recording, c: Recording) -> Leak | None:
+    """What a replaced record changes although updates and random draws are equal."""
+    same = 0
+    while same < min(b.steps, c.steps) and b.draws[same] == c.draws[same]:
+        same += 1
+    if (found := _difference(b, c, gradients=False, steps=same)) is not None:
+        return found
+    if same < min(b.steps, c.steps):
+        return None  # From here on other numbers are drawn, and what differs may come from them.
+    if b.steps != c.steps:
+        return Leak(f"the number of steps ({b.steps} and {c.steps})")
+    if b.draws[-1] == c.draws[-1] and not np.array_equal(b.result, c.result, equal_nan=True):
+        return Leak("the scores that the finished model gives")
+    return None
+
+
 def _difference(
-    first: Recording, second: Recording, *, gradients: bool = True, result: bool = False
+    first: Recording, second: Recording, *, gradients: bool = True, steps: int | None = None
 ) -> Leak | None:
-    """The first thing in which two runs differ; None where they are equal to the bit."""
-    for step, (one, other) in enumerate(zip(first.weights, second.weights, strict=False)):
+    """The first thing in which two runs differ, of the first steps if not of all; None where none does."""
+    for step, (one, other) in enumerate(zip(first.weights[:steps], second.weights[:steps], strict=False)):
         if not torch.equal(one, other):
             tensor = _tensor(first.layouts[first.optimizers[step]], one, other)
             return Leak(f"weights before step {step + 1} ({tensor})", tensor=tensor)
@@ -448,10 +471,8 @@ def _difference(
                 first.layouts[first.optimizers[step]], first.gradients[step], second.gradients[step]
             )
             return Leak(f"the gradient of step {step + 1} ({tensor})", tensor=tensor)
-    if first.steps != second.steps:
+    if steps is None and first.steps != second.steps:
         return Leak(f"the number of steps ({first.steps} and {second.steps})")
-    if result and not np.array_equal(first.result, second.result, equal_nan=True):
-        return Leak("the scores that the finished model gives")
     return None
 
 

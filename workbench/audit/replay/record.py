@@ -56,8 +56,8 @@ class Recording:
             is).
         absent: Which parameters had no gradient at each step.
         weights: Flat weights before each step, likewise.
-        draws: A hash of all random draws and generators' states before each step; two runs with equal ones
-            drew the same batches. Only with forced gradients.
+        draws: A hash of all random draws and generators' states before each step, and at the end; two runs
+            with equal ones drew the same batches. Only with forced gradients.
         result: What the function returned.
         recognised: How many draws of noise were met, by their kind.
     """
@@ -124,6 +124,8 @@ def recorded(
             stack.enter_context(_first_gradient(noise))
             stack.enter_context(noise)
         kept.result = function()
+        if watch.silence is not None:
+            kept.draws.append(watch.silence.draws())
     return kept
 
 
