@@ -47,8 +47,13 @@ from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
 from workbench.estimation.bounded_mean import mean_bounds
-from workbench.estimation.subset_trials import SubsetBelief
-from workbench.games.subset.play import SubsetAttack, SubsetMechanism, SubsetObservations, SubsetReading
+from workbench.games.subset.play import (
+    SubsetAttack,
+    SubsetBelief,
+    SubsetMechanism,
+    SubsetObservations,
+    SubsetReading,
+)
 from workbench.interfaces import FloatArray, Mechanism, Scores
 
 VIEWS = ("values", "bits")

@@ -138,6 +138,7 @@ def test_broken_dp_sgd_is_refuted_by_the_dirac_canary_with_its_defaults(
     [
         ({"candidates": 3}, "candidates must be at least 20, got 3"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"steps": 10**12}, "steps must be at most 10000000, got 1000000000000"),
         ({"sampling_probability": 1.5}, r"sampling_probability must be in \(0, 1\], got 1.5"),
         ({"confidence": 1.0}, r"confidence must be in \(0.5, 1\), got 1"),
         ({"attacks": ()}, "attacks must name at least one"),

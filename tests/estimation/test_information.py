@@ -13,12 +13,10 @@ from workbench.estimation.bounded_mean import mean_bounds, mean_lower
 from workbench.estimation.information import MOST_SPARSE, information, plug_in_information
 from workbench.estimation.subset_trials import (
     FLOOR,
-    balanced,
-    index_success,
     log_score,
     perfect_log_score,
-    record_success,
 )
+from workbench.games.subset.play import balanced, index_success, record_success
 from workbench.interfaces import FloatArray
 
 

@@ -20,10 +20,8 @@ from workbench.estimation.information import PlugIn, plug_in_information
 from workbench.estimation.judge import judge
 from workbench.estimation.subset_trials import (
     SubsetEvidence,
-    balanced,
     log_score,
     perfect_log_score,
-    record_success,
 )
 from workbench.games.subset import SubsetGame, beyond_subset
 from workbench.games.subset.play import (
@@ -31,9 +29,11 @@ from workbench.games.subset.play import (
     SubsetReading,
     SubsetRelease,
     SubsetTrials,
+    balanced,
     game_details,
     play_subsets,
     play_world,
+    record_success,
     series_details,
     step_curves,
     trial_series,

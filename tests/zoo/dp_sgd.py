@@ -263,3 +263,21 @@ def by_hand(records: Records, seed: int) -> Callable[[Records], Tensor]:
             return -functional.cross_entropy(network(pictures), answers, reduction="none")
 
     return score
+
+
+FAULTS = {
+    "tenth_of_the_noise": "accountant",
+    "half_of_the_noise": "accountant",
+    "no_noise": "noise",
+    "no_noise_on_biases": "noise",
+    "same_noise_in_every_step": "noise",
+    "no_clipping": "clip",
+    "clipped_by_the_batch": "clip",
+    "clipped_by_the_layer": "accountant",
+    "raw_gradient_mixed_in": "clip",
+    "divided_by_the_batch": "normaliser",
+    "triple_rate": "accountant",
+    "normalised_by_members": "side channel",
+    "best_on_members": "side channel",
+}
+"""The part that each wrong trainer's fault is in, in the words of docs/replay.md."""

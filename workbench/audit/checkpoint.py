@@ -22,7 +22,17 @@ from workbench.core.keys import JSON
 from workbench.core.streams import stream
 from workbench.estimation.judge import judged_subject
 from workbench.games.membership import MembershipAttack, MembershipSeen, References
-from workbench.interfaces import Adjacency, Claim, Evidence, FloatArray, GameTerms, Record, Released, Trials
+from workbench.interfaces import (
+    Adjacency,
+    BoolArray,
+    Claim,
+    Evidence,
+    FloatArray,
+    GameTerms,
+    Record,
+    Released,
+    Trials,
+)
 
 if TYPE_CHECKING:
     from workbench.execution.engine import Progress
@@ -98,45 +108,16 @@ def audit_checkpoint(
     started = datetime.now(UTC)
     if not isinstance(claim.about, Adjacency):
         raise UnsupportedError(f"claim is about {claim.about}; a checkpoint is asked for members, records")
-    lists = {"members": members, "nonmembers": nonmembers}
-    read = {
-        name: tuple(registry.create("records", "file", path=str(path), prefix=name))
-        for name, path in lists.items()
-    }
-    for name, found in read.items():
-        if len(found) < FEWEST:
-            raise InputError(f"--{name} must hold at least {FEWEST} records, got {len(found)}")
-    both = {record.text for record in read["members"]} & {record.text for record in read["nonmembers"]}
-    if both:
-        raise InputError(f"--nonmembers holds {len(both)} texts of --members, such as {min(both)[:40]!r}")
-    records = read["members"] + read["nonmembers"]
-    labels = np.arange(len(records)) < len(read["members"])
-    seen: Any = MembershipSeen(subject=Checkpoint.of_folder("--checkpoint", folder), records=records)  # type: ignore[arg-type]
+    inside, outside = _lists(members, nonmembers)
+    records = inside + outside
+    labels = np.arange(len(records)) < len(inside)
+    model = Checkpoint.of_folder("--checkpoint", folder)
+    references = References()
     if reference is not None:
-        known = Checkpoint.of_folder("--reference", reference)
-        none = np.zeros((1, len(records)), dtype=bool)
-        seen = MembershipSeen(
-            subject=seen.subject,
-            records=records,
-            references=References(subjects=(known,), included=none),  # type: ignore[arg-type]
-        )
-    share = float(labels.mean())
-    coins = (
-        "no coin decided which: whatever else tells the lists apart counts as membership here"
-        if prior is None
-        else f"a coin of probability {prior:g} decided which, as they say"
-    )
-    game = GameTerms(
-        description=(
-            f"The user listed {labels.sum()} records of {members.name} as trained on and "
-            f"{(~labels).sum()} of {nonmembers.name} as not; {coins}."
-        ),
-        trials=Trials.ONE_RUN,
-        prior=share if prior is None else prior,
-        adjacency=claim.about,
-        released=Released.SCORES,
-        beyond=NO_COIN if prior is None else "",
-    )
+        known: Any = Checkpoint.of_folder("--reference", reference)
+        references = References(subjects=(known,), included=np.zeros((1, len(records)), dtype=bool))
+    seen = MembershipSeen(subject=model, records=records, references=references)  # type: ignore[arg-type]
+    game = _game(members.name, nonmembers.name, labels, claim.about, prior)
     attacks, games = list(_attacks(with_reference=reference is not None)), []
     for done, (name, attack) in enumerate(attacks):
         scores = attack.score(seen, stream(seed, "attack", done))
@@ -160,6 +141,47 @@ def audit_checkpoint(
     if doubtful and subject["verdict"]["kind"] != "INVALID":
         subject["verdict"] = {**doubtful[0], "bounds": [], "intervals": []}
     return report_record(claim, [subject], seed=seed, command=command, started=started)
+
+
+def _lists(members: Path, nonmembers: Path) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
+    """The records of both files.
+
+    Raises:
+        InputError: a file is unusable or too short, or both hold one text.
+    """
+    inside, outside = (
+        tuple(registry.create("records", "file", path=str(path), prefix=name))
+        for name, path in (("members", members), ("nonmembers", nonmembers))
+    )
+    for name, found in (("members", inside), ("nonmembers", outside)):
+        if len(found) < FEWEST:
+            raise InputError(f"--{name} must hold at least {FEWEST} records, got {len(found)}")
+    both = {record.text for record in inside} & {record.text for record in outside}
+    if both:
+        raise InputError(f"--nonmembers holds {len(both)} texts of --members, such as {min(both)[:40]!r}")
+    return inside, outside
+
+
+def _game(
+    members: str, nonmembers: str, labels: BoolArray, about: Adjacency, prior: float | None
+) -> GameTerms:
+    """What was played, from the files' names, who is a member, and the coin's probability, if any."""
+    coins = (
+        "no coin decided which: whatever else tells the lists apart counts as membership here"
+        if prior is None
+        else f"a coin of probability {prior:g} decided which, as they say"
+    )
+    return GameTerms(
+        description=(
+            f"The user listed {labels.sum()} records of {members} as trained on and "
+            f"{(~labels).sum()} of {nonmembers} as not; {coins}."
+        ),
+        trials=Trials.ONE_RUN,
+        prior=float(labels.mean()) if prior is None else prior,
+        adjacency=about,
+        released=Released.SCORES,
+        beyond=NO_COIN if prior is None else "",
+    )
 
 
 def _attacks(*, with_reference: bool) -> Iterator[tuple[str, MembershipAttack]]:

@@ -37,6 +37,9 @@ DEFAULT_CLAIM = Claim(
     source="the embedded default",
 )
 
+LIMITS = {"candidates": (20, 10**7), "steps": (1, 10**7), "workers": (0, 10**4), "seed": (0, 2**63 - 1)}
+"""The least and the most of some settings; beyond, no run would end, or no memory would do."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AuditSettings(TimedSpec):
@@ -82,9 +85,11 @@ class AuditSettings(TimedSpec):
     scheduler: str | None = None
 
     def __post_init__(self) -> None:
-        for name, least in {"candidates": 20, "steps": 1, "workers": 0, "seed": 0}.items():
+        for name, (least, most) in LIMITS.items():
             if getattr(self, name) < least:
                 raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}")
+            if getattr(self, name) > most:
+                raise InputError(f"{name} must be at most {most}, got {getattr(self, name)}")
         if not 0.0 < self.sampling_probability <= 1.0:
             raise InputError(f"sampling_probability must be in (0, 1], got {self.sampling_probability:g}")
         if not 0.0 <= self.delta < 1.0:

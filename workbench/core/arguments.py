@@ -24,6 +24,9 @@ Name = TypeVar("Name", bound=StrEnum)
 LARGEST = 10**9
 """Whole numbers beyond this are taken for mistakes: no run would end, or no memory would do."""
 
+MOST_TIMES = 10**6
+"""As often as an attack or a training may be asked to repeat something."""
+
 
 def number(
     name: str,
@@ -80,7 +83,9 @@ def _range(above: float | None, least: float | None, below: float | None, most: 
     return f"in {start}, {below:g})" if below is not None else f"in {start}, {most:g}]"
 
 
-def whole_number(name: str, value: Any, *, least: int, even: bool = False, most: int | None = LARGEST) -> int:
+def whole_number(
+    name: str, value: Any, *, least: int, even: bool = False, most: int | None = MOST_TIMES
+) -> int:
     """Returns a value as an `int`; 20.0 becomes 20, and so do scalars of other libraries.
 
     Raises `InputError`: not whole, below `least`, above `most` (None for no limit), or odd where `even` is

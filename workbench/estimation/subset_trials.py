@@ -20,35 +20,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from workbench.core.errors import InputError
 from workbench.estimation.bounded_mean import mean_lower
 from workbench.estimation.inputs import bound_of_trials
-from workbench.interfaces import BoolArray, Bound, Evidence, FloatArray
+from workbench.interfaces import Bound, Evidence, FloatArray
 
 FLOOR = 0.01
 """Share of a uniform guess in q', so that no secret is thought impossible; costs 0.01 nats at most."""
-
-TIE = 1e-9
-"""Distance of a probability from one half within which a guess is a coin's."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SubsetBelief:
-    """An adversary's belief after one training.
-
-    Attributes:
-        posterior: Probability of each candidate under the law that the mechanism states, shape `(M,)`.
-        entropies: Entropy of that posterior after each release, nats, shape `(D,)`.
-        guess: The probabilities that it guesses by, shape `(M,)`: the posterior itself, or a more suspicious
-            one.
-        from_bits: The posterior under the stated law of an adversary who sees the released bits and the
-            noise, but no values, shape `(M,)`.
-    """
-
-    posterior: FloatArray
-    entropies: FloatArray
-    guess: FloatArray
-    from_bits: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,31 +43,6 @@ class SubsetEvidence(Evidence):
     log_scores: FloatArray = field(default_factory=lambda: np.zeros(0))
 
 
-def record_success(guess: FloatArray, candidates: BoolArray, secret: int) -> float:
-    """Share of right guesses over the records that exactly half of the candidates hold; ties count half.
-
-    Args:
-        guess: Probability of each candidate, shape `(M,)`.
-        candidates: Which records each holds, shape `(M, N)`.
-        secret: Index of the candidate that was trained on.
-
-    Raises `InputError`: no record is held by exactly half of the candidates.
-    """
-    even = balanced(candidates)
-    if not even.any():
-        raise InputError("candidates must hold some record exactly half of the time, got none")
-    chances = guess @ candidates[:, even]
-    inside = candidates[secret, even]
-    right = np.where(np.abs(chances - 0.5) <= TIE, 0.5, (chances > 0.5) == inside)
-    return float(right.mean())
-
-
-def balanced(candidates: BoolArray) -> BoolArray:
-    """Returns which records exactly half of the candidates hold, shape `(N,)`."""
-    even: BoolArray = 2 * candidates.sum(axis=0) == candidates.shape[0]
-    return even
-
-
 def log_score(guess: FloatArray, secret: int) -> float:
     """Ln(M q'(secret)), nats, in [ln FLOOR, ln M], from the probability of each candidate, shape `(M,)`."""
     return math.log((1.0 - FLOOR) * guess.size * float(guess[secret]) + FLOOR)
@@ -99,12 +51,6 @@ def log_score(guess: FloatArray, secret: int) -> float:
 def perfect_log_score(count: int) -> float:
     """Returns the `log_score` among `count` candidates of an adversary who is sure, and right."""
     return math.log((1.0 - FLOOR) * count + FLOOR)
-
-
-def index_success(guess: FloatArray, secret: int) -> float:
-    """Returns the chance that the likeliest candidate (a random one of several) is the secret."""
-    best = guess >= guess.max() - TIE / guess.size
-    return float(best[secret]) / float(best.sum())
 
 
 def success_bound(evidence: SubsetEvidence, values: FloatArray, confidence: float) -> Bound:

@@ -15,6 +15,10 @@ LOUD, LOUDER = 8.0, (1e3, 1e5)
 """Multiples of the images' scale: of all crafts, and of two more of the first, which any clipping holds."""
 
 
+BEYOND = 1e39
+"""Multiple at which float32 numbers are infinite."""
+
+
 @dataclass(frozen=True)
 class Craft:
     """A record, and by how much it is louder than the crafts without a number, if it is one of `LOUDER`."""
@@ -27,8 +31,8 @@ def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.rand
     """What stands in the place of a record, one after another.
 
     Images are loud in a part of their pixels each, so that their gradients point in different directions, and
-    take the labels in turn; one is dark, and two more are the first one, louder. Texts repeat a word of their
-    own each.
+    take the labels in turn; the second is the first with another label, one is dark, and two more are the
+    first one, louder. Texts repeat a word of their own each.
 
     Args:
         records: As the user's function gets them.
@@ -50,6 +54,8 @@ def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.rand
             image = np.zeros(len(pixels))
             image[part] = scale * generator.choice([-1.0, 1.0], size=part.size)
             crafts.append({**record, "label": label, "image": image})
+        # One image with two labels: whatever a model says of it, one of the two is far from that.
+        crafts[1]["image"] = crafts[0]["image"]
         made = [Craft({**craft, "image": (LOUD * craft["image"]).tolist()}) for craft in crafts]
         # A dark image moves the biases alone.
         made[-1] = Craft({**crafts[-1], "image": np.zeros(len(pixels)).tolist()})
@@ -62,6 +68,12 @@ def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.rand
         Craft({**record, "label": label, "text": " ".join([words[int(i)]] * count)})
         for label, i in zip(turn, chosen, strict=True)
     ]
+
+
+def overflowing(craft: Craft) -> dict[str, Any] | None:
+    """The craft's record so loud that it is not finite; None where records have no loudness."""
+    image = craft.record["image"]
+    return None if image is None else {**craft.record, "image": [BEYOND * value for value in image]}
 
 
 def copies(records: Sequence[Mapping[str, Any]], kept: Collection[Any] = ()) -> list[dict[str, Any]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import chi2_contingency
+from scipy.stats import binom, chi2_contingency, norm
 
 from workbench.accounting import ApproximateDP
 from workbench.accounting.certified import epsilon_bounds
@@ -33,6 +34,12 @@ BINS = 6
 FARTHEST = 1e3
 """Standard deviations beyond which a distance is composed as this, or as infinite."""
 
+FARTHER = 3.0
+"""Times as far as any finite craft that one that is not finite has to move an update."""
+
+SPENT = 0.02
+"""Share of the error that intervals spend: replays are run again and again, on every change of a trainer."""
+
 BY_CHANCE = 1e-4
 """A sampler is taken for shuffled epochs, or uneven, where Poisson's looks so with less probability."""
 
@@ -42,8 +49,9 @@ class Sampler:
     """How a record comes into a step.
 
     Attributes:
-        kind: `"every step"`, `"shuffled epochs"`, `"sampled"` (Poisson, or batches of a fixed size), or
-            `"sampled unevenly"`, some records more often than others.
+        kind: `"every step"`, `"shuffled epochs"`, `"fixed batches"` of random records, `"Poisson"`,
+            `"sampled"` where batches were not counted, or `"sampled unevenly"`, some records more often than
+            others.
         rate: Share of the steps that a record takes part in.
         lower, upper: Interval of the rate.
         batches: Steps of an epoch, for shuffled epochs.
@@ -97,6 +105,7 @@ def sampler_of(
     *,
     counted: int = 0,
     tries: int = 0,
+    sizes: Sequence[int] = (),
 ) -> Sampler:
     """The sampler, from who took part in which step.
 
@@ -106,6 +115,7 @@ def sampler_of(
         compared: Where that is known, same shape; everywhere if None.
         counted, tries: Of all other records, how often they took part and how often they might have; where
             that is known, the rate is theirs.
+        sizes: Of the batches, where all are known.
     """
     known = np.ones_like(present) if compared is None else compared
     places, steps = present.shape
@@ -124,8 +134,13 @@ def sampler_of(
     each = np.stack([(present & known).sum(axis=1), (known & ~present).sum(axis=1)])
     each = each[:, each.sum(axis=0) > 0]
     uneven = each.shape[1] > 1 and float(chi2_contingency(each, correction=False).pvalue) < BY_CHANCE
+    kind = "sampled"
+    if sizes:
+        # That all batches have the size of the first.
+        chance = float(binom.pmf(sizes[0], tries // len(sizes), hits / cells)) ** (len(sizes) - 1)
+        kind = "fixed batches" if len(set(sizes)) == 1 and chance < BY_CHANCE else "Poisson"
     return Sampler(
-        kind="sampled unevenly" if uneven else "sampled",
+        kind="sampled unevenly" if uneven else kind,
         rate=hits / cells,
         lower=binomial_lower(hits, cells, error / 2),
         upper=binomial_upper(hits, cells, error / 2),
@@ -145,7 +160,7 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
 
     The epsilon is that of a mechanism whose noise is as measured and in which one record adds, at each step
     that it takes part in, as much as some craft is shown to add: that of training that clips to C and counts
-    on C is not less. Half of the error is for the noise's scale, half for the sampling rate.
+    on C is not less. Of `SPENT` of the error, half is for the noise's scale, half for the sampling rate.
 
     A claim about something else than every update is measured, and not refuted by it.
 
@@ -154,14 +169,18 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     """
     guarantee = _judged_guarantee(claim)
     error = 1.0 - confidence
-    sampler = sampler_of(run.present, error / 2, run.compared, counted=run.counted, tries=run.tries)
+    sampler = sampler_of(
+        run.present, SPENT * error / 2, run.compared, counted=run.counted, tries=run.tries, sizes=run.sizes
+    )
     scales = len({scale for scale in run.noise.values() if scale > 0}) * (run.steps if run.noise_steps else 1)
-    low, high = run.noise_factor(error / 2 / max(scales, 1))
+    low, high = run.noise_factor(SPENT * error / 2 / max(scales, 1))
     moved = run.replaced if claim.about is Adjacency.REPLACE_ONE else run.added
     each = [row[here] for row, here in zip(moved, run.present, strict=False)]
+    if claim.about is not Adjacency.REPLACE_ONE and run.alone.any():
+        each.append(run.alone)
     used = np.concatenate(each)
     strongest = max(each, key=lambda row: float(np.median(row)) if row.size else 0.0)
-    if run.noise_steps and np.isfinite(used).all():
+    if run.noise_steps and np.isfinite(used).all() and strongest is not run.alone:
         # The noise of all steps is known: one distance under each, not that of the steps that a record is in.
         raw = [row[here] * run.step_noise[here] for row, here in zip(moved, run.present, strict=False)]
         finite = np.concatenate(raw) if used.size else np.zeros(1)
@@ -176,7 +195,8 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
         lower = estimate = upper = math.inf
     elif not (run.is_gaussian and not run.is_correlated) and not any(np.isinf(row).any() for row in each):
         lower, estimate, upper = 0.0, math.nan, math.inf
-    multiplier = float(1.0 / np.median(used)) if used.size and np.median(used) > 0 else math.nan
+    known = strongest[strongest > 0]
+    multiplier = float(1.0 / np.median(known)) if known.size else math.nan
     exceeds = lower > guarantee.epsilon
     faults = faults_of(run, sampler, exceeds, claim, multiplier)
     outside = _outside(run, claim)
@@ -276,15 +296,16 @@ def faults_of(
         )
         for leak in run.leaks[:1]
     ]
-    found += [Fault(part=part, says=says) for part, says, is_so in _signs(run, sampler) if is_so]
+    found += [Fault(part=part, says=says) for part, says, is_so in _signs(run, sampler, claim) if is_so]
     if is_refuted and not found:
         found.append(_undersized(run, sampler, claim, multiplier))
     return tuple(found)
 
 
-def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
+def _signs(run: Measured, sampler: Sampler, claim: Claim) -> list[tuple[str, str, bool]]:
     """Part, words, and whether it is so, of each fault that shows in what was measured."""
     has_noise = any(run.noise.values())
+    is_kept = _is_kept(run)
     shown = ", ".join(run.naked[:3]) + ("…" if len(run.naked) > 3 else "")
     spread = float(run.step_noise.max() / max(run.step_noise.min(), 1e-30))
     return [
@@ -316,7 +337,13 @@ def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
             "clip",
             f"what records add together is not what each adds ({100 * run.together:.3g} % apart): a record "
             "changes the share of others",
-            run.together > 0.1 and not run.same_norm,
+            run.together > 0.1 and not run.same_norm and not run.leaks,
+        ),
+        (
+            "clip",
+            f"a record that is not finite moves an update {run.emptied:.3g} times as far as any other: it "
+            "takes away what the others add",
+            run.emptied > FARTHER,
         ),
         (
             "side channel",
@@ -336,11 +363,52 @@ def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
             run.noise_moved > 0.05 and not run.noise_steps,
         ),
         (
+            "normaliser",
+            f"with one record fewer, the noise is {run.fewer:.4g} times as large: its divisor counts the "
+            "records (where their number is public, the claim is one with adjacency=zero-out)",
+            claim.about is Adjacency.ADD_REMOVE and _follows_number(run),
+        ),
+        (
+            "sampler",
+            f"none of {len(run.sizes)} batches is empty, by Poisson sampling some would be: are empty ones "
+            "drawn again?",
+            sampler.kind == "Poisson" and _lacks_empty(run),
+        ),
+        (
+            "accountant",
+            "every record moves all updates after the first that it is in: sums are not cleared, so that "
+            "what is paid for once counts in all steps",
+            is_kept,
+        ),
+        (
             "sampler",
             "some records take part more often than others, by more than chance",
-            sampler.kind == "sampled unevenly" and not run.leaks,
+            sampler.kind == "sampled unevenly" and not run.leaks and not is_kept,
         ),
     ]
+
+
+def _follows_number(run: Measured) -> bool:
+    """Whether the noise follows the number of records, by more than chance, and than a rate of 1/N would."""
+    records = run.tries // len(run.sizes) if run.sizes else 0
+    change = abs(run.fewer - 1.0) - 2.0 / records if records else math.nan
+    return bool(change > norm.isf(BY_CHANCE / 2) * run.fewer_spread)
+
+
+def _lacks_empty(run: Measured) -> bool:
+    """Whether no batch is empty, where Poisson's would be."""
+    empty = (1.0 - run.counted / run.tries) ** (run.tries / len(run.sizes))
+    return min(run.sizes) > 0 and (1.0 - empty) ** len(run.sizes) < BY_CHANCE
+
+
+def _is_kept(run: Measured) -> bool:
+    """Whether records that have come move all later updates, and not just a little."""
+    first = run.present.argmax(axis=1)
+    later = [row[start:] for row, start in zip(run.present, first, strict=True) if row.any()]
+    if not later or not all(row.all() for row in later) or int(first.max()) == 0:
+        return False
+    moves = [row[start:] for row, start in zip(run.added, first, strict=False)]
+    return all(row.size == 0 or row.min() > 0.3 * row.max() for row in moves) and sum(map(len, later)) > 30
 
 
 def _has_gap(distances: FloatArray) -> bool:

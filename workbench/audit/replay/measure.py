@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted
+from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted, overflowing
 from workbench.audit.replay.measured import Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import RARE, Noise, is_linear, is_repeated, noise_of, turned
 from workbench.audit.replay.record import Layout, Recording, recorded
@@ -34,6 +35,9 @@ STRAIGHT = 1e-3
 
 OTHER = 0.3
 """Updates on copies that differ by more than this share of the noise have other noise besides."""
+
+ADDS_UP = 1e-3
+"""Records that together move an update by what each does, but for this share: none changes another's part."""
 
 PLACES = 2
 """Records that are replaced by every craft, or by half of them, each in a training of its own."""
@@ -70,7 +74,7 @@ def measured(
     generator = stream(seed, "replay")
     chosen = [int(i) for i in generator.permutation(len(records))[: PLACES + MORE_PLACES]]
     crafts = {place: crafted(records, place, generator) for place in chosen}
-    count = 13 + len(chosen) + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
+    count = 18 + len(chosen) + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
     runs = _Runs(train, records, seed, count, progress)
     try:
         return _measured(runs, crafts)
@@ -148,6 +152,7 @@ def _measured(runs: _Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     fixed = is_repeated((a, b), (again, bare)) if noise.values else 0
     ignores = _difference(a, again) is None
     norms = np.array([float(gradient.norm()) for gradient in b.gradients])
+    fewer, spread = _of_fewer(runs, noise) if noise.values else (math.nan, math.nan)
     return Measured(
         steps=a.steps,
         parameters=a.gradients[0].numel(),
@@ -163,10 +168,12 @@ def _measured(runs: _Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         copies=noise.copies,
         fixed=fixed,
         ignores_seed=ignores,
+        fewer=fewer,
+        fewer_spread=spread,
         bare_steps=int((noise.by_step == 0).sum()) if noise.values else a.steps,
         same_norm=bool(a.steps > 1 and norms.std() < 1e-4 * norms.mean()),
         recognised=b.recognised,
-        **_of_records(runs, a, b, noise, crafts),
+        **_of_records(runs, (a, b, again), noise, crafts),
     )
 
 
@@ -175,6 +182,25 @@ def _goes_like(noise: Noise, other: Noise) -> bool:
     if noise.by_step.shape != other.by_step.shape or not other.by_step.all():
         return False
     return bool(np.allclose(noise.by_step / other.by_step, 1.0, atol=5 * math.sqrt(1 / noise.values)))
+
+
+def _of_fewer(runs: _Runs, noise: Noise) -> tuple[float, float]:
+    """The noise of a training with one record fewer, over the noise, and that ratio's standard error."""
+    records = runs.records[:-1]
+    try:
+        with_noise = runs(records)
+        bare = runs(records, forced=with_noise, like=with_noise)
+    except InputError:
+        return math.nan, math.nan
+    if not bare.steps or _difference(with_noise, bare, gradients=False) is not None:
+        return math.nan, math.nan
+    theirs, noisy = noise_of(with_noise, bare), noise.scale > 0
+    if noise.differs or theirs.differs or not torch.equal(theirs.scale > 0, noisy):
+        return math.nan, math.nan
+    ratio = theirs.scale[noisy] / noise.scale[noisy]
+    if float(ratio.max()) > 1.1 * float(ratio.min()):
+        return math.nan, math.nan
+    return float(ratio.square().mean().sqrt()), math.sqrt(0.5 / noise.values + 0.5 / theirs.values)
 
 
 def _require_known(runs: _Runs, a: Recording, noise: Noise) -> None:
@@ -215,9 +241,17 @@ def _require_known(runs: _Runs, a: Recording, noise: Noise) -> None:
 
 
 def _of_records(
-    runs: _Runs, a: Recording, b: Recording, noise: Noise, crafts: Mapping[int, Sequence[Craft]]
+    runs: _Runs,
+    own: tuple[Recording, Recording, Recording],
+    noise: Noise,
+    crafts: Mapping[int, Sequence[Craft]],
 ) -> dict[str, Any]:
-    """What replaced records show: fields of `Measured`."""
+    """What replaced records show: fields of `Measured`.
+
+    Args:
+        own: Run A, run B, and run A under the other seed.
+    """
+    a, b, again = own
     places = [_Place(place) for place in crafts]
     shown: dict[str, Any] = {"leaks": [], "failed": [], "naked": {}, "loudness": math.nan}
 
@@ -255,7 +289,9 @@ def _of_records(
     if all(by in first.loud for by in LOUDER):
         shown["loudness"] = _loudness(first.raw, [1 + first.loud.index(by) for by in LOUDER])
     usual = noise.values and len(first.versions) > 1
-    counted, tries = _counted(runs, a, first, crafts) if usual else (0, 0)
+    batches = _batches(runs, (a, again), first, crafts[first.place][:2], noise) if usual else _Batches()
+    counted, tries, sizes = _counted(batches, len(runs.records))
+    together = _together(runs, a, b, crafts[first.place][0]) if usual else math.nan
     return {
         "present": np.array([at.present for at in ordered]),
         "compared": np.array([at.agree[1:].any(axis=0) for at in ordered]),
@@ -267,7 +303,10 @@ def _of_records(
         "failed": tuple(shown["failed"][:3]),
         "counted": counted,
         "tries": tries,
-        "together": _together(runs, a, b, crafts[first.place][0]) if usual else math.nan,
+        "sizes": sizes,
+        "alone": batches.alone if together < ADDS_UP else np.zeros(0),
+        "together": together,
+        "emptied": _emptied(runs, a, first, crafts) if usual else math.nan,
         "noise_moved": _noise_moved(runs, a, b, first, crafts) if usual else math.nan,
     }
 
@@ -292,47 +331,105 @@ class _Place:
         ]
 
 
-def _counted(
-    runs: _Runs,
-    a: Recording,
-    first: _Place,
-    crafts: Mapping[int, Sequence[Craft]],
-) -> tuple[int, int]:
-    """Records in the batches of the steps that a place takes part in, and records that might be.
+@dataclass(frozen=True)
+class _Batches:
+    """What trainings on copies of a craft show.
+
+    Attributes:
+        sizes: Records in each batch that could be counted.
+        is_whole: Whether these are the batches of nearly all steps, rather than of those that a place is in.
+        alone: What one record adds at each step, in standard deviations of the noise, shape `(T,)`; 0 where
+            that is not known.
+    """
+
+    sizes: list[int] = field(default_factory=list)
+    is_whole: bool = False
+    alone: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+
+def _batches(
+    runs: _Runs, own: tuple[Recording, Recording], first: _Place, copied: Sequence[Craft], noise: Noise
+) -> _Batches:
+    """Count the records of batches.
 
     With all records the first craft or all the second, updates differ by what one place's two crafts do, as
-    often as there are records in the batch. That place is left out, since the steps are those it is in.
+    often as there are records in the batch. Where records so loud add one length, because they are clipped,
+    lengths count the records of all steps, under another seed too; and a batch's update over its records is
+    what one adds.
+
+    Args:
+        own: Run A, and under the other seed.
+        copied: Two crafts of the place.
     """
-    one, two = crafts[first.place][:2]
+    a, again = own
+    everywhere = [
+        runs.with_records(dict.fromkeys(range(len(runs.records)), craft.record)) for craft in copied
+    ]
     try:
-        all_one, all_two = (
-            runs(runs.with_records(dict.fromkeys(range(len(runs.records)), craft.record)), forced=a)
-            for craft in (one, two)
-        )
+        pair = [runs(records, forced=a) for records in everywhere]
+        others = [runs(records, forced=again, number=1) for records in everywhere]
     except InputError:
-        return 0, 0
-    agree = _agreement([first.versions[0], first.versions[1], all_one, all_two], a.steps).all(axis=0)
-    sizes = []
+        return _Batches()
+    agree = _agreement([first.versions[0], first.versions[1], *pair], a.steps).all(axis=0)
+    norms, theirs = (
+        np.array([_lengths(run, own.steps) for run in two]) for own, two in ((a, pair), (again, others))
+    )
+    sizes, lengths = [], []
     for step in np.flatnonzero(agree & first.present):
         once = (first.versions[0].gradients[step] - first.versions[1].gradients[step]).double()
-        all_of = (all_one.gradients[step] - all_two.gradients[step]).double()
+        all_of = (pair[0].gradients[step] - pair[1].gradients[step]).double()
         size = float(once.square().sum())
         if size == 0:
             continue
         count = float(all_of @ once) / size
         aside = float((all_of - count * once).norm())
         if abs(count - round(count)) > 0.01 or aside > 1e-2 * math.sqrt(size) * max(count, 1.0):
-            return 0, 0
-        sizes.append(min(max(round(count), 1), len(runs.records)) - 1)
-    others = len(runs.records) - 1
-    hits, tries = sum(sizes), others * len(sizes)
+            return _Batches()
+        sizes.append(min(max(round(count), 1), len(runs.records)))
+        lengths.append(norms[:, step].max() / sizes[-1])
+    unit = max(lengths, default=0.0)
+    if sum(length > (1 - 1e-4) * unit for length in lengths) < max(2, len(lengths) / 2):
+        return _Batches(sizes)
+    # Where no craft is loud enough to be clipped, the length says nothing.
+    every, elsewhere = (_whole(rows.max(axis=0) / unit) for rows in (norms, theirs))
+    every[~agree] = -1
+    counted = [int(size) for size in (*every, *elsewhere) if size >= 0]
+    if len(counted) <= 0.5 * (agree.sum() + again.steps) or max(counted) > len(runs.records):
+        return _Batches(sizes)
+    alone = np.zeros(a.steps)
+    for step in np.flatnonzero((every > 0) & (noise.by_step > 0)):
+        update = pair[int(norms[:, step].argmax())].gradients[step].double()[noise.scale > 0]
+        scale = noise.scale[noise.scale > 0] * float(noise.by_step[step])
+        alone[step] = float((update / scale).norm()) / every[step]
+    return _Batches(counted, True, alone)
+
+
+def _lengths(run: Recording, steps: int) -> FloatArray:
+    """Norms of its updates, shape `(steps,)`; NaN where there is none."""
+    norms = [float(gradient.double().norm()) for gradient in run.gradients[:steps]]
+    return np.array(norms + [math.nan] * (steps - len(norms)))
+
+
+def _whole(counts: FloatArray) -> npt.NDArray[np.int64]:
+    """The whole numbers among some counts; -1 for the others, and for 0 but for rounding."""
+    near = np.where(np.isfinite(counts), counts, -1.0).round()
+    is_whole = (np.abs(counts - near) < 2e-3) & ((near > 0) | (counts < 1e-6))
+    return np.where(is_whole, near, -1.0).astype(np.int64)
+
+
+def _counted(found: _Batches, records: int) -> tuple[int, int, tuple[int, ...]]:
+    """Records in the batches that can be counted, records that might be in them, and all sizes if known."""
+    # Of steps that are known because a record is in them, this record says nothing.
+    sizes = [size - (not found.is_whole) for size in found.sizes]
+    most = records - (not found.is_whole)
+    hits, tries = sum(sizes), most * len(sizes)
     share = hits / max(tries, 1)
     if 0 < share < 1:
-        # A record comes more often where batches are larger by design: then these steps are no fair sample.
-        spread = sum((size - others * share) ** 2 for size in sizes) / (others * share * (1 - share))
+        # Batches that vary more than by chance: records come together, or steps are no fair sample.
+        spread = sum((size - most * share) ** 2 for size in sizes) / (most * share * (1 - share))
         if chi2.sf(spread, max(len(sizes) - 1, 1)) < RARE:
-            return 0, 0
-    return hits, tries
+            return 0, 0, ()
+    return hits, tries, tuple(sizes) if found.is_whole else ()
 
 
 def _together(runs: _Runs, a: Recording, b: Recording, craft: Craft) -> float:
@@ -353,6 +450,24 @@ def _together(runs: _Runs, a: Recording, b: Recording, craft: Craft) -> float:
         if least > 0:
             shares.append(float((both - one - two + own).norm()) / least)
     return float(np.median(shares)) if shares else math.nan
+
+
+def _emptied(runs: _Runs, a: Recording, first: _Place, crafts: Mapping[int, Sequence[Craft]]) -> float:
+    """How much further than others a craft that is not finite moves an update; NaN if that is not either."""
+    record = overflowing(crafts[first.place][0])
+    if record is None:
+        return math.nan
+    try:
+        with np.errstate(all="ignore"):
+            run = runs(runs.with_records({first.place: record}), forced=a)
+    except InputError:
+        return math.nan
+    usual = first.versions[0]
+    found = []
+    for step in np.flatnonzero(_agreement([usual, run], a.steps).all(axis=0) & first.present):
+        moved = float((run.gradients[step] - usual.gradients[step]).double().norm())
+        found.append(moved / float(first.raw[:, :, step].max()))
+    return max(found, default=math.nan)
 
 
 def _noise_moved(

@@ -49,14 +49,22 @@ class Measured:
         present: Which replaced record took part in which step, shape `(places, T)`.
         counted, tries: Records that took part in steps whose batch could be counted, and that might have; the
             record whose steps these are is left out.
+        sizes: The batch of each step that can be compared, in records; empty where they are not all known.
+        fewer: The noise of a training with one record fewer over that of this one, and `fewer_spread` its
+            standard error; NaN where the two do not compare.
         together: How much of the move of many replaced records their parts do not add up to; about 0 where
             no record changes what another one adds, NaN where that was not seen.
+        emptied: How much further than other crafts one that is not finite moves an update; NaN where the
+            update is not finite either.
         noise_moved: How much of the noise of a step a replaced record changes, likewise.
         bare_steps: Steps without any noise.
         compared: Where the random draws of run and replay agree, so that their batches do, same shape.
         added: At least so much one of the crafts adds to the update of each step, in standard deviations of
             the noise, shape `(deep, T)` for the places that were replaced by many crafts; infinite where
             something without noise moves.
+        alone: What one record adds to each step in trainings on copies of a craft, likewise, shape `(T,)`; 0
+            where that is not known. Empty where batches could not be counted, or records change what others
+            add.
         replaced: Half of the largest distance of two crafts' updates, likewise.
         loudness: How much further a record of 100 times the loudness moves an update; about 1 where it is
             clipped, NaN where records have no loudness.
@@ -85,10 +93,15 @@ class Measured:
     compared: BoolArray
     counted: int
     tries: int
+    sizes: tuple[int, ...]
+    fewer: float
+    fewer_spread: float
     together: float
+    emptied: float
     noise_moved: float
     bare_steps: int
     added: FloatArray
+    alone: FloatArray
     replaced: FloatArray
     loudness: float
     naked: tuple[str, ...]
@@ -109,14 +122,26 @@ class NotMeasured:
     reason: str
 
 
-_NUMBERS = ("loudness", "excess", "correlation", "together", "noise_moved")
+_NUMBERS = (
+    "loudness",
+    "excess",
+    "correlation",
+    "together",
+    "emptied",
+    "noise_moved",
+    "fewer",
+    "fewer_spread",
+)
 
 
 def measured_from(form: Mapping[str, Any]) -> Measured:
     """Read back the plain form of what was measured."""
     arrays = {
         **{name: np.array(form[name], dtype=bool) for name in ("present", "compared")},
-        **{name: np.array(form[name], dtype=np.float64) for name in ("step_noise", "added", "replaced")},
+        **{
+            name: np.array(form[name], dtype=np.float64)
+            for name in ("step_noise", "added", "alone", "replaced")
+        },
     }
     return Measured(
         **{
@@ -124,6 +149,7 @@ def measured_from(form: Mapping[str, Any]) -> Measured:
             **arrays,
             "naked": tuple(form["naked"]),
             "failed": tuple(form["failed"]),
+            "sizes": tuple(form["sizes"]),
             "leaks": tuple(Leak(**leak) for leak in form["leaks"]),
             "noise": {name: float(value) for name, value in form["noise"].items()},
             **{name: float(form[name]) for name in _NUMBERS},

@@ -38,7 +38,7 @@ def replay_user(
     """Replay a user's function; on another machine that of the file's copy in `inputs[SOURCE]`.
 
     Returns:
-        `measured` (see `measure.Measured`; or its `reason` where there is none), and `cost`.
+        `measured` (see `measured.Measured`; or its `reason` where there is none), and `cost`.
 
     Raises:
         InputError: the function fails or breaks its contract.

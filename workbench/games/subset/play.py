@@ -28,17 +28,63 @@ import numpy.typing as npt
 
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation.bounded_mean import mean_bounds
-from workbench.estimation.subset_trials import (
-    FLOOR,
-    SubsetBelief,
-    balanced,
-    index_success,
-    log_score,
-    record_success,
-)
+from workbench.estimation.subset_trials import FLOOR, log_score
 from workbench.execution.tasks import silent
 from workbench.games.base import drawn_seed, quickened
 from workbench.interfaces import Attack, BoolArray, FloatArray, Insertions, IntArray, Mechanism, Plan, Subject
+
+TIE = 1e-9
+"""Distance of a probability from one half within which a guess is a coin's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetBelief:
+    """An adversary's belief after one training.
+
+    Attributes:
+        posterior: Probability of each candidate under the law that the mechanism states, shape `(M,)`.
+        entropies: Entropy of that posterior after each release, nats, shape `(D,)`.
+        guess: The probabilities that it guesses by, shape `(M,)`: the posterior itself, or a more suspicious
+            one.
+        from_bits: The posterior under the stated law of an adversary who sees the released bits and the
+            noise, but no values, shape `(M,)`.
+    """
+
+    posterior: FloatArray
+    entropies: FloatArray
+    guess: FloatArray
+    from_bits: FloatArray
+
+
+def record_success(guess: FloatArray, candidates: BoolArray, secret: int) -> float:
+    """Share of right guesses over the records that exactly half of the candidates hold; ties count half.
+
+    Args:
+        guess: Probability of each candidate, shape `(M,)`.
+        candidates: Which records each holds, shape `(M, N)`.
+        secret: Index of the candidate that was trained on.
+
+    Raises `InputError`: no record is held by exactly half of the candidates.
+    """
+    even = balanced(candidates)
+    if not even.any():
+        raise InputError("candidates must hold some record exactly half of the time, got none")
+    chances = guess @ candidates[:, even]
+    inside = candidates[secret, even]
+    right = np.where(np.abs(chances - 0.5) <= TIE, 0.5, (chances > 0.5) == inside)
+    return float(right.mean())
+
+
+def balanced(candidates: BoolArray) -> BoolArray:
+    """Returns which records exactly half of the candidates hold, shape `(N,)`."""
+    even: BoolArray = 2 * candidates.sum(axis=0) == candidates.shape[0]
+    return even
+
+
+def index_success(guess: FloatArray, secret: int) -> float:
+    """Returns the chance that the likeliest candidate (a random one of several) is the secret."""
+    best = guess >= guess.max() - TIE / guess.size
+    return float(best[secret]) / float(best.sum())
 
 
 @dataclass(frozen=True, kw_only=True)

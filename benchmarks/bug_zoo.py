@@ -1,0 +1,269 @@
+"""Which instrument sees which bug: the zoo's trainers under each of ours and what others offer, by defaults.
+
+`python benchmarks/bug_zoo.py --peer WHEEL` takes an hour or two, writes each row as it is done, and goes on
+from there; `WHEEL` is jax-privacy's, whose auditing module alone needs no JAX. `--seeds 20` replays the correct
+trainers under as many seeds. Results go to `benchmarks/results/bug_zoo.json` and `.md`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import types
+import zipfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from shared import RESULTS, machine, options, quiet, write
+
+ZOO = Path(__file__).parents[1] / "tests" / "zoo"
+sys.path.append(str(ZOO))
+
+import correct  # noqa: E402
+import dp_sgd  # noqa: E402
+import reported  # noqa: E402
+
+CLAIM = reported.ADD_REMOVE
+RUNS = 20
+"""Retrainings."""
+
+BLACK_BOX, WHITE_BOX = "released scores", "white-box canaries"
+"""The attacks of the two membership games."""
+
+CAUGHT, PART, MISSED, RIGHT, ALARM = "caught", "caught, other part", "missed", "not refuted", "FALSE ALARM"
+
+
+def rows() -> dict[str, tuple[str, str, str, Any]]:
+    """Of each trainer: file, claim, expected part (empty where the promise is kept), and the trainer."""
+    found: dict[str, tuple[str, str, str, Any]] = {}
+    for name, bug in reported.BUGS.items():
+        found[name] = ("reported", bug.claim, bug.fault, bug.trainer)
+    for name, part in dp_sgd.FAULTS.items():
+        found[name] = ("dp_sgd", CLAIM, part, getattr(dp_sgd, name))
+    for name, (file, trainer) in right().items():
+        found[name] = (file, CLAIM, "", trainer)
+    return found
+
+
+def right() -> dict[str, tuple[str, Any]]:
+    """The correct trainers: each one's file, and itself."""
+    plain = {"correct": dp_sgd.correct, "with_adam": dp_sgd.with_adam}
+    return {
+        **{name: ("dp_sgd", trainer) for name, trainer in plain.items()},
+        **{name: ("correct", trainer) for name, trainer in correct.TRAINERS.items()},
+    }
+
+
+def audited(file: str, name: str, claim: str, *words: str) -> dict[str, Any]:
+    """The report of `workbench audit --train` on the digits, with its defaults but for these words."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "report.json"
+        command = [sys.executable, "-m", "workbench.cli", "audit", "--train", f"{ZOO / file}.py:{name}"]
+        command += ["--corpus", "digits", "--claim", claim, "--quiet", "--json", str(place), *words]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if not place.is_file():
+            return {"error": done.stderr.strip().splitlines()[-1:]}
+        report: dict[str, Any] = json.loads(place.read_text())
+        return report
+
+
+def cell(kind: str, parts: list[str], expected: str, seconds: float, lower: Any = None) -> dict[str, Any]:
+    """What an instrument said of a trainer, and whether that is right."""
+    speaks = kind == "REFUTED" or (kind == "UNDECIDED" and bool(parts))
+    if expected:
+        says = MISSED if not speaks else CAUGHT if not parts or expected in parts[:1] else PART
+    else:
+        says = ALARM if kind == "REFUTED" else RIGHT
+    return {"says": says, "verdict": kind, "parts": parts, "lower": lower, "seconds": round(seconds, 1)}
+
+
+def games(report: Mapping[str, Any], expected: str, names: Mapping[str, str]) -> dict[str, Any]:
+    """The cells of a report's games: those of the attacks with these names, and of the replay."""
+    made = {}
+    for attack in report["subjects"][0]["attacks"]:
+        if attack["attack"] in names:
+            verdict = attack["verdict"]
+            lower = (verdict["bound"] or {}).get("lower")
+            made[names[attack["attack"]]] = cell(
+                verdict["kind"], [], expected, attack["cost"]["seconds"], lower
+            )
+    if "replay" in report and "black-box" in names.values():
+        replay = report["replay"]
+        parts = [fault["part"] for fault in replay.get("faults", [])]
+        made["replay"] = cell(
+            replay["verdict"]["kind"], parts, expected, replay["cost"]["seconds"], replay.get("lower")
+        )
+    return made
+
+
+def auditor_of(wheel: Path) -> Any:
+    """The class of jax-privacy's auditing module, from its wheel."""
+    source = zipfile.ZipFile(wheel).read("jax_privacy/auditing.py").decode()
+    module = types.ModuleType("jax_privacy_auditing")
+    sys.modules[module.__name__] = module
+    exec(compile(source, "jax_privacy/auditing.py", "exec"), vars(module))
+    return module.CanaryScoreAuditor  # type: ignore[attr-defined]
+
+
+def of_peer(auditor: Any, report: Mapping[str, Any], expected: str) -> dict[str, Any]:
+    """The one-run bound of jax-privacy on the scores of the black-box game."""
+    attack = next(one for one in report["subjects"][0]["attacks"] if one["attack"] == BLACK_BOX)
+    scores, members = np.array(attack["scores"], dtype=float), np.array(attack["members"], dtype=bool)
+    started = time.perf_counter()
+    lower = auditor(scores[members], scores[~members]).epsilon_one_run(significance=0.05, delta=1e-5)
+    kind = "REFUTED" if lower > 1.0 else "NOT_REFUTED"
+    return cell(kind, [], expected, time.perf_counter() - started, float(lower))
+
+
+def gradient_check(trainer: Any, expected: str) -> dict[str, Any]:
+    """Whether per-record gradients are those of one record after another, as Opacus' own tests ask.
+
+    It needs the trainer's parts: the network, and the function that gives per-record gradients.
+    """
+    started = time.perf_counter()
+    if not isinstance(trainer, dp_sgd.Trainer):
+        return {"says": "does not apply", "seconds": 0.0}
+    report = [
+        {"id": str(i), "text": "", "label": i % 10, "image": torch.rand(64).tolist()} for i in range(200)
+    ]
+    try:
+        trainer(report, 0)
+        each = trainer.per_record(torch.arange(8))
+        images, labels = trainer.images[:8], trainer.labels[:8]
+        for i in range(8):
+            trainer.network.zero_grad()
+            loss = torch.nn.functional.cross_entropy(trainer.network(images[i : i + 1]), labels[i : i + 1])
+            loss.backward()
+            for key, parameter in trainer.network.named_parameters():
+                if not torch.allclose(each[key][i], parameter.grad, rtol=1e-3, atol=1e-5):
+                    return cell("REFUTED", [], expected, time.perf_counter() - started)
+    except Exception as error:  # the check does not fit the trainer
+        return {"says": "does not apply", "why": type(error).__name__, "seconds": 0.0}
+    return cell("NOT_REFUTED", [], expected, time.perf_counter() - started)
+
+
+def made_row(name: str, row: tuple[str, str, str, Any], auditor: Any) -> dict[str, Any]:
+    """All cells of one trainer."""
+    file, claim, expected, trainer = row
+    report = audited(file, name, claim)
+    found: dict[str, Any] = {"file": file, "expected": expected}
+    if "error" in report:
+        return {**found, "error": report["error"]}
+    found |= games(report, expected, {BLACK_BOX: "black-box", WHITE_BOX: "white-box"})
+    again = audited(file, name, claim, "--runs", str(RUNS), "--no-replay")
+    if "error" not in again:
+        names = {BLACK_BOX: "retrainings", WHITE_BOX: "white-box retrainings"}
+        found |= games(again, expected, names)
+    if auditor is not None:
+        found["jax-privacy"] = of_peer(auditor, report, expected)
+    found["gradient check"] = gradient_check(trainer, expected)
+    return found
+
+
+def replayed(name: str, seed: int) -> dict[str, Any]:
+    """A correct trainer's replay under another seed."""
+    file = right()[name][0]
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "report.json"
+        command = [
+            sys.executable,
+            "-m",
+            "workbench.cli",
+            "replay",
+            f"{ZOO / file}.py:{name}",
+            "--seed",
+            str(seed),
+        ]
+        command += ["--corpus", "digits", "--claim", CLAIM, "--quiet", "--json", str(place)]
+        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        report = json.loads(place.read_text())
+    replay = report["replay"]
+    return {
+        "verdict": report["verdict"]["kind"],
+        "lower": replay.get("lower"),
+        "seconds": round(replay["cost"]["seconds"], 1),
+    }
+
+
+class Kept:
+    """Results on disk: what is there is not done again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.content: dict[str, Any] = {"machine": machine(), "rows": {}, "seeds": {}}
+        self._lock = threading.Lock()
+        if path.is_file():
+            self.content |= json.loads(path.read_text())
+
+    def do(self, key: str, name: str, work: Callable[[], Any]) -> None:
+        """Do it unless it is done, and write it at once."""
+        if name in self.content[key]:
+            return
+        made = work()
+        with self._lock:
+            self.content[key][name] = made
+            spare = self.path.with_suffix(".part")
+            spare.write_text(json.dumps(self.content, indent=1) + "\n")
+            spare.replace(self.path)
+            print(key, name, json.dumps(made)[:400], flush=True)
+
+
+def summary(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Counts by instrument, and those of the correct trainers' seeds."""
+    instruments: dict[str, dict[str, int]] = {}
+    seconds: dict[str, list[float]] = {}
+    for row in content["rows"].values():
+        for instrument, one in row.items():
+            if isinstance(one, dict) and "says" in one:
+                counts = instruments.setdefault(instrument, {})
+                counts[one["says"]] = counts.get(one["says"], 0) + 1
+                seconds.setdefault(instrument, []).append(one["seconds"])
+    medians = {name: sorted(times)[len(times) // 2] for name, times in seconds.items()}
+    seeds = list(content["seeds"].values())
+    numbers = [float(one["lower"]) for one in seeds if one["lower"] not in {None, "nan"}]
+    return {
+        "instruments": instruments,
+        "median_seconds": medians,
+        "replays": len(seeds),
+        "refuted": sum(one["verdict"] == "REFUTED" for one in seeds),
+        "largest_lower": max(numbers, default=math.nan),
+    }
+
+
+def main() -> None:
+    """Measure what is not measured, and write the page."""
+    parser = options(__doc__)
+    parser.add_argument("--peer", type=Path, help="jax-privacy's wheel")
+    parser.add_argument("--seeds", type=int, default=0, help="seeds of each correct trainer's replay")
+    parser.add_argument("--at-once", type=int, default=2, help="trainers at a time")
+    given = parser.parse_args()
+    quiet(given.threads)
+    kept = Kept(RESULTS / "bug_zoo.json")
+    auditor = None if given.peer is None else auditor_of(given.peer)
+    with ThreadPoolExecutor(given.at_once) as pool:
+        jobs = [
+            pool.submit(kept.do, "rows", name, partial(made_row, name, row, auditor))
+            for name, row in rows().items()
+        ]
+        jobs += [
+            pool.submit(kept.do, "seeds", f"{name} {seed}", partial(replayed, name, seed))
+            for seed in range(1, given.seeds + 1)
+            for name in right()
+        ]
+        for job in jobs:
+            job.result()
+    write(RESULTS, "bug_zoo", {**kept.content, "summary": summary(kept.content)})
+
+
+if __name__ == "__main__":
+    main()
