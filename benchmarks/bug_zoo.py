@@ -1,7 +1,7 @@
 """Which instrument sees which bug: the zoo's trainers under each of ours and what others offer, by defaults.
 
 `python benchmarks/bug_zoo.py --peer WHEEL` takes an hour or two, writes each row as it is done, and goes on
-from there; `WHEEL` is jax-privacy's, whose auditing module alone needs no JAX. `--seeds 20` replays the correct
+from there; `WHEEL` is jax-privacy's, whose auditing module needs no JAX. `--seeds 20` replays the correct
 trainers under as many seeds. Results go to `benchmarks/results/bug_zoo.json` and `.md`.
 """
 
