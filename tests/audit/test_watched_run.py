@@ -22,6 +22,7 @@ from sklearn.datasets import load_digits
 
 import workbench
 from workbench.audit.claims import EXAMPLE, parse_claim
+from workbench.audit.watched import record
 from workbench.audit.watched.judging import BY_SETTING, BY_SIZE, Judged, judged, size_of_epochs
 from workbench.audit.watched.record import Watch
 from workbench.audit.watched.run_file import FORWARD, PER_RECORD, Header, Step, WatchedRun, read_run
@@ -149,6 +150,17 @@ def test_batches_of_one_size_are_held_against_shuffled_epochs_too() -> None:
     few = judged(CLAIM, made_run(steps=9, size=lambda t: 20, noise_multiplier=0.3))
     assert few.lower == 0.0  # Less than an epoch, of which no bound is known.
     assert few.verdict.kind == "UNDECIDED"
+
+
+def test_entries_that_are_always_as_many_may_be_no_records() -> None:
+    """Such as the tokens of a model whose first dimension is time."""
+    run = made_run(steps=400, size=lambda t: 20)
+    steps = [replace(step, counted=FORWARD) for step in run.steps]
+    found = judged(CLAIM, replace(run, steps=steps))
+    assert found.verdict.kind == "UNDECIDED"
+    assert "equally many entries" in found.verdict.sentence
+    stated = replace(run.header, divisor=20.0)
+    assert judged(CLAIM, replace(run, header=stated, steps=steps)).verdict.kind == "REFUTED"
 
 
 def test_a_step_without_noise_has_no_finite_epsilon_unless_delta_hides_it() -> None:
@@ -360,14 +372,18 @@ def test_ghost_clipping_is_counted_by_forward_passes() -> None:
 
 
 @pytest.mark.usefixtures("quiet_opacus")
-def test_training_past_its_claim_warns_once() -> None:
+def test_training_past_its_claim_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "SHARE_OF_LOOKS", math.inf)
     with pytest.warns(workbench.ClaimExceededWarning, match=r"step \d+: .* epsilon >= ") as caught:
         run, _ = opacus_loop(claim=EXAMPLE)
     assert len([w for w in caught if w.category is workbench.ClaimExceededWarning]) == 1
     assert run.exceeded is not None
     step, epsilon = run.exceeded
-    assert 10 <= step <= 60
+    assert 10 <= step < 60
     assert epsilon > 1
+    monkeypatch.setattr(record, "SHARE_OF_LOOKS", 0.0)
+    with pytest.warns(workbench.ClaimExceededWarning, match="step 60"):
+        run, _ = opacus_loop(claim=EXAMPLE)
 
 
 def test_training_within_its_claim_does_not_warn(monkeypatch: pytest.MonkeyPatch) -> None:

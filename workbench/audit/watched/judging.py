@@ -162,7 +162,11 @@ def rate_of(run: WatchedRun, error: float) -> tuple[Sampler | None, str]:
         np.zeros((0, 0), dtype=bool), error, counted=sum(batches), tries=records * len(batches)
     )
     divisor = _column(run, "divisor", run.header.divisor)
-    if any(step.counted == FORWARD for step in run.steps) and (divisor > 1).any():
+    is_forward = any(step.counted == FORWARD for step in run.steps)
+    if is_forward and not (divisor > 1).any() and size_of_epochs(run)[1]:
+        says = "whether what the model is called with has a record in each of its always equally many entries"
+        return None, f"{says} (divisor=)"
+    if is_forward and (divisor > 1).any():
         most = float(divisor[divisor > 1].min()) / records
         if sampler.lower > most:
             sampler = replace(sampler, kind="sampled", rate=most, lower=most)

@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim import Optimizer
 
 from workbench.audit.claims import parse_claim
+from workbench.audit.replay.judging import judged_guarantee
 from workbench.audit.watched.judging import lower_end
 from workbench.audit.watched.run_file import (
     FORWARD,
@@ -37,7 +39,7 @@ from workbench.audit.watched.run_file import (
     step_line,
 )
 from workbench.core.arguments import number, whole_number
-from workbench.core.errors import InputError
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.execution.engine import versions
 from workbench.interfaces import Claim, Released
 
@@ -51,7 +53,7 @@ FIRST_LOOK = 10
 """The claim is looked at after this many steps, and whenever they have become half as many again."""
 
 SHARE_OF_LOOKS = 0.01
-"""Part of the training's time that looks may take; a look that would take more waits."""
+"""Part of the training's time that looks may take; a look that would take more waits, for the end at most."""
 
 
 class ClaimExceededWarning(UserWarning):
@@ -144,7 +146,7 @@ class Watch:
         self._batches = BatchCounter(parameters)
         self._draws = DrawCounter(parameters)
         self._waiting: list[tuple[Step, Sequence[Tensor]]] = []
-        self._looks = _Looks(claim, 1.0 - confidence)
+        self._looks = _Looks(claim, self.header, 1.0 - confidence)
         self._stack = ExitStack()
         self._written = 0.0
 
@@ -167,6 +169,7 @@ class Watch:
         """Take the hooks off, and end the file."""
         self._stack.close()
         self._flush()
+        self.exceeded = self.exceeded or self._looks.look(self.run())
         if self._writer is not None:
             self._writer.close("finished" if kind is None else kind.__name__)
             self._writer = None
@@ -224,12 +227,16 @@ class _Looks:
     When a look is due depends on steps and time, not on what is seen.
     """
 
-    def __init__(self, claim: Claim | None, error: float) -> None:
+    def __init__(self, claim: Claim | None, header: Header, error: float) -> None:
         self._claim, self._error = claim, error
-        self._next, self._count, self._spent, self._began = FIRST_LOOK, 0, 0.0, 0.0
-        if claim is not None:  # The first composition is the slowest; an unsuitable claim is refused here.
-            empty = WatchedRun(header=Header(optimizer="", parameters=0), steps=())
-            lower_end(empty, claim, error)
+        self._next, self._count, self._last, self._spent, self._began = FIRST_LOOK, 0, 0.0, 0.0, 0.0
+        if claim is not None:  # How long a look takes; and an unsuitable claim is refused here.
+            held = replace(header, records=100, noise_multiplier=header.noise_multiplier or 1.0)
+            steps = tuple(Step(step=step, batch=10 + step) for step in range(1, FIRST_LOOK + 1))
+            for _ in range(2):  # The first is slower.
+                started = time.perf_counter()
+                lower_end(WatchedRun(header=held, steps=steps), claim, error)
+                self._last = time.perf_counter() - started
 
     def begin(self) -> None:
         """The training begins."""
@@ -239,17 +246,22 @@ class _Looks:
         """Whether to look after this step."""
         if self._claim is None or step < self._next:
             return False
-        return self._spent <= SHARE_OF_LOOKS * (time.perf_counter() - self._began)
+        return self._spent + self._last <= SHARE_OF_LOOKS * (time.perf_counter() - self._began)
 
     def look(self, run: WatchedRun) -> tuple[int, float] | None:
         """The last step and the epsilon, where the claim is exceeded."""
-        assert self._claim is not None
+        if self._claim is None or not run.steps:
+            return None
         started, steps = time.perf_counter(), len(run.steps)
         self._count += 1
         self._next = math.ceil(1.5 * steps)
-        lower, _, _ = lower_end(run, self._claim, self._error * 6 / (math.pi * self._count) ** 2)
-        self._spent += time.perf_counter() - started
-        guarantee: Any = self._claim.guarantee
+        try:
+            lower, _, _ = lower_end(run, self._claim, self._error * 6 / (math.pi * self._count) ** 2)
+        except (UnsupportedError, InconclusiveError):  # Out of the range of certified bounds.
+            return None
+        self._last = time.perf_counter() - started
+        self._spent += self._last
+        guarantee = judged_guarantee(self._claim)
         if lower <= guarantee.epsilon:
             return None
         self._claim = None
@@ -339,8 +351,11 @@ class BatchCounter:
         if tensor is None:
             return
         tensor, place = _outside_vmap(tensor)
-        # What is kept until the step keeps its memory, so that another batch has another address.
-        key = (tensor.data_ptr(), tuple(tensor.shape), 0 if tensor.is_inference() else tensor._version)
+        try:
+            # What is kept until the step keeps its memory, so that another batch has another address.
+            key = (tensor.data_ptr(), tuple(tensor.shape), 0 if tensor.is_inference() else tensor._version)
+        except RuntimeError:  # It has no memory, as a sparse tensor or one that is only traced.
+            return
         if key not in self._seen:
             self._seen[key] = tensor
             self._forward = _sum(self._forward, tensor.shape[place])
@@ -431,16 +446,14 @@ def _settings(private: Any) -> dict[str, float]:
     """What a DP optimizer of Opacus itself says of this step."""
     if private is None or not type(private).__module__.startswith("opacus."):
         return {}
-    divisor = 1.0
-    if private.loss_reduction == "mean":
-        try:
+    try:
+        noise, clip, divisor = float(private.noise_multiplier), float(private.max_grad_norm), 1.0
+        if private.loss_reduction == "mean":
             divisor = float(private.expected_batch_size) * private.accumulated_iterations
-        except ValueError:  # No per-record gradients are kept.
-            return {}
-    if divisor <= 0 or private.max_grad_norm <= 0:
+    except (TypeError, ValueError):  # A number for each layer, or no per-record gradients.
         return {}
-    numbers = {"noise_multiplier": private.noise_multiplier, "clip": private.max_grad_norm}
-    return {name: float(value) for name, value in numbers.items()} | {"divisor": divisor}
+    is_usable = 0 <= noise < math.inf and 0 < clip < math.inf and 0 < divisor < math.inf
+    return {"noise_multiplier": noise, "clip": clip, "divisor": divisor} if is_usable else {}
 
 
 def _norms(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
