@@ -75,6 +75,10 @@ class AuditOptions:
         Path | None,
         Option(metavar="FOLDER", help="Ask a trained language model for its members (docs/checkpoints.md)."),
     ] = None
+    run: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Judge a training that `workbench.watch` recorded (docs/watch.md)."),
+    ] = None
     members: Annotated[
         Path | None,
         Option(
@@ -231,6 +235,7 @@ _TRAINING = ("corpus", "corpus_parameter", "candidates", "workers", "scheduler")
 _OWN_TRAINING = ("corpus", "corpus_parameter", "model", "model_parameter", "candidates", *_PLAN)
 _MODES: Mapping[str, tuple[str, ...]] = {
     "--scores": ("trials", "prior", "higher_is"),
+    "--run": (),
     "--checkpoint": ("members", "nonmembers", "reference", "prior"),
     "--train": ("runs", "replay", *_TRAINING),
     "an audit of a mechanism": (
@@ -267,6 +272,8 @@ def audit(options: AuditOptions) -> int:
         report = _audit_training(options, options.train)
     elif options.checkpoint is not None:
         report = _audit_checkpoint(options, options.checkpoint)
+    elif options.run is not None:
+        report = _audit_run(options, options.run)
     else:
         report = _audit_mechanism(options)
     _write(options, report)
@@ -297,7 +304,7 @@ def _flag(name: str) -> str:
 
 def _mode(options: AuditOptions) -> str:
     """Which kind of audit the options ask for."""
-    named = [name for name in ("scores", "train", "checkpoint") if getattr(options, name) is not None]
+    named = [name for name in ("scores", "train", "checkpoint", "run") if getattr(options, name) is not None]
     if len(named) > 1:
         raise InputError(f"--{named[0]} and --{named[1]} exclude each other")
     if named == ["checkpoint"]:
@@ -346,6 +353,7 @@ def _check_distinct(options: AuditOptions) -> None:
     source = options.train.rpartition(":")[0] if options.train else None
     places = {
         "--scores": options.scores,
+        "--run": options.run,
         "--train": Path(source) if source else None,
         "--members": options.members,
         "--nonmembers": options.nonmembers,
@@ -415,6 +423,18 @@ def _audit_checkpoint(options: AuditOptions, folder: Path) -> dict[str, Any]:
             command=command_line(options),
             progress=progress,
         )
+
+
+def _audit_run(options: AuditOptions, path: Path) -> dict[str, Any]:
+    from workbench.audit.watched.run import audit_run
+
+    return audit_run(
+        path,
+        claim=_claimed(options, released=Released.EVERY_UPDATE),
+        confidence=options.confidence,
+        seed=options.seed,
+        command=command_line(options),
+    )
 
 
 def _audit_mechanism(options: AuditOptions) -> dict[str, Any]:

@@ -94,11 +94,12 @@ def _cases(report: Mapping[str, Any]) -> Iterator[ElementTree.Element]:
             case = junit_case(place, attack["attack"], seconds)
             _judge(case, attack["verdict"], role)
             yield case
-    if "replay" in report:
-        form = report["replay"]
-        case = junit_case(f"workbench.{form['subject']}", "forced replay", float(form["cost"]["seconds"]))
-        _judge(case, form["verdict"], "user")
-        yield case
+    for key, name in (("replay", "forced replay"), ("run", "watched run")):
+        if key in report:
+            form = report[key]
+            case = junit_case(f"workbench.{form['subject']}", name, float(form["cost"]["seconds"]))
+            _judge(case, form["verdict"], "user")
+            yield case
     case = junit_case("workbench", "verdict", 0.0)
     _judge(case, report["verdict"], "whole")
     yield case

@@ -135,8 +135,9 @@ def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
         for key, terms in report.get("asides", {}).items():
             for form in report[key]:
                 _print_aside(console, form, terms)
-        if "replay" in report:
-            _print_replay(console, report["replay"], whole=str(report["verdict"]["sentence"]))
+        for key, title in (("replay", "Forced replay"), ("run", "Watched run")):
+            if key in report:
+                _print_run(console, title, report[key], whole=str(report["verdict"]["sentence"]))
     verdict = report["verdict"]
     kind, sentence = verdict["kind"].replace("_", " "), verdict["sentence"]
     line = Text(sentence if sentence.startswith(kind) else f"{kind}: {sentence}")
@@ -184,9 +185,9 @@ def _print_aside(console: Console, form: Mapping[str, Any], terms: Mapping[str, 
     console.print()
 
 
-def _print_replay(console: Console, form: Mapping[str, Any], *, whole: str) -> None:
-    """Print the run as a forced replay measured it, and its sentence if the `whole` has another."""
-    title = Text.assemble("Forced replay: ", verdict_text(form["verdict"]["kind"]))
+def _print_run(console: Console, heading: str, form: Mapping[str, Any], *, whole: str) -> None:
+    """Print a training run as it was measured, and its sentence if the `whole` has another."""
+    title = Text.assemble(f"{heading}: ", verdict_text(form["verdict"]["kind"]))
     table = Table(title=title, title_justify="left", show_header=False, box=box.SIMPLE_HEAD, pad_edge=False)
     for name, value in form["rows"]:
         table.add_row(Text(name), Text(value, style="bold red" if name.startswith("fault") else ""))

@@ -347,7 +347,8 @@ def _context(report: Mapping[str, JSON]) -> dict[str, Any]:
             "assumptions": claim.get("assumptions") or (),
         },
         "allowed": allowed_views(claim),
-        "replay": _replay(report.get("replay")),
+        "replay": _run(report.get("replay")),
+        "run": _run(report.get("run")),
         "views": views_view(report.get("views")),
         "asides": [aside_view(terms, report[key]) for key, terms in report.get("asides", {}).items()],
         "subjects": [subject for subject in subjects if subject["role"] not in ("control", "reading")],
@@ -366,8 +367,8 @@ def _context(report: Mapping[str, JSON]) -> dict[str, Any]:
     }
 
 
-def _replay(form: Mapping[str, JSON] | None) -> Mapping[str, Any] | None:
-    """The form of a forced replay with its verdict in words; None where the report has none."""
+def _run(form: Mapping[str, JSON] | None) -> Mapping[str, Any] | None:
+    """The form of a measured training run with its verdict in words; None where the report has none."""
     return None if form is None else {"form": form, "verdict": verdict_view(form["verdict"])}
 
 
@@ -400,8 +401,9 @@ def _glance(report: Mapping[str, JSON]) -> list[tuple[str, str, str]]:
     counted = [subject for subject in report["subjects"] if subject["role"] not in ("control", "reading")]
     games = [attack for subject in counted for attack in subject["attacks"]]
     names = list(dict.fromkeys(str(game["attack"]) for game in games))
-    names += ["forced replay"] if "replay" in report else []
-    count = len(games) + ("replay" in report)
+    runs = [name for key, name in (("replay", "forced replay"), ("run", "watched run")) if key in report]
+    names += runs
+    count = len(games) + len(runs)
     tiles.append(("Games played", number(count), ", ".join(names)))
     return tiles
 

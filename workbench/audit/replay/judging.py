@@ -147,10 +147,15 @@ def sampler_of(
     )
 
 
-def _judged_guarantee(claim: Claim) -> ApproximateDP:
+def judged_guarantee(claim: Claim) -> ApproximateDP:
+    """The claim's guarantee.
+
+    Raises:
+        UnsupportedError: it is not one of (epsilon, delta)-DP about a record.
+    """
     if not isinstance(claim.guarantee, ApproximateDP) or not isinstance(claim.about, Adjacency):
         raise UnsupportedError(
-            f"replay judges claims of (epsilon, delta)-DP about a record, got {claim.guarantee.describe()}"
+            f"a run tests (epsilon, delta)-DP about a record, and the claim is {claim.guarantee.describe()}"
         )
     return claim.guarantee
 
@@ -167,7 +172,7 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     Raises:
         UnsupportedError: the claim is not of (epsilon, delta)-DP.
     """
-    guarantee = _judged_guarantee(claim)
+    guarantee = judged_guarantee(claim)
     error = 1.0 - confidence
     sampler = sampler_of(
         run.present, SPENT * error / 2, run.compared, counted=run.counted, tries=run.tries, sizes=run.sizes
@@ -188,9 +193,13 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
         least, middle, most = (reduce(finite) * under for reduce in (np.min, np.median, np.max))
     else:
         least, middle, most = strongest, strongest, used
-    lower = _epsilon(least / high, replace(sampler, rate=sampler.lower), run.steps, claim, which="lower")
-    estimate = _epsilon(middle, sampler, run.steps, claim, which="middle")
-    upper = _epsilon(most / low, replace(sampler, rate=sampler.upper), run.steps, claim, which="upper")
+    lower = composed_epsilon(
+        least / high, replace(sampler, rate=sampler.lower), run.steps, claim, which="lower"
+    )
+    estimate = composed_epsilon(middle, sampler, run.steps, claim, which="middle")
+    upper = composed_epsilon(
+        most / low, replace(sampler, rate=sampler.upper), run.steps, claim, which="upper"
+    )
     if run.leaks or run.copies or (run.fixed and not run.ignores_seed):
         lower = estimate = upper = math.inf
     elif not (run.is_gaussian and not run.is_correlated) and not any(np.isinf(row).any() for row in each):
@@ -245,9 +254,19 @@ def _outside(run: Measured, claim: Claim) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _epsilon(distances: FloatArray, sampler: Sampler, steps: int, claim: Claim, *, which: str) -> float:
-    """The epsilon of a run whose record moves the updates by these distances (in the noise's units)."""
-    delta, adjacency, rate = _judged_guarantee(claim).delta, claim.about, sampler.rate
+def composed_epsilon(
+    distances: FloatArray, sampler: Sampler, steps: int, claim: Claim, *, which: str
+) -> float:
+    """The epsilon of a run whose record moves the updates by these distances (in the noise's units).
+
+    Args:
+        distances: Those of some or all steps; one each where shuffled epochs are composed by the least.
+        sampler: With the rate to compose by.
+        steps: Of the run.
+        claim: Its delta and adjacency.
+        which: `"lower"`, `"middle"` or `"upper"`: the end of the distances and of the certified bounds.
+    """
+    delta, adjacency, rate = judged_guarantee(claim).delta, claim.about, sampler.rate
     assert isinstance(adjacency, Adjacency)
     if not distances.size or rate <= 0:
         return 0.0
@@ -298,7 +317,7 @@ def faults_of(
     ]
     found += [Fault(part=part, says=says) for part, says, is_so in _signs(run, sampler, claim) if is_so]
     if is_refuted and not found:
-        found.append(_undersized(run, sampler, claim, multiplier))
+        found.append(undersized(run.steps, sampler, claim, multiplier))
     return tuple(found)
 
 
@@ -419,7 +438,7 @@ def _has_gap(distances: FloatArray) -> bool:
     return bool((ordered[3:-2] > 3 * ordered[2:-3]).any())
 
 
-def _undersized(run: Measured, sampler: Sampler, claim: Claim, multiplier: float) -> Fault:
+def undersized(steps: int, sampler: Sampler, claim: Claim, multiplier: float) -> Fault:
     """A run in which every part does its work, and which spends more than is claimed."""
     from workbench.accounting.certified import calibrate_noise_multiplier
 
@@ -435,11 +454,11 @@ def _undersized(run: Measured, sampler: Sampler, claim: Claim, multiplier: float
         target_epsilon=guarantee.epsilon,
         target_delta=guarantee.delta,
         sampling_probability=sampler.rate,
-        steps=run.steps,
+        steps=steps,
     )
     return Fault(
         part="accountant",
-        says=f"noise over what one record adds is {multiplier:.4g}; {run.steps} steps at sampling rate "
+        says=f"noise over what one record adds is {multiplier:.4g}; {steps} steps at sampling rate "
         f"{sampler.rate:.3g} need {needed:.4g} for the claim",
     )
 

@@ -1,0 +1,503 @@
+"""Watches an optimizer while it trains, changes nothing, and writes the run as it was to a file.
+
+Before each step a hook reads the norm of the gradient that is about to be applied, and what a DP optimizer
+says of its own noise. Records of a batch are counted by the per-record gradients of Opacus where there are
+some, else by the first tensor that the model is called with. Draws of noise are seen by wrapping torch's four
+functions for normal numbers; the numbers drawn are the same.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim import Optimizer
+
+from workbench.audit.claims import parse_claim
+from workbench.audit.replay.judging import judged_guarantee
+from workbench.audit.watched.judging import lower_end
+from workbench.audit.watched.run_file import (
+    FORWARD,
+    PER_RECORD,
+    Header,
+    RunWriter,
+    Step,
+    WatchedRun,
+    step_line,
+)
+from workbench.core.arguments import number, whole_number
+from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.execution.engine import versions
+from workbench.interfaces import Claim, Released
+
+FLUSH_SECONDS = 1.0
+"""A step's line is written at most so long after it, or before the next step if that comes later."""
+
+MOST_WAITING = 256
+"""Lines that wait to be written."""
+
+FIRST_LOOK = 10
+"""The claim is looked at after this many steps, and whenever they have become half as many again."""
+
+SHARE_OF_LOOKS = 0.01
+"""Part of the training's time that looks may take; a look that would take more waits, for the end at most."""
+
+
+class ClaimExceededWarning(UserWarning):
+    """The training that goes on has spent more than is claimed."""
+
+
+def watch(
+    optimizer: Optimizer,
+    *,
+    claim: str | Claim | None = None,
+    records: int | None = None,
+    clip: float | None = None,
+    divisor: float | None = None,
+    noise_multiplier: float | None = None,
+    file: str | Path | None = "run.json",
+    confidence: float = 0.95,
+) -> Watch:
+    """A context manager that records each step of an optimizer, and leaves the training as it is.
+
+    Args:
+        optimizer: Of torch; Opacus' `DPOptimizer`, or the one inside it, or one that Accelerate prepared.
+        claim: As `workbench audit --claim` takes it; a `ClaimExceededWarning` says when it is exceeded.
+        records: Number N of records that it trains on.
+        clip: Norm to which each record's gradient is clipped. Opacus says this and the next two itself.
+        divisor: What the sum of clipped gradients and noise is divided by, such as the expected batch size.
+        noise_multiplier: Scale of the noise over `clip`.
+        file: Where the run is written, for `workbench audit --run`; None for nowhere.
+        confidence: Of the warning.
+
+    Raises:
+        InputError: an argument is out of range, or the file cannot be written, or is something else.
+
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    >>> with watch(optimizer, file=None) as run:
+    ...     layer(torch.ones(3, 2)).sum().backward()
+    ...     optimizer.step()
+    >>> len(run.steps), run.steps[0].batch
+    (1, 3)
+    """
+    held = parse_claim(claim, released=Released.EVERY_UPDATE) if isinstance(claim, str) else claim
+    positive = {"clip": clip, "divisor": divisor, "noise_multiplier": noise_multiplier}
+    stated = {
+        name: number(name, value, above=0, below=math.inf)
+        for name, value in positive.items()
+        if value is not None
+    }
+    if records is not None:
+        stated["records"] = whole_number("records", records, least=1)
+    number("confidence", confidence, above=0.5, below=1)
+    return Watch(optimizer, claim=held, stated=stated, file=file, confidence=confidence)
+
+
+class Watch:
+    """A run that is being watched, or was.
+
+    Attributes:
+        header: What holds for all of it.
+        steps: So far.
+        exceeded: The first step after which the claim was seen to be exceeded, and the epsilon spent at least
+            by then; None where it was not.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        *,
+        claim: Claim | None,
+        stated: Mapping[str, Any],
+        file: str | Path | None,
+        confidence: float,
+    ) -> None:
+        self.steps: list[Step] = []
+        self.exceeded: tuple[int, float] | None = None
+        self._private, self._inner = _unwrapped(optimizer)
+        parameters = _parameters(self._inner)
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        named = type(self._private or self._inner)
+        self.header = Header(
+            optimizer=f"{named.__module__}.{named.__qualname__}",
+            parameters=sum(p.numel() for p in parameters),
+            processes=torch.distributed.get_world_size() if distributed else 1,
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            versions=versions(("torch", "opacus", "transformers")),
+            **stated,
+        )
+        writes = file is not None and not (distributed and torch.distributed.get_rank())
+        self._file = Path(file) if writes and file is not None else None
+        self._writer: RunWriter | None = None
+        self._batches = BatchCounter(parameters)
+        self._draws = DrawCounter(parameters)
+        self._waiting: list[tuple[Step, Sequence[Tensor]]] = []
+        self._looks = _Looks(claim, self.header, 1.0 - confidence)
+        self._stack = ExitStack()
+        self._written = 0.0
+
+    def __enter__(self) -> Watch:
+        """Hook the optimizer, and begin the file."""
+        if self._file is not None:
+            self._writer = RunWriter(self._file, self.header)
+        self._stack.callback(self._inner.register_step_pre_hook(self._before_step).remove)
+        self._stack.enter_context(self._draws)
+        self._stack.enter_context(self._batches)
+        if self._private is not None:
+            self._batches.follow(self._private)
+        self._written = time.perf_counter()
+        self._looks.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take the hooks off, and end the file."""
+        self._stack.close()
+        self._flush()
+        self.exceeded = self.exceeded or self._looks.look(self.run())
+        if self._writer is not None:
+            self._writer.close("finished" if kind is None else kind.__name__)
+            self._writer = None
+
+    def run(self) -> WatchedRun:
+        """The steps so far, as `workbench audit --run` would read them."""
+        self._flush()
+        return WatchedRun(header=self.header, steps=self.steps)
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._private is None and not (self.steps or self._waiting):
+            self._private = _caller_around(optimizer)
+            if self._private is not None:
+                self._batches.follow(self._private, is_clipping=True)
+        gradients = [p.grad for p in _parameters(optimizer) if p.grad is not None]
+        with torch.no_grad():
+            norms = _norms(gradients)
+        batch, counted = self._batches.taken()
+        values = sum(g._nnz() if g.is_sparse else g.numel() for g in gradients)
+        draws, std = self._draws.taken(values)
+        step = Step(
+            step=len(self.steps) + len(self._waiting) + 1,
+            batch=batch,
+            counted=counted,
+            values=values,
+            lr=_finite(optimizer.param_groups[0].get("lr")),
+            draws=draws,
+            std=std,
+            **_settings(self._private),
+        )
+        self._waiting.append((step, norms))
+        now = time.perf_counter()
+        if now - self._written > FLUSH_SECONDS or len(self._waiting) >= MOST_WAITING:
+            self._flush()
+        if self._looks.is_due(step.step):
+            self.exceeded = self._looks.look(self.run())
+
+    def _flush(self) -> None:
+        """Write the lines that wait."""
+        fresh = []
+        for step, norms in self._waiting:
+            norm = _finite(math.hypot(*map(float, norms))) if norms else None
+            fresh.append(Step(**{**vars(step), "norm": norm}))
+        self._waiting.clear()
+        self.steps += fresh
+        if self._writer is not None and fresh:
+            self._writer.append([step_line(step) for step in fresh])
+        self._written = time.perf_counter()
+
+
+class _Looks:
+    """Compares the epsilon spent so far with the claim, now and then, and warns once.
+
+    The j-th look may err with probability 6 / (pi j)^2 of the whole error, which sums to it over all looks.
+    When a look is due depends on steps and time, not on what is seen.
+    """
+
+    def __init__(self, claim: Claim | None, header: Header, error: float) -> None:
+        self._claim, self._error = claim, error
+        self._next, self._count, self._last, self._spent, self._began = FIRST_LOOK, 0, 0.0, 0.0, 0.0
+        if claim is not None:  # How long a look takes; and an unsuitable claim is refused here.
+            held = replace(header, records=100, noise_multiplier=header.noise_multiplier or 1.0)
+            steps = tuple(Step(step=step, batch=10 + step) for step in range(1, FIRST_LOOK + 1))
+            for _ in range(2):  # The first is slower.
+                started = time.perf_counter()
+                lower_end(WatchedRun(header=held, steps=steps), claim, error)
+                self._last = time.perf_counter() - started
+
+    def begin(self) -> None:
+        """The training begins."""
+        self._began = time.perf_counter()
+
+    def is_due(self, step: int) -> bool:
+        """Whether to look after this step."""
+        if self._claim is None or step < self._next:
+            return False
+        return self._spent + self._last <= SHARE_OF_LOOKS * (time.perf_counter() - self._began)
+
+    def look(self, run: WatchedRun) -> tuple[int, float] | None:
+        """The last step and the epsilon, where the claim is exceeded."""
+        if self._claim is None or not run.steps:
+            return None
+        started, steps = time.perf_counter(), len(run.steps)
+        self._count += 1
+        self._next = math.ceil(1.5 * steps)
+        try:
+            lower, _, _ = lower_end(run, self._claim, self._error * 6 / (math.pi * self._count) ** 2)
+        except (UnsupportedError, InconclusiveError):  # Out of the range of certified bounds.
+            return None
+        self._last = time.perf_counter() - started
+        self._spent += self._last
+        guarantee = judged_guarantee(self._claim)
+        if lower <= guarantee.epsilon:
+            return None
+        self._claim = None
+        said = "no finite epsilon" if math.isinf(lower) else f"epsilon >= {lower:.4g}"
+        warnings.warn(
+            f"step {steps}: the training has {said} at delta = {guarantee.delta:g}, and the claim is epsilon "
+            f"= {guarantee.epsilon:g}",
+            ClaimExceededWarning,
+            stacklevel=2,
+        )
+        return steps, lower
+
+
+class BatchCounter:
+    """Counts the records of each step."""
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self._parameters = parameters
+        self._ours = {id(p) for p in parameters}
+        self._shapes = {p.shape for p in parameters}
+        self._seen: dict[tuple[Any, ...], Tensor] = {}
+        self._forward: int | None = None
+        self._per_record: int | None = None
+        self._root: torch.nn.Module | None = None
+        self._followed: Any = None
+        self._finding = ExitStack()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> BatchCounter:
+        """Look for the outermost module that is called and holds a parameter."""
+        self._finding.callback(register_module_forward_pre_hook(self._found).remove)
+        self._finding.callback(register_module_forward_hook(self._first_call, with_kwargs=True).remove)
+        self._stack.callback(self._finding.close)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take the hooks off."""
+        self._stack.close()
+        self._seen.clear()
+
+    def follow(self, private: Any, *, is_clipping: bool = False) -> None:
+        """Count the per-record gradients that an optimizer of Opacus is about to clip, or is clipping now."""
+        clip = private.clip_and_accumulate
+        if is_clipping:
+            self._per_record = _records(self._parameters)
+
+        def counted() -> Any:
+            self._per_record = _sum(self._per_record, _records(self._parameters))
+            return clip()
+
+        private.clip_and_accumulate = counted
+        self._followed = private
+        self._stack.callback(vars(private).pop, "clip_and_accumulate", None)
+
+    def taken(self) -> tuple[int | None, str]:
+        """The number of records since the last step, and how they were counted."""
+        if self._followed is None:
+            self._per_record = _records(self._parameters)
+        per_record, forward = self._per_record, self._forward
+        self._per_record = self._forward = None
+        self._seen.clear()
+        if per_record is not None:
+            return per_record, PER_RECORD
+        return forward, FORWARD if forward is not None else ""
+
+    def _found(self, module: torch.nn.Module, args: Any) -> None:
+        if self._root is None and any(self._is_ours(p) for p in module.parameters()):
+            self._root = module
+
+    def _is_ours(self, parameter: Tensor) -> bool:
+        """A parameter of the optimizer, or what `torch.func` put in its place."""
+        if id(parameter) in self._ours:
+            return True
+        return parameter.shape in self._shapes and torch._C._functorch.is_functorch_wrapped_tensor(parameter)
+
+    def _first_call(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if module is self._root:
+            self._finding.close()
+            self._called(module, args, kwargs)
+            hook = module.register_forward_pre_hook(self._called, with_kwargs=True)
+            self._stack.callback(hook.remove)
+
+    def _called(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if not torch.is_grad_enabled():
+            return
+        tensor = next(_tensors([*args, *kwargs.values()]), None)
+        if tensor is None:
+            return
+        tensor, place = _outside_vmap(tensor)
+        try:
+            # What is kept until the step keeps its memory, so that another batch has another address.
+            key = (tensor.data_ptr(), tuple(tensor.shape), 0 if tensor.is_inference() else tensor._version)
+        except RuntimeError:  # It has no memory, as a sparse tensor or one that is only traced.
+            return
+        if key not in self._seen:
+            self._seen[key] = tensor
+            self._forward = _sum(self._forward, tensor.shape[place])
+
+
+class DrawCounter:
+    """Counts normal draws of a parameter's shape, or flat of one or all."""
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self._shapes = {tuple(p.shape) for p in parameters}
+        self._shapes |= {(p.numel(),) for p in parameters} | {(sum(p.numel() for p in parameters),)}
+        self._stack = ExitStack()
+        self._count, self._square, self._is_open = 0, 0.0, False
+
+    def __enter__(self) -> DrawCounter:
+        """Wrap torch's functions."""
+        scale = 1
+        for place, name in ((torch, "normal"), (torch.Tensor, "normal_")):
+            at = scale if place is torch else scale + 1
+            self._stack.enter_context(patch.object(place, name, self._wrapped(getattr(place, name), at)))
+        for name in ("randn", "randn_like"):
+            self._stack.enter_context(patch.object(torch, name, self._wrapped(getattr(torch, name), None)))
+        self._is_open = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the functions back."""
+        self._is_open = False
+        self._stack.close()
+
+    def taken(self, values: int) -> tuple[int, float | None]:
+        """The number of draws since the last step, and their scale over so many values."""
+        count, square = self._count, self._square
+        self._count, self._square = 0, 0.0
+        return count, math.sqrt(square / values) if count and values and math.isfinite(square) else None
+
+    def _wrapped(self, draw: Callable[..., Any], at: int | None) -> Callable[..., Any]:
+        """The function, its draws noted; `at`: the place of its standard deviation, None for 1."""
+
+        def drawn(*args: Any, **kwargs: Any) -> Any:
+            values = draw(*args, **kwargs)
+            if self._is_open and isinstance(values, Tensor) and values.shape in self._shapes:
+                std: Any = 1.0
+                if at is not None:
+                    std = kwargs.get("std", args[at] if len(args) > at else 1.0)
+                self._count += 1
+                self._square += values.numel() * float(std) ** 2 if isinstance(std, int | float) else math.nan
+            return values
+
+        return drawn
+
+
+def _unwrapped(optimizer: Any) -> tuple[Any, Optimizer]:
+    """The optimizer of Opacus, None where there is none, and torch's own within it."""
+    private = None
+    while True:
+        inner = getattr(optimizer, "original_optimizer", None)
+        if inner is not None:
+            private = optimizer if private is None and hasattr(optimizer, "clip_and_accumulate") else private
+        else:
+            inner = getattr(optimizer, "optimizer", None)  # Accelerate's
+        if not isinstance(inner, Optimizer):
+            break
+        optimizer = inner
+    if not isinstance(optimizer, Optimizer):
+        raise InputError(f"optimizer must be one of torch, got {type(optimizer).__name__}")
+    return private, optimizer
+
+
+def _caller_around(optimizer: Optimizer) -> Any:
+    """The optimizer of Opacus that is calling this one, or None."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        caller = frame.f_locals.get("self")
+        if getattr(caller, "original_optimizer", None) is optimizer and hasattr(
+            caller, "clip_and_accumulate"
+        ):
+            return caller
+    return None
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+
+
+def _settings(private: Any) -> dict[str, float]:
+    """What a DP optimizer of Opacus itself says of this step."""
+    if private is None or not type(private).__module__.startswith("opacus."):
+        return {}
+    try:
+        noise, clip, divisor = float(private.noise_multiplier), float(private.max_grad_norm), 1.0
+        if private.loss_reduction == "mean":
+            divisor = float(private.expected_batch_size) * private.accumulated_iterations
+    except (TypeError, ValueError):  # A number for each layer, or no per-record gradients.
+        return {}
+    is_usable = 0 <= noise < math.inf and 0 < clip < math.inf and 0 < divisor < math.inf
+    return {"noise_multiplier": noise, "clip": clip, "divisor": divisor} if is_usable else {}
+
+
+def _norms(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Euclidean norm of each, in 32 bits at least; on their device, so that nothing waits for it."""
+    dense = [g.coalesce().values() if g.is_sparse else g for g in gradients]
+    wide = [g if g.dtype in (torch.float32, torch.float64) else g.float() for g in dense]
+    return torch._foreach_norm(wide) if wide else ()
+
+
+def _finite(value: Any) -> float | None:
+    found = None if value is None else float(value)
+    return found if found is not None and math.isfinite(found) else None
+
+
+def _records(parameters: Sequence[Any]) -> int | None:
+    """The number of per-record gradients of the first parameter that has some."""
+    for parameter in parameters:
+        samples = getattr(parameter, "grad_sample", None)
+        if samples is not None:
+            return sum(map(len, samples)) if isinstance(samples, list) else len(samples)
+    return None
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return second if first is None else first + (second or 0)
+
+
+def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
+    """The tensors among arguments, in order, with a first dimension."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.dim():
+                yield value
+        elif isinstance(value, Mapping):
+            yield from _tensors(list(value.values()))
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _outside_vmap(tensor: Tensor) -> tuple[Tensor, int]:
+    """The tensor as it was before `torch.func` took it apart, and its dimension of records."""
+    functorch, place = torch._C._functorch, 0
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            place = functorch.maybe_get_bdim(tensor)
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor, place
