@@ -4,7 +4,7 @@ Trainings of the digits by DP-SGD (vmap), of the digits by Opacus, and of the ti
 watched and not, in turns; a ratio is the median over pairs of neighbouring blocks of the watched block's CPU
 time over the other's, beside the quartiles. Each watched block writes its file and may look at its claim. The
 median ratio decides whether the goal is met; on a machine that does other work it is noise of ten per cent
-and more. The time in the hooks, beside it, leaves out looks, wrapped draws and whatever slows down around them.
+and more. The time in the hooks, beside it, leaves out looks, wrapped draws and what slows down around them.
 
 Run `python benchmarks/watch.py` (a few minutes on one core) or, shorter, with `--quick`. Results go to
 `benchmarks/results/watch.json` and `watch.md`.
