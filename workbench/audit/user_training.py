@@ -118,9 +118,7 @@ class UserTraining:
 
     def trained(self, records: list[dict[str, Any]], seed: int, candidates: Sequence[Record]) -> FloatArray:
         """Train on these records, and score the candidates; see `scores`."""
-        result = self._guarded(lambda: self.function(records, int(seed)))
-        scorer = self._scorer(result)
-        values: FloatArray = self._guarded(lambda: scorer(candidates))
+        values = self.scorer(records, seed)(candidates)
         if values.shape != (len(candidates),):
             wanted = f"one score a record, shape ({len(candidates)},)"
             raise InputError(f"--train: {self.spec} must give {wanted}, got shape {values.shape}")
@@ -131,6 +129,21 @@ class UserTraining:
                 f" got {values[place]}"
             )
         return values
+
+    def scorer(self, records: list[dict[str, Any]], seed: int) -> Scorer:
+        """Train on these records; returns what gives other records' scores, unchecked.
+
+        Raises `InputError`: the function fails, or returns something that cannot be scored; the scorer fails.
+        """
+        result = self._guarded(lambda: self.function(records, int(seed)))
+        score = self._scorer(result)
+
+        def guarded(candidates: Sequence[Record]) -> FloatArray:
+            """The scores, shape `(n,)` if the user's code keeps its contract."""
+            values: FloatArray = self._guarded(lambda: score(candidates))
+            return values
+
+        return guarded
 
     def _scorer(self, result: Any) -> Scorer:
         """What the function returned, as a function from records to scores."""

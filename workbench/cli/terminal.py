@@ -137,6 +137,8 @@ def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
                 _print_aside(console, form, terms)
         if "replay" in report:
             _print_replay(console, report["replay"], whole=str(report["verdict"]["sentence"]))
+        for game in report.get("unplayed", ()):
+            console.print(Text(f"Not played: {game['attack']}: {game['reason']}.\n"), soft_wrap=True)
     verdict = report["verdict"]
     kind, sentence = verdict["kind"].replace("_", " "), verdict["sentence"]
     line = Text(sentence if sentence.startswith(kind) else f"{kind}: {sentence}")

@@ -348,6 +348,7 @@ def _context(report: Mapping[str, JSON]) -> dict[str, Any]:
         },
         "allowed": allowed_views(claim),
         "replay": _replay(report.get("replay")),
+        "unplayed": report.get("unplayed", []),
         "views": views_view(report.get("views")),
         "asides": [aside_view(terms, report[key]) for key, terms in report.get("asides", {}).items()],
         "subjects": [subject for subject in subjects if subject["role"] not in ("control", "reading")],
