@@ -12,13 +12,14 @@ from workbench.interfaces import Record
 LOUD = 3.0
 """The size of a canary's pixels, as a multiple of the largest of the images."""
 
-LEAST_WORDS = 4
+FEWEST_WORDS, MOST_WORDS = 4, 16
+"""Words of a text; in a short one each has a large part in the gradient."""
 
 
 def canaries(records: Sequence[Record], count: int, generator: np.random.Generator) -> list[Record]:
     """Crafted records with ids of their own.
 
-    Images have loud pixels of random signs, texts are words of the records in random order, as many as a
+    Images have loud pixels of random signs, texts are words of the records in random order, about as many as a
     record has; labels are drawn from the records'.
 
     Args:
@@ -39,7 +40,9 @@ def canaries(records: Sequence[Record], count: int, generator: np.random.Generat
             signs = generator.choice([-1.0, 1.0], size=len(record.image))
             changes["image"] = tuple((LOUD * scale * signs).tolist())
         else:
-            drawn = generator.choice(len(words), size=max(len(record.text.split()), LEAST_WORDS))
+            drawn = generator.choice(
+                len(words), size=min(max(len(record.text.split()), FEWEST_WORDS), MOST_WORDS)
+            )
             changes["text"] = " ".join(words[int(i)] for i in drawn)
         made.append(replace(record, **changes))  # type: ignore[arg-type]
     return made

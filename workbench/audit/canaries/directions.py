@@ -15,6 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from workbench.audit.canaries.record import Update
 from workbench.core.errors import UnsupportedError
+from workbench.core.one_line import one_line
 from workbench.interfaces import Record
 
 MOST_NUMBERS = 100_000_000
@@ -32,15 +33,11 @@ class Input:
     kwargs: Mapping[str, Any]
     label: int | None
 
-    def tensors(self) -> dict[int | str, Tensor]:
-        """The arguments that are tensors, by place or name; and the label under `"="`."""
-        found: dict[int | str, Tensor] = {}
-        for key, value in [*enumerate(self.args), *self.kwargs.items()]:
-            if isinstance(value, Tensor):
-                found[key] = value
-        if self.label is not None:
-            found["="] = torch.tensor(self.label)
-        return found
+    def tensors(self) -> dict[str, Tensor]:
+        """The arguments that are tensors, by name, or by place as text; and the label under `"="`."""
+        named = {**{str(place): value for place, value in enumerate(self.args)}, **self.kwargs}
+        found = {name: value for name, value in named.items() if isinstance(value, Tensor)}
+        return found if self.label is None else {**found, "=": torch.tensor(self.label)}
 
 
 @dataclass(frozen=True)
@@ -65,6 +62,9 @@ class Directions:
         """The gradient of each canary's loss at the weights before an update; shape `(canaries, columns)`.
 
         Entries of parameters that the module has not are 0.
+
+        Raises:
+            UnsupportedError: the module fails, or returns what is no logits.
         """
         names, parameters = self.names[update.optimizer], self.parameters[update.optimizer]
         parts = torch.split(update.weights, [p.numel() for p in parameters])
@@ -78,7 +78,13 @@ class Directions:
         with _evaluating(self.module):
             for start in range(0, len(self.inputs), step):
                 inputs = self.inputs[start : start + step]
-                found = self._gradients(weights, inputs)
+                try:
+                    found = self._gradients(weights, inputs)
+                except UnsupportedError:
+                    raise
+                except Exception as error:  # the user's module may raise anything
+                    said = one_line(f"{type(error).__name__}: {error}", longest=200)
+                    raise UnsupportedError(f"no gradient of a canary can be taken: {said}") from error
                 flat = [
                     found[name].reshape(len(inputs), -1).to("cpu", torch.float32)
                     if name is not None
@@ -96,15 +102,15 @@ class Directions:
             try:
                 together = vmap(grad(self._loss), in_dims=(None, None, 0))
                 found: dict[str, Tensor] = together(dict(weights), inputs[0], stacked)
-            except (RuntimeError, ValueError, TypeError):  # vmap does not know all that modules do.
+            except Exception:  # vmap does not know all that modules do, and says so in many ways.
                 pass
             else:
                 return found
         rows = [self._alone(weights, own) for own in inputs]
         return {name: torch.stack([row[name] for row in rows]) for name in weights}
 
-    def _loss(self, weights: Mapping[str, Tensor], own: Input, tensors: Mapping[int | str, Tensor]) -> Tensor:
-        args = [tensors.get(place, value) for place, value in enumerate(own.args)]
+    def _loss(self, weights: Mapping[str, Tensor], own: Input, tensors: Mapping[str, Tensor]) -> Tensor:
+        args = [tensors.get(str(place), value) for place, value in enumerate(own.args)]
         kwargs = {name: tensors.get(name, value) for name, value in own.kwargs.items()}
         output = functional_call(self.module, dict(weights), tuple(args), kwargs)
         return loss_of(output, args, kwargs, tensors.get("="))
@@ -156,12 +162,12 @@ def loss_of(output: Any, args: Sequence[Any], kwargs: Mapping[str, Any], label: 
 
 
 def directions_of(
-    scorer: Callable[[Sequence[Record]], Any], records: Sequence[Record], parameters: list[list[Tensor]]
+    ask: Callable[[Sequence[Record]], None], records: Sequence[Record], parameters: list[list[Tensor]]
 ) -> Directions:
     """Learn the user's module, and its inputs for each canary, while the user's scorer scores it.
 
     Args:
-        scorer: The user's.
+        ask: Lets the user's scorer score records.
         records: The canaries.
         parameters: That were trained, of each optimizer.
 
@@ -169,7 +175,7 @@ def directions_of(
         UnsupportedError: the scorer calls no module that has such parameters, or one of unknown outputs.
         InputError: the scorer fails.
     """
-    module = _module_of(scorer, records[0], {id(p) for own in parameters for p in own})
+    module = _module_of(ask, records[0], {id(p) for own in parameters for p in own})
     inputs: list[Input] = []
     for record in records:
         calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
@@ -181,7 +187,7 @@ def directions_of(
 
         handle = module.register_forward_pre_hook(before, with_kwargs=True)
         try:
-            scorer([record])
+            ask([record])
         finally:
             handle.remove()
         if not calls:
@@ -200,7 +206,7 @@ def directions_of(
     return Directions(module, tuple(inputs), parameters, names, columns)
 
 
-def _module_of(scorer: Callable[[Sequence[Record]], Any], record: Record, trained: set[int]) -> nn.Module:
+def _module_of(ask: Callable[[Sequence[Record]], None], record: Record, trained: set[int]) -> nn.Module:
     """The first module of the scorer's that has the most of the trained parameters."""
     called: dict[int, nn.Module] = {}
 
@@ -209,7 +215,7 @@ def _module_of(scorer: Callable[[Sequence[Record]], Any], record: Record, traine
 
     handle = register_module_forward_pre_hook(before)
     try:
-        scorer([record])
+        ask([record])
     finally:
         handle.remove()
     sizes = {
@@ -236,11 +242,19 @@ def _copied(value: Any) -> Any:
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Dropout and the like are off for a while."""
-    modes = [(part, part.training) for part in module.modules()]
+    """Dropout and the like are off for a while, and so are hooks on gradients, such as Opacus'."""
+    kept = [
+        (part, part.training, dict(part._backward_hooks), dict(part._backward_pre_hooks))
+        for part in module.modules()
+    ]
     module.eval()
+    for part, *_ in kept:
+        part._backward_hooks.clear()
+        part._backward_pre_hooks.clear()
     try:
         yield
     finally:
-        for part, mode in modes:
+        for part, mode, hooks, pre_hooks in kept:
             part.training = mode
+            part._backward_hooks.update(hooks)
+            part._backward_pre_hooks.update(pre_hooks)

@@ -15,6 +15,9 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 MOST_STEPS = 256
 """Steps that are kept; of a longer training every second, fourth, ... step."""
 
+MOST_WORK, FEWEST_STEPS = 4_000_000_000, 8
+"""Entries of the gradients of all canaries at all steps that are kept; but as many steps at least."""
+
 MOST_NUMBERS = 250_000_000
 """Gradient entries and weights that are kept, one gigabyte; beyond it fewer steps are."""
 
@@ -49,12 +52,13 @@ class Transcript:
     stride: int = 1
 
 
-def watched(function: Callable[[], T], *, seed: int) -> tuple[T, Transcript]:
+def watched(function: Callable[[], T], *, seed: int, canaries: int) -> tuple[T, Transcript]:
     """Call a training function, and keep its updates.
 
     Args:
         function: Trains; called without arguments.
         seed: Of the generators of Python, NumPy and torch, for code that does not seed its own.
+        canaries: How many gradients are to be taken at each step that is kept.
 
     Returns:
         What the function returned, and the transcript.
@@ -75,7 +79,7 @@ def watched(function: Callable[[], T], *, seed: int) -> tuple[T, Transcript]:
             with torch.no_grad():
                 update = Update(known[id(optimizer)], downwards * _flat(gradients), _flat(parameters))
             kept.updates.append(update)
-            _thin(kept)
+            _thin(kept, canaries)
         kept.steps += 1
 
     random.seed(seed)
@@ -92,10 +96,11 @@ def _trained(optimizer: Optimizer) -> list[Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
 
 
-def _thin(kept: Transcript) -> None:
+def _thin(kept: Transcript, canaries: int) -> None:
     """Let every second update go where there are too many."""
-    numbers = sum(update.gradient.numel() + update.weights.numel() for update in kept.updates)
-    if len(kept.updates) > 1 and (len(kept.updates) > MOST_STEPS or numbers > MOST_NUMBERS):
+    size = sum(update.gradient.numel() for update in kept.updates)
+    most = min(MOST_STEPS, max(FEWEST_STEPS, len(kept.updates) * MOST_WORK // (canaries * size)))
+    if len(kept.updates) > 1 and (len(kept.updates) > most or 2 * size > MOST_NUMBERS):
         kept.updates[:] = kept.updates[::2]
         kept.stride *= 2
 

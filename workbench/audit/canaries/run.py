@@ -113,10 +113,10 @@ def _looked_for(
     from workbench.audit.canaries.record import watched
     from workbench.audit.canaries.scoring import moves, scores_of
 
-    scorer, kept = watched(lambda: training.scorer(records, seed), seed=seed)
+    fitted, kept = watched(lambda: training.fitted(records, seed), seed=seed, canaries=len(crafted))
     if not kept.updates:
         raise UnsupportedError("no torch optimizer took a step")
-    directions = directions_of(scorer, crafted, kept.parameters)
+    directions = directions_of(fitted.ask, crafted, kept.parameters)
     moved = []
     for number, update in enumerate(kept.updates):
         gradient = update.gradient[directions.columns[update.optimizer]]
