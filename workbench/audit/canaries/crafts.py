@@ -19,8 +19,8 @@ FEWEST_WORDS, MOST_WORDS = 4, 16
 def canaries(records: Sequence[Record], count: int, generator: np.random.Generator) -> list[Record]:
     """Crafted records with ids of their own.
 
-    Images have loud pixels of random signs, texts are words of the records in random order, about as many as a
-    record has; labels are drawn from the records'.
+    Images have loud pixels of random signs, texts are words of the records in random order, about as many as
+    a record has; labels are drawn from the records'.
 
     Args:
         records: At least one; they say what images, words and labels there are.
