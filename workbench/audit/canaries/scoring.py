@@ -47,14 +47,15 @@ def moves(directions: Tensor, gradient: Tensor) -> FloatArray:
     nothing = np.zeros(len(directions))
     if not (bool(torch.isfinite(directions).all()) and bool(torch.isfinite(gradient).all())):
         return nothing
-    rows, update = directions.double(), gradient.double()
-    lengths = rows.norm(dim=1)
+    lengths = directions.norm(dim=1)
     typical = float(lengths.median())
     if typical <= 0:
         return nothing
-    rows /= lengths.clamp(min=SMALL * typical)[:, None]
+    rows = directions / lengths.clamp(min=SMALL * typical)[:, None]
     identity = torch.eye(len(rows), dtype=torch.float64)
-    found: FloatArray = torch.linalg.solve(rows @ rows.T + RIDGE * identity, rows @ update).numpy()
+    found: FloatArray = torch.linalg.solve(
+        (rows @ rows.T).double() + RIDGE * identity, (rows @ gradient).double()
+    ).numpy()
     spread = float(found.std())
     return (found - found.mean()) / spread if spread > 0 else nothing
 
