@@ -247,7 +247,9 @@ def test_opacus_with_little_noise_is_refuted(tmp_path: Path) -> None:
     trainer = tmp_path / "opacus_trainer.py"
     loop = "        for _ in range(EPOCHS):\n"
     less = source.replace(loop, "        optimizer.noise_multiplier = 0.05\n" + loop)
-    assert less != source
-    trainer.write_text(less, encoding="utf-8")
+    # The accountant takes minutes for the epsilon of so little noise.
+    unaccounted = less.replace("engine.get_epsilon(DELTA)", "EPSILON")
+    assert source != less != unaccounted
+    trainer.write_text(unaccounted, encoding="utf-8")
     assert lower_of(*played_here(f"{trainer}:train")) > 1.0
     assert lower_of(*played_here(str(ROOT / "docs" / "examples" / "train_opacus.py") + ":train")) < 1.0
