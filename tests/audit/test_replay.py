@@ -128,8 +128,8 @@ AUDITED = {
 
 
 def audited(name: str, folder: Path, *more: str) -> dict:  # type: ignore[type-arg]
-    words = ["--corpus", "digits", "--candidates", "400", "--out", str(folder), "--quiet", *more]
-    code = main(["audit", "--train", f"{ZOO}:{name}", *words])
+    words = ["--corpus", "digits", "--candidates", "400", "--canaries", "0", "--out", str(folder), "--quiet"]
+    code = main(["audit", "--train", f"{ZOO}:{name}", *words, *more])
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     assert code == report["exit_code"] == EXIT_CODES[report["verdict"]["kind"]]
     return report  # type: ignore[no-any-return]

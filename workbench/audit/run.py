@@ -17,6 +17,9 @@ from scipy.stats import binomtest
 
 from workbench import __version__
 from workbench.accounting import ApproximateDP, MutualInformation
+from workbench.audit.canaries.run import NAME as CANARIES
+from workbench.audit.canaries.run import Found as CanariesFound
+from workbench.audit.canaries.run import play as play_canaries
 from workbench.audit.replay.run import ReplayJob, judged_record
 from workbench.audit.replay.run import play as play_replay
 from workbench.audit.settings import GAME_ADJACENCY, AuditSettings, default_settings
@@ -363,6 +366,8 @@ def audit_training(
     command: str,
     progress: Progress | None = None,
     replayed: Claim | None = None,
+    watched: Claim | None = None,
+    canaries: int = 0,
 ) -> dict[str, JSON]:
     """Audit a user's training function: flip coins, let it train, score every candidate, and replay it.
 
@@ -374,6 +379,9 @@ def audit_training(
         replayed: The claim that forced replay of the first run is held against, if it is one of
             (epsilon, delta)-DP; None for no replay. It takes half of the error where the training can be
             replayed.
+        watched: The claim that white-box canaries are held against; None for no such game. It has as much of
+            the error as the membership game, where it can be played.
+        canaries: Their number, at least 2 if there are any.
 
     Returns the report record. Raises `InputError`: the function cannot be loaded, fails, or breaks its
     contract. `UnsupportedError`: scores of one run cannot judge the claim's currency.
@@ -412,6 +420,11 @@ def audit_training(
         replay = (
             play_replay(engine, first, training=training, inputs=inputs, content=content) if replays else None
         )
+        watching = None
+        if watched is not None:
+            watching = play_canaries(
+                engine, watched, jobs[0].payload, training=training, count=canaries, runs=runs, inputs=inputs
+            )
     store.sweep()
     candidates, _ = prepare(setup)
     texts = tuple(record.text for record in candidates) if runs == 1 and candidates[0].text else ()
@@ -430,17 +443,29 @@ def audit_training(
     if replayed is not None and replay is not None:
         found, form = judged_record(replayed, replay, confidence=0.5 + 0.5 * settings.confidence)
         others = [found] if found is not None else []
+    games, held = [evidence], [settings.claim]
+    if watched is not None and watching is not None and watching.evidence is not None:
+        games, held = [evidence, watching.evidence], [settings.claim, watched]
     subject = judged_subject(
         name,
         "user",
         settings.claim,
-        [evidence],
+        games,
         confidence=settings.confidence,
         seed=settings.seed,
         others=others,
+        claims=held,
     )
     report = report_record(settings.claim, [subject], seed=settings.seed, command=command, started=started)
-    return report | ({"replay": {"subject": name, **form}} if form else {})
+    return report | ({"replay": {"subject": name, **form}} if form else {}) | _unplayed(name, watching)
+
+
+def _unplayed(subject: str, canaries: CanariesFound | None) -> dict[str, JSON]:
+    """`unplayed`: games that could not be played with a subject, and why."""
+    if canaries is None or canaries.evidence is not None:
+        return {}
+    game = {"subject": subject, "attack": CANARIES, "reason": canaries.reason, "seconds": canaries.seconds}
+    return {"unplayed": [game]}
 
 
 def audit_replay(

@@ -83,6 +83,26 @@ def as_dicts(records: Sequence[Record]) -> list[dict[str, Any]]:
     ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """What a training function returned.
+
+    Attributes:
+        score: One number a record, higher = member.
+        model: The model that is scored by its loss, if that is what was returned.
+    """
+
+    score: Scorer
+    model: Model | None = None
+
+    def ask(self, records: Sequence[Record]) -> None:
+        """Let the user's modules see the records as scoring does; a model as a whole, without shortcuts."""
+        if self.model is None:
+            self.score(records)
+        else:
+            self.model.losses(self.model.encode(records))
+
+
 @dataclass(frozen=True)
 class UserTraining:
     """A user's training function, loaded.
@@ -118,9 +138,7 @@ class UserTraining:
 
     def trained(self, records: list[dict[str, Any]], seed: int, candidates: Sequence[Record]) -> FloatArray:
         """Train on these records, and score the candidates; see `scores`."""
-        result = self._guarded(lambda: self.function(records, int(seed)))
-        scorer = self._scorer(result)
-        values: FloatArray = self._guarded(lambda: scorer(candidates))
+        values = self.fitted(records, seed).score(candidates)
         if values.shape != (len(candidates),):
             wanted = f"one score a record, shape ({len(candidates)},)"
             raise InputError(f"--train: {self.spec} must give {wanted}, got shape {values.shape}")
@@ -132,14 +150,28 @@ class UserTraining:
             )
         return values
 
+    def fitted(self, records: list[dict[str, Any]], seed: int) -> Fitted:
+        """Train on these records; returns what scores other records, unchecked.
+
+        Raises `InputError`: the function fails, or returns something that cannot be scored.
+        """
+        result = self._guarded(lambda: self.function(records, int(seed)))
+        if isinstance(result, tuple) and len(result) == 2:
+            result = self._guarded(lambda: _language_model(*result))
+        scorer = self._scorer(result)
+
+        def score(others: Sequence[Record]) -> FloatArray:
+            """The user's scores, guarded."""
+            values: FloatArray = self._guarded(lambda: scorer(others))
+            return values
+
+        return Fitted(score=score, model=result if isinstance(result, Model) else None)
+
     def _scorer(self, result: Any) -> Scorer:
         """What the function returned, as a function from records to scores."""
         torch = sys.modules.get("torch")
         if isinstance(result, Model):
             return lambda records: _model_scores(result, records)
-        if isinstance(result, tuple) and len(result) == 2:
-            model = self._guarded(lambda: _language_model(*result))
-            return lambda records: _model_scores(model, records)
         if callable(getattr(result, "losses", None)):
             return lambda records: -_vector(result.losses(as_dicts(records)))
         if torch is not None and isinstance(result, torch.nn.Module):

@@ -200,6 +200,13 @@ class AuditOptions:
         bool | None,
         Option("--replay/--no-replay", help="With --train: forced replay too.", show_default="--replay"),
     ] = None
+    canaries: Annotated[
+        int | None,
+        Option(
+            help="With --train: number of crafted records to look for in every update; 0 for none.",
+            show_default="three quarters of the candidates, 400 at most",
+        ),
+    ] = None
     trials: Annotated[
         TrialsChoice | None,
         Option(help="With --scores: how the scores depend on each other.", show_default="one-run"),
@@ -227,6 +234,9 @@ class AuditOptions:
     quiet: Annotated[bool, Option("--quiet", help="Print the verdict only.")] = False
 
 
+LEAST_CANARIES = 16
+"""Fewer could refute nothing but the smallest claims, and leave no room for chance in their coins."""
+
 _PLAN = (
     *("steps", "sampling_probability", "sampling", "learning_rate", "schedule", "warmup", "optimizer"),
     *("weight_decay", "adapter", "lora_rank", "lora_alpha", "lora_targets"),
@@ -237,7 +247,7 @@ _MODES: Mapping[str, tuple[str, ...]] = {
     "--scores": ("trials", "prior", "higher_is"),
     "--run": (),
     "--checkpoint": ("members", "nonmembers", "reference", "prior"),
-    "--train": ("runs", "replay", *_TRAINING),
+    "--train": ("runs", "replay", "canaries", *_TRAINING),
     "an audit of a mechanism": (
         *("epsilon", "nats", "delta", "mechanism", "variant", "mechanism_parameter"),
         *("attack", "attack_parameter", "control"),
@@ -325,6 +335,8 @@ def _check(options: AuditOptions, mode: str) -> None:
         raise InputError(f"--prior must be in (0, 1), got {options.prior:g}")
     if options.runs is not None and options.runs < 1:
         raise InputError(f"--runs must be at least 1, got {options.runs}")
+    if options.canaries is not None and options.canaries != 0 and options.canaries < LEAST_CANARIES:
+        raise InputError(f"--canaries must be 0 or at least {LEAST_CANARIES}, got {options.canaries}")
     numbers = [name for name in ("epsilon", "nats", "claim") if getattr(options, name) is not None]
     if len(numbers) > 1:
         raise InputError(f"--{numbers[0]} and --{numbers[1]} exclude each other: both say what is claimed")
@@ -389,10 +401,12 @@ def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
 
 def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
     from workbench.audit import run as runner
+    from workbench.audit.canaries.run import usual_count
 
     settings = _settings(options, claim=_claimed(options))
     # Where nobody says what is released, it is what the scorer answers to the attack, and every update here.
-    replayed = _claimed(options, released=Released.EVERY_UPDATE)
+    of_updates = _claimed(options, released=Released.EVERY_UPDATE)
+    canaries = usual_count(settings.candidates) if options.canaries is None else options.canaries
     with terminal.progress_display(options.quiet) as progress:
         return runner.audit_training(
             function,
@@ -401,7 +415,9 @@ def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
             out=options.out,
             command=command_line(options),
             progress=progress,
-            replayed=None if options.replay is False else replayed,
+            replayed=None if options.replay is False else of_updates,
+            watched=of_updates if canaries else None,
+            canaries=canaries,
         )
 
 

@@ -100,6 +100,11 @@ def _cases(report: Mapping[str, Any]) -> Iterator[ElementTree.Element]:
             case = junit_case(f"workbench.{form['subject']}", name, float(form["cost"]["seconds"]))
             _judge(case, form["verdict"], "user")
             yield case
+    for game in report.get("unplayed", ()):
+        case = junit_case(f"workbench.{game['subject']}", game["attack"], float(game["seconds"]))
+        message = clean(f"not played: {game['reason']}")
+        ElementTree.SubElement(case, "skipped", type="NOT_PLAYED", message=message)
+        yield case
     case = junit_case("workbench", "verdict", 0.0)
     _judge(case, report["verdict"], "whole")
     yield case

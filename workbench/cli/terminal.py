@@ -138,6 +138,8 @@ def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
         for key, title in (("replay", "Forced replay"), ("run", "Watched run")):
             if key in report:
                 _print_run(console, title, report[key], whole=str(report["verdict"]["sentence"]))
+        for game in report.get("unplayed", ()):
+            console.print(Text(f"Not played: {game['attack']}: {game['reason']}.\n"), soft_wrap=True)
     verdict = report["verdict"]
     kind, sentence = verdict["kind"].replace("_", " "), verdict["sentence"]
     line = Text(sentence if sentence.startswith(kind) else f"{kind}: {sentence}")

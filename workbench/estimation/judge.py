@@ -419,11 +419,14 @@ def judged_subject(
     confidence: float,
     seed: int,
     others: Sequence[Verdict] = (),
+    claims: Sequence[Claim] | None = None,
 ) -> dict[str, JSON]:
     """Returns the report of one subject: each game judged at its share of the error, and all combined.
 
     `others` are verdicts that something else than a game's scores gave; one that is UNDECIDED decides where
     no game refutes. Together the games have as much of the error as all of them.
+    `claims`: what each game is held against, if it is not the claim for all of them: the same guarantee,
+    about what its adversary sees.
 
     Raises `InconclusiveError`: no game could be played. `InputError`: unusable scores or labels.
     `UnsupportedError`: a game cannot judge the claim's currency.
@@ -434,8 +437,8 @@ def judged_subject(
     able = sum(not game.game.beyond for game in games)
     share = 1.0 - (1.0 - confidence) / max(able, 1) / (2 if others else 1)
     verdicts = [
-        judge(claim, game, confidence=share, generator=stream(seed, "judge", index))
-        for index, game in enumerate(games)
+        judge(held, game, confidence=share, generator=stream(seed, "judge", index))
+        for index, (held, game) in enumerate(zip(claims or [claim] * len(games), games, strict=True))
     ]
     attacks = [
         {

@@ -349,6 +349,7 @@ def _context(report: Mapping[str, JSON]) -> dict[str, Any]:
         "allowed": allowed_views(claim),
         "replay": _run(report.get("replay")),
         "run": _run(report.get("run")),
+        "unplayed": report.get("unplayed", []),
         "views": views_view(report.get("views")),
         "asides": [aside_view(terms, report[key]) for key, terms in report.get("asides", {}).items()],
         "subjects": [subject for subject in subjects if subject["role"] not in ("control", "reading")],

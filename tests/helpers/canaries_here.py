@@ -1,0 +1,38 @@
+"""White-box canaries in a trainer of the digits, in this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from workbench.audit.canaries.run import CanaryJob, train_with_canaries
+from workbench.audit.settings import embedded_settings
+from workbench.core.streams import stream
+from workbench.estimation import one_run
+from workbench.interfaces import BoolArray, FloatArray
+
+
+def played_here(
+    spec: str, *, seed: int = 0, candidates: int = 400, count: int = 300, run: int = 0, corpus: str = "digits"
+) -> tuple[FloatArray, BoolArray]:
+    """The scores and coins of one training; fails with the reason where there are none."""
+    settings = embedded_settings(corpus=corpus, corpus_parameters={}, candidates=candidates)
+    coins = stream(seed, "canaries", 2, run).random(count) < 0.5
+    natural = np.arange(candidates) < max(candidates // 2 - count // 2, 1)
+    job = CanaryJob(
+        setup=replace(settings, seed=seed).setup(()),
+        spec=spec,
+        included=tuple(natural.tolist()),
+        coins=tuple(coins.tolist()),
+        run=run,
+    )
+    record = train_with_canaries(job, {}, Path(), lambda done, total, name: None)
+    assert "reason" not in record, record["reason"]
+    return np.asarray(record["scores"]), coins
+
+
+def lower_of(scores: FloatArray, coins: BoolArray, confidence: float = 0.9875) -> float:
+    """The one-run bound at delta = 1e-5; at the share of the error that the game has in a default audit."""
+    return one_run(scores, coins, delta=1e-5, confidence=confidence).lower
