@@ -15,7 +15,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 MOST_STEPS = 256
 """Steps that are kept; of a longer training every second, fourth, ... step."""
 
-MOST_WORK, FEWEST_STEPS = 2_000_000_000, 8
+MOST_WORK, FEWEST_STEPS = 1_000_000_000, 4
 """Entries of the gradients of all canaries at all steps that are kept; but as many steps at least."""
 
 MOST_NUMBERS = 250_000_000
