@@ -2,8 +2,8 @@
 
     python benchmarks/field.py --packages FOLDER
 
-A row whose library cannot be imported keeps its earlier result. Libraries that are not installed are looked for
-in FOLDER/NAME, where `pip install --no-deps --target FOLDER/NAME NAME` puts them.
+A row whose library cannot be imported keeps its earlier result. Libraries that are not installed are looked
+for in FOLDER/NAME, where `pip install --no-deps --target FOLDER/NAME NAME` puts them.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def measured(row: Row, packages: Path | None) -> dict[str, Any]:
         says = stated(row, packages)
     except RuntimeError as failure:
         return {**form, "fails": str(failure)[:200]}
-    words = command(row, says["epsilon"])
+    words = command(row, says["epsilon"] or 1.0)
     form |= {"stated": says, "command": shlex.join(["workbench", *words])}
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
@@ -284,7 +284,7 @@ def main() -> None:
     path = RESULTS / "field.json"
     known = json.loads(path.read_text()) if path.is_file() else {}
     for row in ROWS:
-        has = row.function in known and not chosen.again
+        has = not chosen.again and "verdict" in known.get(row.function, {})
         if chosen.only not in f"{row.function} {row.library}" or has or not is_there(row, chosen.packages):
             continue
         found = measured(row, chosen.packages)

@@ -1,7 +1,7 @@
 """DP-SGD for the digits with what training code is made of elsewhere; each keeps its claim of (1, 1e-5).
 
-LoRA by peft, Accelerate, loaders with workers, autocast, activation checkpointing, accumulation with and without a
-gradient scaler, tied weights, schedulers, and an optimizer that makes its gradient private itself.
+LoRA by peft, Accelerate, loaders with workers, autocast, activation checkpointing, accumulation with and
+without a gradient scaler, tied weights, schedulers, and an optimizer that makes its gradient private itself.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def one_by_one(network: nn.Module, images: Tensor, labels: Tensor) -> list[Tenso
         own = torch.autograd.grad(loss, parameters)
         factor = min(1.0, CLIP / max(float(torch.stack([g.norm() for g in own]).norm()), 1e-9))
         for kept, g in zip(total, own, strict=True):
-            kept += factor * g
+            kept.add_(factor * g)
     return total
 
 

@@ -27,7 +27,7 @@ def train(records, seed, own_seed=None):
     logging.disable(logging.WARNING)
     torch.nn.parallel.parallel_apply = one_after_another
     network = small_network(seed)
-    np.random.seed(seed % 2**32)  # its sampler draws from NumPy's own generator
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - its sampler draws from NumPy's own generator
     loader = UniformDataLoader(dataset(records), batch_size=BATCH_SIZE, pin_memory=False)
     watchdog = PrivacyWatchdog(loader, target_epsilon=10.0, target_delta=DELTA)
     private = PrivacyWrapper(

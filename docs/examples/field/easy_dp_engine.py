@@ -38,7 +38,7 @@ def train(records, seed):
             functional.cross_entropy(network(images[i : i + 1]), labels[i : i + 1]).backward()
             engine.clip_gradient(network.parameters())
             for total, parameter in zip(sums, network.parameters(), strict=True):
-                total += parameter.grad
+                total.add_(parameter.grad)
         for total, parameter in zip(sums, network.parameters(), strict=True):
             parameter.grad = engine.add_noise(total) / BATCH_SIZE
         optimizer.step()

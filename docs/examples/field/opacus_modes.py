@@ -1,6 +1,7 @@
-"""Opacus' minimal example in each of its modes of per-record gradients, clipping and sampling.
+r"""Opacus' minimal example in each of its modes of per-record gradients, clipping and sampling.
 
-    workbench replay docs/examples/field/opacus_modes.py:hooks --claim "epsilon=1.3,delta=1e-5,adjacency=add-remove"
+    workbench replay docs/examples/field/opacus_modes.py:hooks \
+        --claim "epsilon=1.494,delta=1e-5,adjacency=add-remove"
 
 After its README (make_private, and the training loop as before), tutorials of BatchMemoryManager and of
 ghost clipping, and the documentation of its schedulers. Run with opacus 1.6.0.

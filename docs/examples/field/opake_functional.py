@@ -1,7 +1,7 @@
 """opake's example: per-record clipping, noise and weights as values, without an optimizer of torch.
 
-After the README of opake 0.16.1, "a minimal DP-SGD training loop". Its accounting cannot be imported by Python
-3.11.7, whose dataclasses refuse one of its classes; nothing is stated here.
+After the README of opake 0.16.1, "a minimal DP-SGD training loop". Python 3.11.7, whose dataclasses refuse
+one of its classes, cannot import its accounting; nothing is stated here.
 """
 
 import torch
@@ -33,4 +33,4 @@ def train(records, seed):
         released, noise_state = noisy(total, noise_state)
         parameters = {name: p - 0.5 * released.pytree[name] for name, p in parameters.items()}
     network.load_state_dict(parameters)
-    return Trained(network, 1.0, NOISE_MULTIPLIER)
+    return Trained(network, None, NOISE_MULTIPLIER)

@@ -1,8 +1,8 @@
-"""private-transformers' example on the digits: its engine attached to Adam, per-record losses handed to the step.
+"""private-transformers' example on the digits: its engine attached to Adam, losses handed to the step.
 
-After the README of private-transformers 0.2.3, whose GPT-2 needs an older transformers (`get_head_mask` is gone);
-`skip_checks` lets it take a network of linear layers. The loader is the user's: shuffled here, as in its examples,
-and by Poisson sampling, as its argument `batch_size` says.
+After the README of private-transformers 0.2.3, whose GPT-2 needs an older transformers (`get_head_mask` is
+gone); `skip_checks` lets it take a network of linear layers. The loader is the user's: shuffled as in its
+examples, or by Poisson sampling, which its argument `batch_size` speaks of.
 """
 
 import torch

@@ -58,8 +58,8 @@ class Recording:
         weights: Flat weights before each step, likewise.
         draws: A hash of all random draws and generators' states before each step, and at the end; two runs
             with equal ones drew the same batches. Only with forced gradients.
-        inner: Whether each step came from within another of the same optimizer's, as where a subclass makes the
-            gradient private and calls the step of its class; the outer one's gradient is not what is applied.
+        inner: Whether each step came from within another of the same optimizer's, as where a subclass makes
+            the gradient private and calls its parent's step; the outer one's gradient is not what is applied.
         result: What the function returned.
         recognised: How many draws of noise were met, by their kind.
     """
@@ -144,8 +144,8 @@ def recorded(
 def _hook_library_optimizers() -> None:
     """Let torch's own optimizers call the hooks, also where only classes derived from them are made.
 
-    torch hooks the `step` of a class when one is first made of it, so that a subclass' call of its parent's `step`
-    is seen or not by what the process did before.
+    torch hooks the `step` of a class when its first optimizer is made. Without this, whether a subclass' call
+    of its parent's `step` is seen would depend on what the process did before.
     """
     for kind in (
         torch.optim.SGD,
