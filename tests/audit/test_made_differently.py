@@ -12,6 +12,7 @@ from replay_here import judged_here
 
 from workbench.audit.replay.judging import Replayed
 from workbench.audit.replay.record import recorded
+from workbench.cli.app import main
 
 ZOO = Path(__file__).parents[1] / "zoo" / "made_differently.py"
 TRAINERS = re.findall(r'^    "(\w+)": ', ZOO.read_text(encoding="utf-8"), re.MULTILINE)
@@ -65,3 +66,9 @@ def test_another_optimizer_after_one_is_not_within_it() -> None:
             optimizer.step()
 
     assert recorded(both, seed=0).inner == [False, False]
+
+
+@pytest.mark.slow
+def test_adapters_of_a_language_model_are_not_refuted(tmp_path: Path) -> None:
+    words = ["replay", f"{ZOO.with_name('language_model.py')}:lora", "--corpus", "clinical", "--quiet"]
+    assert main([*words, "--candidates", "40", "--out", str(tmp_path)]) == 0
