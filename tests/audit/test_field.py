@@ -29,7 +29,8 @@ def test_replay_says_again_what_the_table_says_of_opacus(name: str) -> None:
     found = judged_here(f"{EXAMPLES / name}", claim=claim[1])
     assert isinstance(found, Replayed)
     assert found.verdict.kind == row["verdict"], found.verdict.sentence
-    assert [fault.part for fault in found.faults] == row["parts"]
+    if row["verdict"] != "UNDECIDED":
+        assert [fault.part for fault in found.faults] == row["parts"]
 
 
 def test_the_table_has_every_row_that_ran() -> None:
