@@ -73,7 +73,8 @@ def backbone_and_output(module: nn.Module) -> tuple[nn.Module, nn.Module] | None
     if hasattr(core, "peft_config"):
         if any(config.is_prompt_learning for config in core.peft_config.values()):
             return None
-        core = core.get_base_model()
+        # A model into which adapters were put in place has their configurations, and is its own base model.
+        core = core.get_base_model() if hasattr(core, "get_base_model") else core
     if not hasattr(core, "get_output_embeddings") or not getattr(core, "base_model_prefix", ""):
         return None
     backbone, output = getattr(core, core.base_model_prefix, None), core.get_output_embeddings()

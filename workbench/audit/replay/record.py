@@ -58,6 +58,8 @@ class Recording:
         weights: Flat weights before each step, likewise.
         draws: A hash of all random draws and generators' states before each step, and at the end; two runs
             with equal ones drew the same batches. Only with forced gradients.
+        inner: Whether each step came from within another of the same optimizer's, as where a subclass makes
+            the gradient private and calls its parent's step; the outer one's gradient is not what is applied.
         result: What the function returned.
         recognised: How many draws of noise were met, by their kind.
     """
@@ -68,6 +70,7 @@ class Recording:
     absent: list[tuple[bool, ...]] = field(default_factory=list)
     draws: list[int] = field(default_factory=list)
     weights: list[Tensor] = field(default_factory=list)
+    inner: list[bool] = field(default_factory=list)
     result: Any = None
     recognised: dict[str, int] = field(default_factory=dict)
 
@@ -75,6 +78,13 @@ class Recording:
     def steps(self) -> int:
         """Number of optimizer steps."""
         return len(self.gradients)
+
+    def drop_last(self) -> None:
+        """Forget the last step."""
+        for kept in (self.gradients, self.weights, self.optimizers, self.absent, self.inner):
+            kept.pop()
+        if self.draws:
+            self.draws.pop()
 
 
 def recorded(
@@ -103,12 +113,14 @@ def recorded(
     """
     kept = Recording()
     watch = _Watch(kept, forced, like)
+    _hook_library_optimizers()
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - the user's code may draw from it
     torch.manual_seed(seed)
     with ExitStack() as stack:
         handle = register_optimizer_step_pre_hook(watch.before_step)
         stack.callback(handle.remove)
+        stack.callback(register_optimizer_step_post_hook(watch.leave_step).remove)
         if still:
             stack.callback(register_optimizer_step_post_hook(watch.after_step).remove)
         stack.enter_context(_named_modules(watch))
@@ -129,6 +141,22 @@ def recorded(
     return kept
 
 
+def _hook_library_optimizers() -> None:
+    """Let torch's own optimizers call the hooks, also where only classes derived from them are made.
+
+    torch hooks the `step` of a class when its first optimizer is made. Without this, whether a subclass' call
+    of its parent's `step` is seen would depend on what the process did before.
+    """
+    for kind in (
+        torch.optim.SGD,
+        torch.optim.Adam,
+        torch.optim.AdamW,
+        torch.optim.Adagrad,
+        torch.optim.RMSprop,
+    ):
+        kind([torch.nn.Parameter(torch.zeros(1))])
+
+
 class _Watch:
     """The hook before each optimizer step."""
 
@@ -136,14 +164,21 @@ class _Watch:
         self._kept, self._forced, self._like = kept, forced, like
         self._known: dict[int, int] = {}
         self._held: list[Optimizer] = []
+        self._within: list[int] = []
         self.names: dict[int, str] = {}
         self.silence: _Silence | None = None
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Keep gradient and weights; force the gradient."""
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-        kept, like = self._kept, self._like
+        kept, like, forced = self._kept, self._like, self._forced
+        is_inner = id(optimizer) in self._within
+        self._within.append(id(optimizer))
+        if forced is not None and kept.steps < forced.steps and forced.inner[kept.steps] and not is_inner:
+            return  # The step within this one is what is recorded and forced.
         with torch.no_grad(), _outside_modes():
+            if forced is None and is_inner:
+                kept.drop_last()
             if id(optimizer) not in self._known:
                 self._known[id(optimizer)] = len(kept.layouts)
                 self._held.append(optimizer)
@@ -158,13 +193,19 @@ class _Watch:
                 )
             kept.optimizers.append(self._known[id(optimizer)])
             kept.absent.append(tuple(p.grad is None for p in parameters))
+            kept.inner.append(is_inner)
             kept.gradients.append(_shared(gradient, like.gradients if like else (), step))
             weights = _flat([p.detach() for p in parameters])
             kept.weights.append(_shared(weights, like.weights if like else (), step))
             if self.silence is not None:
                 kept.draws.append(self.silence.draws())
-            if self._forced is not None and step < self._forced.steps:
-                self._force(parameters, self._forced, step)
+            if forced is not None and step < forced.steps:
+                self._force(parameters, forced, step)
+
+    def leave_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """The step is over, and so are those within it."""
+        if id(optimizer) in self._within:
+            del self._within[len(self._within) - 1 - self._within[::-1].index(id(optimizer)) :]
 
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Set the weights to those that the forced run has before its next step."""
