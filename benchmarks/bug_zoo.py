@@ -31,6 +31,7 @@ sys.path.append(str(ZOO))
 
 import correct  # noqa: E402
 import dp_sgd  # noqa: E402
+import made_differently  # noqa: E402
 import reported  # noqa: E402
 
 CLAIM = reported.ADD_REMOVE
@@ -61,6 +62,7 @@ def right() -> dict[str, tuple[str, Any]]:
     return {
         **{name: ("dp_sgd", trainer) for name, trainer in plain.items()},
         **{name: ("correct", trainer) for name, trainer in correct.TRAINERS.items()},
+        **{name: ("made_differently", trainer) for name, trainer in made_differently.TRAINERS.items()},
     }
 
 
