@@ -240,6 +240,9 @@ def test_sizes_of_batches_tell_poisson_from_fixed() -> None:
     poisson = sampler_of(present, 0.025, counted=sum(drawn), tries=8000, sizes=drawn)
     assert poisson.kind == "Poisson"
     assert poisson.lower < 0.1 < poisson.upper
+    # A record that moves all updates, whoever is in the batch, is not uneven.
+    everywhere = sampler_of(np.ones((8, 40), dtype=bool), 0.025, counted=sum(drawn), tries=8000, sizes=drawn)
+    assert everywhere.kind == "Poisson"
     # Two steps alike are no evidence.
     assert sampler_of(present, 0.025, counted=40, tries=400, sizes=[20, 20]).kind == "Poisson"
 

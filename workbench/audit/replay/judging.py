@@ -133,7 +133,8 @@ def sampler_of(
             return Sampler(kind="shuffled epochs", rate=share, lower=share, upper=share, batches=batches)
     each = np.stack([(present & known).sum(axis=1), (known & ~present).sum(axis=1)])
     each = each[:, each.sum(axis=0) > 0]
-    uneven = each.shape[1] > 1 and float(chi2_contingency(each, correction=False).pvalue) < BY_CHANCE
+    compares = each.shape[1] > 1 and bool(each.sum(axis=1).all())
+    uneven = compares and float(chi2_contingency(each, correction=False).pvalue) < BY_CHANCE
     kind = "sampled"
     if sizes:
         # That all batches have the size of the first.
