@@ -71,7 +71,7 @@ PAPER_SECONDS, PAPER_DRAWS = 62 * 60, 1000
 
 
 def short(value: float) -> float:
-    """Four digits."""
+    """A number rounded to four significant digits."""
     return float(f"{value:.4g}")
 
 
@@ -261,7 +261,7 @@ def theorem_6_bounds() -> Iterator[dict[str, Any]]:
 
 
 def pairs(dimension: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Named f and g of norm 1."""
+    """Pairs of queries f and g of l2 norm 1, each with its name."""
     rng = np.random.default_rng([SEED, dimension])
     one = np.eye(dimension)[0]
     worst = (one - 1 / dimension) * math.sqrt(dimension / (dimension - 1))
@@ -327,7 +327,7 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def page(document: dict[str, Any]) -> str:
-    """The Markdown file."""
+    """The results as the text of a Markdown file."""
     parts = [
         "# Sums of lognormals",
         f"Python {document['python']}, numpy {document['numpy']}, scipy {document['scipy']}, "
@@ -384,7 +384,7 @@ PARTS = ("errors", *HEADINGS)
 
 
 def measured(part: str, largest: int, repeats: int, plain_repeats: int) -> dict[str, Any]:
-    """The entries of one part."""
+    """The results of one part of the benchmark."""
     if part == "drawing":
         return {part: list(drawing(largest, plain_repeats))}
     if part == "errors":
@@ -403,7 +403,7 @@ def measured(part: str, largest: int, repeats: int, plain_repeats: int) -> dict[
 
 
 def main() -> None:
-    """Measure and write."""
+    """Run the benchmark from the command line and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--largest", type=float, default=1e6, help="largest d (default 1e6; the paper has 1e8)"

@@ -192,7 +192,7 @@ class AdaCliP(AdaptiveSums):
 
 
 class AdaCliPSteps(AdaptiveSteps[AdaCliP]):
-    """One run of AdaCliP.
+    """One training run of AdaCliP.
 
     The trace `l2_clip_norm` is the root mean square of b: the clipping norm of a DP-SGD that adds as much
     noise. Further traces: `mean_norm`, that of m.

@@ -147,7 +147,7 @@ class AutoClip(AdaptiveSums):
         return self.release(signals, radius, generator)
 
     def steps(self, plan: Plan, model: Model) -> Steps:
-        """A run whose radius moves."""
+        """The steps of a run whose clipping norm adapts."""
         return AutoClipSteps(self, plan, model)
 
 

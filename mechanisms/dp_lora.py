@@ -81,7 +81,7 @@ class DPLoRA(AdaptiveSums):
                 raise unknown_name(name, getattr(self, name), known)
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan without LoRA.
+        """Refuse a plan that does not train LoRA adapters.
 
         Raises `InputError`: a field is out of range, or `adapter` is not `"lora"`.
         """
@@ -132,7 +132,7 @@ class DPLoRA(AdaptiveSums):
         return gaussian_noise(total, noise, generator).add_(total)
 
     def steps(self, plan: Plan, model: Model) -> Steps:
-        """A run that traces C and s."""
+        """The steps of a run that records clipping norm C and scale s."""
         return DPLoRASteps(self, plan, model)
 
 

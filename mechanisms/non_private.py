@@ -66,5 +66,5 @@ class NonPrivate(GradientMechanism, PermutingMechanism):
         return super().steps(plan, model)
 
     def claim(self, plan: Plan) -> Claim:
-        """No guarantee."""
+        """No privacy claim: ordinary training guarantees nothing."""
         return no_claim("nobody's: ordinary training makes no claim")

@@ -495,7 +495,7 @@ class SecretSubset:
 
 @dataclass(frozen=True, kw_only=True)
 class SignRelease:
-    """A released bit.
+    """A released sign, and what it cost.
 
     Attributes:
         charge: What the ledger says of it.

@@ -270,7 +270,7 @@ class CanaryExtraction(MembershipAttack):
 
     @classmethod
     def aside_terms(cls) -> dict[str, str]:
-        """Of canary extraction."""
+        """The terms that a report explains beside an audit by canary extraction."""
         return extraction_terms()
 
     def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:

@@ -88,7 +88,7 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """Hash of `to_json`."""
+        """The first 16 hex digits of the SHA-256 hash of the recipe's JSON."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:16]
 
     def new_module(self) -> torch.nn.Module:

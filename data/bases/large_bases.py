@@ -249,7 +249,7 @@ class RecordLesson(Lesson):
         self._end = int(tokenizer.token_to_id(checkpoint.END))
 
     def example(self, generator: np.random.Generator) -> Example:
-        """A record and its text."""
+        """A random record followed by its text, as token ids; the loss counts the text."""
         record, text = self._records.example(generator)
         prompt = self.ids(f"{record}{TEXT_MARK}")
         return [*prompt, *self.ids(f" {text}"), self._end], len(prompt)

@@ -77,18 +77,18 @@ class Lesson(ABC):
         self._tokenizer = tokenizer
 
     def ids(self, text: str) -> list[int]:
-        """Tokens of a text."""
+        """Token ids of a text."""
         ids: list[int] = self._tokenizer.encode(text).ids
         return ids
 
     @property
     def vocabulary(self) -> int:
-        """Number of tokens."""
+        """Number of tokens in the vocabulary."""
         return int(self._tokenizer.get_vocab_size())
 
     @abstractmethod
     def example(self, generator: np.random.Generator) -> Example:
-        """One example."""
+        """Draw one training example."""
 
     def first_coordinate(self) -> FloatArray | None:
         """First coordinate of each token's vector before training; None leaves it as drawn."""

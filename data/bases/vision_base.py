@@ -94,7 +94,7 @@ class VisionBase(builds.BuiltBase):
     stages = (BuildStage.TRAINING,)
 
     def begin(self, work: Path) -> tuple[Training, str, Callable[[], None]]:
-        """A run over drawn letters."""
+        """Begin to train on pictures of drawn letters."""
         training = LettersTraining(self.recipe.new_module(), self.recipe.pace)
         return training, "", lambda: self._write(training, work)
 

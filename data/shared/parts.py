@@ -37,7 +37,7 @@ class Sizes(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Records needed in all."""
+        """How many records all parts take together."""
         return sum(self)
 
 

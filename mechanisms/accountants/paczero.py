@@ -249,7 +249,7 @@ class PacZeroLedger:
         return float(Fraction(self.total_nats) - self._left)
 
     def charge(self, signs: FloatArray) -> Charge:
-        """Charge the next release.
+        """Charge the next release to the mutual-information budget.
 
         `signs`: every candidate's sign, +1 or -1, shape `(M,)`. Raises `InputError`: all steps are charged,
         or signs are malformed, or (uncapped) the budget has no noise.

@@ -211,7 +211,7 @@ class RldpEq7(_RldpAccountant):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The accountant's name in tables."""
         return "RLDP Eq. 7"
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
@@ -254,7 +254,7 @@ class RldpCentralLimit(RldpEq7):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The accountant's name in tables."""
         return "RLDP GDP (central limit)"
 
 
@@ -271,7 +271,7 @@ class RldpTheorem710(_RldpAccountant):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The accountant's name in tables."""
         return "RLDP Theorem 7.10"
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:

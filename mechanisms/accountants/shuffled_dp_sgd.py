@@ -217,7 +217,7 @@ class ShuffledDPSGD:
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The accountant's name in tables."""
         return f"Shuffled DPSGD (d = {self.dimension})"
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:

@@ -147,12 +147,12 @@ class FiredGroups:
         return [direction.inner(flat[place]) for direction, place in placed], loss
 
     def of_sum(self, records: Sequence[Record]) -> FloatArray:
-        """See `FiredStep`."""
+        """Directional derivative of the records' summed loss per group, as `FiredStep` defines it."""
         self._require_open()
         return np.array(self.inner(records)[0], dtype=np.float64)
 
     def of_each(self, records: Sequence[Record]) -> FloatArray:
-        """See `FiredStep`."""
+        """Directional derivative of each record's loss per group, as `FiredStep` defines it."""
         self._require_open()
 
         def along(direction: Direction, place: slice) -> Callable[[Sequence[Tensor]], Tensor]:

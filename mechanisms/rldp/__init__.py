@@ -226,7 +226,7 @@ class RLDP(GradientMechanism):
         )
 
     def views(self, judged: Judged) -> dict[str, JSON]:
-        """One release, and the run."""
+        """Bounds on the leak of a single release and of the whole run, for the report."""
         return steered_views(judged)
 
     def __post_init__(self) -> None:
@@ -269,7 +269,7 @@ class RLDP(GradientMechanism):
         return replace(self, noise_multiplier=sigma)
 
     def steps(self, plan: Plan, model: Model) -> Steps:
-        """A run of Algorithm 1."""
+        """The steps of a run of Algorithm 1."""
         return ControlledSteps(self, plan, model)
 
     def clipping_groups(self, layout: Layout) -> Groups:

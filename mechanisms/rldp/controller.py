@@ -241,7 +241,7 @@ def _diverged() -> InconclusiveError:
 
 
 class Policy(Protocol):
-    """Who turns the dials."""
+    """A controller that sets clipping radii and noise as the training goes on."""
 
     def observe(self, statistics: FloatArray) -> None:
         """The statistics after a step."""
@@ -312,7 +312,7 @@ class LeastNoise:
         """It needs to see nothing but the ledger."""
 
     def state(self) -> FloatArray:
-        """Nothing."""
+        """An empty state, shape `(0,)`: this policy keeps none."""
         return np.zeros(0)
 
     def act(self, state: FloatArray, spent: float) -> FloatArray:
@@ -320,7 +320,7 @@ class LeastNoise:
         return np.append(self._log_radii, -math.copysign(FULL_PUSH, 1 - spent))
 
     def learn(self, state: FloatArray, action: FloatArray, reward: float, next_state: FloatArray) -> None:
-        """It has nothing to learn."""
+        """Does nothing: this policy does not learn."""
 
 
 def state_size(adapters: int) -> int:

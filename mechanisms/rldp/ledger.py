@@ -152,7 +152,7 @@ def _formula(accountant: str) -> RldpEq7:
 
 
 class Ledger:
-    """The ledger of one run."""
+    """The privacy spent so far in a run, by an accountant."""
 
     def __init__(self, accountant: str, sampling_probability: float, delta: float) -> None:
         """Nothing is spent; `accountant` is one of `ACCOUNTANTS`."""

@@ -196,7 +196,7 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
 
     @property
     def batch_clip(self) -> float:
-        """c' / c."""
+        """The clipping norm of a batch over that of a record, c' / c; 1 where batches are not clipped."""
         return 1.0 if self.batch_clip_norm is None else self.batch_clip_norm / self.l2_clip_norm
 
     @property

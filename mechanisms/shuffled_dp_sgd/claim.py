@@ -44,7 +44,7 @@ class Coverage:
 
     @classmethod
     def of(cls, group: PermutationGroup) -> Coverage:
-        """Of a group of permutations."""
+        """The coverage of a group of permutations."""
         return cls(
             trainable=group.trainable_count,
             shuffled=group.shuffled_count,

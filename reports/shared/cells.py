@@ -26,7 +26,7 @@ _TOO_LONG = 1e7
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """What stands in one place.
+    """The text of one table cell.
 
     Attributes:
         value: The number, as printed; empty where there is none.
@@ -78,7 +78,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class TableText:
-    """A table as text.
+    """A table whose cells are text, ready to be laid out.
 
     Attributes:
         compares: Whether it has a paper's numbers; else every row has one line, ours.
@@ -93,7 +93,7 @@ class TableText:
 
 
 def table_text(table: Table) -> TableText:
-    """The table as text.
+    """Format a table's numbers as text.
 
     Raises:
         InputError: a row has not one header for each row header, or not one cell for each column.
@@ -129,7 +129,7 @@ def narrow_lines(row: Row, columns: int) -> list[Line]:
 
 
 def check_shape(table: Table) -> None:
-    """See `table_text`."""
+    """Refuse a table whose rows do not have its headers and columns."""
     for headers, row in table.rows:
         if len(headers) != len(table.row_headers):
             raise InputError(

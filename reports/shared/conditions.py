@@ -56,7 +56,7 @@ class Condition:
     is_seen: bool = False
 
     def describe(self) -> str:
-        """One clause."""
+        """The condition and its outcome as one clause of a sentence."""
         if self.why:
             return f"{self.where}: not testable, {self.why}"
         if self.is_seen:

@@ -118,7 +118,7 @@ class Spot:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a report is made from.
+    """Everything that the parts of a report are computed from.
 
     Attributes:
         paper: The printed numbers; None for our numbers alone.
@@ -174,12 +174,12 @@ class Context:
         }
 
     def published(self, table_id: str) -> PublishedTable | None:
-        """A printed table, or None."""
+        """A printed table by its id; None if the paper has none."""
         tables = () if self.paper is None else self.paper.tables
         return next((table for table in tables if table.id == table_id), None)
 
     def printed(self, table_id: str, row: tuple[str, ...], column: str) -> PublishedCell | None:
-        """A printed cell, or None."""
+        """A printed cell by table, row and column; None if there is none."""
         table = self.published(table_id)
         return None if table is None else table.cell(row, column)
 
@@ -224,7 +224,7 @@ class Context:
 
 
 def scaled(value: Value, factor: float) -> Value:
-    """A value in another unit."""
+    """A value and its interval, multiplied by a change of unit."""
     ends = (value.lower, value.upper, value.spread)
     lower, upper, spread = (None if end is None else factor * end for end in ends)
     return replace(value, estimate=factor * value.estimate, lower=lower, upper=upper, spread=spread)

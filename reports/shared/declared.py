@@ -51,7 +51,7 @@ class Declared:
 
     @property
     def layout(self) -> Layout:
-        """What it says of the runs."""
+        """How the report reads the runs of a study, as declared under `[runs]`."""
         runs = self.content["runs"]
         columns = {}
         for name, said in runs.get("columns", {}).items():
@@ -81,7 +81,7 @@ class Declared:
         return list(lists[said[1:]])
 
     def entry(self, kind: str, name: str, key: str = "id") -> Mapping[str, Any]:
-        """The `[[kind]]` of a name.
+        """The entry of the declared list `[[kind]]` that has this name.
 
         Raises:
             InputError: there is none.

@@ -94,7 +94,7 @@ def columns_of(experiment: Experiment) -> dict[str, Hashable]:
 
 
 class Outcomes:
-    """The outcomes of a study.
+    """The outcomes of a study's experiments, read as a table.
 
     Args:
         layout: What the report declares.
@@ -135,7 +135,7 @@ class Outcomes:
 
     @property
     def units(self) -> list[Any]:
-        """All units, ascending."""
+        """All units of replication (the seeds, usually), ascending."""
         return sorted({getattr(one.experiment, self.unit) for one in self.outcomes})
 
     def part(self, parts: Parts) -> list[Outcome]:

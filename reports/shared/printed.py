@@ -53,13 +53,13 @@ class Interval:
 
     @property
     def squared(self) -> Interval:
-        """The squares."""
+        """The interval of the squares."""
         low, high = sorted((abs(self.lower), abs(self.upper)))
         return Interval(0.0 if self.lower <= 0.0 <= self.upper else low**2, high**2)
 
 
 def cell(paper: PublishedPaper, table: str, row: Sequence[str], column: str) -> PublishedCell:
-    """A printed cell.
+    """A printed cell by table, row and column.
 
     Raises:
         KeyError: there is none.
@@ -104,12 +104,12 @@ def about(one: Interval) -> Interval:
 
 
 def exactly(value: float) -> Interval:
-    """A number that is known."""
+    """The interval of a number that is known exactly."""
     return Interval(value, value)
 
 
 def centre(one: Interval) -> float:
-    """Of an interval."""
+    """The midpoint of an interval."""
     return 0.5 * (one.lower + one.upper)
 
 
@@ -215,7 +215,7 @@ def check(
 
 
 def printed(table: PublishedTable, row: tuple[str, ...], column: str) -> tuple[PrintedNumber, ...]:
-    """The numbers of a cell.
+    """The numbers that a cell prints.
 
     Raises:
         KeyError: the table has no such cell.

@@ -124,7 +124,7 @@ def remark(own: Own, declared: Declared, paper: PublishedPaper, entry: Mapping[s
 
 
 def check(own: Own, declared: Declared, paper: PublishedPaper, name: str) -> Check:
-    """A check by its name.
+    """Check what the paper prints, by the check's name.
 
     Raises:
         InputError: `report.toml` has none of this name.

@@ -74,7 +74,7 @@ class Laplace(Event):
         self._set_positive("scale")
 
     def describe(self) -> str:
-        """`Laplace (scale 1)`."""
+        """The event in words: `Laplace (scale 1)`."""
         return f"Laplace (scale {self.scale:g})"
 
 
@@ -289,7 +289,7 @@ def _row(name: str, values: Any) -> tuple[Any, ...]:
 
 
 def require_event(event: Event) -> Event:
-    """The event itself.
+    """Refuse what is no `Event`; otherwise return it.
 
     Raises:
         InputError: it is none.

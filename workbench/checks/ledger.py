@@ -26,7 +26,7 @@ _SHIPPED = "data/published/claims.toml"
 
 
 class Method(StrEnum):
-    """How an entry is checked."""
+    """How an entry of the ledger of claims is checked."""
 
     PROOF = "proof"
     CERTIFIED = "certified computation"

@@ -116,7 +116,7 @@ class RunProgress:
                 self._running[job] = _Running(worker=worker, since=self.clock())
 
     def stepped(self, job: str, worker: str, done: int, total: int) -> None:
-        """A job reports its steps."""
+        """Note that a job has done `done` of its `total` steps."""
         with self.lock:
             if job in self._left:
                 running = self._running.setdefault(job, _Running(worker=worker, since=self.clock()))
@@ -164,7 +164,7 @@ class RunProgress:
         return {kind: (every.count(kind) - left.count(kind), every.count(kind)) for kind in self._kinds}
 
     def elapsed_seconds(self) -> float:
-        """Since the run began."""
+        """Seconds since the run began."""
         return self.clock() - self._begun
 
     def remaining_seconds(self) -> float | None:

@@ -49,7 +49,7 @@ _REGISTERS = re.compile(r'^@register\(\s*"(\w+)",\s*"([^"]+)"\s*[,)]', re.MULTIL
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A registered factory.
+    """A factory of the registry, with its name and summary.
 
     `summary`: first line of the factory's docstring. `facets`: what else the factory declares, a record of
     its kind; None for nothing.

@@ -88,7 +88,7 @@ class TaskQueue:
         return self._deaths[task.id]
 
     def clear(self) -> None:
-        """Forget the tasks."""
+        """Remove all tasks from the queue."""
         self._waiting.clear()
         self._suspects.clear()
 

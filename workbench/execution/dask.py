@@ -194,7 +194,7 @@ class Quiet:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
     def restore(self) -> None:
-        """Put the levels back."""
+        """Restore the loggers' levels."""
         for name, level in self._levels.items():
             logging.getLogger(name).setLevel(level)
 

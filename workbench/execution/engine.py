@@ -41,7 +41,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One piece of work.
+    """One piece of work, whose result is kept in the store.
 
     Attributes:
         identity: Plain data that decide the result; its hash is the record's key.

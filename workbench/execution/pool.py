@@ -193,7 +193,7 @@ class PoolBackend(Backend):
 
     @property
     def capacity(self) -> int:
-        """The number of processes."""
+        """How many tasks can run at once: the number of processes."""
         return len(self._workers)
 
     def wait(self, timeout: float) -> list[Event]:

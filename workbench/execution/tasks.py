@@ -68,7 +68,7 @@ Work = Callable[[Any, Mapping[str, Path], Path, StepProgress], dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One piece of work.
+    """One piece of work for a backend.
 
     Attributes:
         id: Unique among the tasks of a backend.
@@ -113,7 +113,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Finished:
-    """A task is done.
+    """The event that a task is done, with its result.
 
     Attributes:
         task: Which.

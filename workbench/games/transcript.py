@@ -465,7 +465,7 @@ class TranscriptGame(Game[TranscriptAttack]):
         return games
 
     def name_of(self, name: str, attack: TranscriptAttack) -> str:
-        """Adds the canary."""
+        """The attack's name with its canary in brackets."""
         return f"{name} ({attack.canary})"
 
     def jobs(

@@ -213,7 +213,7 @@ class KindCost:
 
 @dataclass(frozen=True, kw_only=True)
 class CostEstimate:
-    """What a study will cost.
+    """The estimated cost of a study, core seconds.
 
     Attributes:
         core_seconds: Of all jobs whose kind is known.

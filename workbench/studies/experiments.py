@@ -70,7 +70,7 @@ class Experiment(TrainingSpec):
 
     @property
     def steps(self) -> int:
-        """T, the number of updates."""
+        """Number of updates T of the training."""
         return self.epochs * -(-self.members // self.batch_size)
 
     @property

@@ -173,7 +173,7 @@ def read_results(study: Study, store: Store) -> StudyResults:
 
 @dataclass(frozen=True, kw_only=True)
 class Pending:
-    """What a study still takes.
+    """The jobs of a study that are still to be done.
 
     Attributes:
         trainings, measurings: To be done, each once, in the order of the study; of the trainings those that

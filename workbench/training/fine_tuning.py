@@ -42,7 +42,7 @@ class Seeds:
 
     @classmethod
     def of(cls, plan: Plan) -> Seeds:
-        """The streams of a plan."""
+        """The seeds of a plan's independent random streams."""
         sampling, noise, initialisation, coins, public = np.random.SeedSequence(plan.seed).spawn(5)
         if plan.initial_seed is not None:
             initialisation = np.random.SeedSequence(plan.initial_seed)

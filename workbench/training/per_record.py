@@ -118,7 +118,7 @@ class EmptySignals(PerRecordSignals):
         super().__init__(layout, nothing, nothing, nothing.new_zeros(0, len(layout.names)))
 
     def gradients(self) -> Tensor:
-        """Shape `(0, d)`."""
+        """The gradients of no record, shape `(0, d)`."""
         return self._layout.zeros().expand(0, -1)
 
     def _summed(self, columns: Tensor, group_of: tuple[int, ...]) -> Tensor:

@@ -45,7 +45,7 @@ FPRS = (0.1, 0.01, 0.5, 1e-3, 1e-4)
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A kind of question.
+    """A kind of question to an accountant, with the parameters that it may be asked with.
 
     Attributes:
         simple: For each parameter its simple values, simplest first; the first parameter counts most.
@@ -64,7 +64,7 @@ class Cell:
 
     @property
     def question(self) -> Question:
-        """What is asked."""
+        """The question to the accountant that this cell stands for."""
         return self.shape.build(**self.parameters)
 
 

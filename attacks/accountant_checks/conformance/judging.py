@@ -107,12 +107,12 @@ class Counter:
             self.ratios.append(value / upper)
 
     def cells(self) -> Cells:
-        """The counts."""
+        """How many cells were planned, judged, refused, crashed, out of time or without a certified value."""
         names = ("planned", "judged", "refused", "crashed", "out_of_time", "without_truth")
         return Cells(**{name: getattr(self, name) for name in names})
 
     def status(self, failed: bool) -> CheckStatus:
-        """How the check ended."""
+        """The status of a check, from its counts and whether an answer `failed` it."""
         if failed:
             return CheckStatus.FAILED
         if self.judged:

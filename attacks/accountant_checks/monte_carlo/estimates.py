@@ -144,7 +144,7 @@ class OfDimension(Protocol):
 
     @property
     def dimension(self) -> int:
-        """Numbers in a sample."""
+        """How many numbers a sample consists of."""
 
 
 @runtime_checkable

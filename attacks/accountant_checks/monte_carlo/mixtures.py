@@ -51,7 +51,7 @@ _BLOCK = 1 << 22
 
 
 def require_mixture(means: FloatArray, weights: FloatArray, side: str) -> None:
-    """Refuse what is no mixture.
+    """Refuse means and weights that do not make a Gaussian mixture.
 
     Args:
         means: First axis one entry a component.
@@ -164,7 +164,7 @@ class MixturePair(Part):
         return log_p - _log_ratio(y, *self._q), log_p - y * y / 2 - math.log(2 * math.pi) / 2 - log_g
 
     def swapped(self) -> MixturePair:
-        """P and Q exchanged."""
+        """The pair with P and Q exchanged."""
         p, q = (self.p_means, self.p_weights), (self.q_means, self.q_weights)
         return replace(self, p_means=q[0], p_weights=q[1], q_means=p[0], q_weights=p[1])
 
@@ -443,7 +443,7 @@ class VectorMixturePair(Part):
         return self.log_ratio(x, self.p_means, self.p_weights) - q
 
     def swapped(self) -> VectorMixturePair:
-        """P and Q exchanged."""
+        """The pair with P and Q exchanged."""
         p, q = (self.p_means, self.p_weights), (self.q_means, self.q_weights)
         return replace(self, p_means=q[0], p_weights=q[1], q_means=p[0], q_weights=p[1])
 

@@ -115,7 +115,7 @@ def exact_numbers(
 
 
 def composed(epsilon: Any, delta: Any, count: int) -> tuple[Any, Any]:
-    """Eqs. 8 and 9."""
+    """Epsilon and delta of `count` releases as the paper's Eqs. 8 and 9 print them."""
     return epsilon * (-2 * count * delta.log()).sqrt(), (count + 1) * delta
 
 

@@ -67,7 +67,7 @@ class Training:
 
     @property
     def delta(self) -> Fraction:
-        """1 / N^2 (Section 3.1)."""
+        """The delta that the paper takes for N records: 1 / N^2 (Section 3.1)."""
         return Fraction(1, self.records**2)
 
 

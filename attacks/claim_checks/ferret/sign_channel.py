@@ -133,7 +133,7 @@ class Capacity:
 
 
 def capacity(channel: Channel, *, gap: float = 1e-9) -> Capacity:
-    """The capacity, enclosed.
+    """The channel's capacity in nats, enclosed between a lower and an upper end.
 
     Args:
         gap: Most nats between the ends.

@@ -307,7 +307,7 @@ class Run:
 
 
 def run(mechanism: SubsetMechanism, plan: Plan, secret: int) -> Run:
-    """Train on one candidate."""
+    """Train on one candidate subset and return what was released."""
     seen: list[SubsetRelease] = []
     subject = mechanism.train_on(plan, secret=secret, watch=seen.append)
     with tempfile.TemporaryDirectory() as folder:

@@ -272,7 +272,7 @@ _MANY = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
-    """A run of the controller.
+    """A run of the RLDP controller: its noise schedule and what its ledger reports.
 
     Attributes:
         schedule: Noise multipliers with the number of consecutive steps that use each.

@@ -75,7 +75,7 @@ def entropy(variables: str, given: str = "") -> Form:
 
 
 def information(left: str, right: str, given: str = "") -> Form:
-    """I(left; right | given)."""
+    """The conditional mutual information I(left; right | given) as a sum of entropies."""
     return entropy(left, given) - entropy(left, right + given)
 
 
@@ -91,7 +91,7 @@ class Certificate:
     terms: tuple[tuple[str, Fraction], ...]
 
     def describe(self) -> str:
-        """The sum in words."""
+        """The sum of inequalities in words: each one's weight and name."""
         return " + ".join(
             f"{weight} x [{name}]" if weight != 1 else f"[{name}]" for name, weight in self.terms
         )

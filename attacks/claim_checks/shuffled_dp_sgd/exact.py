@@ -351,7 +351,7 @@ class ShuffledDelta:
         )
 
     def to_json(self) -> dict[str, JSON]:
-        """Plain form."""
+        """The deltas, the pair and their assumptions as a JSON object."""
         return {
             "pair": self.pair.name,
             "dimension": self.pair.dimension,

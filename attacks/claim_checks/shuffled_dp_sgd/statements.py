@@ -47,7 +47,7 @@ RELEASE = (
 
 
 def normal_cdf(value: Any) -> Any:
-    """Phi."""
+    """The standard normal distribution function Phi."""
     return tail(-value)
 
 

@@ -54,7 +54,7 @@ CODES = (
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderTexts:
-    """What an encoder reads.
+    """The public texts that an encoder is pretrained on.
 
     Attributes:
         narratives: Of a few clauses, in two halves.

@@ -52,7 +52,7 @@ DIRECTIONS = ("higher", "lower", "")
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What is compared.
+    """Two variants and the metric that they are compared by.
 
     Attributes:
         first, second: Variants.
@@ -84,7 +84,7 @@ class Place:
 
     @property
     def words(self) -> str:
-        """The metric in a sentence."""
+        """The metric's name as it stands in a sentence."""
         return METRIC_WORDS[self.metric]
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A comparison and its tests.
+    """A comparison of two variants, with its statistical tests.
 
     Attributes:
         difference: Paired t over units, adjusted for its family.
@@ -214,7 +214,7 @@ def seeds_needed(comparison: Comparison, confidence: float) -> int | None:
 
 
 def claim_places(claim: QualitativeClaim) -> list[Place]:
-    """What a conclusion compares.
+    """The comparisons that a conclusion of the paper is about.
 
     Raises:
         InputError: its parameters are not those of a comparison.

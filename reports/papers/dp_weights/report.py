@@ -81,19 +81,19 @@ def _known(made: Table | None) -> list[Table]:
 
 
 def means(context: Context) -> list[Table]:
-    """Tables 1 and 2."""
+    """The tables of means (the paper's Tables 1 and 2)."""
     return [made for grid in GRIDS.values() for made in _known(means_table(context, grid))]
 
 
 def distances(context: Context) -> list[Table]:
-    """Tables 3 to 10."""
+    """The tables of distances (the paper's Tables 3 to 10)."""
     places = [(grid, value, name) for grid in GRIDS.values() for value, name in grid.details.items()]
     places.sort(key=lambda place: int(place[2].removeprefix("table-")))
     return [made for place in places for made in _known(distances_table(context, *place))]
 
 
 def t_tests(context: Context) -> list[Table]:
-    """Sections 4.3 and 4.4."""
+    """The tables of t tests (the paper's Sections 4.3 and 4.4)."""
     return [made for grid in GRIDS.values() for made in _known(t_tests_table(context, grid))]
 
 

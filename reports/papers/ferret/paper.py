@@ -210,7 +210,7 @@ def gives(paper: PublishedPaper, statement: Mapping[str, Any], epochs: Sequence[
 
 
 def text_of(paper: PublishedPaper, statement: Mapping[str, Any]) -> str:
-    """What the text prints.
+    """The number of a statement as the paper's text prints it.
 
     Raises:
         KeyError: the table `statements` has no such row.

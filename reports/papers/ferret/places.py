@@ -133,7 +133,7 @@ def named(setting: Setting) -> str:
 
 
 def plural_epochs(epochs: int | str) -> str:
-    """`"1 epoch"`, `"5 epochs"`."""
+    """A number of epochs in words: `"1 epoch"`, `"5 epochs"`."""
     return f"{epochs} epoch{'' if str(epochs) == '1' else 's'}"
 
 
@@ -388,7 +388,7 @@ def printed_budgets(method: str) -> tuple[str, ...]:
 
 
 def printed_places() -> Iterator[Place]:
-    """Every training."""
+    """Every training that the paper prints: method, epochs and budget."""
     return (
         (name, str(epochs), budget)
         for name in METHODS
@@ -469,7 +469,7 @@ def _half_unit(texts: tuple[str, ...]) -> float:
 
 
 def quotient(one: Interval, other: Interval) -> Interval:
-    """Of two positive numbers."""
+    """The quotient of two intervals of positive numbers."""
     return Interval(one.lower / other.upper, one.upper / other.lower)
 
 

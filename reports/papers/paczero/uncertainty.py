@@ -201,7 +201,7 @@ COLUMNS = ("dev", "test", "unanimity")
 
 @dataclass(frozen=True)
 class Sweep:
-    """A table over budgets.
+    """A printed table whose rows are budgets.
 
     Attributes:
         name: Of the table, in words.
@@ -226,7 +226,7 @@ class Sweep:
 
 
 def sweep(paper: PublishedPaper, table: str) -> Sweep:
-    """Table 2 or 11."""
+    """Read the budgets and accuracies of Table 2 or 11."""
     rows = list(dict.fromkeys(printed.row for printed in paper.table(table).cells))
     values = {name: tuple(cell(paper, table, row, name).value for row in rows) for name in COLUMNS}
     nats = tuple(float(row[0]) for row in rows)

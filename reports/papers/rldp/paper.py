@@ -87,7 +87,7 @@ def _speed_up(paper: PublishedPaper, at: Bindings) -> Interval:
 
 
 def membership(paper: PublishedPaper, model: str, budget: str, method: str, column: str) -> PublishedCell:
-    """A cell of Tables 4 and 5."""
+    """A printed cell of the membership inference results (Tables 4 and 5)."""
     table = "table-4" if model in MODELS[:2] else "table-5"
     return cell(paper, table, (model, budget, method), column)
 

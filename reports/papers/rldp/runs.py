@@ -148,7 +148,7 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Matches:
-    """When runs reach their bars.
+    """How far into training runs match the perplexity that they are compared with.
 
     Attributes:
         sample: Percent of the steps, a value a seed (the mean over its runs); `NEVER` for a run that never

@@ -203,7 +203,7 @@ _PRECISION = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A training of Table I.
+    """A training run that the paper's Table I lists.
 
     Attributes:
         name: Model and dataset.
@@ -221,12 +221,12 @@ class Run:
 
     @property
     def rate(self) -> float:
-        """Sampling probability."""
+        """Sampling probability of a record in a step."""
         return self.batch / self.records
 
     @property
     def steps(self) -> int:
-        """T."""
+        """Number of steps T of the training."""
         return -(-self.epochs * self.records // self.batch)
 
 

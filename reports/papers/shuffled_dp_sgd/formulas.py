@@ -79,7 +79,7 @@ class Architecture:
 
     @property
     def share(self) -> float:
-        """Moved of all."""
+        """Share of the trainable parameters that a permutation moves."""
         return self.moved / self.count
 
     @property

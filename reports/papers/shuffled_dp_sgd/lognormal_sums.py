@@ -90,12 +90,12 @@ class LognormalSum:
 
     @property
     def log_total(self) -> float:
-        """log of the sum of e^mu_i."""
+        """Natural logarithm of the sum of all e^mu_i."""
         return self._log_power_sum(1)
 
     @property
     def log_mean(self) -> float:
-        """log E[S]."""
+        """Natural logarithm of the mean of S."""
         return self.log_total + self.sigma**2 / 2
 
     @property
@@ -165,7 +165,7 @@ class LognormalFit:
             raise InputError(f"mu and sigma must be finite, sigma > 0, got {self.mu!r} and {self.sigma!r}")
 
     def cdf(self, log_sum: FloatArray) -> FloatArray:
-        """P(log S <= each value)."""
+        """The fitted distribution function: P(log S <= each value)."""
         values: FloatArray = ndtr((np.asarray(log_sum) - self.mu) / self.sigma)
         return values
 
@@ -320,7 +320,7 @@ class Drawable(Protocol):
 
     @property
     def bias(self) -> float:
-        """Bound on sup |F_drawn - F|."""
+        """Upper bound on the bias of the drawn law, sup |F_drawn - F|."""
         ...
 
     def draw(self, rng: np.random.Generator, size: int) -> FloatArray:
@@ -340,7 +340,7 @@ class ErrorInterval:
 
 @dataclass(frozen=True, kw_only=True)
 class SumSample:
-    """Independent draws of log S.
+    """Independent draws of log S, the logarithm of a sum of lognormals.
 
     Attributes:
         log_sums: Sorted, shape `(n,)`.

@@ -107,12 +107,12 @@ def parameters_of(paper: PublishedPaper, model: str) -> PublishedCell:
 
 
 def dimension_of(paper: PublishedPaper) -> int:
-    """d of ViT."""
+    """Number d of parameters of the paper's ViT."""
     return round(1e6 * parameters_of(paper, "ViT").value)
 
 
 def delta_of(paper: PublishedPaper) -> float:
-    """delta of the vision tasks."""
+    """The delta of the paper's vision tasks."""
     return said(paper, "section VI-A", "delta of CV tasks").value
 
 

@@ -282,7 +282,7 @@ class FiniteCurve(Curve):
             self._orders.append(FiniteOrder(mirrored))
 
     def delta(self, epsilon: arb) -> arb:
-        """The larger order's."""
+        """delta(epsilon), the larger of both orders of the neighbours."""
         return _largest([order.delta(epsilon) for order in self._orders])
 
     def delta_limit(self) -> arb:
@@ -304,7 +304,7 @@ class FiniteCurve(Curve):
         return low, high
 
     def tpr_ends(self, fpr: float) -> tuple[float, float]:
-        """The larger order's power."""
+        """Ends of the true-positive rate, the larger of both orders of the neighbours."""
         low, high = ends(settle(lambda: _largest([order.tpr(arb(fpr)) for order in self._orders])))
         return max(low, fpr), min(high, 1.0)
 

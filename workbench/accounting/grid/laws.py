@@ -165,7 +165,7 @@ class MonotoneLaw(LossLaw):
         return math.log(p / q) if p > 1e-3 and q > 1e-3 else 0.0
 
     def cells(self, h: float, first: int, count: int, offset: float = 0.0) -> CellMasses:
-        """See `LossLaw.cells`."""
+        """Masses of half-cells of width h / 2 and bounds on their errors, as `LossLaw.cells` defines them."""
         x, eta = self.thresholds(offset + (first + np.arange(count + 1, dtype=np.float64)) * (h / 2))
         # Where rounding put a threshold below the one before, that one's loss is within eta of both.
         x = np.maximum.accumulate(x)
@@ -298,7 +298,7 @@ class GaussianLaw(MonotoneLaw):
         super().__init__(((1.0, mu * mu / 2),), ((1.0, -mu * mu / 2),), mu)
 
     def loss(self, x: FloatArray) -> FloatArray:
-        """The loss is x itself."""
+        """The privacy loss at x; here x is the loss itself."""
         return x
 
     def thresholds(self, losses: FloatArray) -> tuple[FloatArray, float]:
@@ -405,7 +405,7 @@ class AtomicLaw(LossLaw):
         return float(self._losses[0]), float(self._losses[-1])
 
     def nodes(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The atoms themselves."""
+        """The atoms' losses and their masses under P and Q."""
         return self._losses, self._p, self._q
 
     def cells(self, h: float, first: int, count: int, offset: float = 0.0) -> CellMasses:
@@ -440,7 +440,7 @@ class LaplaceLaw(LossLaw):
         self.lattice = c
 
     def span(self, tail: float) -> tuple[float, float]:
-        """-c and c."""
+        """The least and the largest loss, -c and c."""
         return -self._c, self._c
 
     def nodes(self) -> tuple[FloatArray, FloatArray, FloatArray]:
