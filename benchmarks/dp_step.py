@@ -94,7 +94,7 @@ def digits_vit(records: int) -> tuple[Any, Batch]:
 
 
 def flat(tensors: list[Tensor]) -> Tensor:
-    """One vector."""
+    """The entries of all tensors in one vector."""
     return torch.cat([t.reshape(-1) for t in tensors])
 
 

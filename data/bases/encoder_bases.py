@@ -249,6 +249,7 @@ def new_pretraining(recipe: EncoderRecipe, tasks: Sequence[str]) -> torch.nn.Mod
     width = config.hidden_size
 
     def build() -> nn.Module:
+        """A module of untrained weights: encoder, word layer and heads."""
         encoder = AutoModel.from_config(config, **options)
         _begin(encoder)
         return nn.ModuleDict(

@@ -114,6 +114,7 @@ def theorem_7_10_epsilon(steps: Sequence[tuple[float, float, int]], delta: float
     price = -math.log(delta)
 
     def total(log_order: float) -> float:
+        """Epsilon by the Renyi order alpha = 1 + exp(log_order)."""
         alpha = 1 + math.exp(log_order)
         spent = math.fsum(
             count * subsampled_rho(alpha, noise_multiplier=sigma, sampling_probability=q, power=power)

@@ -264,6 +264,7 @@ class ShuffledDPSGD:
         """Smallest epsilon at which Theorem 6 gives at most delta."""
 
         def claimed(epsilon: float) -> float:
+            """The delta that Theorem 6 claims at an epsilon."""
             return theorem_6_delta(
                 epsilon=epsilon,
                 noise_multiplier=run.noise_multiplier,

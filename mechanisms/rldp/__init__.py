@@ -226,7 +226,7 @@ class RLDP(GradientMechanism):
         )
 
     def views(self, judged: Judged) -> dict[str, JSON]:
-        """Bounds on the leak of a single release and of the whole run, for the report."""
+        """What the report says of a single release and of the whole run."""
         return steered_views(judged)
 
     def __post_init__(self) -> None:

@@ -205,6 +205,7 @@ def certified_epsilons(
     counts = Counter(rounded_down(np.asarray(noise_multipliers, dtype=np.float64)).tolist())
 
     def upper(scale: float) -> float:
+        """Certified upper end of epsilon with all noise multiplied by `scale`."""
         # Rounded down once more: the product itself is rounded.
         noises = {math.nextafter(sigma * scale, 0.0): count for sigma, count in counts.items()}
         run = Composed(events=tuple((_release(s, sampling_probability), n) for s, n in noises.items()))

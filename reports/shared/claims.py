@@ -146,6 +146,7 @@ def ends_of(claim: QualitativeClaim, test: Mapping[str, Any], *, rounded: Any = 
     """
 
     def end(name: str, default: float) -> float:
+        """One end of the test; a stated one is moved outwards by its rounding."""
         said = test.get(name, default)
         if not isinstance(said, str):
             return float(said)

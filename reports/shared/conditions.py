@@ -15,9 +15,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from workbench.reports.shared.beside import LEAST_UNITS, too_few
 from workbench.reports.shared.numbers import number
 from workbench.reports.shared.outcomes import NOT_HERE, UNIT
+from workbench.reports.shared.paper_cells import LEAST_UNITS, too_few
 from workbench.reports.shared.statistics import POWER, Sample, matched, power_of_t
 from workbench.reports.shared.statistics.sample import spreads
 from workbench.reports.shared.statistics.student import above_p, pitman_morgan, t_ends

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from workbench.checks.published import PublishedCell, PublishedPaper, PublishedTable, QualitativeClaim
 from workbench.reports.shared import statistics
-from workbench.reports.shared.beside import NOT_IN_PAPER, beside
 from workbench.reports.shared.conditions import Asked
 from workbench.reports.shared.declared import Declared
 from workbench.reports.shared.outcomes import METHOD, Number, Outcomes, Parts, Setting
+from workbench.reports.shared.paper_cells import NOT_IN_PAPER, compared_cell
 from workbench.reports.shared.printed import Interval
 from workbench.reports.shared.statistics import Sample
 from workbench.studies.report import Cell, Figure, ReplicationFinding, Table, Value
@@ -212,11 +212,11 @@ class Context:
         ours = self.value(parts, setting, number)
         if ours is None:
             return blank(printed, self.outcomes.missing(parts, setting))
-        return beside(printed, ours if factor == 1.0 else scaled(ours, factor))
+        return compared_cell(printed, ours if factor == 1.0 else scaled(ours, factor))
 
     def compared(self, printed: PublishedCell | None, found: Sample | str) -> Cell:
         """The mean of a sample beside the printed cell, or the reason why there is none."""
-        return blank(printed, found) if isinstance(found, str) else beside(printed, self.mean(found))
+        return blank(printed, found) if isinstance(found, str) else compared_cell(printed, self.mean(found))
 
     def alone(self, found: Sample | str) -> Cell:
         """The mean of a sample where the paper has no such table, or the reason why there is none."""

@@ -297,6 +297,7 @@ def _log(console: Console, title: str, progress: RunProgress) -> Callable[[], No
     printed = -1
 
     def changed() -> None:
+        """Print how many jobs have ended, whenever another tenth of them has."""
         nonlocal printed
         tenth = 10 * progress.ended // len(progress.jobs)
         if tenth == printed:

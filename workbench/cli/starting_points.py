@@ -145,6 +145,7 @@ def _told(console: Console) -> BuildProgress:
     printed: dict[str, tuple[str, int]] = {}
 
     def tell(step: BuildStep) -> None:
+        """Print a line at every stage of a build and at every quarter of its steps."""
         quarter = 4 * step.done // step.total if step.total else 0
         if printed.get(step.name) == (step.stage.value, quarter):
             return

@@ -316,6 +316,7 @@ def throttled(report: StepProgress, clock: Callable[[], float] = time.monotonic)
     last_part: str | None = None
 
     def progress(done: int, total: int, part: str = "") -> None:
+        """Report the steps done, at most `MESSAGES_A_SECOND` times a second in one part."""
         nonlocal last, last_part
         now = clock()
         if done < total and part == last_part and now - last < 1 / MESSAGES_A_SECOND:

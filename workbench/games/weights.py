@@ -136,6 +136,7 @@ def play_weights(
     is_trial = iter(np.arange(total) >= 2 * references)
 
     def change(inside: bool) -> FloatArray:
+        """The change of the weights in one training with or without the canary."""
         released = bool(next(is_trial))
         world = replace(worlds[inside], seed=drawn_seed(trial_seeds if released else reference_seeds))
         trained = _trained(mechanism, world, released=released)

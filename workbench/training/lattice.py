@@ -262,6 +262,7 @@ class Lattice:
         room, centre = np.empty(PART, dtype=np.float32), np.float32(self._farthest)
 
         def add(piece: Piece, drawn: Indices) -> None:
+            """Shift a piece of the weights by the table's entries at the drawn indices, in place."""
             weights, steps = arrays[piece.number][piece.place], room[: len(drawn)]
             # Indices are below the table's length; "clip" writes without a copy.
             np.take(table_of[piece.number], drawn, out=steps, mode="clip")

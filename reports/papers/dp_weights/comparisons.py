@@ -38,10 +38,10 @@ from workbench.reports.papers.dp_weights.runs import (
     values_of,
 )
 from workbench.reports.shared import statistics
-from workbench.reports.shared.beside import LEAST_UNITS, too_few
 from workbench.reports.shared.context import Bindings, Context
 from workbench.reports.shared.findings import told
 from workbench.reports.shared.numbers import number
+from workbench.reports.shared.paper_cells import LEAST_UNITS, too_few
 from workbench.reports.shared.printed import printed, short
 from workbench.reports.shared.statistics import Answer, Equivalence, NotTestable, Sample, StatisticalTest
 from workbench.studies.experiments import Outcome, Status

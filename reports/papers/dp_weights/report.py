@@ -46,13 +46,13 @@ from workbench.reports.papers.dp_weights.runs import (
     values_of,
 )
 from workbench.reports.shared import statistics
-from workbench.reports.shared.beside import NOT_IN_PAPER, beside, has_curve
 from workbench.reports.shared.context import Context, Own
 from workbench.reports.shared.drawing.charts import ForestRow, Line, Scales, forest_chart, line_chart
 from workbench.reports.shared.drawing.radar import Axis, Better, RadarPanel, Series, fitted_axis, radars
 from workbench.reports.shared.drawing.roc import RocSubject, roc_chart
 from workbench.reports.shared.grids import Row, table
 from workbench.reports.shared.numbers import number
+from workbench.reports.shared.paper_cells import NOT_IN_PAPER, compared_cell, has_curve
 from workbench.reports.shared.statistics import (
     Equivalence,
     Interval,
@@ -119,7 +119,7 @@ def _mean_cell(context: Context, grid: Grid, value: int, variant: str, metric: s
         return Cell(paper=printed, why_blank=missing(context, grid.group, variant, [value], metric))
     within = statistics.spread_within_units(measured)
     spread = None if within is None else float(np.mean(within.values))
-    return beside(printed, replace(context.mean(measured), spread=spread))
+    return compared_cell(printed, replace(context.mean(measured), spread=spread))
 
 
 def distances_table(context: Context, grid: Grid, value: int, table_id: str) -> Table | None:
@@ -180,7 +180,7 @@ def _distance_cell(
     interval = intervals[name]
     if math.isnan(interval.estimate):
         return Cell(paper=printed, why_blank=f"not defined: {interval.why}")
-    return beside(printed, replace(value_of(interval), spread=None))
+    return compared_cell(printed, replace(value_of(interval), spread=None))
 
 
 def _wilcoxon(printed: PublishedCell | None, both: Pair, *, comparable: bool) -> Cell:
@@ -191,7 +191,7 @@ def _wilcoxon(printed: PublishedCell | None, both: Pair, *, comparable: bool) ->
     answer = statistics.wilcoxon_as_printed(*sides)
     if isinstance(answer, NotTestable):
         return Cell(paper=printed, why_blank=f"not testable: {answer.why}")
-    return beside(printed, replace(value_of(answer), n=1), comparable=comparable)
+    return compared_cell(printed, replace(value_of(answer), n=1), comparable=comparable)
 
 
 def _over_units(context: Context, both: Pair) -> Cell:
@@ -202,7 +202,7 @@ def _over_units(context: Context, both: Pair) -> Cell:
     if isinstance(answer, NotTestable):
         return Cell(why_blank=f"not testable: {answer.why}")
     why = f"{NOT_IN_PAPER}: it tests epsilons, not {context.outcomes.unit}s"
-    return beside(None, value_of(answer), why=why)
+    return compared_cell(None, value_of(answer), why=why)
 
 
 def t_tests_table(context: Context, grid: Grid) -> Table | None:
@@ -258,7 +258,7 @@ def _as_printed(
     )
     scales = (same_scale, True, True)
     return [
-        beside(cell, value, comparable=scale)
+        compared_cell(cell, value, comparable=scale)
         for cell, value, scale in zip(printed, values, scales, strict=True)
     ]
 
@@ -269,11 +269,11 @@ def _compared_over_units(comparison: Comparison) -> list[Cell]:
     if isinstance(answer, NotTestable):
         return [Cell(why_blank=f"{NO_REPEATS}; ours: not testable: {answer.why}")] * 3
     difference = Value(estimate=answer.estimate, lower=answer.lower, upper=answer.upper, n=answer.n_units)
-    cells = [beside(None, value, why=NO_REPEATS) for value in (difference, value_of(answer))]
+    cells = [compared_cell(None, value, why=NO_REPEATS) for value in (difference, value_of(answer))]
     if isinstance(equivalence, Equivalence):
         words = f"{'yes' if equivalence.equivalent else 'not shown'} (±{number(equivalence.margin, 2)})"
         value = Value(estimate=math.nan, p_value=equivalence.p_value, n=equivalence.n_units, text=words)
-        return [*cells, beside(None, value, why=NO_REPEATS)]
+        return [*cells, compared_cell(None, value, why=NO_REPEATS)]
     return [*cells, Cell(why_blank=f"{NO_REPEATS}; ours: not testable: {equivalence.why}")]
 
 

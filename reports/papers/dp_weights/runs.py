@@ -124,6 +124,7 @@ def runs(context: Context, group: str, variant: str, values: Sequence[int] | Non
     field, unit = GRIDS[group].field, context.outcomes.unit
 
     def order(outcome: Outcome) -> tuple[int, float, str]:
+        """Sort key: setting of the varied field, epsilon (none first), unit."""
         epsilon = outcome.experiment.epsilon
         return (
             getattr(outcome.experiment, field),

@@ -36,7 +36,6 @@ from workbench.reports.papers.ferret.places import (
     plural_epochs,
     sample,
 )
-from workbench.reports.shared.beside import has_curve
 from workbench.reports.shared.context import Context
 from workbench.reports.shared.drawing.charts import Line, Scales, line_chart
 from workbench.reports.shared.drawing.figures import (
@@ -56,6 +55,7 @@ from workbench.reports.shared.drawing.radar import (
 from workbench.reports.shared.drawing.roc import RocSubject, roc_chart
 from workbench.reports.shared.drawing.svg import Scale, SeriesChart
 from workbench.reports.shared.numbers import percent
+from workbench.reports.shared.paper_cells import has_curve
 from workbench.reports.shared.statistics import Sample
 from workbench.studies.experiments import Outcome, Status
 from workbench.studies.report import Figure, FigureKey, Value

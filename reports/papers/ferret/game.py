@@ -46,10 +46,10 @@ from workbench.reports.papers.ferret.places import (
     sample,
     transcripts,
 )
-from workbench.reports.shared.beside import has_curve
 from workbench.reports.shared.context import Context
 from workbench.reports.shared.grids import Row, table
 from workbench.reports.shared.numbers import percent
+from workbench.reports.shared.paper_cells import has_curve
 from workbench.studies.experiments import Experiment, Outcome, Status
 from workbench.studies.report import Cell, Table, Value
 

@@ -30,11 +30,11 @@ from workbench.core.errors import InputError, unknown_name
 from workbench.estimation.metrics import roc_curve
 from workbench.interfaces import FloatArray
 from workbench.reports.shared import statistics
-from workbench.reports.shared.beside import has_curve
 from workbench.reports.shared.context import Bindings, Context
 from workbench.reports.shared.declared import declared
 from workbench.reports.shared.findings import listed
 from workbench.reports.shared.outcomes import METHOD, Number, Setting
+from workbench.reports.shared.paper_cells import has_curve
 from workbench.reports.shared.printed import Interval, cell, stands_for
 from workbench.reports.shared.statistics import Sample
 from workbench.reports.shared.statistics.sample import usable
@@ -312,6 +312,7 @@ def sample(
     """
 
     def make() -> Sample | None:
+        """The metric over the finished runs; None where there is none, or a value is not finite."""
         done = [
             run
             for run in context.outcomes.done(part, setting)

@@ -53,7 +53,6 @@ from workbench.reports.papers.ferret.places import (
     sample,
 )
 from workbench.reports.papers.ferret.tables import CELLS, COLUMNS, ROWS, TABLES, WORDS
-from workbench.reports.shared.beside import LEAST_UNITS, too_few
 from workbench.reports.shared.claims import contradictions
 from workbench.reports.shared.conditions import LEAST_FOR_SPREAD, Condition, untestable
 from workbench.reports.shared.context import Context, Own
@@ -61,6 +60,7 @@ from workbench.reports.shared.declared import declared
 from workbench.reports.shared.findings import decided, described, listed, told
 from workbench.reports.shared.numbers import number
 from workbench.reports.shared.outcomes import METHOD, Setting
+from workbench.reports.shared.paper_cells import LEAST_UNITS, too_few
 from workbench.reports.shared.statistics import Sample, matched
 from workbench.reports.shared.statistics.sample import spreads
 from workbench.reports.shared.statistics.student import below_zero_p, ends_with_shared, pitman_morgan
@@ -426,6 +426,7 @@ def printed_models(paper: PublishedPaper, models: Sequence[str] | None) -> Sourc
     """The paper's own models, as its tables print them; those that cannot be read are left out."""
 
     def source(setting: Setting, metric: str) -> Sample | str:
+        """The paper's numbers by model, or a reason why there are none."""
         names = list(MODELS.values()) if models is None else list(models)
         found = {name: model_number(paper, metric, place_of(setting), name) for name in names}
         known = {name: value for name, value in found.items() if not math.isnan(value)}

@@ -57,12 +57,12 @@ from workbench.reports.papers.ferret.places import (
     setting_at,
     trained,
 )
-from workbench.reports.shared.beside import NOT_IN_PAPER, beside, has_curve
 from workbench.reports.shared.cells import fixed
 from workbench.reports.shared.context import Bindings, Context, Spot
 from workbench.reports.shared.grids import Row, cells, table
 from workbench.reports.shared.numbers import number, percent
 from workbench.reports.shared.outcomes import METHOD, Number, Setting
+from workbench.reports.shared.paper_cells import NOT_IN_PAPER, compared_cell, has_curve
 from workbench.reports.shared.statistics import Sample, matched
 from workbench.reports.shared.statistics.sample import usable
 from workbench.studies.experiments import Outcome, Status
@@ -256,7 +256,7 @@ def _compared(spot: Spot, ours: Value | None, missing_words: str = "") -> Cell:
     """Ours beside the printed cell, each blank with its reason."""
     unreadable = f"paper: {spot.unreadable}" if spot.unreadable else ""
     if ours is not None:
-        return beside(spot.printed, ours, why=unreadable or NOT_IN_PAPER)
+        return compared_cell(spot.printed, ours, why=unreadable or NOT_IN_PAPER)
     reasons = [unreadable, f"ours: {missing_words}"]
     return Cell(paper=spot.printed, why_blank="; ".join(one for one in reasons if one))
 
@@ -359,7 +359,9 @@ def _bits(context: Context, spot: Spot) -> Cell:
     if spot.column["number"] == "granularity":
         is_group = method == "FERRET" or method not in ALPHABETS
         ours = Value(estimate=math.nan, text="group" if is_group else "coordinate")
-    return beside(spot.printed, ours, why=NOT_IN_PAPER if method in ALPHABETS else "not printed by grouping")
+    return compared_cell(
+        spot.printed, ours, why=NOT_IN_PAPER if method in ALPHABETS else "not printed by grouping"
+    )
 
 
 def _signs_a_step(one: Outcome) -> float:

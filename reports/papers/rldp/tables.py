@@ -33,12 +33,12 @@ from workbench.reports.papers.rldp.runs import (
     setting,
 )
 from workbench.reports.shared import statistics
-from workbench.reports.shared.beside import NOT_IN_PAPER, beside
 from workbench.reports.shared.claims import mean_over
 from workbench.reports.shared.context import Bindings, Context, Place, Spot, blank
 from workbench.reports.shared.grids import Row, cells, has_runs, rows_of, table, why
 from workbench.reports.shared.numbers import number
 from workbench.reports.shared.outcomes import NOT_HERE, Setting
+from workbench.reports.shared.paper_cells import NOT_IN_PAPER, compared_cell
 from workbench.reports.shared.statistics import NotTestable, Sample, StatisticalTest
 from workbench.reports.shared.statistics.sample import usable
 from workbench.studies.experiments import Experiment, Outcome, Status
@@ -165,7 +165,7 @@ def _bar(context: Context, spot: Spot) -> Cell:
     if isinstance(found, str):
         return blank(spot.printed, found)
     values = np.array([one.perplexity for one in found.values()])
-    return beside(spot.printed, context.mean(Sample(values, tuple(found), context.outcomes.unit)))
+    return compared_cell(spot.printed, context.mean(Sample(values, tuple(found), context.outcomes.unit)))
 
 
 def _whose(context: Context, spot: Spot) -> Cell:
@@ -292,7 +292,7 @@ def _share_cell(context: Context, row: str, epsilon: float, found: Matches) -> C
     printed = context.printed("table-3", (row,), f"{epsilon:g}")
     if found.sample is None:
         return blank(printed, found.why)
-    made = beside(printed, _share_value(context, found))
+    made = compared_cell(printed, _share_value(context, found))
     return replace(made, difference=None) if found.never else made
 
 

@@ -25,13 +25,13 @@ from workbench.reports.papers.shuffled_dp_sgd.tables import (
     printed_rows,
     used_noise,
 )
-from workbench.reports.shared.beside import NOT_IN_PAPER
 from workbench.reports.shared.conditions import Asked, seen, untestable
 from workbench.reports.shared.context import Context, blank
 from workbench.reports.shared.findings import listed
 from workbench.reports.shared.grids import Row, table
 from workbench.reports.shared.numbers import number, real
 from workbench.reports.shared.outcomes import NOT_HERE
+from workbench.reports.shared.paper_cells import NOT_IN_PAPER
 from workbench.studies.experiments import Outcome, Status
 from workbench.studies.report import Cell, Table, Value
 

@@ -24,12 +24,12 @@ from workbench.checks.published import PublishedCell, PublishedPaper
 from workbench.core.errors import UnsupportedError
 from workbench.reports.papers.shuffled_dp_sgd.formulas import MODELS
 from workbench.reports.papers.shuffled_dp_sgd.paper import EPSILONS, overheads, share_of_epochs
-from workbench.reports.shared.beside import NOT_IN_PAPER
 from workbench.reports.shared.conditions import differences
 from workbench.reports.shared.context import Bindings, Context, Place, Spot, blank
 from workbench.reports.shared.grids import Row, table
 from workbench.reports.shared.numbers import number
 from workbench.reports.shared.outcomes import NOT_HERE, Number, Parts, Setting
+from workbench.reports.shared.paper_cells import NOT_IN_PAPER
 from workbench.reports.shared.printed import centre, said
 from workbench.reports.shared.statistics import Sample, matched, mean_interval
 from workbench.studies.experiments import Outcome, Status

@@ -82,7 +82,7 @@ class LaplaceCurve(Curve):
         return value if value > 0 else value.max(arb(0))
 
     def largest_loss(self) -> arb:
-        """The largest privacy loss: the shift over the Laplace scale."""
+        """The largest privacy loss: the sensitivity over the Laplace scale."""
         return to_arb(self._shift)
 
     def epsilon_ends(self, delta: float) -> tuple[float, float]:

@@ -107,7 +107,7 @@ class Window:
     high: int
 
     def lay(self, step: StepLaw, cells: Cells) -> GridLaw:
-        """A step's privacy losses, rounded to the grid so that no privacy is gained."""
+        """A step's privacy losses moved to the grid, so that it reveals at most as much."""
         return dominated_law(step, cells)
 
     def cut(self, law: GridLaw) -> GridLaw:

@@ -108,7 +108,7 @@ class AdamDescent(PlainDescent):
         return (before.double() * (1.0 - rate * self.decay) - step).to(before.dtype)
 
     def follow(self, plain: Tensor, released: Tensor, units: Sequence[IntArray]) -> None:
-        """Updates both running means of Adam, in the order of the released weights."""
+        """Permutes both of Adam's running means as the release permuted the weights."""
         orders = [_moved(plain.numpy()[unit], released.numpy()[unit]) for unit in units]
         self._mean, self._square = (_permuted(part, units, orders) for part in (self._mean, self._square))
 

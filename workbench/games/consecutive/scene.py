@@ -373,6 +373,7 @@ class Knowledge:
             )
 
         def read(after: Tensor) -> WeightRelease:
+            """The release as the adversary reads it from the released weights."""
             return WeightRelease(
                 expected=expected.numpy(),
                 released=after.double().numpy(),
@@ -413,6 +414,7 @@ class Table:
     def laid(
         cls, mechanism: Mechanism, model: Model, plan: Plan, reader: ConsecutiveAttack, seed: int
     ) -> Table:
+        """A table for the game, its random streams spawned from the seed."""
         settled = playable(mechanism, plan)
         draws, permutations, coins, adversary = (
             np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(4)
