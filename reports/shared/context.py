@@ -46,7 +46,7 @@ class Quantity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own:
+class PaperFunctions:
     """What a paper's folder adds in Python, by the names that its `report.toml` uses.
 
     Attributes:
@@ -129,15 +129,15 @@ class Context:
     paper: PublishedPaper | None
     confidence: float
     declared: Declared
-    own: Own
+    functions: PaperFunctions
     made: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Something that several parts of a report need, made once."""
         if name not in self.made:
             self.made[name] = make()
-        found: T = self.made[name]
-        return found
+        kept: T = self.made[name]
+        return kept
 
     @property
     def percent(self) -> str:
@@ -170,7 +170,7 @@ class Context:
             "level": self.level,
             "interval": self.interval,
             "paper": self.paper,
-            **{name: partial(of, self) for name, of in self.own.words.items()},
+            **{name: partial(of, self) for name, of in self.functions.words.items()},
         }
 
     def published(self, table_id: str) -> PublishedTable | None:
@@ -214,13 +214,15 @@ class Context:
             return blank(printed, self.outcomes.missing(parts, setting))
         return compared_cell(printed, ours if factor == 1.0 else scaled(ours, factor))
 
-    def compared(self, printed: PublishedCell | None, found: Sample | str) -> Cell:
+    def compared(self, printed: PublishedCell | None, sample: Sample | str) -> Cell:
         """The mean of a sample beside the printed cell, or the reason why there is none."""
-        return blank(printed, found) if isinstance(found, str) else compared_cell(printed, self.mean(found))
+        return (
+            blank(printed, sample) if isinstance(sample, str) else compared_cell(printed, self.mean(sample))
+        )
 
-    def alone(self, found: Sample | str) -> Cell:
+    def alone(self, sample: Sample | str) -> Cell:
         """The mean of a sample where the paper has no such table, or the reason why there is none."""
-        return Cell(why_blank=found) if isinstance(found, str) else Cell(ours=self.mean(found))
+        return Cell(why_blank=sample) if isinstance(sample, str) else Cell(ours=self.mean(sample))
 
 
 def scaled(value: Value, factor: float) -> Value:

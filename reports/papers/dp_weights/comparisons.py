@@ -39,7 +39,7 @@ from workbench.reports.papers.dp_weights.runs import (
 )
 from workbench.reports.shared import statistics
 from workbench.reports.shared.context import Bindings, Context
-from workbench.reports.shared.findings import told
+from workbench.reports.shared.findings import finding_of
 from workbench.reports.shared.numbers import number
 from workbench.reports.shared.paper_cells import LEAST_UNITS, too_few
 from workbench.reports.shared.printed import printed, short
@@ -260,7 +260,7 @@ def _comparison_finding(judge: Judge, context: Context, claim: QualitativeClaim)
     paper = context.paper
     against = [] if paper is None else [_against(context, paper, claim, direction, one) for one in places]
     sizes = [one.difference.family for one in compared if isinstance(one.difference, StatisticalTest)]
-    return told(
+    return finding_of(
         claim,
         outcome,
         [
@@ -393,7 +393,7 @@ def _trend_finding(context: Context, claim: QualitativeClaim) -> ReplicationFind
     outcome, why = _held(context, claim, judged, gaps=gaps, lost=lost, replicates=replicates)
     details = "; ".join(_describe(place, answer) for place, answer in zip(places, answers, strict=True))
     sentences = [why, f"Slope a factor 10 of epsilon: {details}"]
-    return told(claim, outcome, sentences, test=_words(context, claim, family=len(places)), against="")
+    return finding_of(claim, outcome, sentences, test=_words(context, claim, family=len(places)), against="")
 
 
 def _judge_trend(answers: Sequence[Answer], wanted: str) -> tuple[Replication, Bindings]:

@@ -46,7 +46,7 @@ from workbench.reports.papers.dp_weights.runs import (
     values_of,
 )
 from workbench.reports.shared import statistics
-from workbench.reports.shared.context import Context, Own
+from workbench.reports.shared.context import Context, PaperFunctions
 from workbench.reports.shared.drawing.charts import ForestRow, Line, Scales, forest_chart, line_chart
 from workbench.reports.shared.drawing.radar import Axis, Better, RadarPanel, Series, fitted_axis, radars
 from workbench.reports.shared.drawing.roc import RocSubject, roc_chart
@@ -468,7 +468,7 @@ def _value(context: Context, variant: str, metric: str, slices: Sequence[Slice])
     return Value(estimate=mean.estimate, lower=mean.lower, upper=mean.upper, n=mean.n)
 
 
-REPORT = Own(
+REPORT = PaperFunctions(
     paper="dp_weights",
     tables=TABLES,
     words={"scale": scale},

@@ -55,9 +55,9 @@ from workbench.reports.papers.ferret.places import (
 from workbench.reports.papers.ferret.tables import CELLS, COLUMNS, ROWS, TABLES, WORDS
 from workbench.reports.shared.claims import contradictions
 from workbench.reports.shared.conditions import LEAST_FOR_SPREAD, Condition, untestable
-from workbench.reports.shared.context import Context, Own
+from workbench.reports.shared.context import Context, PaperFunctions
 from workbench.reports.shared.declared import declared
-from workbench.reports.shared.findings import decided, described, listed, told
+from workbench.reports.shared.findings import decided, described, finding_of, listed
 from workbench.reports.shared.numbers import number
 from workbench.reports.shared.outcomes import METHOD, Setting
 from workbench.reports.shared.paper_cells import LEAST_UNITS, too_few
@@ -502,7 +502,7 @@ def finding(context: Context, claim: QualitativeClaim) -> ReplicationFinding:
         count=len(found),
         is_area="ask" in test and any(metric == AUC for metric, _ in asks(claim, test)),
     )
-    return told(
+    return finding_of(
         claim,
         outcome,
         [
@@ -512,7 +512,7 @@ def finding(context: Context, claim: QualitativeClaim) -> ReplicationFinding:
             theirs,
         ],
         test=words.strip(),
-        against=contradictions(context.own, context.declared, paper, claim),
+        against=contradictions(context.functions, context.declared, paper, claim),
     )
 
 
@@ -531,7 +531,7 @@ def _by_the_paper(found: Sequence[Condition], confidence: float) -> str:
 FINDINGS = dict.fromkeys(declared("ferret").content["test"], finding)
 
 
-FERRET = Own(
+FERRET = PaperFunctions(
     paper="ferret",
     numbers=NUMBERS,
     rows=ROWS,

@@ -61,7 +61,7 @@ from workbench.reports.shared.conditions import (
     differences,
     untestable,
 )
-from workbench.reports.shared.context import Bindings, Context, Own, Place
+from workbench.reports.shared.context import Bindings, Context, PaperFunctions, Place
 from workbench.reports.shared.declared import declared
 from workbench.reports.shared.drawing.charts import Line, Scales, line_chart
 from workbench.reports.shared.findings import listed, parameter
@@ -476,7 +476,7 @@ def _spent_cells(paper: PublishedPaper, claim: QualitativeClaim) -> Iterator[str
 AGAINST = {"flat": _flat_cells, "at chance": _chance_cells, "budget kept": _spent_cells}
 
 
-PACZERO = Own(
+PACZERO = PaperFunctions(
     paper="paczero",
     numbers=NUMBERS,
     printed=PRINTED,

@@ -50,7 +50,7 @@ from workbench.reports.papers.rldp.tables import (
 )
 from workbench.reports.shared.claims import comparisons, ends_of
 from workbench.reports.shared.conditions import Asked, asked, less, seen, untestable, varies_less
-from workbench.reports.shared.context import Bindings, Context, Own, Quantity
+from workbench.reports.shared.context import Bindings, Context, PaperFunctions, Quantity
 from workbench.reports.shared.drawing.charts import ForestRow, Line, Scales, forest_chart, line_chart
 from workbench.reports.shared.findings import parameter
 from workbench.reports.shared.numbers import number
@@ -474,7 +474,7 @@ def _alike(paper: PublishedPaper, claim: QualitativeClaim) -> Iterator[str]:
 AGAINST = {"at most the largest": _at_most_the_largest, "alike": _alike}
 
 
-RLDP = Own(
+RLDP = PaperFunctions(
     paper="rldp",
     numbers=NUMBERS,
     quantities=QUANTITIES,

@@ -17,7 +17,7 @@ from workbench.core.registry import register
 from workbench.reports.papers.shuffled_dp_sgd import audit, formulas, paper, tables
 from workbench.reports.papers.shuffled_dp_sgd import figures as drawn
 from workbench.reports.shared.conditions import Asked, Condition, Ends, asked_between, less, seen, untestable
-from workbench.reports.shared.context import Bindings, Context, Own, Place
+from workbench.reports.shared.context import Bindings, Context, PaperFunctions, Place
 from workbench.reports.shared.findings import listed, parameter
 from workbench.reports.shared.numbers import number
 from workbench.reports.shared.outcomes import Setting
@@ -192,7 +192,7 @@ def _over_dimension(printed: PublishedPaper) -> Iterator[Condition]:
     )
 
 
-SHUFFLED = Own(
+SHUFFLED = PaperFunctions(
     paper="shuffled_dp_sgd",
     numbers=tables.NUMBERS,
     place=place_of,
