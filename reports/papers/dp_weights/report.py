@@ -143,7 +143,7 @@ def distances_table(context: Context, grid: Grid, value: int, table_id: str) -> 
             rows.append(
                 (
                     (measure, metric),
-                    tuple(_distance_cell(printed_table, pairs, measures, one) for one in places),
+                    tuple(_distance_cell(printed_table, pairs, measures, place) for place in places),
                 )
             )
     comparable = len(epsilons_of(context, grid.group)) == EPSILONS
@@ -153,7 +153,7 @@ def distances_table(context: Context, grid: Grid, value: int, table_id: str) -> 
             for column in COMPARISONS
         ]
         both = [pairs[column, metric] for column in COMPARISONS]
-        cells = [_wilcoxon(*one, comparable=comparable) for one in zip(printed, both, strict=True)]
+        cells = [_wilcoxon(*pair, comparable=comparable) for pair in zip(printed, both, strict=True)]
         rows.append(((WILCOXON, metric), tuple(cells)))
     for metric in METRICS:
         over = tuple(_over_units(context, pairs[column, metric]) for column in COMPARISONS)
@@ -412,13 +412,16 @@ def roc_figure(context: Context, group: str) -> Figure | None:
         fits = getattr(experiment, GRIDS[group].field) == value and experiment.epsilon in (None, epsilon)
         if fits and has_curve(outcome):
             by_unit.setdefault(getattr(experiment, unit), {})[experiment.variant] = outcome
-    found = {name: [one for one in SERIES if one in runs] for name, runs in by_unit.items()}
-    if not any(found.values()):
+    variants_by_unit = {
+        name: [variant for variant in SERIES if variant in runs] for name, runs in by_unit.items()
+    }
+    if not any(variants_by_unit.values()):
         return None
-    name = max(sorted(found, key=str), key=lambda one: len(found[one]))
-    runs = {variant: by_unit[name][variant] for variant in found[name]}
+    name = max(sorted(variants_by_unit, key=str), key=lambda unit: len(variants_by_unit[unit]))
+    runs = {variant: by_unit[name][variant] for variant in variants_by_unit[name]}
     subjects = [
-        RocSubject(label=variant, scores=one.scores, included=one.included) for variant, one in runs.items()
+        RocSubject(label=variant, scores=outcome.scores, included=outcome.included)
+        for variant, outcome in runs.items()
     ]
     title, note = _words(context, "roc", grid=group, value=value, name=name, epsilon=epsilon)
     return roc_chart(f"roc-{group.replace(' ', '-')}", title, subjects, note=note)

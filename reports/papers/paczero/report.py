@@ -98,17 +98,17 @@ def _chart(
     context: Context, name: str, lines: Sequence[Line], x_name: str, *, log_x: bool, **facts: Any
 ) -> Figure | None:
     """A figure under its declared words; None without any line."""
-    said = context.declared.content["figures"][name]
+    words = context.declared.content["figures"][name]
     if not lines:
         return None
     return line_chart(
         name,
-        context.render(said["title"], **facts),
+        context.render(words["title"], **facts),
         lines,
-        Scales(x_name=x_name, y_name=said["y"], log_x=log_x),
-        spread=context.render(said.get("spread", "{{ interval }}")),
-        note=context.render(said["note"], points=POINTS),
-        place=said.get("place", ""),
+        Scales(x_name=x_name, y_name=words["y"], log_x=log_x),
+        spread=context.render(words.get("spread", "{{ interval }}")),
+        note=context.render(words["note"], points=POINTS),
+        place=words.get("place", ""),
     )
 
 

@@ -243,8 +243,8 @@ def hybrid(context: Context) -> Table | None:
     rows: list[Row] = []
     for setting in hybrids:
         rows.append(_hybrid_row(context, HYBRID, setting, base))
-        beside = base.but(method=MI, epsilon=setting.get("epsilon"))
-        rows.append(_hybrid_row(context, HEADLINE, beside, base))
+        same_budget = base.but(method=MI, epsilon=setting.get("epsilon"))
+        rows.append(_hybrid_row(context, HEADLINE, same_budget, base))
     if hybrids:
         rows.append(_hybrid_row(context, HEADLINE, base, base))
     return table(context, "hybrid", list(dict(rows).items()))
