@@ -236,13 +236,13 @@ def _nodes() -> tuple[FloatArray, FloatArray]:
     return at, weights / weights.sum()
 
 
-def _log_of_two(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+def _log_of_two(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
     """Mean and variance of log(e^X + e^Y), X and Y independent normals given by mean and variance.
 
     With W = Y - X and g(w) = log(1 + e^w): log(e^X + e^Y) = X + g(W), and by Stein's identity
     Cov(X, g(W)) = -Var[X] E[g'(W)].
     """
-    (mean_x, square_x), (mean_y, square_y) = (one, other) if one[0] >= other[0] else (other, one)
+    (mean_x, square_x), (mean_y, square_y) = (first, second) if first[0] >= second[0] else (second, first)
     at, weights = _nodes()
     w = (mean_y - mean_x) + math.sqrt(square_x + square_y) * at
     grown = np.logaddexp(0.0, w)
