@@ -195,7 +195,7 @@ def ratio(where: str, metric: str, pair: Pair, between: tuple[float, float]) -> 
         f"ratio of means {number(float(first.mean() / second.mean()), 3)} (claimed {claimed}; of each "
         f"{pair[0].unit} {number(float(each.min()), 3)} to {number(float(each.max()), 3)})"
     )
-    return _inside(where, metric, [above] if low > 0.0 else [], [under], shown=words, unit=pair[0].unit)
+    return _inside(where, metric, [above] if low > 0.0 else [], [under], words=words, unit=pair[0].unit)
 
 
 def inside(
@@ -209,7 +209,7 @@ def inside(
     mean, low, high = (number(end, 4) for end in (values.mean(), *ends_with_shared(values, confidence, luck)))
     words = f"mean {mean} [{low}, {high}] (claimed {number(between[0])} to {number(between[1])})"
     above, under = ([(values - end, luck)] for end in between)
-    return _inside(where, metric, above, under, shown=words, unit=sample.unit)
+    return _inside(where, metric, above, under, words=words, unit=sample.unit)
 
 
 Side = tuple[FloatArray, float]
