@@ -350,8 +350,8 @@ def sections(part: str, document: dict[str, Any]) -> list[str]:
             "## sup |F - F_S|",
             f"{document['repeats']:,} draws a cell. Schwartz-Yeh adds 1,024 terms one at a time and doubles "
             "from there on; the paper's order has a table of its own. Computed: by the characteristic "
-            "function, where that answers. Last column: the probability at Fenton-Wilkinson's 1 % quantile, "
-            "over 1 %.",
+            "function, where that answers. Last column: "
+            "the probability at Fenton-Wilkinson's 1 % quantile, over 1 %.",
             table([flat(row) for row in document["errors"]]),
             f"## Where each stops being good (tolerance {document['tolerance']:g})",
             "Good: the whole interval is at most the tolerance; not good: all of it is above.",
@@ -361,11 +361,11 @@ def sections(part: str, document: dict[str, Any]) -> list[str]:
     words = {
         "squares": "What the paper calls LSQ is in the literature the parabola through the normal scores "
         "(Zhao and Ding 2007). The method above is the straight line.",
-        "drawing": f"The paper reports {seconds:.2f} s a draw at d = 1e8 on its own machine (62 minutes for "
-        "1,000).",
+        "drawing": f"The paper reports {seconds:.2f} s a draw at d = 1e8 "
+        "on its own machine (62 minutes for 1,000).",
         "theorem_6": f"c' = c, delta split in halves, batches of {document['batch']:,} (the only size in the "
-        "paper). Lemma 1's probability of the sum being at most C(epsilon), and the same by draws of the "
-        "dependent sum.",
+        "paper). Lemma 1's probability of the sum being at most C(epsilon), "
+        "and the same by draws of the dependent sum.",
         "theorem_6_bounds": "The probabilities of Theorem 6 at its own noise, bounded by Chernoff.",
     }
     text = [f"## {HEADINGS[part]}", words.get(part, ""), table(document[part])]

@@ -157,8 +157,8 @@ def classifier_from_folder(
         config: Any = AutoConfig.from_pretrained(folder, num_labels=classes, trust_remote_code=False)
         if config.model_type not in MARKS:
             raise UnsupportedError(
-                f"path {path!r} must hold a BERT or RoBERTa model for a text classifier, it holds "
-                f"{config.model_type!r}"
+                f"path {path!r} must hold a BERT or RoBERTa model for a text classifier, "
+                f"it holds {config.model_type!r}"
             )
         torch.default_generator.manual_seed(seed)
         module: Any = AutoModelForSequenceClassification.from_pretrained(

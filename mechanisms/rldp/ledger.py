@@ -125,8 +125,8 @@ def theorem_7_13(
             "Section 3.1 has both, and the proof Poisson samples alone"
         )
     cost = (
-        "are one Gaussian release each, of noise sigma_t (not the paper's: its noise is sqrt(n) times "
-        "smaller)"
+        "are one Gaussian release each, of noise sigma_t (not the paper's: "
+        "its noise is sqrt(n) times smaller)"
         if is_joint
         else "cost what one pair of noise sigma_t C_t costs (Theorem 7.13, stage 2)"
     )

@@ -119,8 +119,8 @@ def calibrated(plan: Plan, mechanism: str, accountant: str = CERTIFIED) -> float
         raise InputError(f"{mechanism} needs a budget or a noise_multiplier, got neither")
     if accountant != CERTIFIED:
         raise UnsupportedError(
-            f"{mechanism} is calibrated to (epsilon, delta)-DP by accountant {accountant!r}, not to "
-            f"{budget.describe()}"
+            f"{mechanism} is calibrated to (epsilon, delta)-DP "
+            f"by accountant {accountant!r}, not to {budget.describe()}"
         )
     raise UnsupportedError(
         f"{mechanism} is calibrated to (epsilon, delta)-DP, and at q = 1 to mu-GDP, "

@@ -186,8 +186,8 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
         object.__setattr__(self, "covered_parameters", None if names is None else tuple(names))
         if self.shuffle and not self.clips_batch:
             raise InputError(
-                "clips_batch must be true where shuffle is, got False: Theorem 6 speaks of sums that line 12 "
-                "has clipped"
+                "clips_batch must be true where shuffle is, got False: "
+                "Theorem 6 speaks of sums that line 12 has clipped"
             )
 
     def reach(self) -> Reach:

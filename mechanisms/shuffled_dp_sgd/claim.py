@@ -179,8 +179,8 @@ class AccountedRun:
         if math.isinf(largest):
             used = self.noises["sigma_0" if self.falls_back else "sigma"]
             raise UnsupportedError(
-                f"accountant shuffled_dp_sgd finds no finite epsilon for noise_multiplier {used:g} at delta "
-                f"{budget.delta:g}"
+                "accountant shuffled_dp_sgd finds no finite epsilon "
+                f"for noise_multiplier {used:g} at delta {budget.delta:g}"
             )
         return ApproximateDP(epsilon=largest, delta=budget.delta), source
 
@@ -227,14 +227,14 @@ class AccountedRun:
             noise = "each sum of sensitivity c and noise sigma_0 c"
             return (f"{releases} unpermuted weights, {noise}; {self._why_unshuffled()}", *common)
         assumptions = [
-            f"{releases} permuted weights, each sum of sensitivity c, clipped to c' = {self.batch_clip:g} c, "
-            "and noise sigma c",
+            f"{releases} permuted weights, each sum of sensitivity c, "
+            f"clipped to c' = {self.batch_clip:g} c, and noise sigma c",
             *common,
             "Theorem 6 as printed: its derivation bounds an approximation of a lower bound on delta, and "
             "leaves out queries whose entries are (nearly) equal",
             f"d = {self.dimension} freely permuted numbers stand for the permutations that are drawn, "
-            f"exp({self.coverage.log_permutations:.6g}) of them, which move {self.coverage.share:.2%} of the "
-            "weights",
+            f"exp({self.coverage.log_permutations:.6g}) of them, "
+            f"which move {self.coverage.share:.2%} of the weights",
             "permuted updated weights hide a gradient as the permuted gradient would, though the weights "
             "before the update are known",
         ]

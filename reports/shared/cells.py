@@ -115,8 +115,8 @@ def table_text(table: Table) -> TableText:
         notes.append(f"Independent replicates behind each of our numbers: n = {usual}, unless stated.")
     if compares:
         notes.append(
-            "Difference: ours less the paper's number, which is taken as exact; its interval is ours, moved "
-            "by that number."
+            "Difference: ours less the paper's number, which is taken as exact; "
+            "its interval is ours, moved by that number."
         )
     return TableText(compares=compares, rows=tuple(rows), reasons=tuple(reasons), notes=tuple(notes))
 

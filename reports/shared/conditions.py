@@ -62,8 +62,8 @@ class Condition:
         if self.is_seen:
             return f"{self.where}: {self.shown}"
         return (
-            f"{self.where}: {self.shown}, p = {number(self.hold_p, 2)} (against: {number(self.break_p, 2)}), "
-            f"n = {self.n}"
+            f"{self.where}: {self.shown}, p = {number(self.hold_p, 2)} "
+            f"(against: {number(self.break_p, 2)}), n = {self.n}"
         )
 
 

@@ -186,8 +186,8 @@ def _power(asked: Sequence[Asked]) -> str:
     if not counts:
         return ""
     return (
-        f"With the spread seen here, about {max(counts)} {UNIT}s would show all that looks as claimed (four "
-        "times in five)"
+        f"With the spread seen here, about {max(counts)} {UNIT}s would show "
+        "all that looks as claimed (four times in five)"
     )
 
 

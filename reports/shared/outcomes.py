@@ -113,8 +113,8 @@ class Outcomes:
             )
         if layout.unit not in ("", study.replication):
             raise InputError(
-                f"replication must be {layout.unit!r}: the paper's means are over {layout.unit}s, got "
-                f"{study.replication!r}"
+                f"replication must be {layout.unit!r}: "
+                f"the paper's means are over {layout.unit}s, got {study.replication!r}"
             )
         self.unit, self.layout, self.outcomes = study.replication, layout, results.outcomes
         self._numbers = numbers

@@ -240,8 +240,8 @@ class ShuffledBatches(Event):
     def describe(self) -> str:
         """`shuffled batches (noise multiplier 1, 100 batches, 1 epochs)`."""
         return (
-            f"shuffled batches (noise multiplier {self.noise_multiplier:g}, {self.batches} batches, "
-            f"{self.epochs} epochs)"
+            f"shuffled batches (noise multiplier {self.noise_multiplier:g}, "
+            f"{self.batches} batches, {self.epochs} epochs)"
         )
 
 

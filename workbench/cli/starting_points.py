@@ -69,8 +69,8 @@ def with_stand_ins(study: Study, folders: Mapping[str, str]) -> Study:
     for name in folders:
         if name not in used:
             raise InputError(
-                f"--base: no experiment of study {study.name!r} starts from {name!r}; they start from "
-                f"{', '.join(used)}"
+                f"--base: no experiment of study {study.name!r} starts from {name!r}; "
+                f"they start from {', '.join(used)}"
             )
 
     def changed(experiment: Experiment) -> Experiment:

@@ -193,8 +193,8 @@ def _change(subject: Subject, plan: Plan, rows: int) -> FloatArray:
     after, before = _flat(subject.model), _flat(build_model(plan))
     if rows * after.size > LARGEST:
         raise InputError(
-            f"a weights game of {rows} trainings of {after.size} weights is too large: play fewer trials, or "
-            "adapt a smaller model"
+            f"a weights game of {rows} trainings of {after.size} weights is too large: "
+            "play fewer trials, or adapt a smaller model"
         )
     return after - before
 

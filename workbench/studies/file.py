@@ -295,8 +295,8 @@ def _axes(kind: str, table: Mapping[str, Any]) -> dict[str, list[Any] | str]:
                 axes[name] = values
             elif not isinstance(values, list) or not values:
                 raise InputError(
-                    f'{name} must be a list of at least one value, or the name of one ("${name}s"), got '
-                    f"{object_line(values)}"
+                    f"{name} must be a list of at least one value, "
+                    f'or the name of one ("${name}s"), got {object_line(values)}'
                 )
             else:
                 axes[name] = [checked(name, value) for value in values]

@@ -301,8 +301,8 @@ def calibration(context: Context, check: Check) -> CheckResult:
         if epsilon.is_number and epsilon.value > target.target_epsilon * (1 + ROUNDING):
             disagreements.append((target, noise, epsilon.value))
     notes = tuple(
-        f"the accountant's own epsilon at its noise {noise:.6g} is {epsilon:.6g}, above the target: "
-        f"{target.describe()}"
+        f"the accountant's own epsilon at its noise {noise:.6g} is {epsilon:.6g}, "
+        f"above the target: {target.describe()}"
         for target, noise, epsilon in disagreements
     )
     standing = context.settle(shortfalls, None if first is None else first[1:])

@@ -156,8 +156,8 @@ def check(context: Context) -> None:
             )
             if place in seen:
                 raise InputError(
-                    f"group {part!r} must have one experiment a place, got two of {experiment.name}, model "
-                    f"{experiment.model}"
+                    f"group {part!r} must have one experiment a place, "
+                    f"got two of {experiment.name}, model {experiment.model}"
                 )
             seen.add(place)
 

@@ -156,8 +156,8 @@ class FiniteOrder:
         if states > limit or work > WORK_LIMIT:
             raise UnsupportedError(
                 f"exact counting takes at most {limit} classes of equal likelihood ratio and {WORK_LIMIT} "
-                f"products; this composition may need {states} and {work}: workbench.accounting.certified "
-                "bounds it"
+                f"products; this composition may need {states} and {work}: "
+                "workbench.accounting.certified bounds it"
             )
 
     def _loss(self, vector: Vector) -> arb:

@@ -168,8 +168,8 @@ def secretive(mechanism: Mechanism) -> SubsetMechanism:
     """
     if not isinstance(mechanism, SubsetMechanism):
         raise UnsupportedError(
-            f"mechanism {type(mechanism).__name__} trains on no secret candidate subset, so there is none to "
-            "ask for"
+            f"mechanism {type(mechanism).__name__} trains on no secret "
+            "candidate subset, so there is none to ask for"
         )
     if mechanism.public_seed is not None:
         raise InputError(
