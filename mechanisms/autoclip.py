@@ -98,7 +98,7 @@ class AutoClip(AdaptiveSums):
         return Capabilities(family=Family.GAUSSIAN if self.is_private else Family.ANY)
 
     def further_assumptions(self) -> tuple[str, ...]:
-        """What the quantile costs, or that nobody paid for it."""
+        """The assumption that the claim needs on the quantile, or that nobody paid for it."""
         if self.is_private:
             return ("the radius follows noised counts of each step, which are paid for",)
         return (

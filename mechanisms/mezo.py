@@ -33,7 +33,7 @@ class MeZO(ZerothOrderMechanism):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Nothing protects the records."""
+        """MeZO is not private: nothing protects the records."""
         return replace(super().capabilities, is_private=False)
 
     def steps(self, plan: Plan, model: Model) -> ZerothOrderSteps:

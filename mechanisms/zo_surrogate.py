@@ -68,7 +68,7 @@ class ZOSurrogate(ZerothOrderMechanism):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Nothing protects the records."""
+        """A surrogate is not private: nothing protects the records."""
         return replace(super().capabilities, is_private=False)
 
     def check(self, plan: Plan) -> None:

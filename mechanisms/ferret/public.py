@@ -98,7 +98,7 @@ class Direction:
             return float(self.differentiable_inner(gradients))
 
     def differentiable_inner(self, gradients: Sequence[Tensor]) -> Tensor:
-        """As `inner`, as a tensor with its graph."""
+        """The inner product with the gradients as a tensor that keeps its graph."""
         flat = [gradient.reshape(-1) for gradient in gradients]
         total = square = torch.zeros((), dtype=torch.float64, device=flat[0].device)
         for index, place, block in self._blocks():

@@ -282,7 +282,7 @@ class RLDP(GradientMechanism):
         return list(layers.values())
 
     def noise_factor(self, adapters: int) -> float:
-        """What sigma C_i is multiplied by on each of n adapters: 1 as printed, or sqrt(n)."""
+        """Factor that sigma C_i is multiplied by on each of n adapters: 1 as printed, or sqrt(n)."""
         return 1.0 if self.noise_for == "one adapter" else math.sqrt(adapters)
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:

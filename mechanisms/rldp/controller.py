@@ -63,7 +63,7 @@ QUARTILES = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What SAC is run with; see `workbench.mechanisms.rldp.RLDP`, whose parameters they are."""
+    """Settings of the SAC controller; see `workbench.mechanisms.rldp.RLDP`, whose parameters they are."""
 
     updates: int
     batch_size: int
@@ -247,7 +247,7 @@ class Policy(Protocol):
         """The statistics after a step."""
 
     def state(self) -> FloatArray:
-        """What the policy makes of the statistics so far (line 21)."""
+        """The policy's state, from the statistics so far (line 21)."""
 
     def act(self, state: FloatArray, spent: float) -> FloatArray:
         """An action, shape `(n + 1,)` (line 22); `spent` is the ledger's epsilon over the budget's."""
@@ -309,7 +309,7 @@ class LeastNoise:
         self._log_radii = np.full(adapters, math.log(largest_radius))
 
     def observe(self, statistics: FloatArray) -> None:
-        """It needs to see nothing but the ledger."""
+        """Ignores the statistics: this policy reads only the ledger."""
 
     def state(self) -> FloatArray:
         """An empty state, shape `(0,)`: this policy keeps none."""

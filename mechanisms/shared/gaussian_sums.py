@@ -63,7 +63,7 @@ def settled_noise(noise_multiplier: float | None) -> float:
 
 
 def flat_factors(norms: Tensor, l2_clip_norm: float) -> Tensor:
-    """What flat clipping multiplies each record's vector by, shape `(n,)`: min(1, C / norm)."""
+    """Factors of flat clipping for each record's vector, shape `(n,)`: min(1, C / norm)."""
     return (l2_clip_norm / norms).clamp(max=1.0)
 
 
@@ -206,7 +206,7 @@ def require_poisson(plan: Plan, mechanism: str) -> None:
 
 
 def noise_assumptions(plan: Plan) -> tuple[str, str]:
-    """What every claim about a noisy sum takes for granted of the noise and of the mean."""
+    """Assumptions of every claim about a noisy sum: on the noise and on the mean."""
     return (
         "the noise is an ideal Gaussian: floating-point effects are not covered",
         (

@@ -290,7 +290,7 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
     def noisy(
         self, signals: Signals, generator: torch.Generator, carry: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
-        """As `privatise`, with the noise passed through `carry` before it is added.
+        """The noisy sum as in `privatise`, with the noise passed through `carry` before it is added.
 
         `signals`: the sample's. `generator`: source of the noise. `carry`: a permutation of the flat vector,
         of which the noise's law knows nothing. Raises `InputError`: the mechanism is not settled.

@@ -26,7 +26,7 @@ SOURCE = "Yang, Ji and Xiang, Algorithm 1 with Theorems 6, 2 and 1"
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """What the permutations of Theorems 3 and 4 reach in a model.
+    """The parameters of a model that the permutations of Theorems 3 and 4 move, and those they do not.
 
     Attributes:
         trainable: Number of trainable numbers.
@@ -77,7 +77,7 @@ class Coverage:
 
 @once_a_model
 def coverage_of(plan: Plan, reach: Reach) -> Coverage:
-    """What is covered of the plan's model, its adapter in place.
+    """The coverage of the plan's model, its adapter in place.
 
     `plan`: names the model; built once for all plans that name the same. `reach`: how far to go beyond the
     theorems as printed. Raises `InputError`: unknown model, or parameters that it refuses.

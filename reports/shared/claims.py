@@ -68,7 +68,7 @@ SHOWN = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What is compared: one place, or several whose numbers are set against each other.
+    """A comparison to test: one place, or several whose numbers are compared.
 
     Attributes:
         names: Values that words know it by.

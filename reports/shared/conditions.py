@@ -34,7 +34,7 @@ LEAST_FOR_SPREAD = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """One condition and what the samples say of it.
+    """A condition of a conclusion and the result of its test.
 
     Attributes:
         shown: The estimate with its interval, in words; empty where there is none.
@@ -173,7 +173,7 @@ def asked_between(
     not_run: bool = False,
     measure: str = " points",
 ) -> Asked:
-    """As `between`, of a sample or of the reason why there is none.
+    """Test a sample as `between` does, or give the reason why there is no sample.
 
     Args:
         where, ends, confidence, measure: See `between`.
@@ -189,7 +189,7 @@ def asked_between(
 def asked(
     where: str, sample: Sample | str, ends: Ends, confidence: float, *, not_run: bool, measure: str
 ) -> Asked:
-    """As `asked_between`; where all units give one number, by a sign test.
+    """Test a sample as `asked_between` does; by a sign test where all units give one number.
 
     A t test knows nothing of values without a spread. That all n lie on one side of an end has a chance of
     2^-n where the median is at it, whatever the distribution.

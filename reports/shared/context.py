@@ -25,7 +25,7 @@ Bindings = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a setting stands in our study: whose runs, and which; or why nowhere."""
+    """The parts and the setting of a study where runs stand; or why there are none."""
 
     parts: Parts
     setting: Setting
@@ -47,7 +47,7 @@ class Quantity:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperFunctions:
-    """What a paper's folder adds in Python, by the names that its `report.toml` uses.
+    """Functions that a paper's folder adds, by the names that its `report.toml` uses.
 
     Attributes:
         numbers: Numbers of a run.
@@ -151,7 +151,7 @@ class Context:
 
     @property
     def interval(self) -> str:
-        """What an interval over units is, in words."""
+        """The kind of interval over units, in words."""
         return f"{self.percent} t interval of the mean over {self.outcomes.unit}s"
 
     def render(self, text: str, **facts: Any) -> str:

@@ -32,7 +32,7 @@ Decide = Callable[[Sequence[Condition], float], tuple[Replication, str]]
 
 
 def decided(conditions: Sequence[Condition], confidence: float) -> tuple[Replication, str]:
-    """What conditions say together; see the module.
+    """The joint outcome of a conclusion's conditions, and why; see the module.
 
     Args:
         conditions: All of a conclusion, at least one.
@@ -103,7 +103,7 @@ def finding(
     nothing: str,
     decide: Decide = decided,
 ) -> ReplicationFinding:
-    """What our results say of a conclusion.
+    """The finding on a conclusion, from its conditions.
 
     Conditions about settings that a profile does not have are left out, and counted.
 

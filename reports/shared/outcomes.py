@@ -35,7 +35,7 @@ Parts = str | Iterable[str]
 
 @dataclass(frozen=True)
 class Setting:
-    """What tells runs apart but the unit: values by column; what is not named may be anything."""
+    """Values by column that select runs; a column that is not named may have any value."""
 
     values: tuple[tuple[str, Hashable], ...] = ()
 
@@ -55,7 +55,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What a report declares of its runs.
+    """Columns and parts of a study's runs, as a report declares them.
 
     Attributes:
         unit: The unit of replication that the study must have; empty for any but those of `no_unit`.
@@ -145,7 +145,7 @@ class Outcomes:
         ]
 
     def value(self, outcome: Outcome, column: str) -> Any:
-        """What stands in a column of an outcome; None where it has no such column."""
+        """The value in a column of an outcome; None where it has no such column."""
         return self._row(outcome).get(column)
 
     def values(self, parts: Parts, column: str, setting: Setting | None = None) -> list[Any]:
@@ -157,7 +157,7 @@ class Outcomes:
         return sorted(known) if all(isinstance(value, int | float) for value in known) else known
 
     def settings(self, parts: Parts, columns: Sequence[str], setting: Setting | None = None) -> list[Setting]:
-        """What tells some runs apart in these columns, in the study's order, each setting once."""
+        """The distinct settings of some runs in these columns, in the study's order."""
         known = [name for name in columns if name in self.table]
         rows = self.table.loc[self._mask(_several(parts), setting or Setting()), known]
         settings = (
@@ -233,7 +233,7 @@ class Outcomes:
         return Sample(np.array(list(means.values())), tuple(means), self.unit)
 
     def complete(self, parts: Parts, setting: Setting, number: str | Number) -> Sample | str:
-        """As `sample`, where every run of the setting is done; else the reason.
+        """The sample of a number where every run of the setting is done; else the reason.
 
         What is left of a setting with a lost run would be the units that went well, which decide nothing.
         """

@@ -26,7 +26,7 @@ SLACK = 1e-9
 
 @dataclass(frozen=True)
 class Interval:
-    """All numbers that a printed number, or a formula of printed numbers, may stand for."""
+    """The interval of numbers that a printed number, or a formula of printed numbers, may stand for."""
 
     lower: float
     upper: float
@@ -48,7 +48,7 @@ class Interval:
         return Interval(self.lower - other.upper, self.upper - other.lower)
 
     def times(self, factor: float) -> Interval:
-        """All numbers times a factor >= 0."""
+        """The interval with both ends times a factor >= 0."""
         return Interval(self.lower * factor, self.upper * factor)
 
     @property
@@ -114,7 +114,7 @@ def centre(interval: Interval) -> float:
 
 
 def mean(values: Sequence[Interval]) -> Interval:
-    """Of numbers known to their rounding."""
+    """The mean of numbers known to their rounding."""
     total = Interval(sum(interval.lower for interval in values), sum(interval.upper for interval in values))
     return total.times(1.0 / len(values))
 
@@ -174,7 +174,7 @@ def is_share(printed_cell: PublishedCell, records: int) -> bool:
 
 @dataclass(frozen=True)
 class Check:
-    """What came of one kind of check.
+    """The outcome of one kind of check of the paper's numbers.
 
     Attributes:
         checked: How many places were checked.

@@ -72,7 +72,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Found:
-    """What a check of the paper's own found.
+    """The outcome of a check of the paper's own numbers.
 
     Attributes:
         checked: How many places.
@@ -87,7 +87,7 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperSide:
-    """What a report says of the paper's own numbers.
+    """The part of a report about the paper's own numbers.
 
     Attributes:
         inconsistencies: What contradicts itself inside the paper, a sentence each; none is typed in.

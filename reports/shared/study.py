@@ -17,7 +17,7 @@ from workbench.studies.report import StudyReport
 def context_of(
     functions: PaperFunctions, results: StudyResults, published: PublishedPaper | None, confidence: float
 ) -> Context:
-    """What the report is made from.
+    """Collect what the parts of a report are computed from.
 
     Raises:
         InputError: the study has none of the report's parts, or another unit of replication; the confidence

@@ -23,7 +23,7 @@ from workbench.core.one_line import object_line
 
 
 class Event(ABC):
-    """One randomised computation, or a composition of several."""
+    """A randomised computation, or a composition of several."""
 
     def _set_positive(self, name: str) -> None:
         """Check a field of a frozen event and store it as a plain number."""
@@ -35,7 +35,7 @@ class Event(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """In words, with its numbers: `"Gaussian (noise multiplier 1)"`."""
+        """The event in words, with its numbers: `"Gaussian (noise multiplier 1)"`."""
 
     def parts(self) -> Iterator[tuple[Event, int]]:
         """The elementary events with their counts; an elementary event is its own only part."""

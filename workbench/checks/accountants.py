@@ -83,7 +83,7 @@ class FunctionAccountant:
     function: Callable[..., float]
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
-        """What the function says; UnsupportedError where the question is not about such a run."""
+        """The function's epsilon; UnsupportedError where the question is not about such a run."""
         if adjacency is not Adjacency.ADD_REMOVE:
             raise UnsupportedError(f"{self.name} answers for add-remove adjacency only, not {adjacency}")
         parts = list(event.parts())

@@ -56,7 +56,7 @@ _TARGETS = "A registered accountant (see `workbench accountants list`), or your 
 
 
 class Grid(StrEnum):
-    """How many questions are asked."""
+    """How many questions the suite asks an accountant."""
 
     QUICK = "quick"
     FULL = "full"

@@ -176,7 +176,7 @@ class RunProgress:
         return seconds if is_whole else None
 
     def least_remaining_seconds(self) -> float:
-        """The same of the jobs whose cost is known: the whole takes at least about so long."""
+        """Seconds left for the jobs whose cost is known: the whole takes at least about so long."""
         return self._remaining()[0]
 
     def _remaining(self) -> tuple[float, bool]:

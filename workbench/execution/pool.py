@@ -197,7 +197,7 @@ class PoolBackend(Backend):
         return len(self._workers)
 
     def wait(self, timeout: float) -> list[Event]:
-        """What happened, or an empty list after the timeout.
+        """The events since the last call, or an empty list after the timeout.
 
         Raises `InconclusiveError`: three workers in a row died before they took a task.
         """

@@ -207,7 +207,7 @@ class Played:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a study records of a game.
+    """The result of a game as a study records it.
 
     `scores`, `members`: of the round that stands for the experiment. `extra`: further fields of the record.
     """

@@ -506,7 +506,7 @@ class TranscriptGame(Game[TranscriptAttack]):
     def terms(
         self, plan: Plan, *, canary: str, others: str, knowledge: str, zero_gradient: str = "silent"
     ) -> GameTerms:
-        """What is played, for the judge; `zero_gradient` is the mechanism's rule (`SignObservations`).
+        """The game's terms for the judge; `zero_gradient` is the mechanism's rule (`SignObservations`).
 
         Raises `InputError`: an unknown name.
         """

@@ -84,7 +84,7 @@ BuildProgress: TypeAlias = Callable[[BuildStep], None]
 
 @dataclass(frozen=True, kw_only=True)
 class BaseCard:
-    """What is known of a base without loading it.
+    """Facts about a base model that are known without loading it.
 
     Attributes:
         family: Kind of architecture.
@@ -110,7 +110,7 @@ class BaseCard:
 
 
 class Base(Protocol):
-    """What the registry gives for a base; it can be sent to another process."""
+    """A base model as the registry gives it; it can be sent to another process."""
 
     def is_built(self) -> bool:
         """True where its files are there, and have the hashes that its recipe names."""

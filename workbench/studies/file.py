@@ -30,7 +30,7 @@ _GROUP = ("name", "tags", "set", "grid", "zip", "exclude", "variants")
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What a profile lays over the file: fields, lists, notes, and which groups and variants it keeps."""
+    """A profile's changes to a study file: fields, lists, notes, and which groups and variants it keeps."""
 
     base: Mapping[str, Any] = field(default_factory=dict)
     lists: Mapping[str, Sequence[Any]] = field(default_factory=dict)

@@ -194,7 +194,7 @@ def record_log_likelihoods(model: Model, records: Sequence[Record]) -> list[Floa
 
 
 def record_z_scores(model: Model, records: Sequence[Record]) -> list[FloatArray]:
-    """See `LanguageModel.token_z_scores`; in evaluation mode."""
+    """z-scores of each record's tokens (`LanguageModel.token_z_scores`), in evaluation mode."""
     if not isinstance(model, LanguageModel):
         raise UnsupportedError(f"model {model.name!r} predicts no tokens, so that these have no distribution")
     scores: list[FloatArray] = []

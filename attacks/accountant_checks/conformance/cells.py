@@ -285,7 +285,7 @@ def tpr_cells(grid: str) -> tuple[Cell, ...]:
 
 
 def calibration_cells(grid: str) -> tuple[CalibrationQuestion, ...]:
-    """What noise calibrators are asked."""
+    """The questions to noise calibrators that a grid holds."""
     rows: list[dict[str, Any]] = [*_rows(_grids()["calibration"], grid)]
     return tuple(CalibrationQuestion(**row) for row in rows)
 

@@ -161,12 +161,12 @@ def _simplest(cells: Sequence[Cell]) -> Cell:
 
 
 def never_below_delta(context: Context, check: Check) -> CheckResult:
-    """As `never_below`, for delta at an epsilon."""
+    """Check that delta at an epsilon is never below its certified lower bound."""
     return never_below(context, check, delta_cells(context.grid))
 
 
 def never_below_tpr(context: Context, check: Check) -> CheckResult:
-    """As `never_below`, for the TPR at an FPR."""
+    """Check that the true-positive rate at an FPR is never below its certified lower bound."""
     return never_below(context, check, tpr_cells(context.grid))
 
 

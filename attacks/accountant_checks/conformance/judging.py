@@ -59,7 +59,7 @@ class Context:
     def settle(
         self, shortfalls: Shortfalls, smallest: tuple[Question, UnderReport] | None
     ) -> tuple[UnderReport, ...]:
-        """What stands of the under-reports, in time of its own."""
+        """The under-reports that remain after a second opinion, which has time of its own."""
         with self.asker.more_time(self.confirm_seconds):
             return shortfalls.settle(smallest, self.confirm_seconds)
 

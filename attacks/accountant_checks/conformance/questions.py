@@ -91,7 +91,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationQuestion:
-    """What a noise calibrator is asked."""
+    """A question to a noise calibrator: the noise multiplier for a target epsilon."""
 
     target_epsilon: float
     delta: float

@@ -38,7 +38,7 @@ def plain_number(value: float) -> JSON:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One promise that an accountant is held to.
+    """A promise that accountants are checked for.
 
     Attributes:
         name: Stable, usable as a test's id: `never_below_certified_lower[laplace]`.
@@ -57,7 +57,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """What became of a check's cells (a cell is one question, or one comparison of several).
+    """Counts of a check's cells by outcome (a cell is one question, or one comparison of several).
 
     Attributes:
         refused: Refused by the accountant with a clear error.

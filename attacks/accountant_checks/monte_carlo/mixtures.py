@@ -213,7 +213,7 @@ class MixturePair(Part):
         return float(logsumexp(self._log_f(lefts, t))) + math.log(width) - math.log(2 * math.pi) / 2
 
     def truncated_share(self, t: float) -> float:
-        """What the dropped cells can hold: f lies exp(80) below its top there, or exp(72) and falls."""
+        """Bound on M(t)'s share in dropped cells: f lies exp(80) below its top there, or exp(72), falling."""
         return 0.0 if t == 0 else 1e-20
 
     def tilt(self, t: float) -> ExactTilt:
@@ -404,7 +404,7 @@ class VectorMixturePair(Part):
 
     @property
     def components(self) -> int:
-        """Of the mixture with the most of them, the tilt's included."""
+        """Number of components of the larger mixture, the tilt's included."""
         return len(self._coupled[0])
 
     def sample(self, n: int, rng: np.random.Generator) -> Samples:

@@ -131,7 +131,7 @@ class Part(ABC):
         """`tilt(t).log_envelope`, cheaper; infinite where the part cannot be tilted so far."""
 
     def truncated_share(self, t: float) -> float:
-        """At most this share of M(t) is out of the tilt's reach; 0 for most."""
+        """Upper bound on the share of M(t) that the tilt cannot reach; 0 for most mechanisms."""
         return 0.0
 
     @abstractmethod

@@ -244,7 +244,7 @@ _APPROXIMATIONS = (8, 20, 60)
 
 
 class Translation:
-    """One formula in one Z3 context.
+    """The translation of a formula into a Z3 context.
 
     Args:
         numbers: From `numbered`: parts that read alike become one symbol.

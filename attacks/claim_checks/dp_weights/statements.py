@@ -52,7 +52,7 @@ DISTANCE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What Eq. 2 is made of; exact numbers."""
+    """The training parameters in Eq. 2; exact numbers."""
 
     epochs: int = 10
     learning_rate: Fraction = Fraction(5, 100_000)

@@ -296,7 +296,7 @@ def paczero(mechanism: str, **parameters: Any) -> SubsetMechanism:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """All that a run shows, in parts that can be compared to the last bit.
+    """Everything that a run reveals, in parts that can be compared to the last bit.
 
     Attributes:
         parts: Bytes of the released bits, of what led to them, of the final weights and of the traces.

@@ -298,7 +298,7 @@ class Trajectory:
 
 @lru_cache(maxsize=4096)
 def line_14(sigma: float, steps: int) -> float:
-    """What an exact accountant says of all steps so far at the current sigma: the certified upper end."""
+    """Certified upper end of epsilon for all steps so far at the current sigma (line 14)."""
     return run_epsilon([(sigma, steps)]).upper
 
 

@@ -86,7 +86,7 @@ def quantity(name: str) -> Form:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """Why an inequality holds: it is the sum of these, each at least 0 (or, for an equation, equal to 0)."""
+    """Proof of an inequality as a sum of terms, each at least 0 (or, for an equation, equal to 0)."""
 
     terms: tuple[tuple[str, Fraction], ...]
 

@@ -105,7 +105,7 @@ class QueryPair:
         return self.distance <= 1 and math.hypot(*self.first) <= batch_clip
 
     def caveats(self, batch_clip: float) -> tuple[str, ...]:
-        """What a defender of Theorem 6 may say of this pair: empty where nothing is to be said."""
+        """Objections that a defender of Theorem 6 may raise to this pair; empty where there is none."""
         longer = ("f(x') is longer than c'",) if self.norm > batch_clip else ()
         return longer + tuple(f"the proof leaves out that {reason}" for reason in self.left_out)
 

@@ -382,7 +382,7 @@ class Sums:
 
 
 def grid_sums(place: Any, half_width: Any, *, shuffled: bool) -> Sums:
-    """Of the squared difference of the two laws, standard deviation 1, whatever the step of the grid.
+    """Bounds on the summed squared difference of the two laws at standard deviation 1, for any grid step.
 
     Let p and q be the round normals at (a, 0) and (-a, 0), P and Q their even mixtures with those of
     exchanged coordinates. The square of a density's difference is a sum of normal densities of half the

@@ -129,7 +129,7 @@ class TranscriptCell:
         return f"{self.canary} record" + ("" if usual else f", {FURTHER.get(self.knowledge, self.knowledge)}")
 
     def max_tpr(self, fpr: float) -> float:
-        """What the reading allows at a false-positive rate."""
+        """The largest true-positive rate that the reading allows at a false-positive rate."""
         return float(self.reading.max_tpr(np.array([fpr]))[0])
 
 
@@ -369,7 +369,7 @@ def _rate(interval: Interval, n: int) -> Value:
 
 
 def game_facts(context: Context) -> dict[str, Any]:
-    """What the notes of both tables say of the game."""
+    """Facts about the game for the notes of both tables."""
     cells, games = judged_cells(context), transcripts(context)
     return {
         "delta": cells[0].reading.delta if cells else None,

@@ -148,7 +148,7 @@ STATEMENTS: Sequence[Mapping[str, Any]] = declared("ferret").content["own"]["sta
 
 
 def values_of(paper: PublishedPaper, statement: Mapping[str, Any], epochs: Sequence[str]) -> list[Interval]:
-    """What a number of the text is about, read at some numbers of epochs; none where our copy lacks it."""
+    """The values that a number of the text summarises, at some numbers of epochs; none if not in our copy."""
     compared = []
     for first, second in _sides(paper, statement, epochs):
         if first is not None and second is not None:

@@ -232,7 +232,7 @@ def missing(
 
 @dataclass(frozen=True, eq=False)
 class Placements:
-    """What each record adds to an AUC.
+    """Each record's contributions to an AUC.
 
     Attributes:
         draw: Which records are members; equal for runs that share it.
@@ -412,7 +412,7 @@ def printed_places() -> Iterator[Place]:
 
 
 def place_of(setting: Setting) -> Place:
-    """Where a setting of ours is printed."""
+    """The printed place of a setting of ours."""
     epsilon = setting.get("epsilon")
     budget = NO_BUDGET if epsilon is None else str(float(epsilon))
     return setting.get(METHOD), str(setting.get("epochs")), budget
@@ -488,7 +488,7 @@ def quotient(numerator: Interval, denominator: Interval) -> Interval:
 
 
 def middle(interval: Interval) -> float:
-    """Of an interval, without the rounding of our own arithmetic."""
+    """The midpoint of an interval, without the rounding of our own arithmetic."""
     return round(0.5 * (interval.lower + interval.upper), 9)
 
 

@@ -473,7 +473,7 @@ def _like(where: str, pair: Pair, confidence: float) -> Condition:
 
 
 def finding(context: Context, claim: QualitativeClaim) -> ReplicationFinding:
-    """What our results say of a conclusion.
+    """Test a conclusion of the paper on our results.
 
     Raises:
         InputError: a parameter of it is missing or unknown.

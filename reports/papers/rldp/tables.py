@@ -106,13 +106,13 @@ def endings(context: Context, *models: str) -> list[float]:
 
 
 def deltas(context: Context) -> list[float]:
-    """At which deltas the epsilons of the tables hold."""
+    """The deltas at which the tables' epsilons hold."""
     values: list[float] = context.outcomes.values(MODELS, "delta")
     return values
 
 
 def begins(context: Context, called: Mapping[str, bool]) -> list[dict[str, Any]]:
-    """From how many insertions on every finished run of each training is called."""
+    """The least number of insertions from which every finished run of a training is called, by training."""
     rows = []
     for method in context.outcomes.values(INSERTIONS, "method"):
         verdicts = {

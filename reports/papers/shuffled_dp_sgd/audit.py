@@ -206,7 +206,7 @@ def _areas(context: Context) -> Table | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovered:
-    """How much of the permutations was found in one game.
+    """The share of the permutations that an attack recovered in one game.
 
     Attributes:
         exact, placed: Shares by unit; `exact` has `"all"` for the whole permutation.
@@ -229,7 +229,7 @@ class Recovered:
 
 
 def recovered(outcome: Outcome, where: str) -> Recovered | None:
-    """What was found in a game of a run; None where it was not played or nothing was permuted."""
+    """The share recovered in a game of a run; None where it was not played or nothing was permuted."""
     if outcome.status is not Status.DONE or outcome.audit is None:
         return None
     form = outcome.audit["recovery"].get(where)

@@ -370,7 +370,7 @@ SEED = 2407
 
 @dataclass(frozen=True, kw_only=True)
 class Sums:
-    """What is summed: d terms, the standard deviation of each normal, and whose that is, in words."""
+    """A sum of lognormals: d terms, the standard deviation of each normal, and its description in words."""
 
     terms: int
     spread: float

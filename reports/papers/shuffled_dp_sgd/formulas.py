@@ -227,7 +227,7 @@ def plain_square(a: float, deviation: float) -> float:
 
 
 def shuffled_square(a: float, deviation: float) -> float:
-    """The same after the coordinates are permuted: mixtures at (a, 0), (0, a) and at (-a, 0), (0, -a)."""
+    """The squared difference after a permutation: mixtures at (a, 0), (0, a) and at (-a, 0), (0, -a)."""
     return _square([(a, 0.0), (0.0, a)], [(-a, 0.0), (0.0, -a)], deviation)
 
 

@@ -311,7 +311,7 @@ def sorted_draws(log_sums: FloatArray) -> FloatArray:
 
 
 class Drawable(Protocol):
-    """What `monte_carlo` draws from."""
+    """A law that `monte_carlo` can draw from."""
 
     @property
     def work(self) -> int:
@@ -391,7 +391,7 @@ def error(approximation: LogSumLaw, sample: SumSample, *, confidence: float = 0.
 
 @dataclass(frozen=True, kw_only=True)
 class CountedSum:
-    """The same law, drawn by counts: the way to d = 1e8 in milliseconds instead of seconds.
+    """A sum of lognormals drawn by counts: d = 1e8 takes milliseconds instead of seconds.
 
     A group's normals are counted in narrow bins (one multinomial draw); the largest are drawn one by one; and
     what the others add beyond their bins' means is drawn as one normal number with the exact variance. By

@@ -197,7 +197,7 @@ def stand_ins(context: Context) -> list[str]:
 
 
 def deltas(context: Context, part: str) -> list[str]:
-    """At which deltas the epsilons of a part hold."""
+    """The deltas at which the epsilons of a part hold."""
     known = {run.experiment.delta for run in context.outcomes.part(part)}
     return [f"{delta:.4g}" for delta in sorted(delta for delta in known if delta is not None)]
 

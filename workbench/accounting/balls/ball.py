@@ -181,7 +181,7 @@ class Curve(Enclosure):
         return max(low, 0.0), max(high, 0.0)
 
     def epsilon_ends(self, delta: float) -> tuple[float, float]:
-        """By certified signs of delta(epsilon) - delta around a guess."""
+        """Ends of epsilon, by certified signs of delta(epsilon) - delta around a guess."""
         if certainly_above(lambda: self.delta(arb(0)), arb(delta)) is False:
             return 0.0, 0.0
         if certainly_above(self.delta_limit, arb(delta), cap=1024) is True:

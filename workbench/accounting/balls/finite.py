@@ -294,7 +294,7 @@ class FiniteCurve(Curve):
         return _largest([arb(0), *(order.largest_loss() for order in self._orders)])
 
     def epsilon_ends(self, delta: float) -> tuple[float, float]:
-        """By certified signs; where delta is the very mass of infinite loss, epsilon is a largest loss."""
+        """Ends of epsilon, by certified signs; a largest loss where delta is the mass of infinite loss."""
         low, high = super().epsilon_ends(delta)
         if high - low > 1e-9 * high and math.isfinite(high):
             for order in self._orders:

@@ -139,7 +139,7 @@ class RemoveOrder(ThresholdOrder):
         return to_arb(self.p.sigma) ** 2 * inside.log() + arb(1) / 2
 
     def delta(self, epsilon: arb) -> arb:
-        """The same divergence with the common part of P and Q taken off, so that less cancels."""
+        """delta(epsilon), with the common part of P and Q taken off first, so that less cancels."""
         at, sigma, q = self.threshold(epsilon), to_arb(self.p.sigma), to_arb(self.sampling_probability)
         return q * normal_tail((at - 1) / sigma) - (epsilon.expm1() + q) * normal_tail(at / sigma)
 

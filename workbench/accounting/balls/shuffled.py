@@ -262,7 +262,7 @@ class GridCurve(Curve):
 
 @dataclass(frozen=True, kw_only=True)
 class GridChoice:
-    """Where a composition is computed.
+    """The grid on which a composition is computed.
 
     Attributes:
         cells: Number of grid points over the window of composed losses; time grows a little faster than it.
@@ -378,7 +378,7 @@ class MaximumPair:
     sigma: Fraction
 
     def probability(self, shift: int, c: arb) -> arb:
-        """Of the event, under one of the shifts."""
+        """Probability of the event under one of the shifts, at threshold C."""
         sigma = to_arb(self.sigma)
         records, others = normal_tail((c - shift) / sigma), normal_tail(c / sigma)
         log_below = (-records).log1p() + (self.batches - 1) * (-others).log1p()
@@ -389,7 +389,7 @@ class MaximumPair:
         return self.probability(self.a, c), self.probability(self.b, c)
 
     def floats(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The same in floats, shape of `c`; steers the search and decides nothing."""
+        """Both probabilities in floats, shape of `c`; steers the search and decides nothing."""
         sigma = float(self.sigma)
         rows = []
         for shift in (self.a, self.b):

@@ -58,7 +58,7 @@ class CellMasses:
 
     @classmethod
     def of(cls, whole: tuple[FloatArray, ...], **places: Any) -> CellMasses:
-        """From p, q and their errors, each with what lies below all cells first, and above them last."""
+        """Split masses and errors, whose first entry lies below all cells and whose last above them."""
         below, above = (tuple(float(masses[end]) for masses in whole) for end in (0, -1))
         p, q, p_error, q_error = (masses[1:-1] for masses in whole)
         return cls(p=p, q=q, p_error=p_error, q_error=q_error, below=below, above=above, **places)  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ class LossLaw(ABC):
         """A quadrature, good to a few digits: losses, weights under P, weights under Q. Decides no bound."""
 
     def offset(self, h: float) -> float:
-        """Where to put the grid's zero: where a grid of width h serves this law best."""
+        """The place of the grid's zero at which a grid of width h serves this law best."""
         return 0.0
 
     @abstractmethod

@@ -85,7 +85,7 @@ class AdamDescent(PlainDescent):
         )
 
     def ahead(self, before: Tensor, known: Tensor, spread: Tensor, rate: float) -> Linearised:
-        """As of plain descent; `known` and `spread` are of the mean gradient."""
+        """Returns the step as the adversary sees it; `known` and `spread` are of the mean gradient."""
         time, known = self.done + 1, known.double()
         second = spread.double().square() + known.square()
         self._guessed_square = BETA_2 * self._guessed_square + (1.0 - BETA_2) * second
@@ -98,7 +98,7 @@ class AdamDescent(PlainDescent):
         )
 
     def plain(self, before: Tensor, gradient: Tensor, rate: float) -> Tensor:
-        """Also takes the step with the true state."""
+        """Returns the weights before they are permuted; also steps Adam's true state."""
         self.done += 1
         gradient = gradient.double()
         self._mean = BETA_1 * self._mean + (1.0 - BETA_1) * gradient

@@ -116,7 +116,7 @@ class SubsetMechanism(Mechanism):
     @property
     @abstractmethod
     def agreed(self) -> str:
-        """What it says that it releases without noise: the `"secret"`'s sign, or the `"majority"`'s."""
+        """Whose sign is released without noise on agreement: the `"secret"`'s, or the `"majority"`'s."""
 
     @property
     @abstractmethod
@@ -136,7 +136,7 @@ class SubsetMechanism(Mechanism):
         watch: Callable[[SubsetRelease], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Subject:
-        """As `train`, with this index as the secret, in [0, M); None to draw it as `train` does.
+        """Train with this index as the secret, in [0, M); None to draw it as `train` does.
 
         `watch` is called with each release; watching changes no number.
         """

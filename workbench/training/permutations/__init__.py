@@ -180,7 +180,7 @@ class Permutation:
 
     @cached_property
     def indices(self) -> Mapping[str, IntArray]:
-        """By unit, `new[i] = old[indices[i]]`; shape `(size,)`, read-only."""
+        """The permutation of each unit, `new[i] = old[indices[i]]`; shape `(size,)`, read-only."""
         places = zip(self.group.units, self.group._program.bounds, strict=True)
         return MappingProxyType({unit.name: self.order[start:end] for unit, (start, end) in places})
 

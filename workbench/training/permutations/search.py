@@ -176,7 +176,7 @@ class Reach:
 
 
 def search(module: nn.Module, reach: Reach) -> SearchResult:
-    """All units of a module, and reasons for other parameters that were considered."""
+    """Find all units of a module that may be permuted, and why other parameters may not."""
     result = SearchResult()
     for name, part in module.named_modules():
         block = Block(name, part, result, reach)
