@@ -180,9 +180,11 @@ def described(
     )
 
 
-def _power(asked: Sequence[Asked]) -> str:
+def _power(questions: Sequence[Asked]) -> str:
     """How many units would show what is not shown; empty where that is not known."""
-    counts = [one.seeds for one in asked if one.seeds is not None and not one.condition.why]
+    counts = [
+        question.seeds for question in questions if question.seeds is not None and not question.condition.why
+    ]
     if not counts:
         return ""
     return (

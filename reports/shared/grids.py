@@ -82,7 +82,7 @@ def _finished(context: Context, entry: Entry, rows: Sequence[Row], changes: Mapp
     return Table(
         id=table_id,
         title=context.render(entry["title"], **facts),
-        row_headers=tuple(context.render(one, **facts) for one in _headers(entry)),
+        row_headers=tuple(context.render(header, **facts) for header in _headers(entry)),
         columns=columns,
         rows=tuple(rows),
         place=str(entry.get("place", "")) if printed is None else printed.place,
@@ -99,9 +99,9 @@ def _headers(entry: Entry) -> list[str]:
 
 def _decimals(context: Context, entry: Entry, columns: Sequence[str]) -> dict[str, int]:
     usual = entry.get("decimals", 2 if entry.get("beside") else False)
-    said = {name: column.get("decimals", usual) for name, column, _ in _columns(context, entry)}
-    found: dict[str, Any] = {name: said.get(name, usual) for name in columns}
-    return {name: decimals for name, decimals in found.items() if decimals is not False}
+    stated = {name: column.get("decimals", usual) for name, column, _ in _columns(context, entry)}
+    by_column: dict[str, Any] = {name: stated.get(name, usual) for name in columns}
+    return {name: decimals for name, decimals in by_column.items() if decimals is not False}
 
 
 def _columns(context: Context, entry: Entry) -> Sequence[tuple[str, Entry, Bindings]]:

@@ -394,7 +394,7 @@ def compared(sums: Sums, confidence: float, draws: int, tail: int) -> Comparison
     return compare(law, seed=SEED, repeats=draws, draws=source, confidence=confidence)
 
 
-def found_sums(context: Context) -> list[tuple[Sums, Comparison]]:
+def compared_sums(context: Context) -> list[tuple[Sums, Comparison]]:
     """Both sums compared; empty without the printed numbers."""
     if context.paper is None:
         return []
@@ -436,7 +436,7 @@ def method_name(method: str) -> str:
 def _sums_table(context: Context) -> Table | None:
     """Errors of the approximations of Fig. 2, with their intervals."""
     columns, rows = tuple(map(method_name, METHODS)), list[Row]()
-    for sums, comparison in found_sums(context):
+    for sums, comparison in compared_sums(context):
         errors = [comparison.errors[name] for name in METHODS]
         values = (Value(estimate=error.estimate, lower=error.lower, upper=error.upper) for error in errors)
         headers = (sums.where, f"{sums.spread:.3g}", f"{sums.terms:g}")
@@ -446,7 +446,7 @@ def _sums_table(context: Context) -> Table | None:
 
 def _sums(context: Context) -> Figure | None:
     """Distribution functions of both sums and their approximations, a panel each."""
-    comparisons = found_sums(context)
+    comparisons = compared_sums(context)
     if not comparisons:
         return None
     panels = [_panel(place, sums, comparison) for place, (sums, comparison) in enumerate(comparisons)]

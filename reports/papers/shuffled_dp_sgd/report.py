@@ -212,7 +212,7 @@ SHUFFLED = PaperFunctions(
         "deltas": tables.deltas,
         "fallen": tables.fallen,
         "worth": tables.worth,
-        "differences": tables.differences_said,
+        "differences": tables.difference_facts,
     },
     questions={
         "equal": lambda context, claim: list(_equal(context, claim)),

@@ -244,7 +244,7 @@ def shuffled_less(context: Context) -> list[tuple[Setting, Sample]]:
     return pairs
 
 
-def differences_said(context: Context) -> dict[str, Any] | None:
+def difference_facts(context: Context) -> dict[str, Any] | None:
     """How many intervals of differences to DP-SGD at the same sigma exclude zero; None without any."""
     samples = [sample for _, sample in shuffled_less(context)]
     if not samples:
