@@ -76,7 +76,7 @@ class DiracCanary(ReleaseAttack):
         self.everywhere = everywhere
 
     def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
-        """One gradient canary; no record of the corpus is changed.
+        """Insert one gradient canary; no record of the corpus is changed.
 
         The coordinate is drawn before the model is known, from [0, 2^31); it counts modulo the number of
         trainable parameters, or of each group's (`workbench.training.canary.SignalsWithCanary`).

@@ -170,7 +170,7 @@ def _chances_near(values: FloatArray, sizes: FloatArray, signs: IntArray, rule: 
 
 
 def batches(others: FloatArray, s: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """All batches of the other records.
+    """Enumerate all batches of the other records.
 
     Args:
         others: Inner product of each record with each direction, shape `(k, n)`.

@@ -115,7 +115,7 @@ class SubsetPosterior(SubsetAttack):
         return self
 
     def beliefs(self, observations: SubsetObservations) -> tuple[SubsetBelief, ...]:
-        """What the adversary makes of each training.
+        """The adversary's posterior over candidates, one for each training.
 
         Raises:
             InputError: a reading is unusable.
@@ -181,7 +181,7 @@ class SubsetPosterior(SubsetAttack):
 
 @dataclass(frozen=True, kw_only=True)
 class Law:
-    """What an adversary takes for the law of the releases.
+    """The law of the releases that an adversary assumes.
 
     Attributes:
         weight: Its prior probability.

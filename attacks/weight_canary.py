@@ -164,7 +164,7 @@ def _odd_one(record: Record, records: Sequence[Record]) -> Record:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightAudit:
-    """One audit of finished weights.
+    """An audit of finished weights.
 
     Attributes:
         evidence: Scores and labels, in their game.

@@ -273,7 +273,7 @@ def permuted(weights: FloatArray, units: Sequence[IntArray], indices: Sequence[I
 
 
 def restored(released: FloatArray, units: Sequence[IntArray], indices: Sequence[IntArray]) -> FloatArray:
-    """What `permuted` was given, from what it returned, shape `(d,)`."""
+    """Undo a permutation: the weights given to `permuted`, from those it returned, shape `(d,)`."""
     return permuted(released, units, [np.argsort(order) for order in indices])
 
 

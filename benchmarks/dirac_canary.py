@@ -80,7 +80,7 @@ CASES = (
 
 
 def make_subject(case: Case) -> TrainedSubject:
-    """DP-SGD after one step."""
+    """A model after one step of DP-SGD, whose releases are observed."""
     corpus = registry.create("corpus", case.corpus, size=case.records, seed=0)
     mechanism = registry.create(
         "mechanism", "dp_sgd", l2_clip_norm=CLIP_NORM, noise_multiplier=NOISE_MULTIPLIER
@@ -107,7 +107,7 @@ def sample_of(subject: TrainedSubject) -> list[Any]:
 
 
 def ours_batched(subject: TrainedSubject) -> Observe:
-    """What an audit calls."""
+    """Our observations as an audit makes them: all coins in one call."""
     return lambda coins: subject.release_canary(CANARY, coins, np.random.default_rng(SEED))
 
 
@@ -196,7 +196,7 @@ def check(values: FloatArray, coins: BoolArray) -> dict[str, float]:
 
 
 def result(case: Case, repeats: int) -> dict[str, Any]:
-    """One case's numbers."""
+    """The times and checks of one case, as they are written to the results."""
     subject = make_subject(case)
     contestants: dict[str, tuple[Observe, int]] = {
         OURS: (ours_batched(subject), case.observations[OURS]),
@@ -239,7 +239,7 @@ def result(case: Case, repeats: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the benchmark from the command line and write its results."""
     parser = options(__doc__, out=RESULTS / "dirac_canary.json")
     parser.add_argument("--repeats", type=int, default=7, help="repeats of each contestant")
     given = parser.parse_args()

@@ -94,7 +94,7 @@ def digits_vit(records: int) -> tuple[Any, Batch]:
 
 
 def flat(tensors: list[Tensor]) -> Tensor:
-    """One vector."""
+    """The entries of all tensors in one vector."""
     return torch.cat([t.reshape(-1) for t in tensors])
 
 
@@ -208,7 +208,7 @@ def prepare(case: Case) -> dict[str, float]:
 
 
 def result(case: Case, repeats: int) -> dict[str, Any]:
-    """One case's numbers."""
+    """The times and errors of one case, as they are written to the results."""
     errors = prepare(case)
     seconds: dict[str, list[float]] = {name: [] for name in case.steps}
     for _, name in turns(list(case.steps), repeats):
@@ -250,7 +250,7 @@ def cases(quick: bool) -> list[Case]:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the benchmark from the command line and write its results."""
     parser = options(__doc__)
     parser.add_argument("--quick", action="store_true", help="small batches, few repeats")
     parser.add_argument("--repeats", type=int, default=None, help="repeats a case (default 15, quick 3)")

@@ -131,7 +131,7 @@ def gaussian_step() -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Run the benchmark from the command line and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=2000)
     repetitions = parser.parse_args().repetitions

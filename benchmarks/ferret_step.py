@@ -155,20 +155,20 @@ def opacus(mode: str) -> Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One FERRET contestant."""
+    """A setting of FERRET that is timed."""
 
     granularity: str
     epsilon: float
     silent_steps: str
 
     def run(self, plan: Plan) -> Timed:
-        """Train it."""
+        """Train with this setting, and time it."""
         mechanism = ours("ferret", granularity=self.granularity, silent_steps=self.silent_steps)
         return mechanism(replace(plan, budget=MutualInformation(nats=self.epsilon, secret=Secret.RECORD)))
 
 
 def baselines() -> dict[str, Run]:
-    """All but FERRET, by name."""
+    """The trainings that FERRET is compared with, by name."""
 
     def dp_sgd(plan: Plan) -> Timed:
         budget = ApproximateDP(epsilon=0.5, delta=1e-5)
@@ -207,7 +207,7 @@ def repeated(plan: Plan, contestants: Mapping[Any, Run], repeats: int) -> dict[A
 
 
 def cells() -> Iterator[Cell]:
-    """All FERRET contestants."""
+    """Every setting of FERRET that is timed."""
     for silent in SILENT_STEPS:
         for granularity in GRANULARITIES:
             for epsilon in EPSILONS:
@@ -313,7 +313,7 @@ def memory(plan: Plan) -> dict[str, float]:
 
 
 def result(model: str, steps: int, repeats: int, batch_size: int, tokens: int) -> dict[str, Any]:
-    """One model's numbers."""
+    """The times and memory of one model, as they are written to the results."""
     plan = plan_of(model, steps, batch_size, tokens)
     megabytes = memory(plan)
     failures: dict[str, str] = {}
@@ -390,7 +390,7 @@ def names() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the benchmark from the command line and write its results."""
     parser = options(__doc__)
     parser.add_argument("--quick", action="store_true", help="few steps, two repeats")
     parser.add_argument("--models", nargs="+", default=["tiny_gpt2"], help="registered language models")

@@ -71,7 +71,7 @@ PAPER_SECONDS, PAPER_DRAWS = 62 * 60, 1000
 
 
 def short(value: float) -> float:
-    """Four digits."""
+    """A number rounded to four significant digits."""
     return float(f"{value:.4g}")
 
 
@@ -261,7 +261,7 @@ def theorem_6_bounds() -> Iterator[dict[str, Any]]:
 
 
 def pairs(dimension: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Named f and g of norm 1."""
+    """Pairs of queries f and g of l2 norm 1, each with its name."""
     rng = np.random.default_rng([SEED, dimension])
     one = np.eye(dimension)[0]
     worst = (one - 1 / dimension) * math.sqrt(dimension / (dimension - 1))
@@ -327,7 +327,7 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def page(document: dict[str, Any]) -> str:
-    """The Markdown file."""
+    """The results as the text of a Markdown file."""
     parts = [
         "# Sums of lognormals",
         f"Python {document['python']}, numpy {document['numpy']}, scipy {document['scipy']}, "
@@ -350,8 +350,8 @@ def sections(part: str, document: dict[str, Any]) -> list[str]:
             "## sup |F - F_S|",
             f"{document['repeats']:,} draws a cell. Schwartz-Yeh adds 1,024 terms one at a time and doubles "
             "from there on; the paper's order has a table of its own. Computed: by the characteristic "
-            "function, where that answers. Last column: the probability at Fenton-Wilkinson's 1 % quantile, "
-            "over 1 %.",
+            "function, where that answers. Last column: "
+            "the probability at Fenton-Wilkinson's 1 % quantile, over 1 %.",
             table([flat(row) for row in document["errors"]]),
             f"## Where each stops being good (tolerance {document['tolerance']:g})",
             "Good: the whole interval is at most the tolerance; not good: all of it is above.",
@@ -361,11 +361,11 @@ def sections(part: str, document: dict[str, Any]) -> list[str]:
     words = {
         "squares": "What the paper calls LSQ is in the literature the parabola through the normal scores "
         "(Zhao and Ding 2007). The method above is the straight line.",
-        "drawing": f"The paper reports {seconds:.2f} s a draw at d = 1e8 on its own machine (62 minutes for "
-        "1,000).",
+        "drawing": f"The paper reports {seconds:.2f} s a draw at d = 1e8 "
+        "on its own machine (62 minutes for 1,000).",
         "theorem_6": f"c' = c, delta split in halves, batches of {document['batch']:,} (the only size in the "
-        "paper). Lemma 1's probability of the sum being at most C(epsilon), and the same by draws of the "
-        "dependent sum.",
+        "paper). Lemma 1's probability of the sum being at most C(epsilon), "
+        "and the same by draws of the dependent sum.",
         "theorem_6_bounds": "The probabilities of Theorem 6 at its own noise, bounded by Chernoff.",
     }
     text = [f"## {HEADINGS[part]}", words.get(part, ""), table(document[part])]
@@ -384,7 +384,7 @@ PARTS = ("errors", *HEADINGS)
 
 
 def measured(part: str, largest: int, repeats: int, plain_repeats: int) -> dict[str, Any]:
-    """The entries of one part."""
+    """The results of one part of the benchmark."""
     if part == "drawing":
         return {part: list(drawing(largest, plain_repeats))}
     if part == "errors":
@@ -403,7 +403,7 @@ def measured(part: str, largest: int, repeats: int, plain_repeats: int) -> dict[
 
 
 def main() -> None:
-    """Measure and write."""
+    """Run the benchmark from the command line and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--largest", type=float, default=1e6, help="largest d (default 1e6; the paper has 1e8)"

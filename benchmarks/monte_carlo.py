@@ -208,7 +208,7 @@ def figure(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Run the benchmark from the command line and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=400)
     repetitions = parser.parse_args().repetitions

@@ -62,7 +62,7 @@ TASKS = ("text", "sentiment", "question")
 
 @dataclass(frozen=True)
 class Setting:
-    """What is measured on.
+    """The model, task and batch that a step is measured on.
 
     Attributes:
         model: Registry name of a language model.
@@ -163,7 +163,7 @@ def serve(link: Connection, name: str, threads: int, model: Any, records: list[R
 
 
 class Arms:
-    """Processes of some arms."""
+    """Processes that each time one way to make a step."""
 
     def __init__(self, names: tuple[str, ...], threads: int, model: Any, records: list[Record]) -> None:
         """Fork them."""
@@ -183,7 +183,7 @@ class Arms:
         return self._links[name].recv()
 
     def end(self) -> None:
-        """Let them go."""
+        """End the processes."""
         for link in self._links.values():
             link.send("end")
         for process in self._processes:
@@ -292,7 +292,7 @@ def summary(
 
 
 def main() -> None:
-    """Command line."""
+    """Run the benchmark from the command line and write its results."""
     parser = options(__doc__, threads=2)
     parser.add_argument("--models", nargs="+", default=["smollm2_135m"], help="registered language models")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS, help="what is predicted")

@@ -44,7 +44,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Setting:
-    """How a model is trained.
+    """The training settings of a model.
 
     Attributes:
         model: Registry name of a language model.
@@ -155,7 +155,7 @@ def everything(setting: Setting, held_out: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the benchmark from the command line and write its results."""
     parser = options(__doc__, threads=2)
     parser.add_argument("--models", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--steps", type=int, help="of training, in the place of each model's own")

@@ -28,7 +28,7 @@ FILTERS: dict[str, Callable[..., str]] = {
 
 
 def machine(packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Processor, system and package versions, on which the times depend."""
     cpu = platform.processor() or platform.machine()
     information = Path("/proc/cpuinfo")
     if information.is_file():
@@ -45,7 +45,7 @@ def machine(packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
 
 
 def timed(work: Callable[[], Any]) -> float:
-    """Seconds of one call."""
+    """Seconds that one call takes."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
@@ -106,7 +106,7 @@ class WithPositions(nn.Module):
         self.inner = module
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
-        """The module's output."""
+        """The inner module's output, with the positions given to it."""
         positions = torch.arange(input_ids.shape[1]).expand(len(input_ids), -1)
         return self.inner(input_ids=input_ids, attention_mask=attention_mask, position_ids=positions)
 

@@ -52,7 +52,7 @@ SEED = 0
 
 
 def middle(values: Sequence[float]) -> dict[str, Any]:
-    """Median and range."""
+    """Median and range of some values."""
     return {"median": statistics.median(values), "range": [min(values), max(values)]}
 
 
@@ -101,7 +101,7 @@ def products(size: int, repeats: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Setting:
-    """A model that is trained.
+    """A model, its records and its optimiser, for which a step is timed.
 
     Attributes:
         name: For the table.
@@ -222,7 +222,7 @@ def quotients(above: Sequence[float], below: Sequence[float]) -> list[float]:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the benchmark from the command line and write its results."""
     names = [
         "digits_vit", "digits_vit_32", "digits_vit_32_sgd", "random_bert", "random_roberta", "tiny_gpt2"
     ]  # fmt: skip

@@ -64,7 +64,7 @@ PIP_TIMEOUT_SECONDS = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Snippet:
-    """One rated sentence.
+    """One sentence with its mean human rating.
 
     Attributes:
         id: As in the file; unique in its source.

@@ -50,7 +50,7 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What is known of a command.
+    """A command as its page of the documentation describes it.
 
     Attributes:
         name: After `workbench`: `"accountants check"`.
@@ -66,12 +66,12 @@ class Page:
 
     @property
     def file(self) -> str:
-        """The page's file name."""
+        """The file name of the command's page."""
         return f"{self.name.replace(' ', '-')}.md"
 
 
 def pages() -> list[Page]:
-    """All subcommands, by name."""
+    """The pages of all commands, sorted by name."""
     return [_page(name, callback_of(name)) for name in sorted(COMMANDS)]
 
 

@@ -67,7 +67,7 @@ VARIANCES = ("mean", "record")
 
 @dataclass(frozen=True, kw_only=True)
 class Moments:
-    """What AdaCliP has learned from its releases so far.
+    """AdaCliP's estimates of mean and variance, from its releases so far.
 
     `mean`: m, shape `(d,)`. `variance`: s^2, shape `(d,)`, positive.
     """
@@ -129,7 +129,7 @@ class AdaCliP(AdaptiveSums):
         return self.least_l2_clip_norm**2 / dimension, self.l2_clip_norm**2 / dimension
 
     def initial(self, signals: Signals) -> Moments:
-        """What is known before any release: no mean, and the geometric mean of the variance's bounds."""
+        """The estimates before any release: mean zero, variance the geometric mean of its bounds."""
         zeros = signals.norms().new_zeros(signals.dimension)
         low, high = self.variance_bounds(signals.dimension)
         return Moments(mean=zeros, variance=torch.full_like(zeros, math.sqrt(low * high)))
@@ -192,7 +192,7 @@ class AdaCliP(AdaptiveSums):
 
 
 class AdaCliPSteps(AdaptiveSteps[AdaCliP]):
-    """One run of AdaCliP.
+    """One training run of AdaCliP.
 
     The trace `l2_clip_norm` is the root mean square of b: the clipping norm of a DP-SGD that adds as much
     noise. Further traces: `mean_norm`, that of m.

@@ -98,7 +98,7 @@ class AutoClip(AdaptiveSums):
         return Capabilities(family=Family.GAUSSIAN if self.is_private else Family.ANY)
 
     def further_assumptions(self) -> tuple[str, ...]:
-        """What the quantile costs, or that nobody paid for it."""
+        """The assumption that the claim needs on the quantile, or that nobody paid for it."""
         if self.is_private:
             return ("the radius follows noised counts of each step, which are paid for",)
         return (
@@ -147,7 +147,7 @@ class AutoClip(AdaptiveSums):
         return self.release(signals, radius, generator)
 
     def steps(self, plan: Plan, model: Model) -> Steps:
-        """A run whose radius moves."""
+        """The steps of a run whose clipping norm adapts."""
         return AutoClipSteps(self, plan, model)
 
 

@@ -81,7 +81,7 @@ class DPLoRA(AdaptiveSums):
                 raise unknown_name(name, getattr(self, name), known)
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan without LoRA.
+        """Refuse a plan that does not train LoRA adapters.
 
         Raises `InputError`: a field is out of range, or `adapter` is not `"lora"`.
         """
@@ -90,7 +90,7 @@ class DPLoRA(AdaptiveSums):
             raise InputError(f"adapter must be 'lora' for dp_lora, got {plan.adapter!r}")
 
     def further_assumptions(self) -> tuple[str, ...]:
-        """What a record is taken to add to all groups together."""
+        """The assumption that the claim needs on a record's sum over all groups."""
         if self.accounting == "joint" or self.grouping == "flat":
             return ("the noise is scaled to all groups together: a record may add C to each",)
         return (
@@ -118,7 +118,7 @@ class DPLoRA(AdaptiveSums):
         return joint * math.sqrt(groups) if self.accounting == "joint" else joint
 
     def clip_factors(self, group_norms: Tensor) -> Tensor:
-        """What each group's part of each record's gradient is multiplied by, shape `(n, G)`."""
+        """Factors that each group's part of each record's gradient is multiplied by, shape `(n, G)`."""
         return flat_factors(group_norms, self.l2_clip_norm)
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
@@ -132,7 +132,7 @@ class DPLoRA(AdaptiveSums):
         return gaussian_noise(total, noise, generator).add_(total)
 
     def steps(self, plan: Plan, model: Model) -> Steps:
-        """A run that traces C and s."""
+        """The steps of a run that records clipping norm C and scale s."""
         return DPLoRASteps(self, plan, model)
 
 

@@ -83,7 +83,7 @@ class DPSGD(GradientMechanism):
         require_calibrator(self.accountant)
 
     def clip_factors(self, norms: Tensor) -> Tensor:
-        """What each record's gradient is multiplied by, shape `(n,)`; factor times norm is at most C."""
+        """Factors on each record's gradient, shape `(n,)`; factor times norm is at most C."""
         if self.clipping == "automatic":
             return self.l2_clip_norm / (norms + self.stability)
         return flat_factors(norms, self.l2_clip_norm)
@@ -97,7 +97,7 @@ class DPSGD(GradientMechanism):
         return noisy_sum(signals, self.clip_factors(signals.norms()), noise, generator)
 
     def for_plan(self, plan: Plan) -> Self:
-        """With the noise multiplier calibrated to the plan's budget, unless one was given.
+        """The mechanism with its noise calibrated to the plan's budget, unless a noise was given.
 
         Raises as `calibrated`.
         """

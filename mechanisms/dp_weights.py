@@ -102,7 +102,7 @@ class DPWeights(GradientMechanism, PostHocMechanism):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The finished weights alone."""
+        """It releases the final weights alone, and no step."""
         return Capabilities(released=Released.FINAL_WEIGHTS)
 
     def __post_init__(self) -> None:

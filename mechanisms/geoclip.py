@@ -80,7 +80,7 @@ MOST_AXES = 1_024
 
 @dataclass(frozen=True, kw_only=True)
 class Smoothing:
-    """What the authors' code uses in one of its two variants.
+    """Smoothing constants of one of the two variants of the authors' code.
 
     Attributes:
         mean_decay: beta_1.
@@ -331,7 +331,7 @@ class Geometry:
         return squares.sqrt()
 
     def kept(self, vectors: Tensor) -> Tensor:
-        """What M does not lose of vectors, shape `(..., d)`: M^-1 M."""
+        """The part of vectors that M does not lose, shape `(..., d)`: M^-1 M."""
         if self.outside is not None:
             return vectors
         basis = self.basis.to(vectors)
@@ -402,7 +402,7 @@ class ExactCovariance:
     stretching: Stretching
 
     def after(self, centred: Tensor) -> ExactCovariance:
-        """With one more released gradient, less the shift, shape `(d,)`."""
+        """The covariance after one more released gradient, less the shift, shape `(d,)`."""
         new = torch.outer(centred.double(), centred.double())
         return replace(self, matrix=self.decay * self.matrix + (1 - self.decay) * new)
 
@@ -433,7 +433,7 @@ class LowRankCovariance:
     keep_outside: bool
 
     def after(self, centred: Tensor) -> LowRankCovariance:
-        """With one more released gradient, less the shift, shape `(d,)`; the leading axes are kept."""
+        """The covariance after one more released gradient, shape `(d,)`; the leading axes are kept."""
         columns = torch.cat(
             [
                 self.basis * (self.decay * self.variances).sqrt(),

@@ -33,13 +33,13 @@ class MeZO(ZerothOrderMechanism):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Nothing protects the records."""
+        """MeZO is not private: nothing protects the records."""
         return replace(super().capabilities, is_private=False)
 
     def steps(self, plan: Plan, model: Model) -> ZerothOrderSteps:
-        """The means of the scalars."""
+        """The steps of a run that releases each step's mean of the scalars, without noise."""
         return _Means(self, plan, model)
 
     def claim(self, plan: Plan) -> Claim:
-        """No guarantee."""
+        """No privacy claim: training without noise guarantees nothing."""
         return no_claim("nobody's: training without noise makes no claim")

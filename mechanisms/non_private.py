@@ -35,7 +35,7 @@ class NonPrivate(GradientMechanism, PermutingMechanism):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Nothing protects the records."""
+        """Ordinary training is not private: nothing protects the records."""
         return Capabilities(is_private=False)
 
     @property
@@ -44,7 +44,7 @@ class NonPrivate(GradientMechanism, PermutingMechanism):
         return self.shuffle
 
     def reach(self) -> None:
-        """All permutations that leave the function as it is."""
+        """No limit: all permutations that leave the model's function as it is."""
 
     released_weights = staticmethod(released_weights)
     """One step for an auditor, where `is_shuffling`."""
@@ -66,5 +66,5 @@ class NonPrivate(GradientMechanism, PermutingMechanism):
         return super().steps(plan, model)
 
     def claim(self, plan: Plan) -> Claim:
-        """No guarantee."""
+        """No privacy claim: ordinary training guarantees nothing."""
         return no_claim("nobody's: ordinary training makes no claim")

@@ -236,7 +236,7 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
         return {"subset_count": float(self.subset_count)}
 
     def for_plan(self, plan: Plan) -> Self:
-        """With a public seed, the plan's fitness checked.
+        """The mechanism with a public seed, after the plan is checked.
 
         Raises `InputError`: the plan does not train on all its records in each step, or lacks or has a
         budget. `UnsupportedError`: the budget is in another currency than nats about the candidate subset.
@@ -311,7 +311,7 @@ class PACZero(ZerothOrderMechanism, SubsetMechanism):
         watch: Watch | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> TrainedSubject:
-        """As `train`, with this candidate as the secret, in [0, M); None to draw it as `train` does.
+        """Train with a given candidate as the secret, in [0, M); None to draw it as `train` does.
 
         `watch` is called with each release; watching changes no number. Raises `InputError`: the index is out
         of range. Else as `train`. `UnsupportedError, InconclusiveError`: as `train`.
@@ -495,7 +495,7 @@ class SecretSubset:
 
 @dataclass(frozen=True, kw_only=True)
 class SignRelease:
-    """A released bit.
+    """A released sign, and what it cost.
 
     Attributes:
         charge: What the ledger says of it.

@@ -53,7 +53,7 @@ class PSAC(AdaptiveSums):
         require_positive(stability=self.stability)
 
     def clip_factors(self, norms: Tensor) -> Tensor:
-        """What each record's gradient is multiplied by, shape `(n,)`; factor times norm is at most C."""
+        """Factors on each record's gradient, shape `(n,)`; factor times norm is at most C."""
         return self.l2_clip_norm / (norms + self.stability / (norms + self.stability))
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:

@@ -68,7 +68,7 @@ class ZOSurrogate(ZerothOrderMechanism):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Nothing protects the records."""
+        """A surrogate is not private: nothing protects the records."""
         return replace(super().capabilities, is_private=False)
 
     def check(self, plan: Plan) -> None:
@@ -89,7 +89,7 @@ class ZOSurrogate(ZerothOrderMechanism):
         return _SurrogateSteps(self, plan, model)
 
     def claim(self, plan: Plan) -> Claim:
-        """No guarantee."""
+        """No privacy claim: a surrogate only measures utility."""
         return no_claim("nobody's: the surrogates show what each part of PACZero does for utility")
 
     def counted(self, plan: Plan) -> BoolArray:

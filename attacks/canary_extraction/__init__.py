@@ -58,7 +58,7 @@ _ID = re.compile(r"#secret-(\d+)-(\d+)$")
 
 @dataclass(frozen=True, kw_only=True)
 class Planted:
-    """What a subject was trained on beside its members.
+    """Secrets that were planted in a subject's training data, besides its members.
 
     Attributes:
         secrets: The m secrets, in order.
@@ -270,7 +270,7 @@ class CanaryExtraction(MembershipAttack):
 
     @classmethod
     def aside_terms(cls) -> dict[str, str]:
-        """Of canary extraction."""
+        """The terms that a report explains beside an audit by canary extraction."""
         return extraction_terms()
 
     def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
@@ -389,7 +389,7 @@ def extraction_form(name: str, role: str, details: Mapping[str, JSON]) -> dict[s
 
 
 def extraction_terms() -> dict[str, str]:
-    """What a report calls these forms."""
+    """The terms by which a report names the numbers of canary extraction."""
     return {name: entry for name, (entry,) in _words().entries("terms").items()}
 
 

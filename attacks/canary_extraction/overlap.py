@@ -137,7 +137,7 @@ class Matches:
 
     @property
     def p_value(self) -> float:
-        """Of the longest common beginning."""
+        """p-value of the longest common beginning."""
         return float(self.p_values[self.longest])
 
     @property

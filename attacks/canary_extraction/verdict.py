@@ -69,7 +69,7 @@ class Exchanged:
 
     @classmethod
     def of(cls, observed: float, values: FloatArray) -> Exchanged:
-        """From the statistic's values for random choices."""
+        """The test's result, from the statistic observed and its values for random choices."""
         if not math.isfinite(observed):
             nothing = float("nan")
             return cls(
@@ -133,7 +133,7 @@ class Exposures:
 
     @property
     def best_p_value(self) -> float:
-        """Of the likeliest planted secret, Bonferroni over all m."""
+        """p-value of the likeliest planted secret, Bonferroni-corrected for all m."""
         return min(1.0, len(self.ranks) * float(self.ranks.min()) / (self.references + 1))
 
     def memorised(self, significance: float) -> BoolArray:

@@ -102,8 +102,8 @@ def scored_log_likelihoods(
         ending = full[_shared_length(full, prompt) :]
         if ending.size == 0:
             raise InputError(
-                f"ending of record {record.id!r} after {ending_marker!r} is empty or beyond the model's "
-                "max_length"
+                f"ending of record {record.id!r} after {ending_marker!r} "
+                "is empty or beyond the model's max_length"
             )
         endings.append(ending)
     return endings

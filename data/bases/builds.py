@@ -53,7 +53,7 @@ ModelT = TypeVar("ModelT", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All that a base is made of, besides the text.
+    """All settings that a base is made from, besides the text.
 
     Attributes:
         name: Of the base.
@@ -74,7 +74,7 @@ class Recipe:
     pace: Pace
 
     def to_json(self) -> dict[str, Any]:
-        """What decides the weights, on a machine with given packages."""
+        """The settings that decide the weights, as JSON, on a machine with given packages."""
         return {
             "schema": SCHEMA,
             "name": self.name,
@@ -88,7 +88,7 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """Hash of `to_json`."""
+        """The first 16 hex digits of the SHA-256 hash of the recipe's JSON."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:16]
 
     def new_module(self) -> torch.nn.Module:
@@ -163,7 +163,7 @@ class BuiltBase(ABC):
         (folder / checkpoint.RECIPE).write_text(content, encoding="utf-8")
 
     def folder(self) -> Path:
-        """Where its files are, or will be."""
+        """The folder of the base's files, whether they are built yet or not."""
         return cache_folder() / "bases" / f"{self.recipe.name}-{self.recipe.key}"
 
     def is_built(self) -> bool:
@@ -200,7 +200,7 @@ class BuiltBase(ABC):
         return folder, str(checkpoint.read_json(folder / checkpoint.RECIPE)["sha256"][checkpoint.WEIGHTS])
 
     def card(self) -> BaseCard:
-        """What a user may know of the base without loading it."""
+        """The base's size and quality, read without loading it."""
         recipe, folder = self.recipe, self.folder()
         known: dict[str, Any] = {}
         if self.is_built():

@@ -72,11 +72,11 @@ class ShippedBase:
         return True
 
     def build(self, progress: BuildProgress) -> Path:
-        """The folder that is there."""
+        """The folder of the shipped weights; nothing is built."""
         return self.folder
 
     def card(self) -> BaseCard:
-        """What its recipe says."""
+        """The base's size and quality, as its recipe says."""
         quality = checkpoint.read_json(self.folder / checkpoint.RECIPE)["validation"]["docstrings"]
         return BaseCard(
             name="gpt2_base",
@@ -100,7 +100,7 @@ class CachedBase(BuiltBase):
     tokenizer: Path
 
     def begin(self, work: Path) -> tuple[Training, str, Callable[[], None]]:
-        """A run over the public text."""
+        """Begin to pretrain on the public text."""
         recipe = self.recipe
         with builds.locked(cache_folder() / ".base-text.lock", lambda: None):
             text = pretraining_text.load()
@@ -128,7 +128,7 @@ class CachedBase(BuiltBase):
 
 
 def cached(name: str) -> CachedBase:
-    """The base of a recipe."""
+    """The base that is pretrained by the recipe of this name."""
     return CachedBase(recipe=RECIPES[name], tokenizer=base_models.TINY_GPT2_FOLDER / checkpoint.TOKENIZER)
 
 

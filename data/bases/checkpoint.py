@@ -31,12 +31,12 @@ SAMPLE = (
 
 
 def file_sha256(path: Path) -> str:
-    """Hex SHA-256 of a file."""
+    """The SHA-256 hash of a file, in hex digits."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
+    """Read a JSON object from a file."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
 

@@ -72,7 +72,7 @@ def write_encoder_tokenizer(path: Path, words: Sequence[str], model_type: str) -
 
 
 def tokenizer_settings(model_type: str) -> dict[str, str]:
-    """What transformers asks for beside `tokenizer.json`."""
+    """The tokenizer settings that transformers needs besides `tokenizer.json`."""
     begin, end, mask = MARKS[model_type]
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -157,8 +157,8 @@ def classifier_from_folder(
         config: Any = AutoConfig.from_pretrained(folder, num_labels=classes, trust_remote_code=False)
         if config.model_type not in MARKS:
             raise UnsupportedError(
-                f"path {path!r} must hold a BERT or RoBERTa model for a text classifier, it holds "
-                f"{config.model_type!r}"
+                f"path {path!r} must hold a BERT or RoBERTa model for a text classifier, "
+                f"it holds {config.model_type!r}"
             )
         torch.default_generator.manual_seed(seed)
         module: Any = AutoModelForSequenceClassification.from_pretrained(
@@ -207,7 +207,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderRecipe(builds.Recipe):
-    """All that an encoder is made of, besides the text.
+    """All settings that an encoder is made from, besides the text.
 
     Attributes:
         text: Hash of what is worded in code, and of what is read.
@@ -224,7 +224,7 @@ class EncoderRecipe(builds.Recipe):
     is_masked_anew: bool
 
     def to_json(self) -> dict[str, Any]:
-        """What decides the weights, on a machine with given packages."""
+        """The settings that decide the weights, as JSON, on a machine with given packages."""
         return {
             **super().to_json(),
             "encoder": SCHEMA,
@@ -249,6 +249,7 @@ def new_pretraining(recipe: EncoderRecipe, tasks: Sequence[str]) -> torch.nn.Mod
     width = config.hidden_size
 
     def build() -> nn.Module:
+        """A module of untrained weights: encoder, word layer and heads."""
         encoder = AutoModel.from_config(config, **options)
         _begin(encoder)
         return nn.ModuleDict(

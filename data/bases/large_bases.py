@@ -203,7 +203,7 @@ class GrownRecipe(TaskRecipe):
     """A base that starts as the shipped `tiny_gpt2`, grown; `config` holds what differs from its own."""
 
     def to_json(self) -> dict[str, Any]:
-        """What decides the weights, on a machine with given packages."""
+        """The settings that decide the weights, as JSON, on a machine with given packages."""
         shipped = checkpoint.read_json(base_models.TINY_GPT2_FOLDER / checkpoint.RECIPE)
         return {**super().to_json(), "growth": GROWTH, "grown_from": shipped["sha256"]}
 
@@ -249,7 +249,7 @@ class RecordLesson(Lesson):
         self._end = int(tokenizer.token_to_id(checkpoint.END))
 
     def example(self, generator: np.random.Generator) -> Example:
-        """A record and its text."""
+        """A random record followed by its text, as token ids; the loss counts the text."""
         record, text = self._records.example(generator)
         prompt = self.ids(f"{record}{TEXT_MARK}")
         return [*prompt, *self.ids(f" {text}"), self._end], len(prompt)

@@ -45,7 +45,7 @@ def token_stream(tokenizer: Path, texts: Sequence[str], seed: int) -> Tokens:
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How a module is updated.
+    """The optimiser settings of a pretraining.
 
     Attributes:
         seed: Of the batches; whoever draws the weights and the texts' order uses it too.

@@ -182,7 +182,7 @@ class SentimentBase(TaskBase):
     """The base that has read ratings; fetches their archive where it is not in the cache."""
 
     def lesson(self, work: Path) -> tuple[Path, Lesson, Mapping[str, Any]]:
-        """Fetch and read the archive."""
+        """Fetch the movie reviews, write the tokenizer and return the task's lesson."""
         movie_reviews.fetch()
         ratings = task_texts.ratings()
         path = work / checkpoint.TOKENIZER
@@ -201,7 +201,7 @@ class QuestionBase(TaskBase):
     """The base that has answered questions about generated encounters."""
 
     def lesson(self, work: Path) -> tuple[Path, Lesson, Mapping[str, Any]]:
-        """Generate the encounters."""
+        """Generate the encounters, write the tokenizer and return the task's lesson."""
         encounters = task_texts.encounters()
         path = work / checkpoint.TOKENIZER
         tokenizer = write_tokenizer(path, encounters.words, (), is_lower=False)

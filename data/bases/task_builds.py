@@ -40,7 +40,7 @@ _LETTERS = [chr(code) for code in range(33, 127)]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRecipe(builds.Recipe):
-    """All that a task base is made of, besides the text.
+    """All settings that a task base is made from, besides the text.
 
     Attributes:
         text: Hash of what is worded in code, and of what is read.
@@ -57,7 +57,7 @@ class TaskRecipe(builds.Recipe):
     embedding_pace: float = 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """What decides the weights, on a machine with given packages."""
+        """The settings that decide the weights, as JSON, on a machine with given packages."""
         said = super().to_json()
         return {
             **said,
@@ -71,24 +71,24 @@ class TaskRecipe(builds.Recipe):
 
 
 class Lesson(ABC):
-    """What a base is taught: random examples, in tokens, and first values of its word vectors."""
+    """Training data of a base: random examples, in tokens, and first values of its word vectors."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
 
     def ids(self, text: str) -> list[int]:
-        """Tokens of a text."""
+        """Token ids of a text."""
         ids: list[int] = self._tokenizer.encode(text).ids
         return ids
 
     @property
     def vocabulary(self) -> int:
-        """Number of tokens."""
+        """Number of tokens in the vocabulary."""
         return int(self._tokenizer.get_vocab_size())
 
     @abstractmethod
     def example(self, generator: np.random.Generator) -> Example:
-        """One example."""
+        """Draw one training example."""
 
     def first_coordinate(self) -> FloatArray | None:
         """First coordinate of each token's vector before training; None leaves it as drawn."""

@@ -43,10 +43,10 @@ _JUDGING_SEED = 1
 
 @dataclass(frozen=True, kw_only=True)
 class LettersRecipe(builds.Recipe):
-    """All that the vision base is made of."""
+    """All settings that the vision base is made from."""
 
     def to_json(self) -> dict[str, Any]:
-        """What decides the weights, on a machine with given packages."""
+        """The settings that decide the weights, as JSON, on a machine with given packages."""
         drawing = hashlib.sha256(inspect.getsource(letters).encode()).hexdigest()
         return {**super().to_json(), "text": {"letters": drawing}, "examples": EXAMPLES}
 
@@ -94,7 +94,7 @@ class VisionBase(builds.BuiltBase):
     stages = (BuildStage.TRAINING,)
 
     def begin(self, work: Path) -> tuple[Training, str, Callable[[], None]]:
-        """A run over drawn letters."""
+        """Begin to train on pictures of drawn letters."""
         training = LettersTraining(self.recipe.new_module(), self.recipe.pace)
         return training, "", lambda: self._write(training, work)
 

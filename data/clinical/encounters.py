@@ -83,7 +83,7 @@ AGE = re.compile(r"\[(\d+)-(\d+)\)")
 
 @dataclass(frozen=True, kw_only=True)
 class Encounter:
-    """One row of the schema.
+    """One hospital encounter: a row of the schema.
 
     Attributes:
         encounter_id: Unique in its file.

@@ -30,7 +30,7 @@ Example = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """How examples are worded, where it is not the schema's clause.
+    """The wording of examples, where it is not the schema's clause.
 
     Attributes:
         retold: Attributes.

@@ -26,7 +26,7 @@ FEWEST_CLAUSES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Topic:
-    """What is asked about one attribute.
+    """A question about one attribute, and its answers.
 
     Attributes:
         question: Asked of the patient.

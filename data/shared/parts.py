@@ -37,7 +37,7 @@ class Sizes(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Records needed in all."""
+        """How many records all parts take together."""
         return sum(self)
 
 
@@ -145,7 +145,7 @@ def cache_folder() -> Path:
 
 
 def cached_json(name: str, key: object, collect: Callable[[], Any], is_whole: Callable[[Any], bool]) -> Any:
-    """What `collect` returned for this key before, from the user's cache; collected where it is not there.
+    """Return what `collect` gave for this key before, from the user's cache, or else collect it.
 
     Args:
         name: Beginning of the file's name.

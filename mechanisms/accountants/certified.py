@@ -29,21 +29,21 @@ class Certified:
     name = "certified"
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
-        """Upper end for epsilon."""
+        """Upper end of the certified bounds on epsilon."""
         from workbench.accounting import certified
 
         require_delta(delta)
         return certified.epsilon_bounds(event, delta, adjacency=adjacency).upper
 
     def delta(self, event: Event, *, epsilon: float, adjacency: Adjacency) -> float:
-        """Upper end for delta."""
+        """Upper end of the certified bounds on delta."""
         from workbench.accounting import certified
 
         require_epsilon(epsilon)
         return certified.delta_bounds(event, epsilon, adjacency=adjacency).upper
 
     def tpr(self, event: Event, *, fpr: float, adjacency: Adjacency) -> float:
-        """Upper end for the TPR."""
+        """Upper end of the certified bounds on the true-positive rate at `fpr`."""
         from workbench.accounting import certified
 
         require_fpr(fpr)

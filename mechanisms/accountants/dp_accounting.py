@@ -49,7 +49,7 @@ _RELATIONS = {
 
 
 class DPAccountingAccountant(EpsilonAdapter, DeltaAdapter, Calibrator):
-    """What dp-accounting's accountants have in common: the questions, and the noise for a budget.
+    """Base class of dp-accounting's accountants: their questions, and the noise for a budget.
 
     The noise is what `calibrate_dp_mechanism` finds: within 1e-6 of the smallest, on the private side.
     """

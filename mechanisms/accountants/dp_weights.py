@@ -122,7 +122,7 @@ class NoisedWeights(Event):
 
     @property
     def weight_sensitivity(self) -> float:
-        """Eq. 2."""
+        """The sensitivity of the final weights that the paper's Eq. 2 states."""
         return sensitivity(
             epochs=self.epochs,
             learning_rate=self.learning_rate,
@@ -149,7 +149,7 @@ class DPWeights:
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The accountant's name in tables."""
         return f"DP-Weights ({self.form})"
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:

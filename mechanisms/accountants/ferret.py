@@ -136,7 +136,7 @@ class FerretRun(Event):
         )
 
     def nats(self) -> float:
-        """Eq. 8 of this run."""
+        """Mutual information in nats that the run may leak by the paper's Eq. 8."""
         return total_nats(
             groups=self.groups,
             steps=self.steps,
@@ -167,7 +167,7 @@ class DitheredFerretStep(Event):
         )
 
     def renyi_nats(self, order: float, form: Form = "eq-12") -> float:
-        """Eq. 12 of this step."""
+        """Renyi divergence in nats of this step by the paper's Eq. 12, or by another `form` of it."""
         return dithered_renyi_nats(
             order=order,
             firing_probability=self.firing_probability,

@@ -28,7 +28,7 @@ from workbench.mechanisms.accountants.shared.questions import Target, gaussian_r
 
 
 class OpacusAccountant(EpsilonAdapter, Calibrator):
-    """What Opacus's accountants have in common: the questions, and the noise for a budget.
+    """Base class of Opacus's accountants: their questions, and the noise for a budget.
 
     The noise is what `get_noise_multiplier` finds with its default tolerance: this accountant's epsilon is at
     most 0.01 below the target. `mechanism`: Opacus's own name of it.

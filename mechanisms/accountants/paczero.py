@@ -123,7 +123,7 @@ def step_budget_nats(*, total_nats: float, used_nats: float, step: int, steps: i
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """What one step releases and costs.
+    """The release of one step and its cost in nats.
 
     Attributes:
         agreement: q+, the posterior's weight on candidates whose sign is +1.
@@ -140,7 +140,7 @@ class Charge:
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerOptions:
-    """What the paper leaves open, or to its appendices.
+    """Options of the ledger that the paper leaves open, or to its appendices.
 
     Attributes:
         directions: K, releases a step (appendix M): each has a K-th of the step's budget.
@@ -249,7 +249,7 @@ class PacZeroLedger:
         return float(Fraction(self.total_nats) - self._left)
 
     def charge(self, signs: FloatArray) -> Charge:
-        """Charge the next release.
+        """Charge the next release to the mutual-information budget.
 
         `signs`: every candidate's sign, +1 or -1, shape `(M,)`. Raises `InputError`: all steps are charged,
         or signs are malformed, or (uncapped) the budget has no noise.

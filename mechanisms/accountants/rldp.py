@@ -114,6 +114,7 @@ def theorem_7_10_epsilon(steps: Sequence[tuple[float, float, int]], delta: float
     price = -math.log(delta)
 
     def total(log_order: float) -> float:
+        """Epsilon by the Renyi order alpha = 1 + exp(log_order)."""
         alpha = 1 + math.exp(log_order)
         spent = math.fsum(
             count * subsampled_rho(alpha, noise_multiplier=sigma, sampling_probability=q, power=power)
@@ -211,7 +212,7 @@ class RldpEq7(_RldpAccountant):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The accountant's name in tables."""
         return "RLDP Eq. 7"
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
@@ -254,7 +255,7 @@ class RldpCentralLimit(RldpEq7):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The accountant's name in tables."""
         return "RLDP GDP (central limit)"
 
 
@@ -271,7 +272,7 @@ class RldpTheorem710(_RldpAccountant):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The accountant's name in tables."""
         return "RLDP Theorem 7.10"
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:

@@ -217,7 +217,7 @@ class ShuffledDPSGD:
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The accountant's name in tables."""
         return f"Shuffled DPSGD (d = {self.dimension})"
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
@@ -264,6 +264,7 @@ class ShuffledDPSGD:
         """Smallest epsilon at which Theorem 6 gives at most delta."""
 
         def claimed(epsilon: float) -> float:
+            """The delta that Theorem 6 claims at an epsilon."""
             return theorem_6_delta(
                 epsilon=epsilon,
                 noise_multiplier=run.noise_multiplier,

@@ -98,7 +98,7 @@ class Direction:
             return float(self.differentiable_inner(gradients))
 
     def differentiable_inner(self, gradients: Sequence[Tensor]) -> Tensor:
-        """As `inner`, as a tensor with its graph."""
+        """The inner product with the gradients as a tensor that keeps its graph."""
         flat = [gradient.reshape(-1) for gradient in gradients]
         total = square = torch.zeros((), dtype=torch.float64, device=flat[0].device)
         for index, place, block in self._blocks():
@@ -147,12 +147,12 @@ class FiredGroups:
         return [direction.inner(flat[place]) for direction, place in placed], loss
 
     def of_sum(self, records: Sequence[Record]) -> FloatArray:
-        """See `FiredStep`."""
+        """Directional derivative of the records' summed loss per group, as `FiredStep` defines it."""
         self._require_open()
         return np.array(self.inner(records)[0], dtype=np.float64)
 
     def of_each(self, records: Sequence[Record]) -> FloatArray:
-        """See `FiredStep`."""
+        """Directional derivative of each record's loss per group, as `FiredStep` defines it."""
         self._require_open()
 
         def along(direction: Direction, place: slice) -> Callable[[Sequence[Tensor]], Tensor]:

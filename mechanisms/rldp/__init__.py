@@ -226,7 +226,7 @@ class RLDP(GradientMechanism):
         )
 
     def views(self, judged: Judged) -> dict[str, JSON]:
-        """One release, and the run."""
+        """What the report says of a single release and of the whole run."""
         return steered_views(judged)
 
     def __post_init__(self) -> None:
@@ -269,7 +269,7 @@ class RLDP(GradientMechanism):
         return replace(self, noise_multiplier=sigma)
 
     def steps(self, plan: Plan, model: Model) -> Steps:
-        """A run of Algorithm 1."""
+        """The steps of a run of Algorithm 1."""
         return ControlledSteps(self, plan, model)
 
     def clipping_groups(self, layout: Layout) -> Groups:
@@ -282,7 +282,7 @@ class RLDP(GradientMechanism):
         return list(layers.values())
 
     def noise_factor(self, adapters: int) -> float:
-        """What sigma C_i is multiplied by on each of n adapters: 1 as printed, or sqrt(n)."""
+        """Factor that sigma C_i is multiplied by on each of n adapters: 1 as printed, or sqrt(n)."""
         return 1.0 if self.noise_for == "one adapter" else math.sqrt(adapters)
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:

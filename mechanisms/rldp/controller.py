@@ -63,7 +63,7 @@ QUARTILES = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What SAC is run with; see `workbench.mechanisms.rldp.RLDP`, whose parameters they are."""
+    """Settings of the SAC controller; see `workbench.mechanisms.rldp.RLDP`, whose parameters they are."""
 
     updates: int
     batch_size: int
@@ -241,13 +241,13 @@ def _diverged() -> InconclusiveError:
 
 
 class Policy(Protocol):
-    """Who turns the dials."""
+    """A controller that sets clipping radii and noise as the training goes on."""
 
     def observe(self, statistics: FloatArray) -> None:
         """The statistics after a step."""
 
     def state(self) -> FloatArray:
-        """What the policy makes of the statistics so far (line 21)."""
+        """The policy's state, from the statistics so far (line 21)."""
 
     def act(self, state: FloatArray, spent: float) -> FloatArray:
         """An action, shape `(n + 1,)` (line 22); `spent` is the ledger's epsilon over the budget's."""
@@ -309,10 +309,10 @@ class LeastNoise:
         self._log_radii = np.full(adapters, math.log(largest_radius))
 
     def observe(self, statistics: FloatArray) -> None:
-        """It needs to see nothing but the ledger."""
+        """Ignores the statistics: this policy reads only the ledger."""
 
     def state(self) -> FloatArray:
-        """Nothing."""
+        """An empty state, shape `(0,)`: this policy keeps none."""
         return np.zeros(0)
 
     def act(self, state: FloatArray, spent: float) -> FloatArray:
@@ -320,7 +320,7 @@ class LeastNoise:
         return np.append(self._log_radii, -math.copysign(FULL_PUSH, 1 - spent))
 
     def learn(self, state: FloatArray, action: FloatArray, reward: float, next_state: FloatArray) -> None:
-        """It has nothing to learn."""
+        """Does nothing: this policy does not learn."""
 
 
 def state_size(adapters: int) -> int:

@@ -125,8 +125,8 @@ def theorem_7_13(
             "Section 3.1 has both, and the proof Poisson samples alone"
         )
     cost = (
-        "are one Gaussian release each, of noise sigma_t (not the paper's: its noise is sqrt(n) times "
-        "smaller)"
+        "are one Gaussian release each, of noise sigma_t (not the paper's: "
+        "its noise is sqrt(n) times smaller)"
         if is_joint
         else "cost what one pair of noise sigma_t C_t costs (Theorem 7.13, stage 2)"
     )
@@ -152,7 +152,7 @@ def _formula(accountant: str) -> RldpEq7:
 
 
 class Ledger:
-    """The ledger of one run."""
+    """The privacy spent so far in a run, by an accountant."""
 
     def __init__(self, accountant: str, sampling_probability: float, delta: float) -> None:
         """Nothing is spent; `accountant` is one of `ACCOUNTANTS`."""
@@ -205,6 +205,7 @@ def certified_epsilons(
     counts = Counter(rounded_down(np.asarray(noise_multipliers, dtype=np.float64)).tolist())
 
     def upper(scale: float) -> float:
+        """Certified upper end of epsilon with all noise multiplied by `scale`."""
         # Rounded down once more: the product itself is rounded.
         noises = {math.nextafter(sigma * scale, 0.0): count for sigma, count in counts.items()}
         run = Composed(events=tuple((_release(s, sampling_probability), n) for s, n in noises.items()))

@@ -114,11 +114,11 @@ class AdaptiveSums(GradientMechanism):
         require_calibrator(self.accountant)
 
     def side_queries(self) -> Sequence[float]:
-        """Of each side query of a step, its noise over its sensitivity; asked of the settled mechanism."""
+        """Noise multiplier of each side query of a step, of the settled mechanism."""
         return ()
 
     def further_assumptions(self) -> tuple[str, ...]:
-        """What the claim rests on beyond DP-SGD's assumptions: above all, what is not paid for."""
+        """Assumptions of the claim beyond DP-SGD's: above all, what is not paid for."""
         return ()
 
     def settled_noise_multiplier(self) -> float:
@@ -133,7 +133,7 @@ class AdaptiveSums(GradientMechanism):
         return remaining_noise_multiplier(self.settled_noise_multiplier(), self.side_queries())
 
     def for_plan(self, plan: Plan) -> Self:
-        """With the noise multiplier calibrated to the plan's budget, unless one was given.
+        """The mechanism with its noise calibrated to the plan's budget, unless a noise was given.
 
         Raises as `calibrated`.
         """

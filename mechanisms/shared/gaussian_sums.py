@@ -63,7 +63,7 @@ def settled_noise(noise_multiplier: float | None) -> float:
 
 
 def flat_factors(norms: Tensor, l2_clip_norm: float) -> Tensor:
-    """What flat clipping multiplies each record's vector by, shape `(n,)`: min(1, C / norm)."""
+    """Factors of flat clipping for each record's vector, shape `(n,)`: min(1, C / norm)."""
     return (l2_clip_norm / norms).clamp(max=1.0)
 
 
@@ -119,8 +119,8 @@ def calibrated(plan: Plan, mechanism: str, accountant: str = CERTIFIED) -> float
         raise InputError(f"{mechanism} needs a budget or a noise_multiplier, got neither")
     if accountant != CERTIFIED:
         raise UnsupportedError(
-            f"{mechanism} is calibrated to (epsilon, delta)-DP by accountant {accountant!r}, not to "
-            f"{budget.describe()}"
+            f"{mechanism} is calibrated to (epsilon, delta)-DP "
+            f"by accountant {accountant!r}, not to {budget.describe()}"
         )
     raise UnsupportedError(
         f"{mechanism} is calibrated to (epsilon, delta)-DP, and at q = 1 to mu-GDP, "
@@ -206,7 +206,7 @@ def require_poisson(plan: Plan, mechanism: str) -> None:
 
 
 def noise_assumptions(plan: Plan) -> tuple[str, str]:
-    """What every claim about a noisy sum takes for granted of the noise and of the mean."""
+    """Assumptions of every claim about a noisy sum: on the noise and on the mean."""
     return (
         "the noise is an ideal Gaussian: floating-point effects are not covered",
         (

@@ -23,6 +23,7 @@ def once_a_model(fact: Callable[Concatenate[Plan, P], T]) -> Callable[Concatenat
     known: dict[str, T] = {}
 
     def remembered(plan: Plan, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The kept answer for the plan's model and arguments, computed at the first call."""
         adapted = [plan.lora_rank, plan.lora_targets] if plan.adapter == "lora" else []
         model = [plan.model, dict(plan.model_parameters), plan.adapter, adapted, repr(args), repr(kwargs)]
         key = json.dumps(model, sort_keys=True, default=repr)

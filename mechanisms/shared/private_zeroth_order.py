@@ -122,7 +122,7 @@ class PrivateZerothOrder(ZerothOrderMechanism):
         return scalar_signals(np.stack(columns, axis=1))
 
     def for_plan(self, plan: Plan) -> Self:
-        """With the noise multiplier calibrated to the plan's budget, unless one was given.
+        """The mechanism with its noise calibrated to the plan's budget, unless a noise was given.
 
         Raises as `calibrated`.
         """

@@ -93,7 +93,7 @@ class ShuffledPlainSums(PlainSums):
         self._shuffler.shuffle(self._weights, self._optimizer)
 
     def metrics(self) -> Mapping[str, float]:
-        """See `Shuffler.metrics`."""
+        """Numbers of the shuffling for the run's record, as `Shuffler.metrics` defines them."""
         return self._shuffler.metrics(self._weights)
 
 

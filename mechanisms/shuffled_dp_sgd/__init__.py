@@ -186,8 +186,8 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
         object.__setattr__(self, "covered_parameters", None if names is None else tuple(names))
         if self.shuffle and not self.clips_batch:
             raise InputError(
-                "clips_batch must be true where shuffle is, got False: Theorem 6 speaks of sums that line 12 "
-                "has clipped"
+                "clips_batch must be true where shuffle is, got False: "
+                "Theorem 6 speaks of sums that line 12 has clipped"
             )
 
     def reach(self) -> Reach:
@@ -196,7 +196,7 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
 
     @property
     def batch_clip(self) -> float:
-        """c' / c."""
+        """The clipping norm of a batch over that of a record, c' / c; 1 where batches are not clipped."""
         return 1.0 if self.batch_clip_norm is None else self.batch_clip_norm / self.l2_clip_norm
 
     @property
@@ -290,7 +290,7 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
     def noisy(
         self, signals: Signals, generator: torch.Generator, carry: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
-        """As `privatise`, with the noise passed through `carry` before it is added.
+        """The noisy sum as in `privatise`, with the noise passed through `carry` before it is added.
 
         `signals`: the sample's. `generator`: source of the noise. `carry`: a permutation of the flat vector,
         of which the noise's law knows nothing. Raises `InputError`: the mechanism is not settled.

@@ -26,7 +26,7 @@ SOURCE = "Yang, Ji and Xiang, Algorithm 1 with Theorems 6, 2 and 1"
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """What the permutations of Theorems 3 and 4 reach in a model.
+    """The parameters of a model that the permutations of Theorems 3 and 4 move, and those they do not.
 
     Attributes:
         trainable: Number of trainable numbers.
@@ -44,7 +44,7 @@ class Coverage:
 
     @classmethod
     def of(cls, group: PermutationGroup) -> Coverage:
-        """Of a group of permutations."""
+        """The coverage of a group of permutations."""
         return cls(
             trainable=group.trainable_count,
             shuffled=group.shuffled_count,
@@ -77,7 +77,7 @@ class Coverage:
 
 @once_a_model
 def coverage_of(plan: Plan, reach: Reach) -> Coverage:
-    """What is covered of the plan's model, its adapter in place.
+    """The coverage of the plan's model, its adapter in place.
 
     `plan`: names the model; built once for all plans that name the same. `reach`: how far to go beyond the
     theorems as printed. Raises `InputError`: unknown model, or parameters that it refuses.
@@ -179,8 +179,8 @@ class AccountedRun:
         if math.isinf(largest):
             used = self.noises["sigma_0" if self.falls_back else "sigma"]
             raise UnsupportedError(
-                f"accountant shuffled_dp_sgd finds no finite epsilon for noise_multiplier {used:g} at delta "
-                f"{budget.delta:g}"
+                "accountant shuffled_dp_sgd finds no finite epsilon "
+                f"for noise_multiplier {used:g} at delta {budget.delta:g}"
             )
         return ApproximateDP(epsilon=largest, delta=budget.delta), source
 
@@ -227,14 +227,14 @@ class AccountedRun:
             noise = "each sum of sensitivity c and noise sigma_0 c"
             return (f"{releases} unpermuted weights, {noise}; {self._why_unshuffled()}", *common)
         assumptions = [
-            f"{releases} permuted weights, each sum of sensitivity c, clipped to c' = {self.batch_clip:g} c, "
-            "and noise sigma c",
+            f"{releases} permuted weights, each sum of sensitivity c, "
+            f"clipped to c' = {self.batch_clip:g} c, and noise sigma c",
             *common,
             "Theorem 6 as printed: its derivation bounds an approximation of a lower bound on delta, and "
             "leaves out queries whose entries are (nearly) equal",
             f"d = {self.dimension} freely permuted numbers stand for the permutations that are drawn, "
-            f"exp({self.coverage.log_permutations:.6g}) of them, which move {self.coverage.share:.2%} of the "
-            "weights",
+            f"exp({self.coverage.log_permutations:.6g}) of them, "
+            f"which move {self.coverage.share:.2%} of the weights",
             "permuted updated weights hide a gradient as the permuted gradient would, though the weights "
             "before the update are known",
         ]

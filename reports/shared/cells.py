@@ -26,7 +26,7 @@ _TOO_LONG = 1e7
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """What stands in one place.
+    """The text of one table cell.
 
     Attributes:
         value: The number, as printed; empty where there is none.
@@ -78,7 +78,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class TableText:
-    """A table as text.
+    """A table whose cells are text, ready to be laid out.
 
     Attributes:
         compares: Whether it has a paper's numbers; else every row has one line, ours.
@@ -93,7 +93,7 @@ class TableText:
 
 
 def table_text(table: Table) -> TableText:
-    """The table as text.
+    """Format a table's numbers as text.
 
     Raises:
         InputError: a row has not one header for each row header, or not one cell for each column.
@@ -115,8 +115,8 @@ def table_text(table: Table) -> TableText:
         notes.append(f"Independent replicates behind each of our numbers: n = {usual}, unless stated.")
     if compares:
         notes.append(
-            "Difference: ours less the paper's number, which is taken as exact; its interval is ours, moved "
-            "by that number."
+            "Difference: ours less the paper's number, which is taken as exact; "
+            "its interval is ours, moved by that number."
         )
     return TableText(compares=compares, rows=tuple(rows), reasons=tuple(reasons), notes=tuple(notes))
 
@@ -129,7 +129,7 @@ def narrow_lines(row: Row, columns: int) -> list[Line]:
 
 
 def check_shape(table: Table) -> None:
-    """See `table_text`."""
+    """Refuse a table whose rows do not have its headers and columns."""
     for headers, row in table.rows:
         if len(headers) != len(table.row_headers):
             raise InputError(

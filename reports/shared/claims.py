@@ -55,7 +55,7 @@ from workbench.reports.shared.conditions import (
     less,
     untestable,
 )
-from workbench.reports.shared.context import Bindings, Context, Own, Place
+from workbench.reports.shared.context import Bindings, Context, PaperFunctions, Place
 from workbench.reports.shared.declared import Declared
 from workbench.reports.shared.outcomes import NOT_HERE
 from workbench.reports.shared.printed import SLACK, Check, Interval, centre
@@ -68,7 +68,7 @@ SHOWN = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What is compared: one place, or several whose numbers are set against each other.
+    """A comparison to test: one place, or several whose numbers are compared.
 
     Attributes:
         names: Values that words know it by.
@@ -91,25 +91,25 @@ def comparisons(claim: QualitativeClaim, test: Mapping[str, Any], declared: Decl
     if isinstance(each, str):
         return list(_listed(claim, test, each, test.get("of", "settings" if each != "pairs" else "pairs")))
     columns = [(name, _values(claim, parameter, test, declared)) for name, parameter in each.items()]
-    found = []
+    made = []
     for values in product(*(values for _, values in columns)):
         names = {**dict(zip(each, values, strict=True)), "parameters": claim.parameters}
         place = {**claim.parameters, **names}
         places = tuple({**place, **_bound(place, test[side])} for side in ("at", "less") if side in test)
         merged = values[:-1] if "merge" in test else ()
-        found.append(
+        made.append(
             Comparison(names=names, places=places if "at" in test else (place, *places), merged=merged)
         )
-    return found
+    return made
 
 
-def _bound(place: Bindings, said: Mapping[str, str]) -> dict[str, Any]:
+def _bound(place: Bindings, sources: Mapping[str, str]) -> dict[str, Any]:
     """Values by column, of names of a place or of an entry of its lists: `"budgets.0"`."""
-    found = {}
-    for column, source in said.items():
+    bound = {}
+    for column, source in sources.items():
         name, _, entry = source.partition(".")
-        found[column] = place[name][int(entry)] if entry else place.get(name, source)
-    return found
+        bound[column] = place[name][int(entry)] if entry else place.get(name, source)
+    return bound
 
 
 def _values(
@@ -117,24 +117,26 @@ def _values(
 ) -> list[Any]:
     """A parameter's values; a mean of methods that the test takes apart stands for each of them."""
     apart = declared.layout.means if parameter in test.get("apart", ()) else {}
-    return [one for value in findings.listed(claim, parameter) for one in apart.get(value, (value,))]
+    return [
+        separate for value in findings.listed(claim, parameter) for separate in apart.get(value, (value,))
+    ]
 
 
 def _listed(claim: QualitativeClaim, test: Mapping[str, Any], each: str, name: str) -> Iterator[Comparison]:
     given = findings.listed(claim, name)
     for group in given if name == "groups" else [given]:
         if each in ("pairs", "settings"):
-            chosen: Any = group if each == "pairs" else [(one,) for one in group]
+            chosen: Any = group if each == "pairs" else [(member,) for member in group]
         elif each == "first":
             chosen = [(group[0], other) for other in group[1:]]
         else:
             chosen = pairwise(group) if each == "neighbours" else combinations(group, 2)
         for sides in chosen:
-            places = [one for side in sides for one in (side if isinstance(side, list) else [side])]
+            places = [place for side in sides for place in (side if isinstance(side, list) else [side])]
             places = places[::-1] if test.get("backwards") else places
             names: dict[str, Any] = dict(zip(("first", "second", "third", "fourth"), places, strict=False))
             names |= {"parameters": claim.parameters, "places": places}
-            yield Comparison(names=names, places=tuple({**claim.parameters, **one} for one in places))
+            yield Comparison(names=names, places=tuple({**claim.parameters, **place} for place in places))
 
 
 def ends_of(claim: QualitativeClaim, test: Mapping[str, Any], *, rounded: Any = False) -> Ends:
@@ -146,13 +148,14 @@ def ends_of(claim: QualitativeClaim, test: Mapping[str, Any], *, rounded: Any = 
     """
 
     def end(name: str, default: float) -> float:
-        said = test.get(name, default)
-        if not isinstance(said, str):
-            return float(said)
-        value = findings.parameter(claim, said.removeprefix("-"))
+        """One end of the test; a stated one is moved outwards by its rounding."""
+        stated = test.get(name, default)
+        if not isinstance(stated, str):
+            return float(stated)
+        value = findings.parameter(claim, stated.removeprefix("-"))
         digits = len((str(value) if rounded == "written" else f"{value:g}").partition(".")[2])
         half = 0.5 * 10.0**-digits + SLACK if rounded else 0.0
-        value = -value if said.startswith("-") else value
+        value = -value if stated.startswith("-") else value
         return value + (half if default > 0.0 else -half)
 
     return Ends(low=end("low", -math.inf), high=end("high", math.inf), slack=float(test.get("slack", 0.0)))
@@ -168,30 +171,30 @@ def conclusions(context: Context, paper: PublishedPaper) -> list[ReplicationFind
         InputError: a conclusion names an unknown test, or lacks a parameter.
     """
     tests: Mapping[str, Any] = context.declared.content["test"]
-    found = []
+    findings_made = []
     for claim in paper.claims:
         if claim.test not in tests:
             raise unknown_name(f"test of claim {claim.id!r}:", claim.test, tests)
-        if claim.test in context.own.findings:
-            found.append(context.own.findings[claim.test](context, claim))
+        if claim.test in context.functions.findings:
+            findings_made.append(context.functions.findings[claim.test](context, claim))
             continue
         test = tests[claim.test]
         decide: findings.Decide = findings.decided
         if test.get("mostly"):
             decide = partial(findings.mostly, findings.parameter(claim, "share"))
-        own = context.own.questions.get(claim.test)
-        found.append(
+        own_conditions = context.functions.questions.get(claim.test)
+        findings_made.append(
             findings.finding(
                 claim,
-                _asked(context, claim, test) if own is None else own(context, claim),
+                _asked(context, claim, test) if own_conditions is None else own_conditions(context, claim),
                 confidence=context.confidence,
                 test=partial(_words, context, claim),
-                against=contradictions(context.own, context.declared, paper, claim),
+                against=contradictions(context.functions, context.declared, paper, claim),
                 nothing=test.get("nothing", context.declared.content["tests"]["nothing"]),
                 decide=decide,
             )
         )
-    return found
+    return findings_made
 
 
 def _words(context: Context, claim: QualitativeClaim, count: int) -> str:
@@ -201,16 +204,22 @@ def _words(context: Context, claim: QualitativeClaim, count: int) -> str:
 
 
 def _asked(context: Context, claim: QualitativeClaim, test: Mapping[str, Any]) -> list[Asked]:
-    ends, found = ends_of(claim, test), comparisons(claim, test, context.declared)
+    ends, all_comparisons = ends_of(claim, test), comparisons(claim, test, context.declared)
     if test.get("mean"):
-        return [_over_all(context, test, ends, found)]
+        return [_over_all(context, test, ends, all_comparisons)]
     merged: dict[Any, list[tuple[Comparison, Asked]]] = {}
-    for place, one in enumerate(found):
-        merged.setdefault(one.merged or place, []).append((one, _condition(context, test, ends, one)))
+    for place, comparison in enumerate(all_comparisons):
+        merged.setdefault(comparison.merged or place, []).append(
+            (comparison, _condition(context, test, ends, comparison))
+        )
     if "merge" not in test:
         made = [condition for [(_, condition)] in merged.values()]
-        by_words = {one.condition.where: one for one in reversed(made)}
-        return [one for one in made if by_words[one.condition.where] is one] if test.get("once") else made
+        by_words = {question.condition.where: question for question in reversed(made)}
+        return (
+            [question for question in made if by_words[question.condition.where] is question]
+            if test.get("once")
+            else made
+        )
     merge = all_of if test["merge"] == "all" else any_of
     return [
         merge(context.render(test["merged"], **some[0][0].names), [condition for _, condition in some])
@@ -218,20 +227,20 @@ def _asked(context: Context, claim: QualitativeClaim, test: Mapping[str, Any]) -
     ]
 
 
-def _condition(context: Context, test: Mapping[str, Any], ends: Ends, one: Comparison) -> Asked:
+def _condition(context: Context, test: Mapping[str, Any], ends: Ends, comparison: Comparison) -> Asked:
     if "why" in test:
-        return Asked(untestable(context.render(test["where"], **one.names), test["why"]))
-    samples = [number_at(context, test, place) for place in one.places]
+        return Asked(untestable(context.render(test["where"], **comparison.names), test["why"]))
+    samples = [number_at(context, test, place) for place in comparison.places]
     if "times" in test:
-        samples[1] = _scaled(samples[1], one.names["parameters"][test["times"]])
+        samples[1] = _scaled(samples[1], comparison.names["parameters"][test["times"]])
     while len(samples) > 1:
         samples = [less(*samples[place : place + 2]) for place in range(0, len(samples), 2)]
     return _ask(
         context,
-        context.render(test["where"], **one.names),
+        context.render(test["where"], **comparison.names),
         samples[0],
         ends,
-        not_run=any(awaited(context, test, place) for place in one.places),
+        not_run=any(awaited(context, test, place) for place in comparison.places),
         measure=test.get("measure", " points"),
     )
 
@@ -251,20 +260,22 @@ def _ask(
     return ask(where, sample, ends, context.confidence, not_run=not_run, measure=measure)
 
 
-def _over_all(context: Context, test: Mapping[str, Any], ends: Ends, found: Sequence[Comparison]) -> Asked:
+def _over_all(context: Context, test: Mapping[str, Any], ends: Ends, compared: Sequence[Comparison]) -> Asked:
     """The mean over all places that this profile has, a value a unit."""
-    samples = {place: number_at(context, test, one.places[0]) for place, one in enumerate(found)}
-    here = {place: one for place, one in samples.items() if one != NOT_HERE}
-    where = context.render(test["where"], here=len(here), all=len(found))
+    samples = {
+        place: number_at(context, test, comparison.places[0]) for place, comparison in enumerate(compared)
+    }
+    here = {place: sample for place, sample in samples.items() if sample != NOT_HERE}
+    where = context.render(test["where"], here=len(here), all=len(compared))
     if not here:
         return Asked(untestable(where, NOT_HERE))
-    lost = [one for one in here.values() if isinstance(one, str)]
+    lost = [sample for sample in here.values() if isinstance(sample, str)]
     return _ask(
         context,
         where,
-        lost[0] if lost else mean_over([one for one in here.values() if isinstance(one, Sample)]),
+        lost[0] if lost else mean_over([sample for sample in here.values() if isinstance(sample, Sample)]),
         ends,
-        not_run=any(awaited(context, test, found[place].places[0]) for place in here),
+        not_run=any(awaited(context, test, compared[place].places[0]) for place in here),
         measure=test.get("measure", " points"),
     )
 
@@ -274,19 +285,19 @@ def mean_over(samples: Sequence[Sample]) -> Sample | str:
     import numpy as np
 
     unit = samples[0].unit
-    shared = set.intersection(*(set(one.units) for one in samples))
+    shared = set.intersection(*(set(sample.units) for sample in samples))
     if not shared:
         return f"no {unit} has all of them"
     units = [name for name in samples[0].units if name in shared]
-    values = [dict(zip(one.units, one.values, strict=True)) for one in samples]
-    means = [float(np.mean([found[name] for found in values])) for name in units]
+    values = [dict(zip(sample.units, sample.values, strict=True)) for sample in samples]
+    means = [float(np.mean([by_unit[name] for by_unit in values])) for name in units]
     return Sample(np.array(means), tuple(units), unit)
 
 
 def place_at(context: Context, bindings: Bindings) -> Place:
     """Where a place of a conclusion stands in our study: by default, at the columns that `[tests]` names."""
-    if context.own.place is not None:
-        return context.own.place(context, bindings)
+    if context.functions.place is not None:
+        return context.functions.place(context, bindings)
     tests = context.declared.content["tests"]
     known = {name: bindings[name] for name in tests["columns"] if name in bindings}
     return context.place(tests["part"], known)
@@ -295,8 +306,8 @@ def place_at(context: Context, bindings: Bindings) -> Place:
 def number_at(context: Context, test: Mapping[str, Any], bindings: Bindings) -> Sample | str:
     """A test's number at a place, a value a unit; the reason where a run is lost."""
     number = test["number"]
-    if number in context.own.quantities:
-        return context.own.quantities[number].of(context, bindings)
+    if number in context.functions.quantities:
+        return context.functions.quantities[number].of(context, bindings)
     place = place_at(context, bindings)
     return place.why or context.outcomes.complete(place.parts, place.setting, _named(number, bindings))
 
@@ -308,7 +319,7 @@ def _named(number: str, bindings: Bindings) -> str:
 
 def awaited(context: Context, test: Mapping[str, Any], bindings: Bindings) -> bool:
     """Whether a run that a number needs is not made yet."""
-    place, quantity = place_at(context, bindings), context.own.quantities.get(test["number"])
+    place, quantity = place_at(context, bindings), context.functions.quantities.get(test["number"])
     settings: Sequence[Any] = [place.setting]
     if quantity is not None and quantity.settings is not None:
         settings = quantity.settings(context, bindings)
@@ -318,7 +329,9 @@ def awaited(context: Context, test: Mapping[str, Any], bindings: Bindings) -> bo
 # The paper's cells
 
 
-def contradictions(own: Own, declared: Declared, paper: PublishedPaper, claim: QualitativeClaim) -> str:
+def contradictions(
+    functions: PaperFunctions, declared: Declared, paper: PublishedPaper, claim: QualitativeClaim
+) -> str:
     """Where the paper's own cells contradict a conclusion beyond their rounding; empty where they do not.
 
     A cell that is not printed, or that our copy lacks, contradicts nothing.
@@ -329,28 +342,30 @@ def contradictions(own: Own, declared: Declared, paper: PublishedPaper, claim: Q
     tests: Mapping[str, Any] = declared.content["test"]
     if claim.test not in tests:
         raise unknown_name(f"test of claim {claim.id!r}:", claim.test, tests)
-    asks = own.against.get(claim.test)
-    texts = list(_against(own, declared, paper, claim) if asks is None else asks(paper, claim))
-    found = [text for text in texts if text]
+    asks = functions.against.get(claim.test)
+    texts = list(_against(functions, declared, paper, claim) if asks is None else asks(paper, claim))
+    contradicted = [text for text in texts if text]
     if tests[claim.test].get("mostly"):
         allowed = (1.0 - findings.parameter(claim, "share")) * len(texts) + SLACK
-        found = found if len(found) > allowed else []
-    return f"{len(found)} of {len(texts)} printed: {joined(found)}" if found else ""
+        contradicted = contradicted if len(contradicted) > allowed else []
+    return f"{len(contradicted)} of {len(texts)} printed: {joined(contradicted)}" if contradicted else ""
 
 
-def joined(found: Sequence[str]) -> str:
+def joined(texts: Sequence[str]) -> str:
     """A list in words, its first entries alone where it is long."""
-    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return "; ".join(found[:SHOWN]) + more
+    more = f"; and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return "; ".join(texts[:SHOWN]) + more
 
 
-def claim_check(own: Own, declared: Declared, paper: PublishedPaper) -> Check:
+def claim_check(functions: PaperFunctions, declared: Declared, paper: PublishedPaper) -> Check:
     """Which conclusions the paper's own cells contradict."""
     tests: Mapping[str, Any] = declared.content["test"]
-    claims = [one for one in paper.claims if "printed" in tests[one.test] or one.test in own.against]
+    claims = [
+        claim for claim in paper.claims if "printed" in tests[claim.test] or claim.test in functions.against
+    ]
     failed = []
     for claim in claims:
-        text = contradictions(own, declared, paper, claim)
+        text = contradictions(functions, declared, paper, claim)
         if text:
             failed.append(f"{claim.place}: {claim.statement.rstrip('.')} ({text.partition(': ')[0]})")
     start = (
@@ -360,7 +375,9 @@ def claim_check(own: Own, declared: Declared, paper: PublishedPaper) -> Check:
     return printed.check("conclusions", len(claims), failed, start=start)
 
 
-def _against(own: Own, declared: Declared, paper: PublishedPaper, claim: QualitativeClaim) -> Iterator[str]:
+def _against(
+    functions: PaperFunctions, declared: Declared, paper: PublishedPaper, claim: QualitativeClaim
+) -> Iterator[str]:
     """A text for each place that is compared: empty where the cells do not contradict it."""
     test = declared.content["test"][claim.test]
     if "printed" not in test:
@@ -370,36 +387,42 @@ def _against(own: Own, declared: Declared, paper: PublishedPaper, claim: Qualita
     ends = ends_of(claim, test, rounded=test.get("rounded", False))
     made = comparisons(claim, test, declared)
     if test.get("mean"):
-        found = printed.mean([one for each in made for one in _numbers(own, paper, test, each)[0]])
-        yield declared.render(test["where"], value=centre(found)) if _outside(found, ends, test) else ""
+        printed_value = printed.mean(
+            [number for each in made for number in _numbers(functions, paper, test, each)[0]]
+        )
+        yield (
+            declared.render(test["where"], value=centre(printed_value))
+            if _outside(printed_value, ends, test)
+            else ""
+        )
         return
-    for one in made:
-        values, names = _numbers(own, paper, test, one)
+    for comparison in made:
+        values, names = _numbers(functions, paper, test, comparison)
         if not values:
             continue
-        found = values[0]
+        printed_value = values[0]
         if len(values) == 2:
             factor = claim.parameters[test["times"]] if "times" in test else 1.0
-            found = values[0] - values[1].times(factor)
+            printed_value = values[0] - values[1].times(factor)
         elif len(values) == 4:
-            found = (values[0] - values[1]) - (values[2] - values[3])
+            printed_value = (values[0] - values[1]) - (values[2] - values[3])
         middles = [centre(value) for value in values]
-        facts = {**names, "value": centre(found), "values": middles}
+        facts = {**names, "value": centre(printed_value), "values": middles}
         facts |= dict(zip(("first", "second"), middles, strict=False))
-        text = declared.render(test["where"], **{**facts, "places": one.places}).strip()
-        yield text if _outside(found, ends, test) else ""
+        text = declared.render(test["where"], **{**facts, "places": comparison.places}).strip()
+        yield text if _outside(printed_value, ends, test) else ""
 
 
 def _numbers(
-    own: Own, paper: PublishedPaper, test: Mapping[str, Any], one: Comparison
+    functions: PaperFunctions, paper: PublishedPaper, test: Mapping[str, Any], comparison: Comparison
 ) -> tuple[list[Interval], Bindings]:
     """What is printed at the places of a comparison, and the names that words know it by.
 
     Where a place names several methods, the one with the least (or largest) number is picked.
     """
-    number, names = own.printed[test["number"]], dict(one.names)
+    number, names = functions.printed[test["number"]], dict(comparison.names)
     values = []
-    for bindings in one.places:
+    for bindings in comparison.places:
         several = next((name for name, value in bindings.items() if _is_choice(test, name, value)), None)
         chosen: list[tuple[Any, Interval | None]] = (
             [(None, number(paper, bindings))]
@@ -420,8 +443,8 @@ def _is_choice(test: Mapping[str, Any], name: str, value: Any) -> bool:
     return "pick" in test and name in test.get("less", {}) and isinstance(value, list)
 
 
-def _outside(found: Interval, ends: Ends, test: Mapping[str, Any]) -> bool:
+def _outside(value: Interval, ends: Ends, test: Mapping[str, Any]) -> bool:
     """Whether no number in an interval lies between the ends."""
     if test.get("strict"):
-        return found.upper <= ends.low + SLACK or found.lower >= ends.high - SLACK
-    return found.upper < ends.low - SLACK or found.lower > ends.high + SLACK
+        return value.upper <= ends.low + SLACK or value.lower >= ends.high - SLACK
+    return value.upper < ends.low - SLACK or value.lower > ends.high + SLACK

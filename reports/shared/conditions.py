@@ -15,9 +15,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from workbench.reports.shared.beside import LEAST_UNITS, too_few
 from workbench.reports.shared.numbers import number
 from workbench.reports.shared.outcomes import NOT_HERE, UNIT
+from workbench.reports.shared.paper_cells import LEAST_UNITS, too_few
 from workbench.reports.shared.statistics import POWER, Sample, matched, power_of_t
 from workbench.reports.shared.statistics.sample import spreads
 from workbench.reports.shared.statistics.student import above_p, pitman_morgan, t_ends
@@ -34,7 +34,7 @@ LEAST_FOR_SPREAD = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """One condition and what the samples say of it.
+    """A condition of a conclusion and the result of its test.
 
     Attributes:
         shown: The estimate with its interval, in words; empty where there is none.
@@ -56,14 +56,14 @@ class Condition:
     is_seen: bool = False
 
     def describe(self) -> str:
-        """One clause."""
+        """The condition and its outcome as one clause of a sentence."""
         if self.why:
             return f"{self.where}: not testable, {self.why}"
         if self.is_seen:
             return f"{self.where}: {self.shown}"
         return (
-            f"{self.where}: {self.shown}, p = {number(self.hold_p, 2)} (against: {number(self.break_p, 2)}), "
-            f"n = {self.n}"
+            f"{self.where}: {self.shown}, p = {number(self.hold_p, 2)} "
+            f"(against: {number(self.break_p, 2)}), n = {self.n}"
         )
 
 
@@ -100,11 +100,11 @@ def untestable(where: str, why: str, n: int = 0) -> Condition:
     return Condition(where=where, why=why, n=n)
 
 
-def seen(where: str, shown: str, holds: bool, n: int = 1) -> Condition:
+def seen(where: str, outcome: str, holds: bool, n: int = 1) -> Condition:
     """A condition that is seen to hold or not: no sample, and no test."""
     return Condition(
         where=where,
-        shown=shown,
+        shown=outcome,
         hold_p=0.0 if holds else 1.0,
         break_p=1.0 if holds else 0.0,
         n=n,
@@ -123,7 +123,7 @@ def differences(first: Sample, second: Sample) -> Sample | str:
 def less(first: Sample | str, second: Sample | str) -> Sample | str:
     """First less second, paired over units; the reason where there is none."""
     if isinstance(first, str) or isinstance(second, str):
-        reasons = [one for one in (first, second) if isinstance(one, str)]
+        reasons = [side for side in (first, second) if isinstance(side, str)]
         return NOT_HERE if NOT_HERE in reasons else reasons[0]
     return differences(first, second)
 
@@ -173,7 +173,7 @@ def asked_between(
     not_run: bool = False,
     measure: str = " points",
 ) -> Asked:
-    """As `between`, of a sample or of the reason why there is none.
+    """Test a sample as `between` does, or give the reason why there is no sample.
 
     Args:
         where, ends, confidence, measure: See `between`.
@@ -189,7 +189,7 @@ def asked_between(
 def asked(
     where: str, sample: Sample | str, ends: Ends, confidence: float, *, not_run: bool, measure: str
 ) -> Asked:
-    """As `asked_between`; where all units give one number, by a sign test.
+    """Test a sample as `asked_between` does; by a sign test where all units give one number.
 
     A t test knows nothing of values without a spread. That all n lie on one side of an end has a chance of
     2^-n where the median is at it, whatever the distribution.
@@ -274,32 +274,34 @@ Rule = Callable[[list[float], list[float]], tuple[float, float]]
 """From the p-values of several conditions, that they hold and that they do not, to those of one."""
 
 
-def all_of(where: str, found: Sequence[Asked]) -> Asked:
+def all_of(where: str, parts: Sequence[Asked]) -> Asked:
     """One condition that asks for several: shown where each is, broken where one is (Bonferroni)."""
-    return _merged(where, found, lambda hold, broken: (max(hold), min(1.0, len(broken) * min(broken))))
+    return _merged(where, parts, lambda hold, broken: (max(hold), min(1.0, len(broken) * min(broken))))
 
 
-def any_of(where: str, found: Sequence[Asked]) -> Asked:
+def any_of(where: str, parts: Sequence[Asked]) -> Asked:
     """One condition that asks for one of several: shown where one is (Bonferroni), broken where each is."""
-    return _merged(where, found, lambda hold, broken: (min(1.0, len(hold) * min(hold)), max(broken)))
+    return _merged(where, parts, lambda hold, broken: (min(1.0, len(hold) * min(hold)), max(broken)))
 
 
-def _merged(where: str, found: Sequence[Asked], rule: Rule) -> Asked:
-    here = [one for one in found if not one.is_elsewhere]
-    not_run = any(one.not_run for one in here)
+def _merged(where: str, parts: Sequence[Asked], rule: Rule) -> Asked:
+    here = [question for question in parts if not question.is_elsewhere]
+    not_run = any(question.not_run for question in here)
     if not here:
         return Asked(untestable(where, NOT_HERE), not_run=not_run)
-    lost = [one.condition for one in here if one.condition.why]
+    lost = [question.condition for question in here if question.condition.why]
     if lost:
         return Asked(untestable(where, lost[0].why, lost[0].n), not_run=not_run)
-    conditions = [one.condition for one in here]
-    hold_p, break_p = rule([one.hold_p for one in conditions], [one.break_p for one in conditions])
-    worst = max(conditions, key=lambda one: one.hold_p)
+    conditions = [question.condition for question in here]
+    hold_p, break_p = rule(
+        [condition.hold_p for condition in conditions], [condition.break_p for condition in conditions]
+    )
+    worst = max(conditions, key=lambda condition: condition.hold_p)
     made = Condition(
         where=where,
         shown=f"{worst.where}: {worst.shown}",
         hold_p=hold_p,
         break_p=break_p,
-        n=min(one.n for one in conditions),
+        n=min(condition.n for condition in conditions),
     )
     return Asked(made, not_run=not_run)

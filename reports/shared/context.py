@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from workbench.checks.published import PublishedCell, PublishedPaper, PublishedTable, QualitativeClaim
 from workbench.reports.shared import statistics
-from workbench.reports.shared.beside import NOT_IN_PAPER, beside
 from workbench.reports.shared.conditions import Asked
 from workbench.reports.shared.declared import Declared
 from workbench.reports.shared.outcomes import METHOD, Number, Outcomes, Parts, Setting
+from workbench.reports.shared.paper_cells import NOT_IN_PAPER, compared_cell
 from workbench.reports.shared.printed import Interval
 from workbench.reports.shared.statistics import Sample
 from workbench.studies.report import Cell, Figure, ReplicationFinding, Table, Value
@@ -25,7 +25,7 @@ Bindings = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a setting stands in our study: whose runs, and which; or why nowhere."""
+    """The parts and the setting of a study where runs stand; or why there are none."""
 
     parts: Parts
     setting: Setting
@@ -46,8 +46,8 @@ class Quantity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own:
-    """What a paper's folder adds in Python, by the names that its `report.toml` uses.
+class PaperFunctions:
+    """Functions that a paper's folder adds, by the names that its `report.toml` uses.
 
     Attributes:
         numbers: Numbers of a run.
@@ -118,7 +118,7 @@ class Spot:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a report is made from.
+    """Everything that the parts of a report are computed from.
 
     Attributes:
         paper: The printed numbers; None for our numbers alone.
@@ -129,15 +129,15 @@ class Context:
     paper: PublishedPaper | None
     confidence: float
     declared: Declared
-    own: Own
+    functions: PaperFunctions
     made: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Something that several parts of a report need, made once."""
         if name not in self.made:
             self.made[name] = make()
-        found: T = self.made[name]
-        return found
+        kept: T = self.made[name]
+        return kept
 
     @property
     def percent(self) -> str:
@@ -151,7 +151,7 @@ class Context:
 
     @property
     def interval(self) -> str:
-        """What an interval over units is, in words."""
+        """The kind of interval over units, in words."""
         return f"{self.percent} t interval of the mean over {self.outcomes.unit}s"
 
     def render(self, text: str, **facts: Any) -> str:
@@ -170,16 +170,16 @@ class Context:
             "level": self.level,
             "interval": self.interval,
             "paper": self.paper,
-            **{name: partial(of, self) for name, of in self.own.words.items()},
+            **{name: partial(of, self) for name, of in self.functions.words.items()},
         }
 
     def published(self, table_id: str) -> PublishedTable | None:
-        """A printed table, or None."""
+        """A printed table by its id; None if the paper has none."""
         tables = () if self.paper is None else self.paper.tables
         return next((table for table in tables if table.id == table_id), None)
 
     def printed(self, table_id: str, row: tuple[str, ...], column: str) -> PublishedCell | None:
-        """A printed cell, or None."""
+        """A printed cell by table, row and column; None if there is none."""
         table = self.published(table_id)
         return None if table is None else table.cell(row, column)
 
@@ -212,19 +212,21 @@ class Context:
         ours = self.value(parts, setting, number)
         if ours is None:
             return blank(printed, self.outcomes.missing(parts, setting))
-        return beside(printed, ours if factor == 1.0 else scaled(ours, factor))
+        return compared_cell(printed, ours if factor == 1.0 else scaled(ours, factor))
 
-    def compared(self, printed: PublishedCell | None, found: Sample | str) -> Cell:
+    def compared(self, printed: PublishedCell | None, sample: Sample | str) -> Cell:
         """The mean of a sample beside the printed cell, or the reason why there is none."""
-        return blank(printed, found) if isinstance(found, str) else beside(printed, self.mean(found))
+        return (
+            blank(printed, sample) if isinstance(sample, str) else compared_cell(printed, self.mean(sample))
+        )
 
-    def alone(self, found: Sample | str) -> Cell:
+    def alone(self, sample: Sample | str) -> Cell:
         """The mean of a sample where the paper has no such table, or the reason why there is none."""
-        return Cell(why_blank=found) if isinstance(found, str) else Cell(ours=self.mean(found))
+        return Cell(why_blank=sample) if isinstance(sample, str) else Cell(ours=self.mean(sample))
 
 
 def scaled(value: Value, factor: float) -> Value:
-    """A value in another unit."""
+    """A value and its interval, multiplied by a change of unit."""
     ends = (value.lower, value.upper, value.spread)
     lower, upper, spread = (None if end is None else factor * end for end in ends)
     return replace(value, estimate=factor * value.estimate, lower=lower, upper=upper, spread=spread)

@@ -51,11 +51,11 @@ class Declared:
 
     @property
     def layout(self) -> Layout:
-        """What it says of the runs."""
+        """How the report reads the runs of a study, as declared under `[runs]`."""
         runs = self.content["runs"]
         columns = {}
-        for name, said in runs.get("columns", {}).items():
-            entry = said if isinstance(said, dict) else {"of": said}
+        for name, source in runs.get("columns", {}).items():
+            entry = source if isinstance(source, dict) else {"of": source}
             sources = [entry["of"]] if isinstance(entry["of"], str) else entry["of"]
             columns[name] = tuple(sources), entry.get("values", {})
         return Layout(
@@ -67,30 +67,32 @@ class Declared:
             without_budget=tuple(runs.get("without_budget", ())),
         )
 
-    def list(self, said: Any) -> list[Any]:
+    def list(self, stated: Any) -> list[Any]:
         """A list, or the list of a name `"$name"`.
 
         Raises:
             InputError: there is no such list.
         """
-        if not isinstance(said, str):
-            return list(said)
+        if not isinstance(stated, str):
+            return list(stated)
         lists: Mapping[str, Any] = self.content.get("lists", {})
-        if not said.startswith("$") or said[1:] not in lists:
-            raise unknown_name(f"list of {self.paper}/report.toml:", said.removeprefix("$"), lists)
-        return list(lists[said[1:]])
+        if not stated.startswith("$") or stated[1:] not in lists:
+            raise unknown_name(f"list of {self.paper}/report.toml:", stated.removeprefix("$"), lists)
+        return list(lists[stated[1:]])
 
     def entry(self, kind: str, name: str, key: str = "id") -> Mapping[str, Any]:
-        """The `[[kind]]` of a name.
+        """The entry of the declared list `[[kind]]` that has this name.
 
         Raises:
             InputError: there is none.
         """
         entries: Sequence[Mapping[str, Any]] = self.content.get(kind, ())
-        found = next((one for one in entries if one[key] == name), None)
-        if found is None:
-            raise unknown_name(f"{kind} of {self.paper}/report.toml:", name, [one[key] for one in entries])
-        return found
+        entry = next((candidate for candidate in entries if candidate[key] == name), None)
+        if entry is None:
+            raise unknown_name(
+                f"{kind} of {self.paper}/report.toml:", name, [candidate[key] for candidate in entries]
+            )
+        return entry
 
     def render(self, text: str, **facts: Any) -> str:
         """A text with its facts put in."""
@@ -123,10 +125,10 @@ def declared(paper: str) -> Declared:
         for key in table:
             if key not in known:
                 raise unknown_name(f"key of {paper}/report.toml:", key, known)
-    tables = {one["id"]: one for one in content.get("table", ())}
-    content["table"] = [{**tables.get(one.get("like"), {}), **one} for one in content.get("table", ())]
+    tables = {table["id"]: table for table in content.get("table", ())}
+    content["table"] = [{**tables.get(table.get("like"), {}), **table} for table in content.get("table", ())]
     for kind, key in (("table", "id"), ("check", "name")):
-        names = [one[key] for one in content.get(kind, ())]
+        names = [entry[key] for entry in content.get(kind, ())]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"{paper}/report.toml: {kind} {twice!r} is given twice")

@@ -32,32 +32,32 @@ Decide = Callable[[Sequence[Condition], float], tuple[Replication, str]]
 
 
 def decided(conditions: Sequence[Condition], confidence: float) -> tuple[Replication, str]:
-    """What conditions say together; see the module.
+    """The joint outcome of a conclusion's conditions, and why; see the module.
 
     Args:
         conditions: All of a conclusion, at least one.
     """
     level = 1.0 - confidence
     total = len(conditions)
-    shown = [not one.why and one.hold_p <= level for one in conditions]
-    adjusted = holm([one.break_p for one in conditions])
+    are_shown = [not condition.why and condition.hold_p <= level for condition in conditions]
+    adjusted = holm([condition.break_p for condition in conditions])
     broken = [
-        one
-        for one, p_value, holds in zip(conditions, adjusted, shown, strict=True)
-        if not holds and not one.why and p_value <= level
+        condition
+        for condition, p_value, holds in zip(conditions, adjusted, are_shown, strict=True)
+        if not holds and not condition.why and p_value <= level
     ]
     if broken:
         words = _counted(len(broken), total, "shown not to hold")
-        return Replication.NOT_REPLICATED, words + _sides([one.otherwise for one in broken])
-    if all(shown):
+        return Replication.NOT_REPLICATED, words + _sides([condition.otherwise for condition in broken])
+    if all(are_shown):
         return Replication.REPLICATED, "every condition is shown" if total > 1 else "it is shown"
-    lost = sum(bool(one.why) for one in conditions)
+    lost = sum(bool(condition.why) for condition in conditions)
     if lost == total:
         return Replication.NOT_TESTABLE, "nothing of it can be tested"
     rest = f"; {lost} cannot be tested" if lost else ""
     if total == 1:
         return Replication.NOT_TESTABLE, "it is neither shown nor shown not to hold"
-    words = _counted(sum(shown), total, "shown")
+    words = _counted(sum(are_shown), total, "shown")
     return Replication.NOT_TESTABLE, f"{words}, and none is shown not to hold{rest}"
 
 
@@ -67,11 +67,11 @@ def _counted(count: int, total: int, what: str) -> str:
     return f"{count} of {total} conditions {'is' if count == 1 else 'are'} {what}"
 
 
-def _sides(found: Sequence[str]) -> str:
+def _sides(sides: Sequence[str]) -> str:
     """On which side of what is claimed conditions lie: `": faster than claimed"`, or how many on each."""
-    counts = Counter(side for side in found if side)
-    if len(counts) == 1 and counts.total() == len(found):
-        return f": {'all ' if len(found) > 1 else ''}{next(iter(counts))}"
+    counts = Counter(side for side in sides if side)
+    if len(counts) == 1 and counts.total() == len(sides):
+        return f": {'all ' if len(sides) > 1 else ''}{next(iter(counts))}"
     return f": {', '.join(f'{count} {side}' for side, count in counts.items())}" if counts else ""
 
 
@@ -80,22 +80,22 @@ def mostly(share: float, conditions: Sequence[Condition], confidence: float) -> 
     level, total = 1.0 - confidence, len(conditions)
     needed = max(1, math.ceil(share * total - 1e-9))
     excess = total - needed + 1
-    holding = sorted(one.hold_p for one in conditions)
-    broken = sorted(one.break_p for one in conditions)
-    shown = f"{sum(p <= level for p in holding)} of {total} comparisons are shown by themselves"
+    holding = sorted(condition.hold_p for condition in conditions)
+    broken = sorted(condition.break_p for condition in conditions)
+    singly = f"{sum(p <= level for p in holding)} of {total} comparisons are shown by themselves"
     if excess * holding[needed - 1] <= level:
-        return Replication.REPLICATED, f"at least {needed} of {total} are shown to hold together; {shown}"
+        return Replication.REPLICATED, f"at least {needed} of {total} are shown to hold together; {singly}"
     if needed * broken[excess - 1] <= level:
         return (
             Replication.NOT_REPLICATED,
-            f"at least {excess} of {total} are shown together not to hold; {shown}",
+            f"at least {excess} of {total} are shown together not to hold; {singly}",
         )
-    return Replication.NOT_TESTABLE, f"{needed} of {total} would have to hold; {shown}"
+    return Replication.NOT_TESTABLE, f"{needed} of {total} would have to hold; {singly}"
 
 
 def finding(
     claim: QualitativeClaim,
-    asked: Sequence[Asked],
+    questions: Sequence[Asked],
     *,
     confidence: float,
     test: Callable[[int], str],
@@ -103,7 +103,7 @@ def finding(
     nothing: str,
     decide: Decide = decided,
 ) -> ReplicationFinding:
-    """What our results say of a conclusion.
+    """The finding on a conclusion, from its conditions.
 
     Conditions about settings that a profile does not have are left out, and counted.
 
@@ -113,16 +113,16 @@ def finding(
         nothing: Why there is no condition, where there is none.
         decide: What conditions say together.
     """
-    here = [one for one in asked if not one.is_elsewhere] or list(asked)
-    conditions = [one.condition for one in here] or [untestable("the claim", nothing)]
+    here = [question for question in questions if not question.is_elsewhere] or list(questions)
+    conditions = [question.condition for question in here] or [untestable("the claim", nothing)]
     outcome, why = decide(conditions, confidence)
-    if outcome is Replication.NOT_TESTABLE and any(one.not_run for one in here):
+    if outcome is Replication.NOT_TESTABLE and any(question.not_run for question in here):
         outcome = Replication.NOT_RUN
     is_open = outcome in (Replication.NOT_TESTABLE, Replication.NOT_RUN)
     left = ""
-    if len(here) < len(asked):
-        left = f"{len(asked) - len(here)} of {len(asked)} of the paper's settings"
-    return told(
+    if len(here) < len(questions):
+        left = f"{len(questions) - len(here)} of {len(questions)} of the paper's settings"
+    return finding_of(
         claim,
         outcome,
         [
@@ -136,7 +136,7 @@ def finding(
     )
 
 
-def told(
+def finding_of(
     claim: QualitativeClaim, outcome: Replication, sentences: Sequence[str], *, test: str, against: str
 ) -> ReplicationFinding:
     """A finding whose figures are these sentences, without their full stops; empty ones are left out."""
@@ -160,31 +160,36 @@ def described(
     A reason, as `reason` cuts it short, stands with the first of its conditions; the last number is how many
     reasons are left out.
     """
-    tested = sorted((one for one in conditions if not one.why), key=lambda one: (one.break_p, -one.hold_p))
+    tested = sorted(
+        (condition for condition in conditions if not condition.why),
+        key=lambda condition: (condition.break_p, -condition.hold_p),
+    )
     more = f"; and {len(tested) - most} more" if len(tested) > most else ""
-    found: dict[str, list[Condition]] = {}
-    for one in conditions:
-        if one.why:
-            found.setdefault(reason(one.why), []).append(one)
+    by_reason: dict[str, list[Condition]] = {}
+    for condition in conditions:
+        if condition.why:
+            by_reason.setdefault(reason(condition.why), []).append(condition)
     words = [
         f"{some[0].describe()}{f' (and {len(some) - 1} more)' if len(some) > 1 else ''}"
-        for some in list(found.values())[:MOST_REASONS]
+        for some in list(by_reason.values())[:MOST_REASONS]
     ]
     return (
-        "; ".join(one.describe() for one in tested[:most]) + more,
+        "; ".join(condition.describe() for condition in tested[:most]) + more,
         "; ".join(words),
-        len(found) - len(words),
+        len(by_reason) - len(words),
     )
 
 
-def _power(asked: Sequence[Asked]) -> str:
+def _power(questions: Sequence[Asked]) -> str:
     """How many units would show what is not shown; empty where that is not known."""
-    counts = [one.seeds for one in asked if one.seeds is not None and not one.condition.why]
+    counts = [
+        question.seeds for question in questions if question.seeds is not None and not question.condition.why
+    ]
     if not counts:
         return ""
     return (
-        f"With the spread seen here, about {max(counts)} {UNIT}s would show all that looks as claimed (four "
-        "times in five)"
+        f"With the spread seen here, about {max(counts)} {UNIT}s would show "
+        "all that looks as claimed (four times in five)"
     )
 
 

@@ -50,8 +50,8 @@ def tables(context: Context) -> list[Table]:
     made: list[Table] = []
     for entry in context.declared.content.get("table", ()):
         if "of" in entry:
-            own = context.own.tables[entry["of"]](context)
-            made += [own] if isinstance(own, Table) else own or ()
+            computed = context.functions.tables[entry["of"]](context)
+            made += [computed] if isinstance(computed, Table) else computed or ()
         else:
             grid = _grid(context, entry)
             made += [] if grid is None else [grid]
@@ -82,7 +82,7 @@ def _finished(context: Context, entry: Entry, rows: Sequence[Row], changes: Mapp
     return Table(
         id=table_id,
         title=context.render(entry["title"], **facts),
-        row_headers=tuple(context.render(one, **facts) for one in _headers(entry)),
+        row_headers=tuple(context.render(header, **facts) for header in _headers(entry)),
         columns=columns,
         rows=tuple(rows),
         place=str(entry.get("place", "")) if printed is None else printed.place,
@@ -99,9 +99,9 @@ def _headers(entry: Entry) -> list[str]:
 
 def _decimals(context: Context, entry: Entry, columns: Sequence[str]) -> dict[str, int]:
     usual = entry.get("decimals", 2 if entry.get("beside") else False)
-    said = {name: column.get("decimals", usual) for name, column, _ in _columns(context, entry)}
-    found: dict[str, Any] = {name: said.get(name, usual) for name in columns}
-    return {name: decimals for name, decimals in found.items() if decimals is not False}
+    stated = {name: column.get("decimals", usual) for name, column, _ in _columns(context, entry)}
+    by_column: dict[str, Any] = {name: stated.get(name, usual) for name in columns}
+    return {name: decimals for name, decimals in by_column.items() if decimals is not False}
 
 
 def _columns(context: Context, entry: Entry) -> Sequence[tuple[str, Entry, Bindings]]:
@@ -114,7 +114,7 @@ def _made_columns(context: Context, entry: Entry) -> Iterator[tuple[str, Entry, 
         if "each" not in column:
             yield column["name"], column, {METHOD: column[METHOD]} if METHOD in column else {}
             continue
-        computed = context.own.columns.get(column["each"])
+        computed = context.functions.columns.get(column["each"])
         for value in context.declared.list(column["each"]) if computed is None else computed(context):
             bound = {column["column"]: value}
             yield context.render(column["name"], **bound) if "name" in column else str(value), column, bound
@@ -126,7 +126,8 @@ def _grid(context: Context, entry: Entry) -> Table | None:
     if not bound or not _has(context, places, entry.get("needs")):
         return None
     facts = {
-        name: context.own.facts[name](context, places, of) for name, of in entry.get("facts", {}).items()
+        name: context.functions.facts[name](context, places, of)
+        for name, of in entry.get("facts", {}).items()
     }
     rows = [(_row_names(context, entry, row), cells(context, entry, row, facts)) for row in bound]
     return _finished(context, entry, rows, facts)
@@ -140,8 +141,8 @@ def _row_names(context: Context, entry: Entry, row: Bindings) -> tuple[str, ...]
 
 def _has(context: Context, places: Sequence[Place], number: str | None) -> bool:
     """Whether a finished run of some places has a number."""
-    runs = (one for place in places for one in context.outcomes.done(place.parts, place.setting))
-    return number is None or any(usable(context.outcomes.number(one, number)) for one in runs)
+    runs = (run for place in places for run in context.outcomes.done(place.parts, place.setting))
+    return number is None or any(usable(context.outcomes.number(run, number)) for run in runs)
 
 
 def header_text(value: Any) -> str:
@@ -156,9 +157,9 @@ def rows_of(context: Context, entry: Entry) -> list[Bindings]:
         headers = () if table is None else dict.fromkeys(cell.row for cell in table.cells)
         return [dict(zip(entry["printed_row"], row, strict=True)) for row in headers]
     if isinstance(entry["rows"], str):
-        if entry["rows"] not in context.own.rows:
-            raise unknown_name(f"rows of table {entry['id']!r}:", entry["rows"], context.own.rows)
-        return list(context.own.rows[entry["rows"]](context))
+        if entry["rows"] not in context.functions.rows:
+            raise unknown_name(f"rows of table {entry['id']!r}:", entry["rows"], context.functions.rows)
+        return list(context.functions.rows[entry["rows"]](context))
     rows: list[Bindings] = [{}]
     for level in entry["rows"]:
         rows = [
@@ -171,14 +172,14 @@ def _values(context: Context, entry: Entry, level: Entry, row: Bindings) -> list
     """The values of a level below a row's start."""
     column, parts, declared = level["column"], entry["part"], context.declared
     is_alone = context.paper is None
-    said = declared.list(level["alone"] if is_alone and "alone" in level else level.get("of", ()))
+    stated = declared.list(level["alone"] if is_alone and "alone" in level else level.get("of", ()))
     ours = (
         context.outcomes.values(parts, column, context.place(parts, row).setting) if level.get("ours") else []
     )
-    left_out = [*said, *declared.list(level.get("but", ()))]
+    left_out = [*stated, *declared.list(level.get("but", ()))]
     more = [value for value in ours if value not in left_out]
-    numbers = all(isinstance(value, int | float) for value in (*said, *more))
-    values = sorted([*said, *more]) if numbers else [*said, *more]
+    numbers = all(isinstance(value, int | float) for value in (*stated, *more))
+    values = sorted([*stated, *more]) if numbers else [*stated, *more]
     if level.get("keep") == "runs" or (is_alone and level is entry["rows"][-1]):
         values = [value for value in values if has_runs(context, parts, {**row, column: value})]
     for value in declared.list(level.get("further", ())):
@@ -203,8 +204,8 @@ def cells(
 ) -> tuple[Cell, ...]:
     """The cells of a row, one a column of a declared table."""
     return tuple(
-        _cell(context, entry, {**column, "name": name}, {**row, **own}, facts or {})
-        for name, column, own in _columns(context, entry)
+        _cell(context, entry, {**column, "name": name}, {**row, **column_names}, facts or {})
+        for name, column, column_names in _columns(context, entry)
     )
 
 
@@ -223,7 +224,7 @@ def _cell(
         facts=facts,
     )
     if "cell" in column:
-        return context.own.cells[column["cell"]](context, spot)
+        return context.functions.cells[column["cell"]](context, spot)
     return mean_cell(context, spot)
 
 

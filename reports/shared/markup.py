@@ -13,7 +13,7 @@ _UNPRINTABLE = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160
 
 
 def source(name: str) -> str:
-    """The text of a template."""
+    """Read the text of a template by its file name."""
     return (files("workbench.reports") / "shared" / "templates" / name).read_text(encoding="utf-8")
 
 

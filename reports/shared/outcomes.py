@@ -35,7 +35,7 @@ Parts = str | Iterable[str]
 
 @dataclass(frozen=True)
 class Setting:
-    """What tells runs apart but the unit: values by column; what is not named may be anything."""
+    """Values by column that select runs; a column that is not named may have any value."""
 
     values: tuple[tuple[str, Hashable], ...] = ()
 
@@ -55,7 +55,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What a report declares of its runs.
+    """Columns and parts of a study's runs, as a report declares them.
 
     Attributes:
         unit: The unit of replication that the study must have; empty for any but those of `no_unit`.
@@ -77,7 +77,7 @@ class Layout:
 
 def columns_of(experiment: Experiment) -> dict[str, Hashable]:
     """Fields, parameters and tags of an experiment, by the names of their columns."""
-    found: dict[str, Hashable] = {
+    columns: dict[str, Hashable] = {
         PART: experiment.group,
         METHOD: experiment.variant,
         "steps": experiment.steps,
@@ -85,16 +85,16 @@ def columns_of(experiment: Experiment) -> dict[str, Hashable]:
     for item in fields(Experiment):
         value = getattr(experiment, item.name)
         if item.name == "tags":
-            found |= value
+            columns |= value
         elif isinstance(value, Mapping):
-            found |= {f"{item.name}.{name}": inner for name, inner in value.items()}
+            columns |= {f"{item.name}.{name}": inner for name, inner in value.items()}
         else:
-            found[item.name] = value
-    return found
+            columns[item.name] = value
+    return columns
 
 
 class Outcomes:
-    """The outcomes of a study.
+    """The outcomes of a study's experiments, read as a table.
 
     Args:
         layout: What the report declares.
@@ -113,12 +113,12 @@ class Outcomes:
             )
         if layout.unit not in ("", study.replication):
             raise InputError(
-                f"replication must be {layout.unit!r}: the paper's means are over {layout.unit}s, got "
-                f"{study.replication!r}"
+                f"replication must be {layout.unit!r}: "
+                f"the paper's means are over {layout.unit}s, got {study.replication!r}"
             )
         self.unit, self.layout, self.outcomes = study.replication, layout, results.outcomes
         self._numbers = numbers
-        self.table = pd.DataFrame([self._row(one) for one in results.outcomes], dtype=object)
+        self.table = pd.DataFrame([self._row(outcome) for outcome in results.outcomes], dtype=object)
         self._masks: dict[tuple[str, tuple[Any, ...]], Any] = {}
         self._found: dict[tuple[str, Setting], list[Outcome]] = {}
         self._samples: dict[tuple[tuple[str, ...], Setting, str | Number], Sample | None] = {}
@@ -135,34 +135,36 @@ class Outcomes:
 
     @property
     def units(self) -> list[Any]:
-        """All units, ascending."""
-        return sorted({getattr(one.experiment, self.unit) for one in self.outcomes})
+        """All units of replication (the seeds, usually), ascending."""
+        return sorted({getattr(outcome.experiment, self.unit) for outcome in self.outcomes})
 
     def part(self, parts: Parts) -> list[Outcome]:
         """All outcomes of some parts, part by part in the study's order."""
-        return [one for name in _several(parts) for one in self._fitting(name, Setting(), in_order=False)]
+        return [
+            outcome for name in _several(parts) for outcome in self._fitting(name, Setting(), in_order=False)
+        ]
 
     def value(self, outcome: Outcome, column: str) -> Any:
-        """What stands in a column of an outcome; None where it has no such column."""
+        """The value in a column of an outcome; None where it has no such column."""
         return self._row(outcome).get(column)
 
     def values(self, parts: Parts, column: str, setting: Setting | None = None) -> list[Any]:
         """The values of a column in some runs: numbers ascending, anything else in the study's order."""
         if column not in self.table:
             return []
-        found = self.table[column][self._mask(_several(parts), setting or Setting())].dropna()
-        known = list(dict.fromkeys(found))
-        return sorted(known) if all(isinstance(one, int | float) for one in known) else known
+        column_values = self.table[column][self._mask(_several(parts), setting or Setting())].dropna()
+        known = list(dict.fromkeys(column_values))
+        return sorted(known) if all(isinstance(value, int | float) for value in known) else known
 
     def settings(self, parts: Parts, columns: Sequence[str], setting: Setting | None = None) -> list[Setting]:
-        """What tells some runs apart in these columns, in the study's order, each setting once."""
+        """The distinct settings of some runs in these columns, in the study's order."""
         known = [name for name in columns if name in self.table]
         rows = self.table.loc[self._mask(_several(parts), setting or Setting()), known]
-        found = (
+        settings = (
             Setting.of(**{name: value for name, value in zip(known, row, strict=True) if pd.notna(value)})
             for row in rows.itertuples(index=False, name=None)
         )
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(settings))
 
     def _mask(self, parts: Sequence[str], setting: Setting) -> Any:
         if self.table.empty:
@@ -184,17 +186,17 @@ class Outcomes:
         place = (part, setting)
         if place not in self._found:
             self._found[place] = [self.outcomes[i] for i in np.flatnonzero(self._mask([part], setting))]
-        found = self._found[place]
-        return sorted(found, key=lambda one: one.experiment.seed) if in_order else found
+        fitting = self._found[place]
+        return sorted(fitting, key=lambda outcome: outcome.experiment.seed) if in_order else fitting
 
     def runs(self, parts: Parts, setting: Setting) -> list[Outcome]:
         """The runs of a setting, whatever came of them, by seed; of the first of the parts that has any."""
-        found = (self._fitting(name, setting) for name in _several(parts))
-        return next((runs for runs in found if runs), [])
+        by_part = (self._fitting(name, setting) for name in _several(parts))
+        return next((runs for runs in by_part if runs), [])
 
     def done(self, parts: Parts, setting: Setting) -> list[Outcome]:
         """Those of `runs` that are done."""
-        return [one for one in self.runs(parts, setting) if one.status is Status.DONE]
+        return [run for run in self.runs(parts, setting) if run.status is Status.DONE]
 
     def number(self, outcome: Outcome, name: str | Number) -> float:
         """A number of a finished outcome, by its name or computed; NaN where it has none."""
@@ -211,19 +213,19 @@ class Outcomes:
         place = tuple(_several(parts)), setting, number
         if place not in self._samples:
             runs = self.done(place[0], setting)
-            values = [self.number(one, number) for one in runs]
-            units = [getattr(one.experiment, self.unit) for one in runs]
+            values = [self.number(run, number) for run in runs]
+            units = [getattr(run.experiment, self.unit) for run in runs]
             kept = [(unit, value) for unit, value in zip(units, values, strict=True) if usable(value)]
             self._samples[place] = self._over_units(kept)
         return self._samples[place]
 
-    def over_units(self, found: pd.DataFrame) -> Sample | None:
+    def over_units(self, rows: pd.DataFrame) -> Sample | None:
         """The mean of the column `value` within each `unit`, in order of appearance; None without any row."""
-        return self._over_units(found[["unit", "value"]].itertuples(index=False, name=None))
+        return self._over_units(rows[["unit", "value"]].itertuples(index=False, name=None))
 
-    def _over_units(self, found: Iterable[tuple[Any, float]]) -> Sample | None:
+    def _over_units(self, pairs: Iterable[tuple[Any, float]]) -> Sample | None:
         values: dict[Any, list[float]] = {}
-        for name, value in found:
+        for name, value in pairs:
             values.setdefault(name, []).append(value)
         if not values:
             return None
@@ -231,31 +233,31 @@ class Outcomes:
         return Sample(np.array(list(means.values())), tuple(means), self.unit)
 
     def complete(self, parts: Parts, setting: Setting, number: str | Number) -> Sample | str:
-        """As `sample`, where every run of the setting is done; else the reason.
+        """The sample of a number where every run of the setting is done; else the reason.
 
         What is left of a setting with a lost run would be the units that went well, which decide nothing.
         """
         runs = self.runs(parts, setting)
-        lost = [one for one in runs if one.status is not Status.DONE]
+        lost = [run for run in runs if run.status is not Status.DONE]
         if lost and len(lost) < len(runs):
-            first = next((one.error for one in lost if one.error), "not run yet")
+            first = next((run.error for run in lost if run.error), "not run yet")
             return f"{len(lost)} of {len(runs)} runs are lost ({first})"
         sample = self.sample(parts, setting, number)
         return self.missing(parts, setting) if sample is None else sample
 
     def is_awaited(self, parts: Parts, *settings: Setting) -> bool:
         """Whether a run of one of the settings is not made yet."""
-        return any(one.status is Status.MISSING for setting in settings for one in self.runs(parts, setting))
+        return any(run.status is Status.MISSING for setting in settings for run in self.runs(parts, setting))
 
     def missing(self, parts: Parts, setting: Setting) -> str:
         """Why a setting has no number, in words."""
         runs = self.runs(parts, setting)
         if not runs:
             return NOT_HERE
-        failed = next((one.error for one in runs if one.error), "")
+        failed = next((run.error for run in runs if run.error), "")
         if failed:
             return f"its run failed: {failed}"
-        if any(one.status is Status.MISSING for one in runs):
+        if any(run.status is Status.MISSING for run in runs):
             return "not run yet"
         return "the run has no such number"
 

@@ -26,7 +26,7 @@ SLACK = 1e-9
 
 @dataclass(frozen=True)
 class Interval:
-    """All numbers that a printed number, or a formula of printed numbers, may stand for."""
+    """The interval of numbers that a printed number, or a formula of printed numbers, may stand for."""
 
     lower: float
     upper: float
@@ -48,26 +48,26 @@ class Interval:
         return Interval(self.lower - other.upper, self.upper - other.lower)
 
     def times(self, factor: float) -> Interval:
-        """All numbers times a factor >= 0."""
+        """The interval with both ends times a factor >= 0."""
         return Interval(self.lower * factor, self.upper * factor)
 
     @property
     def squared(self) -> Interval:
-        """The squares."""
+        """The interval of the squares."""
         low, high = sorted((abs(self.lower), abs(self.upper)))
         return Interval(0.0 if self.lower <= 0.0 <= self.upper else low**2, high**2)
 
 
 def cell(paper: PublishedPaper, table: str, row: Sequence[str], column: str) -> PublishedCell:
-    """A printed cell.
+    """A printed cell by table, row and column.
 
     Raises:
         KeyError: there is none.
     """
-    found = paper.table(table).cell(tuple(row), column)
-    if found is None:
+    printed_cell = paper.table(table).cell(tuple(row), column)
+    if printed_cell is None:
         raise KeyError(f"{table} has no cell {tuple(row)}, {column}")
-    return found
+    return printed_cell
 
 
 def at(paper: PublishedPaper, path: str) -> PublishedCell:
@@ -89,49 +89,51 @@ def said(paper: PublishedPaper, place: str, quantity: str) -> PublishedCell:
     return cell(paper, "statements", (place, quantity), "value")
 
 
-def stands_for(one: PublishedCell, part: int = 0) -> Interval:
+def stands_for(printed_cell: PublishedCell, part: int = 0) -> Interval:
     """What a cell's numbers stand for: part 0 is the value, 1 the spread; of an interval, the two ends."""
-    return Interval.of(printed_numbers(one.printed)[part])
+    return Interval.of(printed_numbers(printed_cell.printed)[part])
 
 
-def about(one: Interval) -> Interval:
+def about(interval: Interval) -> Interval:
     """What a round number stands for: half a unit of its last digit that is not zero, 930 for 925 to 935."""
-    middle, unit = centre(one), 1.0
+    middle, unit = centre(interval), 1.0
     while middle != 0.0 and math.isclose(middle % (10.0 * unit), 0.0):
         unit *= 10.0
-    half = max(0.5 * unit, 0.5 * (one.upper - one.lower))
-    return one if middle == 0.0 else Interval(middle - half, middle + half)
+    half = max(0.5 * unit, 0.5 * (interval.upper - interval.lower))
+    return interval if middle == 0.0 else Interval(middle - half, middle + half)
 
 
 def exactly(value: float) -> Interval:
-    """A number that is known."""
+    """The interval of a number that is known exactly."""
     return Interval(value, value)
 
 
-def centre(one: Interval) -> float:
-    """Of an interval."""
-    return 0.5 * (one.lower + one.upper)
+def centre(interval: Interval) -> float:
+    """The midpoint of an interval."""
+    return 0.5 * (interval.lower + interval.upper)
 
 
 def mean(values: Sequence[Interval]) -> Interval:
-    """Of numbers known to their rounding."""
-    total = Interval(sum(one.lower for one in values), sum(one.upper for one in values))
+    """The mean of numbers known to their rounding."""
+    total = Interval(sum(interval.lower for interval in values), sum(interval.upper for interval in values))
     return total.times(1.0 / len(values))
 
 
 def middle(values: Sequence[Interval]) -> Interval:
     """The median of numbers known to their rounding."""
-    return Interval(median(one.lower for one in values), median(one.upper for one in values))
+    return Interval(
+        median(interval.lower for interval in values), median(interval.upper for interval in values)
+    )
 
 
 def least(values: Sequence[Interval]) -> Interval:
     """The least of numbers known to their rounding."""
-    return Interval(min(one.lower for one in values), min(one.upper for one in values))
+    return Interval(min(interval.lower for interval in values), min(interval.upper for interval in values))
 
 
 def largest(values: Sequence[Interval]) -> Interval:
     """The largest of numbers known to their rounding."""
-    return Interval(max(one.lower for one in values), max(one.upper for one in values))
+    return Interval(max(interval.lower for interval in values), max(interval.upper for interval in values))
 
 
 def deviation(values: Sequence[Interval], kind: str = "sample") -> Interval:
@@ -140,8 +142,8 @@ def deviation(values: Sequence[Interval], kind: str = "sample") -> Interval:
     That of the middles moves by at most its own Lipschitz constant times the largest rounding error:
     sqrt(n / (n - 1)) for the sample's, 1 for the population's.
     """
-    n, middles = len(values), [centre(one) for one in values]
-    reach = max(0.5 * (one.upper - one.lower) for one in values)
+    n, middles = len(values), [centre(interval) for interval in values]
+    reach = max(0.5 * (interval.upper - interval.lower) for interval in values)
     reach *= math.sqrt(n / (n - 1)) if kind == "sample" else 1.0
     known = stdev(middles) if kind == "sample" else pstdev(middles)
     return Interval(max(0.0, known - reach), known + reach)
@@ -156,23 +158,23 @@ def count_of(percent: float, records: int) -> int:
     return round(percent / 100.0 * records)
 
 
-def shares_p(one: float, other: float, records: int = TEST_RECORDS) -> float:
+def shares_p(first: float, second: float, records: int = TEST_RECORDS) -> float:
     """Fisher's exact two-sided p-value of two accuracies in percent, as of independent records."""
     from scipy import stats
 
-    counts = [count_of(value, records) for value in (one, other)]
+    counts = [count_of(value, records) for value in (first, second)]
     return float(stats.fisher_exact([[count, records - count] for count in counts]).pvalue)
 
 
-def is_share(one: PublishedCell, records: int) -> bool:
+def is_share(printed_cell: PublishedCell, records: int) -> bool:
     """Whether a printed percentage is a whole number of so many records, within its rounding."""
-    share = 100.0 * count_of(one.value, records) / records
-    return exactly(share).meets(stands_for(one))
+    share = 100.0 * count_of(printed_cell.value, records) / records
+    return exactly(share).meets(stands_for(printed_cell))
 
 
 @dataclass(frozen=True)
 class Check:
-    """What came of one kind of check.
+    """The outcome of one kind of check of the paper's numbers.
 
     Attributes:
         checked: How many places were checked.
@@ -215,7 +217,7 @@ def check(
 
 
 def printed(table: PublishedTable, row: tuple[str, ...], column: str) -> tuple[PrintedNumber, ...]:
-    """The numbers of a cell.
+    """The numbers that a cell prints.
 
     Raises:
         KeyError: the table has no such cell.
@@ -232,18 +234,18 @@ def repeated_tables(paper: PublishedPaper) -> Check:
     Settings differ only where both tables state one and not the same; what one of them leaves open may agree.
     """
     pairs = [
-        (one, other)
-        for one, other in combinations(paper.tables, 2)
-        if _comparable(one, other) and _conflicts(one, other)
+        (first, second)
+        for first, second in combinations(paper.tables, 2)
+        if _comparable(first, second) and _conflicts(first, second)
     ]
-    same = [(one, other) for one, other in pairs if same_numbers(one.cells, other.cells)]
+    same = [(first, second) for first, second in pairs if same_numbers(first.cells, second.cells)]
     groups: list[list[PublishedTable]] = []
-    for one, other in same:
-        home = next((group for group in groups if one in group or other in group), None)
+    for first, second in same:
+        home = next((group for group in groups if first in group or second in group), None)
         if home is None:
-            groups.append([one, other])
+            groups.append([first, second])
         else:
-            home.extend(table for table in (one, other) if table not in home)
+            home.extend(table for table in (first, second) if table not in home)
     failed = [
         f"{enumerated([short(table) for table in group])} print the same {_count(group[0])} cells, to the "
         f"digits that are printed, under different settings ({_settings(group)})"
@@ -252,23 +254,23 @@ def repeated_tables(paper: PublishedPaper) -> Check:
     return check("repeated tables", len(pairs), failed)
 
 
-def repeated_rows(one: PublishedTable, other: PublishedTable) -> Check:
+def repeated_rows(first: PublishedTable, second: PublishedTable) -> Check:
     """Blocks of rows that two tables share, number for number, under different first headers.
 
     Args:
-        one, other: Tables with equal columns whose first row header is the setting.
+        first, second: Tables with equal columns whose first row header is the setting.
     """
     failed: list[str] = []
-    blocks = [(a, b) for a in _first_headers(one) for b in _first_headers(other)]
+    blocks = [(a, b) for a in _first_headers(first) for b in _first_headers(second)]
     for a, b in blocks:
-        mine = [cell for cell in one.cells if cell.row[0] == a]
-        theirs = [cell for cell in other.cells if cell.row[0] == b]
+        mine = [cell for cell in first.cells if cell.row[0] == a]
+        theirs = [cell for cell in second.cells if cell.row[0] == b]
         if _same_places(mine, theirs) and same_numbers(tuple(mine), tuple(theirs)):
             failed.append(
-                f"{short(one)}, {one.row_headers[0]} {a}, and {short(other)}, {other.row_headers[0]} {b}, "
-                f"print the same {len(mine)} cells"
+                f"{short(first)}, {first.row_headers[0]} {a}, and "
+                f"{short(second)}, {second.row_headers[0]} {b}, print the same {len(mine)} cells"
             )
-    return check(f"repeated rows of {one.id} and {other.id}", len(blocks), failed)
+    return check(f"repeated rows of {first.id} and {second.id}", len(blocks), failed)
 
 
 def short(table: PublishedTable) -> str:
@@ -278,7 +280,9 @@ def short(table: PublishedTable) -> str:
 
 def _settings(group: list[PublishedTable]) -> str:
     """The settings in which tables contradict each other, a table at a time."""
-    names = dict.fromkeys(name for one, other in combinations(group, 2) for name in _conflicts(one, other))
+    names = dict.fromkeys(
+        name for first, second in combinations(group, 2) for name in _conflicts(first, second)
+    )
     return "; ".join(
         f"{short(table)}: "
         + ", ".join(f"{name} {table.settings[name]}" for name in names if name in table.settings)
@@ -286,12 +290,12 @@ def _settings(group: list[PublishedTable]) -> str:
     )
 
 
-def _conflicts(one: PublishedTable, other: PublishedTable) -> list[str]:
+def _conflicts(first: PublishedTable, second: PublishedTable) -> list[str]:
     """Settings that both tables state, and not as the same."""
     return [
         name
-        for name, value in one.settings.items()
-        if name in other.settings and other.settings[name] != value
+        for name, value in first.settings.items()
+        if name in second.settings and second.settings[name] != value
     ]
 
 
@@ -299,37 +303,39 @@ def _first_headers(table: PublishedTable) -> list[str]:
     return list(dict.fromkeys(cell.row[0] for cell in table.cells))
 
 
-def _comparable(one: PublishedTable, other: PublishedTable) -> bool:
+def _comparable(first: PublishedTable, second: PublishedTable) -> bool:
     return (
-        one.columns == other.columns
-        and one.row_headers == other.row_headers
-        and _count(one) > 0
-        and [(cell.row, cell.column) for cell in one.cells]
-        == [(cell.row, cell.column) for cell in other.cells]
+        first.columns == second.columns
+        and first.row_headers == second.row_headers
+        and _count(first) > 0
+        and [(cell.row, cell.column) for cell in first.cells]
+        == [(cell.row, cell.column) for cell in second.cells]
     )
 
 
-def _same_places(one: list[PublishedCell], other: list[PublishedCell]) -> bool:
-    return [(cell.row[1:], cell.column) for cell in one] == [(cell.row[1:], cell.column) for cell in other]
+def _same_places(first: list[PublishedCell], second: list[PublishedCell]) -> bool:
+    return [(cell.row[1:], cell.column) for cell in first] == [(cell.row[1:], cell.column) for cell in second]
 
 
-def same_numbers(one: tuple[PublishedCell, ...], other: tuple[PublishedCell, ...]) -> bool:
+def same_numbers(first: tuple[PublishedCell, ...], second: tuple[PublishedCell, ...]) -> bool:
     """Whether all cells, taken in pairs, may have been printed from the same numbers."""
-    return all(_agree(a, b) for mine, theirs in zip(one, other, strict=True) for a, b in _pairs(mine, theirs))
+    return all(
+        _agree(a, b) for mine, theirs in zip(first, second, strict=True) for a, b in _pairs(mine, theirs)
+    )
 
 
-def _pairs(one: PublishedCell, other: PublishedCell) -> Iterator[tuple[PrintedNumber, PrintedNumber]]:
-    if math.isnan(one.value) and math.isnan(other.value):
+def _pairs(first: PublishedCell, second: PublishedCell) -> Iterator[tuple[PrintedNumber, PrintedNumber]]:
+    if math.isnan(first.value) and math.isnan(second.value):
         return iter(())
-    return zip(printed_numbers(one.printed), printed_numbers(other.printed), strict=True)
+    return zip(printed_numbers(first.printed), printed_numbers(second.printed), strict=True)
 
 
-def _agree(one: PrintedNumber, other: PrintedNumber) -> bool:
+def _agree(first: PrintedNumber, second: PrintedNumber) -> bool:
     """Whether one number may have been printed as both, each at its own number of digits."""
-    if math.isnan(one.value) or math.isnan(other.value):
-        return math.isnan(one.value) and math.isnan(other.value)
-    return Interval.of(one).meets(Interval.of(other)) and (
-        one.decimals != other.decimals or one.value == other.value
+    if math.isnan(first.value) or math.isnan(second.value):
+        return math.isnan(first.value) and math.isnan(second.value)
+    return Interval.of(first).meets(Interval.of(second)) and (
+        first.decimals != second.decimals or first.value == second.value
     )
 
 

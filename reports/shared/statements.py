@@ -36,7 +36,7 @@ from typing import Any
 from workbench.checks.published import PublishedCell, PublishedPaper
 from workbench.reports.shared import printed
 from workbench.reports.shared.claims import SHOWN, claim_check
-from workbench.reports.shared.context import Own
+from workbench.reports.shared.context import PaperFunctions
 from workbench.reports.shared.declared import Declared
 from workbench.reports.shared.printed import Check, Interval, centre, exactly, stands_for
 
@@ -72,7 +72,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Found:
-    """What a check of the paper's own found.
+    """The outcome of a check of the paper's own numbers.
 
     Attributes:
         checked: How many places.
@@ -87,7 +87,7 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperSide:
-    """What a report says of the paper's own numbers.
+    """The part of a report about the paper's own numbers.
 
     Attributes:
         inconsistencies: What contradicts itself inside the paper, a sentence each; none is typed in.
@@ -98,63 +98,71 @@ class PaperSide:
     remarks: tuple[str, ...] = ()
 
 
-def paper_side(own: Own, declared: Declared, paper: PublishedPaper) -> PaperSide:
+def paper_side(functions: PaperFunctions, declared: Declared, paper: PublishedPaper) -> PaperSide:
     """Everything that a report says of the paper's own numbers: what it contradicts, then what follows."""
-    found = checks(own, declared, paper)
-    texts = (remark(own, declared, paper, entry) for entry in declared.content.get("remark", ()))
+    all_checks = checks(functions, declared, paper)
+    texts = (remark(functions, declared, paper, entry) for entry in declared.content.get("remark", ()))
     return PaperSide(
-        inconsistencies=tuple(one.finding for one in found if one.contradiction),
+        inconsistencies=tuple(checked.finding for checked in all_checks if checked.contradiction),
         remarks=(
             *(text for text in texts if text),
-            *(one.finding for one in found if one.finding and not one.contradiction),
+            *(checked.finding for checked in all_checks if checked.finding and not checked.contradiction),
         ),
     )
 
 
-def checks(own: Own, declared: Declared, paper: PublishedPaper) -> list[Check]:
+def checks(functions: PaperFunctions, declared: Declared, paper: PublishedPaper) -> list[Check]:
     """All checks of what the paper prints, in the order of a report."""
-    return [check(own, declared, paper, str(entry["name"])) for entry in declared.content.get("check", ())]
+    return [
+        check(functions, declared, paper, str(entry["name"])) for entry in declared.content.get("check", ())
+    ]
 
 
-def remark(own: Own, declared: Declared, paper: PublishedPaper, entry: Mapping[str, Any]) -> str:
+def remark(
+    functions: PaperFunctions, declared: Declared, paper: PublishedPaper, entry: Mapping[str, Any]
+) -> str:
     """A remark in words; empty where its function finds nothing to remark."""
-    facts = own.remarks[entry["name"]](paper)
+    facts = functions.remarks[entry["name"]](paper)
     cells = {"at": partial(printed.at, paper)}
     return "" if facts is None else declared.render(entry["text"], **{**cells, **facts}).strip()
 
 
-def check(own: Own, declared: Declared, paper: PublishedPaper, name: str) -> Check:
-    """A check by its name.
+def check(functions: PaperFunctions, declared: Declared, paper: PublishedPaper, name: str) -> Check:
+    """Check what the paper prints, by the check's name.
 
     Raises:
         InputError: `report.toml` has none of this name.
     """
     entry = declared.entry("check", name, "name")
     if entry.get("conclusions"):
-        return claim_check(own, declared, paper)
-    found: Found | Check | Sequence[Statement]
+        return claim_check(functions, declared, paper)
+    outcome: Found | Check | Sequence[Statement]
     if "statements" in entry:
-        found = [_statement(own, declared, paper, one) for one in entry["statements"]]
+        outcome = [_statement(functions, declared, paper, statement) for statement in entry["statements"]]
     else:
-        found = _two_texts(paper, entry["texts"]) if "texts" in entry else own.checks[name](paper)
-    if isinstance(found, Check):
-        return found
-    if not isinstance(found, Found):
-        made = [one for one in found if one.values]
-        found = Found(len(made), [text for text in (wrong(declared, paper, one) for one in made) if text])
-    facts = {"at": partial(printed.at, paper), **(found.facts or {})}
-    facts |= {"checked": found.checked, "count": len(found.failed)}
+        outcome = _two_texts(paper, entry["texts"]) if "texts" in entry else functions.checks[name](paper)
+    if isinstance(outcome, Check):
+        return outcome
+    if not isinstance(outcome, Found):
+        made = [statement for statement in outcome if statement.values]
+        outcome = Found(
+            len(made), [text for text in (wrong(declared, paper, statement) for statement in made) if text]
+        )
+    facts = {"at": partial(printed.at, paper), **(outcome.facts or {})}
+    facts |= {"checked": outcome.checked, "count": len(outcome.failed)}
     failed = [
-        one if isinstance(one, str) else declared.render(entry["failed"], **{**facts, **one}).strip()
-        for one in found.failed
+        failure
+        if isinstance(failure, str)
+        else declared.render(entry["failed"], **{**facts, **failure}).strip()
+        for failure in outcome.failed
     ]
     is_wrong = bool(entry.get("contradiction", True))
     if "finding" in entry:
         text = declared.render(entry["finding"], **facts, failed=failed).strip()
-        return Check(name, found.checked, tuple(failed), text, bool(text) and is_wrong)
+        return Check(name, outcome.checked, tuple(failed), text, bool(text) and is_wrong)
     return printed.check(
         name,
-        found.checked,
+        outcome.checked,
         failed,
         right=declared.render(entry.get("right", ""), **facts),
         start=declared.render(entry.get("start", ""), **facts),
@@ -168,8 +176,10 @@ def _two_texts(paper: PublishedPaper, places: Sequence[Sequence[str]]) -> Found:
     return Found(1, [{"first": first, "second": second}] if first != second else [])
 
 
-def _statement(own: Own, declared: Declared, paper: PublishedPaper, entry: Mapping[str, Any]) -> Statement:
-    readings = [_values(own, declared, paper, one) for one in (entry, *entry.get("or", ()))]
+def _statement(
+    functions: PaperFunctions, declared: Declared, paper: PublishedPaper, entry: Mapping[str, Any]
+) -> Statement:
+    readings = [_values(functions, declared, paper, reading) for reading in (entry, *entry.get("or", ()))]
     kind = entry.get("of", "any")
     made = Statement(
         place=entry["place"],
@@ -181,79 +191,81 @@ def _statement(own: Own, declared: Declared, paper: PublishedPaper, entry: Mappi
     )
     if "instead" not in entry:
         return made
-    other = replace(made, values=_values(own, declared, paper, entry["instead"]), kind="each")
+    other = replace(made, values=_values(functions, declared, paper, entry["instead"]), kind="each")
     is_it = _fits(printed.said(paper, made.place, made.quantity), other)
     return replace(made, words=entry["instead"]["words"]) if is_it else made
 
 
 def _values(
-    own: Own, declared: Declared, paper: PublishedPaper, entry: Mapping[str, Any]
+    functions: PaperFunctions, declared: Declared, paper: PublishedPaper, entry: Mapping[str, Any]
 ) -> Sequence[Interval]:
     """The printed numbers that an entry names, summarised as it says."""
     if "values" in entry:
-        found = own.values[entry["values"]](paper)
+        values = functions.values[entry["values"]](paper)
     elif "exactly" in entry:
-        found = [exactly(float(entry["exactly"]))]
+        values = [exactly(float(entry["exactly"]))]
     else:
-        found = numbers(own, declared, paper, entry["number"], entry.get("at", {}))
+        values = numbers(functions, declared, paper, entry["number"], entry.get("at", {}))
     summary = SUMMARIES.get(entry.get("of", ""))
-    found = found if summary is None else [summary(found)]
-    found = [one.times(entry.get("times", 1.0)) for one in found]
-    return [exactly(entry["from"]) - one for one in found] if "from" in entry else found
+    values = values if summary is None else [summary(values)]
+    values = [value.times(entry.get("times", 1.0)) for value in values]
+    return [exactly(entry["from"]) - value for value in values] if "from" in entry else values
 
 
 def numbers(
-    own: Own, declared: Declared, paper: PublishedPaper, number: str, at: Mapping[str, Any]
+    functions: PaperFunctions, declared: Declared, paper: PublishedPaper, number: str, at: Mapping[str, Any]
 ) -> list[Interval]:
     """A printed number at all places that columns leave open; those that are not printed are left out."""
     every = declared.content["tests"].get("of", {}).get(number, {})
     columns = {**every, **at}
-    choices = [declared.list(said) if _is_several(said) else [said] for said in columns.values()]
+    choices = [declared.list(stated) if _is_several(stated) else [stated] for stated in columns.values()]
     places = (dict(zip(columns, values, strict=True)) for values in product(*choices))
-    found = (own.printed[number](paper, place) for place in places)
-    return [one for one in found if one is not None]
+    intervals = (functions.printed[number](paper, place) for place in places)
+    return [interval for interval in intervals if interval is not None]
 
 
-def _is_several(said: Any) -> bool:
-    return isinstance(said, list) or (isinstance(said, str) and said.startswith("$"))
+def _is_several(stated: Any) -> bool:
+    return isinstance(stated, list) or (isinstance(stated, str) and stated.startswith("$"))
 
 
-def wrong(declared: Declared, paper: PublishedPaper, one: Statement) -> str:
+def wrong(declared: Declared, paper: PublishedPaper, statement: Statement) -> str:
     """What is wrong with a number of the text, in words; empty where the printed numbers give it."""
-    cell = printed.said(paper, one.place, one.quantity)
-    if _fits(cell, one):
+    cell = printed.said(paper, statement.place, statement.quantity)
+    if _fits(cell, statement):
         return ""
     outside = 0
-    if one.kind not in ("any", "range"):
-        outside = sum(not _fits(cell, replace(one, values=[value])) for value in one.values)
-    least, most = printed.least(one.values), printed.largest(one.values)
-    if one.kind == "any":
-        found = " or ".join(dict.fromkeys(f"{centre(value):.4g}" for value in one.values))
-        if len(one.values) > SHOWN:
-            middles = sorted(map(centre, one.values))
-            found = f"{middles[0]:.4g} to {middles[-1]:.4g}"
+    if statement.kind not in ("any", "range"):
+        outside = sum(not _fits(cell, replace(statement, values=[value])) for value in statement.values)
+    least, most = printed.least(statement.values), printed.largest(statement.values)
+    if statement.kind == "any":
+        ours = " or ".join(dict.fromkeys(f"{centre(value):.4g}" for value in statement.values))
+        if len(statement.values) > SHOWN:
+            middles = sorted(map(centre, statement.values))
+            ours = f"{middles[0]:.4g} to {middles[-1]:.4g}"
     else:
-        digits = ".3g" if one.kind == "range" else ".4g"
+        digits = ".3g" if statement.kind == "range" else ".4g"
         ends = [f"{centre(end):{digits}}" for end in (least, most)]
-        found = ends[0] if ends[0] == ends[1] and one.kind != "range" else f"{ends[0]} to {ends[1]}"
-    facts = {"place": one.place, "quantity": one.quantity, "printed": cell.printed, "found": found}
-    counts = {"outside": outside, "of": len(one.values)}
-    return declared.render(declared.content["tests"]["wrong"], **facts, **counts, words=one.words).strip()
+        ours = ends[0] if ends[0] == ends[1] and statement.kind != "range" else f"{ends[0]} to {ends[1]}"
+    facts = {"place": statement.place, "quantity": statement.quantity, "printed": cell.printed, "found": ours}
+    counts = {"outside": outside, "of": len(statement.values)}
+    return declared.render(
+        declared.content["tests"]["wrong"], **facts, **counts, words=statement.words
+    ).strip()
 
 
-def _fits(cell: PublishedCell, one: Statement) -> bool:
-    least, most = printed.least(one.values), printed.largest(one.values)
-    match one.kind:
+def _fits(cell: PublishedCell, statement: Statement) -> bool:
+    least, most = printed.least(statement.values), printed.largest(statement.values)
+    match statement.kind:
         case "range":
             return least.meets(stands_for(cell, 0)) and most.meets(stands_for(cell, 1))
         case "within":
             low, high = stands_for(cell, 0).lower, stands_for(cell, 1).upper
-            return all(value.upper >= low and value.lower <= high for value in one.values)
+            return all(value.upper >= low and value.lower <= high for value in statement.values)
         case "over":
-            return all(value.upper > cell.value for value in one.values)
+            return all(value.upper > cell.value for value in statement.values)
         case "under":
-            return all(value.lower < cell.value for value in one.values)
+            return all(value.lower < cell.value for value in statement.values)
     number = stands_for(cell)
-    if one.about:
+    if statement.about:
         number = printed.about(number)
-    return (all if one.kind == "each" else any)(value.meets(number) for value in one.values)
+    return (all if statement.kind == "each" else any)(value.meets(number) for value in statement.values)

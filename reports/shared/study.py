@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.checks.published import PublishedPaper
 from workbench.core.errors import InputError
 from workbench.reports.shared.claims import conclusions
-from workbench.reports.shared.context import Context, Own
+from workbench.reports.shared.context import Context, PaperFunctions
 from workbench.reports.shared.declared import declared
 from workbench.reports.shared.grids import tables
 from workbench.reports.shared.outcomes import Outcomes
@@ -15,9 +15,9 @@ from workbench.studies.report import StudyReport
 
 
 def context_of(
-    own: Own, results: StudyResults, published: PublishedPaper | None, confidence: float
+    functions: PaperFunctions, results: StudyResults, published: PublishedPaper | None, confidence: float
 ) -> Context:
-    """What the report is made from.
+    """Collect what the parts of a report are computed from.
 
     Raises:
         InputError: the study has none of the report's parts, or another unit of replication; the confidence
@@ -25,31 +25,33 @@ def context_of(
     """
     if not 0.5 < confidence < 1.0:
         raise InputError(f"confidence must be in (0.5, 1), got {confidence}")
-    said = declared(own.paper)
-    outcomes = Outcomes(results, said.layout, own.numbers)
-    context = Context(outcomes=outcomes, paper=published, confidence=confidence, declared=said, own=own)
-    if own.check is not None:
-        own.check(context)
+    report_file = declared(functions.paper)
+    outcomes = Outcomes(results, report_file.layout, functions.numbers)
+    context = Context(
+        outcomes=outcomes, paper=published, confidence=confidence, declared=report_file, functions=functions
+    )
+    if functions.check is not None:
+        functions.check(context)
     return context
 
 
 def study_report(
-    own: Own, *, results: StudyResults, published: PublishedPaper | None, confidence: float
+    functions: PaperFunctions, *, results: StudyResults, published: PublishedPaper | None, confidence: float
 ) -> StudyReport:
     """Tables, figures and conclusions of a paper.
 
     Args:
         confidence: Of all intervals, in (0.5, 1); tests are at level 1 - confidence.
     """
-    context = context_of(own, results, published, confidence)
-    side = PaperSide() if published is None else paper_side(own, context.declared, published)
-    study, failed = results.study, [one for one in results.outcomes if one.error]
+    context = context_of(functions, results, published, confidence)
+    side = PaperSide() if published is None else paper_side(functions, context.declared, published)
+    study, failed = results.study, [outcome for outcome in results.outcomes if outcome.error]
     return StudyReport(
         name=study.name,
         title=study.title,
         profile=study.profile,
         tables=tuple(tables(context)),
-        figures=() if own.figures is None else tuple(own.figures(context)),
+        figures=() if functions.figures is None else tuple(functions.figures(context)),
         findings=() if published is None else tuple(conclusions(context, published)),
         inconsistencies=side.inconsistencies,
         notes=(

@@ -41,12 +41,12 @@ def test_a_record_as_slots_and_as_triples() -> None:
 
 def test_codes_are_said_in_words_and_in_three_ways() -> None:
     assert references(PATIENT, TOLD) == (
-        "gender is Female. admission type id is Emergency. the patient stayed in the hospital for 3 days. "
-        "insulin is Down.",
+        "gender is Female. admission type id is Emergency. the patient stayed "
+        "in the hospital for 3 days. insulin is Down.",
         "the patient is female. the type of admission is Emergency. the hospital stay lasted 3 days. "
         "the dose of insulin was lowered.",
-        "insulin is Down. the patient stayed in the hospital for 3 days. admission type id is Emergency. "
-        "gender is Female.",
+        "insulin is Down. the patient stayed in the hospital for 3 days. "
+        "admission type id is Emergency. gender is Female.",
     )
     assert references(PATIENT, ("age",)) == ("age is unknown.", "the age of the patient is not known.")
 

@@ -277,8 +277,8 @@ def _steps(plan: Plan, mechanism: GradientMechanism, model: Model, journey: _Jou
     made = mechanism.steps(plan, model)
     if type(made) not in (PlainSums, PrivatisedSums):
         raise UnsupportedError(
-            f"{type(mechanism).__name__} has steps of its own ({type(made).__name__}); their shuffled twin "
-            "is not known"
+            f"{type(mechanism).__name__} has steps of its own ({type(made).__name__}); "
+            "their shuffled twin is not known"
         )
     if journey is None:
         return made

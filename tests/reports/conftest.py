@@ -39,8 +39,8 @@ SENTENCES = {
     ),
     "UNDERPOWERED": (
         "UNDERPOWERED: with 40 scores at 95 % confidence even a perfect loss attack could show no more than "
-        "2.1, and the claim allows epsilon = 8; a perfect attack would need about 17890 trials. Nothing is "
-        "shown."
+        "2.1, and the claim allows epsilon = 8; "
+        "a perfect attack would need about 17890 trials. Nothing is shown."
     ),
     "INVALID": (
         "INVALID: the experiment broke its own assumptions: the AUC is 0.301, significantly below one half"
@@ -71,8 +71,8 @@ def bound(name: str, lower: Any, estimate: Any, *, quantity: str = "epsilon", n:
         "delta": 1e-5 if quantity == "epsilon" else None,
         "family": "Gaussian" if gaussian else "any (epsilon, delta)",
         "trials": "independent" if gaussian else "one-run",
-        "assumption": "labels are independent fair coins, and the adversary saw nothing that depends on "
-        "them but the release",
+        "assumption": "labels are independent fair coins, and the adversary saw "
+        "nothing that depends on them but the release",
         "n": n,
     }
 

@@ -82,8 +82,8 @@ def command(words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, s
         (["llama_base=own", "llama_base=other"], "--base: llama_base is given twice"),
         (
             ["bloom_base=own"],
-            "--base: no experiment of study 'two' starts from 'bloom_base'; they start from gpt2_base, "
-            "llama_base",
+            "--base: no experiment of study 'two' starts from 'bloom_base'; "
+            "they start from gpt2_base, llama_base",
         ),
     ],
 )

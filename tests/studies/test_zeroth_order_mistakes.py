@@ -11,8 +11,8 @@ from workbench.cli.app import main
 from workbench.core import registry
 
 SMALL = (
-    "audit --corpus digits --model digits_logistic --candidates 40 --steps 3 --workers 0 --no-control "
-    "--out out --mechanism"
+    "audit --corpus digits --model digits_logistic --candidates 40 "
+    "--steps 3 --workers 0 --no-control --out out --mechanism"
 )
 
 

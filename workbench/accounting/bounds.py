@@ -11,7 +11,7 @@ from workbench.core.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """lower <= truth <= upper.
+    """An enclosure of a true value: lower <= truth <= upper.
 
     Attributes:
         lower, upper: Ends of the enclosure; `upper` may be infinite where nothing better is known.

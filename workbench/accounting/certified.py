@@ -89,8 +89,8 @@ def _law(event: Event, adjacency: Adjacency) -> LossLaw:
     if isinstance(event, RandomisedResponse):
         if adjacency is not Adjacency.REPLACE_ONE:
             raise UnsupportedError(
-                f"randomised response hides a category, not a membership: its adjacency is replace-one, "
-                f"not {adjacency}"
+                "randomised response hides a category, not a membership: "
+                f"its adjacency is replace-one, not {adjacency}"
             )
         return _finite_law(event.pair(), lattice=True)
     if isinstance(event, FinitePair):

@@ -33,7 +33,7 @@ def crossing(
     middle: Callable[[float, float], float] = lambda low, high: (low + high) / 2,
     precision: float = 0.0,
 ) -> float:
-    """Where `holds` changes between two points, from the side on which it holds.
+    """The point where `holds` changes between two points, from the side on which it holds.
 
     Args:
         holds: The question.

@@ -23,7 +23,7 @@ from workbench.core.one_line import object_line
 
 
 class Event(ABC):
-    """One randomised computation, or a composition of several."""
+    """A randomised computation, or a composition of several."""
 
     def _set_positive(self, name: str) -> None:
         """Check a field of a frozen event and store it as a plain number."""
@@ -35,7 +35,7 @@ class Event(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """In words, with its numbers: `"Gaussian (noise multiplier 1)"`."""
+        """The event in words, with its numbers: `"Gaussian (noise multiplier 1)"`."""
 
     def parts(self) -> Iterator[tuple[Event, int]]:
         """The elementary events with their counts; an elementary event is its own only part."""
@@ -74,7 +74,7 @@ class Laplace(Event):
         self._set_positive("scale")
 
     def describe(self) -> str:
-        """`Laplace (scale 1)`."""
+        """The event in words: `Laplace (scale 1)`."""
         return f"Laplace (scale {self.scale:g})"
 
 
@@ -240,8 +240,8 @@ class ShuffledBatches(Event):
     def describe(self) -> str:
         """`shuffled batches (noise multiplier 1, 100 batches, 1 epochs)`."""
         return (
-            f"shuffled batches (noise multiplier {self.noise_multiplier:g}, {self.batches} batches, "
-            f"{self.epochs} epochs)"
+            f"shuffled batches (noise multiplier {self.noise_multiplier:g}, "
+            f"{self.batches} batches, {self.epochs} epochs)"
         )
 
 
@@ -289,7 +289,7 @@ def _row(name: str, values: Any) -> tuple[Any, ...]:
 
 
 def require_event(event: Event) -> Event:
-    """The event itself.
+    """Refuse what is no `Event`; otherwise return it.
 
     Raises:
         InputError: it is none.

@@ -106,7 +106,7 @@ class GaussianDP(_Plain):
         object.__setattr__(self, "mu", number("mu", self.mu, least=0, below=math.inf))
 
     def max_tpr(self, fpr: FloatArray) -> FloatArray:
-        """Phi(Phi^-1(fpr) + mu)."""
+        """The largest true-positive rate at each `fpr`: Phi(Phi^-1(fpr) + mu)."""
         rates = _rates(fpr)
         return np.asarray(special.ndtr(special.ndtri(rates) + self.mu), dtype=np.float64)
 
@@ -120,7 +120,7 @@ class GaussianDP(_Plain):
         return float(prior * tpr + (1.0 - prior) * tnr)
 
     def describe(self) -> str:
-        """`mu-GDP with mu = 1`."""
+        """The guarantee in words: `mu-GDP with mu = 1`."""
         return f"mu-GDP with mu = {self.mu:g}"
 
 
@@ -252,16 +252,16 @@ class NoGuarantee(_Plain):
     currency: ClassVar[str] = "none"
 
     def max_tpr(self, fpr: FloatArray) -> FloatArray:
-        """One everywhere."""
+        """The largest true-positive rate: 1 at every `fpr`."""
         return np.ones_like(_rates(fpr))
 
     def max_success(self, prior: float = 0.5) -> float:
-        """One."""
+        """The largest success probability of a guess: 1."""
         prior = _prior(prior)
         return 1.0
 
     def describe(self) -> str:
-        """`no guarantee`."""
+        """The guarantee in words: `no guarantee`."""
         return "no guarantee"
 
 

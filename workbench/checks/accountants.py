@@ -37,7 +37,7 @@ class Accountant(Protocol):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The accountant's name in tables."""
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
         """Epsilon of the event at `delta`; UnsupportedError where it does not answer such a question."""
@@ -45,7 +45,7 @@ class Accountant(Protocol):
 
 @runtime_checkable
 class DeltaAccountant(Protocol):
-    """Answers delta too."""
+    """An accountant that computes delta as well as epsilon."""
 
     def delta(self, event: Event, *, epsilon: float, adjacency: Adjacency) -> float:
         """Delta of the event at `epsilon`, an upper bound."""
@@ -83,7 +83,7 @@ class FunctionAccountant:
     function: Callable[..., float]
 
     def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
-        """What the function says; UnsupportedError where the question is not about such a run."""
+        """The function's epsilon; UnsupportedError where the question is not about such a run."""
         if adjacency is not Adjacency.ADD_REMOVE:
             raise UnsupportedError(f"{self.name} answers for add-remove adjacency only, not {adjacency}")
         parts = list(event.parts())

@@ -26,7 +26,7 @@ _SHIPPED = "data/published/claims.toml"
 
 
 class Method(StrEnum):
-    """How an entry is checked."""
+    """How an entry of the ledger of claims is checked."""
 
     PROOF = "proof"
     CERTIFIED = "certified computation"
@@ -37,7 +37,7 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedClaim:
-    """One privacy claim of a paper.
+    """A privacy claim of a paper.
 
     Attributes:
         id: The paper, then the place: `"mechanism-theorem-1"`; letters, digits, `-`, `_` and `.`.
@@ -167,7 +167,7 @@ def select_claims(claims: Sequence[PublishedClaim], filters: Iterable[str]) -> t
 
 
 def function_of(claim: PublishedClaim) -> str | None:
-    """Where the code of a claim's check is, as `module:function`; None where nothing checks it."""
+    """The function that checks a claim, as `module:function`; None where nothing checks it."""
     if claim.check is None:
         return None
     known = registry.entries("claim_check")

@@ -30,7 +30,7 @@ from workbench.core.errors import InputError, unknown_name
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedCell:
-    """One printed cell.
+    """One cell of a table that a paper prints.
 
     Attributes:
         table: Id of its table: `"table-1"`.

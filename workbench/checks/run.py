@@ -184,6 +184,7 @@ def check_claims(
             report(event.message, 0, 0)
 
     def conclude(event: Finished | Failed) -> None:
+        """Keep a claim's answer, or the failure of its check."""
         claim = checkable[event.task.id]
         if isinstance(event, Finished):
             remove_folder(event.folder)

@@ -56,7 +56,7 @@ _TARGETS = "A registered accountant (see `workbench accountants list`), or your 
 
 
 class Grid(StrEnum):
-    """How many questions are asked."""
+    """How many questions the suite asks an accountant."""
 
     QUICK = "quick"
     FULL = "full"
@@ -304,7 +304,7 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """The exit code in a word."""
+        """The verdict that the exit code stands for."""
         return {0: "NOT_REFUTED", 1: "REFUTED", 3: "INCONCLUSIVE"}[self.exit_code]
 
     def sentence(self) -> str:

@@ -116,7 +116,7 @@ class RunProgress:
                 self._running[job] = _Running(worker=worker, since=self.clock())
 
     def stepped(self, job: str, worker: str, done: int, total: int) -> None:
-        """A job reports its steps."""
+        """Note that a job has done `done` of its `total` steps."""
         with self.lock:
             if job in self._left:
                 running = self._running.setdefault(job, _Running(worker=worker, since=self.clock()))
@@ -164,7 +164,7 @@ class RunProgress:
         return {kind: (every.count(kind) - left.count(kind), every.count(kind)) for kind in self._kinds}
 
     def elapsed_seconds(self) -> float:
-        """Since the run began."""
+        """Seconds since the run began."""
         return self.clock() - self._begun
 
     def remaining_seconds(self) -> float | None:
@@ -176,7 +176,7 @@ class RunProgress:
         return seconds if is_whole else None
 
     def least_remaining_seconds(self) -> float:
-        """The same of the jobs whose cost is known: the whole takes at least about so long."""
+        """Seconds left for the jobs whose cost is known: the whole takes at least about so long."""
         return self._remaining()[0]
 
     def _remaining(self) -> tuple[float, bool]:
@@ -297,6 +297,7 @@ def _log(console: Console, title: str, progress: RunProgress) -> Callable[[], No
     printed = -1
 
     def changed() -> None:
+        """Print how many jobs have ended, whenever another tenth of them has."""
         nonlocal printed
         tenth = 10 * progress.ended // len(progress.jobs)
         if tenth == printed:

@@ -195,6 +195,7 @@ def _lines(console: Console) -> Callable[[BuildStep], None]:
     began: dict[str, tuple[float, int]] = {}
 
     def callback(step: BuildStep) -> None:
+        """Print a line at every stage and at every tenth of the training."""
         now = time.monotonic()
         tenth = (step.stage, 10 * step.done // max(step.total, 1))
         if step.stage is BuildStage.TRAINING:

@@ -94,6 +94,7 @@ def accountant_conformance(request: pytest.FixtureRequest) -> Callable[..., Any]
     """
 
     def conform(accountant: Any, *, strict: bool | None = None, **settings: Any) -> Any:
+        """Check an accountant; the test fails with what the checks found."""
         __tracebackhide__ = True
         given = {**_settings(request.config), **settings}
         report = suite().run_checks(accountant, **given)

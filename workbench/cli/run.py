@@ -286,6 +286,7 @@ def _listener(progress: RunProgress, display: Display) -> Callable[[RunEvent], N
     from workbench.studies.run import Skipped
 
     def listen(event: RunEvent) -> None:
+        """Show an event of the engine in the progress display."""
         match event:
             case Started(task=task, worker=worker):
                 progress.started(task.id, worker)

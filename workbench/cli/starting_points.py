@@ -69,8 +69,8 @@ def with_stand_ins(study: Study, folders: Mapping[str, str]) -> Study:
     for name in folders:
         if name not in used:
             raise InputError(
-                f"--base: no experiment of study {study.name!r} starts from {name!r}; they start from "
-                f"{', '.join(used)}"
+                f"--base: no experiment of study {study.name!r} starts from {name!r}; "
+                f"they start from {', '.join(used)}"
             )
 
     def changed(experiment: Experiment) -> Experiment:
@@ -145,6 +145,7 @@ def _told(console: Console) -> BuildProgress:
     printed: dict[str, tuple[str, int]] = {}
 
     def tell(step: BuildStep) -> None:
+        """Print a line at every stage of a build and at every quarter of its steps."""
         quarter = 4 * step.done // step.total if step.total else 0
         if printed.get(step.name) == (step.stage.value, quarter):
             return

@@ -34,7 +34,7 @@ class HasPlainForm(ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, JSON]:
-        """Returns the plain form."""
+        """Returns the object as plain JSON data."""
 
 
 def plain(value: Any) -> JSON:

@@ -49,7 +49,7 @@ _REGISTERS = re.compile(r'^@register\(\s*"(\w+)",\s*"([^"]+)"\s*[,)]', re.MULTIL
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A registered factory.
+    """A factory of the registry, with its name and summary.
 
     `summary`: first line of the factory's docstring. `facets`: what else the factory declares, a record of
     its kind; None for nothing.
@@ -94,6 +94,7 @@ def register(kind: str, name: str, *, facets: object = None) -> Callable[[T], T]
         raise unknown_name("kind", kind, ROOMS)
 
     def keep(factory: T) -> T:
+        """Register the factory and return it."""
         known = _entries[kind].get(name)
         is_other = known is not None and known.factory.__qualname__ != factory.__qualname__
         if is_other or _module_of(kind, name) not in (None, factory.__module__):

@@ -1,7 +1,7 @@
 """Estimators: from attack scores to bounds, intervals and tests with a stated confidence.
 
-Epsilon lower bounds share one signature in `ESTIMATORS`; metrics with intervals are in `metrics`, tests in
-other currencies in `success`.
+Epsilon lower bounds share one signature in `ESTIMATORS`; metrics with intervals are in `metrics`, bounds on
+success probabilities and on mutual information in nats in `subset_trials`.
 
 | estimator | family | trials | labels |
 |---|---|---|---|

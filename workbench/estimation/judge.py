@@ -358,8 +358,8 @@ def _decide(
         more = f"; a perfect attack would need about {needed} trials" if needed else ""
         sentence = (
             f"UNDERPOWERED: with {n} scores at {percent} confidence even a perfect {evidence.attack} attack "
-            f"could show no more than {reachable:.4g}, and {subject} allows {allowed_text}{more}. "
-            "Nothing is shown."
+            f"could show no more than {reachable:.4g}, and {subject} allows "
+            f"{allowed_text}{more}. Nothing is shown."
         )
     else:
         kind = VerdictKind.NOT_REFUTED

@@ -88,7 +88,7 @@ class HereBackend(Backend):
         self._end(attempt, outcome, folder)
 
     def close(self) -> None:
-        """Forget what was not begun."""
+        """Drop the tasks that have not begun."""
         self._tasks.clear()
 
 

@@ -88,7 +88,7 @@ class TaskQueue:
         return self._deaths[task.id]
 
     def clear(self) -> None:
-        """Forget the tasks."""
+        """Remove all tasks from the queue."""
         self._waiting.clear()
         self._suspects.clear()
 
@@ -139,11 +139,11 @@ class Backend(ABC):
     @property
     @abstractmethod
     def capacity(self) -> int:
-        """How many tasks are wanted in flight; changes as workers come and go, and is at least 1."""
+        """Number of tasks wanted in flight; changes as workers come and go, and is at least 1."""
 
     @abstractmethod
     def wait(self, timeout: float) -> list[Event]:
-        """What happened since the last call; waits for the first event.
+        """The events since the last call; waits for the first one.
 
         `timeout`: seconds after which an empty list is returned. In this process it has no effect: one task
         is run to its end. With nothing under way the call returns at once. Raises `InconclusiveError`: the

@@ -67,7 +67,7 @@ _one_at_a_time = threading.Lock()
 
 
 def about() -> dict[str, str]:
-    """What a worker runs: the workbench and its schema must be the parent's, the rest should be."""
+    """A worker's versions: the workbench and its schema must be the parent's, the rest should be."""
     versions = {"workbench": f"{__version__} (schema {SCHEMA})", "Python": platform.python_version()}
     for package in ("numpy", "torch"):
         try:
@@ -194,7 +194,7 @@ class Quiet:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
     def restore(self) -> None:
-        """Put the levels back."""
+        """Restore the loggers' levels."""
         for name, level in self._levels.items():
             logging.getLogger(name).setLevel(level)
 
@@ -366,7 +366,7 @@ class DaskBackend(Backend):
         return max(1, len(self._workers))
 
     def wait(self, timeout: float) -> list[Event]:
-        """What happened, or an empty list after the timeout.
+        """The events since the last call, or an empty list after the timeout.
 
         Raises `InconclusiveError`: the scheduler is gone, or every worker is at a task that took too long.
         `InputError`: a worker that joined runs another workbench.

@@ -41,7 +41,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One piece of work.
+    """One piece of work, whose result is kept in the store.
 
     Attributes:
         identity: Plain data that decide the result; its hash is the record's key.
@@ -158,6 +158,7 @@ class Engine:
         self._report(stage, len(records), len(wanted))
 
         def take() -> Task | None:
+            """The task of the next job without a record; None when there are no more."""
             job = next(missing, None)
             if job is None:
                 return None
@@ -166,6 +167,7 @@ class Engine:
             return Task(id=job.key, work=call[0], payload=call[1], inputs=job.inputs, label=label)
 
         def conclude(event: Finished | Failed) -> None:
+            """Store the result of a finished task; raise for a failed one."""
             if isinstance(event, Failed):
                 raise_if_all_would_fail(event, self.store, is_remote=is_remote)
                 raise event.error(f"{stage} {wanted[event.task.id].label}".rstrip())

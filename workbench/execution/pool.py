@@ -193,11 +193,11 @@ class PoolBackend(Backend):
 
     @property
     def capacity(self) -> int:
-        """The number of processes."""
+        """How many tasks can run at once: the number of processes."""
         return len(self._workers)
 
     def wait(self, timeout: float) -> list[Event]:
-        """What happened, or an empty list after the timeout.
+        """The events since the last call, or an empty list after the timeout.
 
         Raises `InconclusiveError`: three workers in a row died before they took a task.
         """

@@ -191,7 +191,7 @@ class Store:
                 yield path.stem, content
 
     def subject_folder(self, key: str) -> Path | None:
-        """Where the weights of a key lie, or None where they are missing or damaged.
+        """The folder of a key's weights, or None where they are missing or damaged.
 
         Checksums are read once for each state of the files (names, sizes, times), so asking is cheap.
         """

@@ -48,7 +48,7 @@ MESSAGES_A_SECOND = 4.0
 
 
 class StepProgress(Protocol):
-    """How a task reports its steps: `progress(done, total, part)`."""
+    """The function by which a task reports its steps: `progress(done, total, part)`."""
 
     def __call__(self, done: int, total: int, part: str = "") -> None:
         """Report.
@@ -68,7 +68,7 @@ Work = Callable[[Any, Mapping[str, Path], Path, StepProgress], dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One piece of work.
+    """One piece of work for a backend.
 
     Attributes:
         id: Unique among the tasks of a backend.
@@ -113,7 +113,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Finished:
-    """A task is done.
+    """The event that a task is done, with its result.
 
     Attributes:
         task: Which.
@@ -151,7 +151,7 @@ class Failed:
     raised: type[WorkbenchError] | None = None
 
     def error(self, what: str, *, always: bool = False) -> Exception:
-        """What to raise in the parent where this failure ends the run.
+        """The exception to raise in the parent where this failure ends the run.
 
         `what`: what the task is called in the message of an error that was not raised on purpose. `always`:
         whether it is so called in the message of every error.
@@ -260,7 +260,7 @@ def pack(task: Task) -> bytes:
 def perform_packed(
     packed: bytes, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress
 ) -> Outcome:
-    """As `perform`, in a worker; a call that cannot be unpacked there is the task's failure."""
+    """Perform a packed call in a worker; a call that cannot be unpacked there is the task's failure."""
     try:
         work, payload = pickle.loads(packed)  # noqa: S301 - from the parent's memory, never from a disk
     except Exception as error:
@@ -316,6 +316,7 @@ def throttled(report: StepProgress, clock: Callable[[], float] = time.monotonic)
     last_part: str | None = None
 
     def progress(done: int, total: int, part: str = "") -> None:
+        """Report the steps done, at most `MESSAGES_A_SECOND` times a second in one part."""
         nonlocal last, last_part
         now = clock()
         if done < total and part == last_part and now - last < 1 / MESSAGES_A_SECOND:

@@ -125,8 +125,8 @@ class Match(Generic[AttackT]):
         """Raises `UnsupportedError` for a mechanism whose transcript does not hold what the attack reads."""
         if release not in self.mechanism.capabilities.releases:
             raise UnsupportedError(
-                f"attack {self.part.attack!r} reads {what}, and {self.part.setup.mechanism} releases none: "
-                "leave it out"
+                f"attack {self.part.attack!r} reads {what}, "
+                f"and {self.part.setup.mechanism} releases none: leave it out"
             )
 
     def seed(self, salt: str = "") -> int:
@@ -207,7 +207,7 @@ class Played:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a study records of a game.
+    """The result of a game as a study records it.
 
     `scores`, `members`: of the round that stands for the experiment. `extra`: further fields of the record.
     """

@@ -31,7 +31,7 @@ class References:
 
 @dataclass(frozen=True, kw_only=True)
 class MembershipSeen:
-    """What the adversary sees.
+    """What the adversary of the membership game is given.
 
     Attributes:
         subject: The target, which answers likelihoods.

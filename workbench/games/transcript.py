@@ -269,6 +269,7 @@ def play_transcripts(
     names: set[str] = set()
 
     def reading(inside: bool) -> SignReading:
+        """What the adversary reads in one training with or without the canary."""
         world = _world(plan, canary, others, draw)
         names.add(world.canary.id)
         seeded = replace(world.plan(inside=inside), seed=drawn_seed(trial_seeds))
@@ -295,6 +296,7 @@ def chance_of_nobody(plan: Plan) -> float:
 
 
 def check_names(canary: str, others: str, knowledge: str) -> None:
+    """Refuse a canary, kind of other records or knowledge that is unknown."""
     for name, value, known in (
         ("canary", canary, CANARIES),
         ("others", others, OTHERS),
@@ -465,7 +467,7 @@ class TranscriptGame(Game[TranscriptAttack]):
         return games
 
     def name_of(self, name: str, attack: TranscriptAttack) -> str:
-        """Adds the canary."""
+        """The attack's name with its canary in brackets."""
         return f"{name} ({attack.canary})"
 
     def jobs(
@@ -504,7 +506,7 @@ class TranscriptGame(Game[TranscriptAttack]):
     def terms(
         self, plan: Plan, *, canary: str, others: str, knowledge: str, zero_gradient: str = "silent"
     ) -> GameTerms:
-        """What is played, for the judge; `zero_gradient` is the mechanism's rule (`SignObservations`).
+        """The game's terms for the judge; `zero_gradient` is the mechanism's rule (`SignObservations`).
 
         Raises `InputError`: an unknown name.
         """

@@ -136,6 +136,7 @@ def play_weights(
     is_trial = iter(np.arange(total) >= 2 * references)
 
     def change(inside: bool) -> FloatArray:
+        """The change of the weights in one training with or without the canary."""
         released = bool(next(is_trial))
         world = replace(worlds[inside], seed=drawn_seed(trial_seeds if released else reference_seeds))
         trained = _trained(mechanism, world, released=released)
@@ -192,8 +193,8 @@ def _change(subject: Subject, plan: Plan, rows: int) -> FloatArray:
     after, before = _flat(subject.model), _flat(build_model(plan))
     if rows * after.size > LARGEST:
         raise InputError(
-            f"a weights game of {rows} trainings of {after.size} weights is too large: play fewer trials, or "
-            "adapt a smaller model"
+            f"a weights game of {rows} trainings of {after.size} weights is too large: "
+            "play fewer trials, or adapt a smaller model"
         )
     return after - before
 

@@ -21,7 +21,7 @@ class Adjacency(StrEnum):
 
 
 class Secret(StrEnum):
-    """What a mutual-information claim keeps secret."""
+    """The secret of a mutual-information claim."""
 
     RECORD = "record"
     """One record's membership, given every other record."""
@@ -53,7 +53,7 @@ class Currency(StrEnum):
 
     @property
     def secret(self) -> Secret | None:
-        """What its nats are about; None for differential privacy."""
+        """The secret that the currency's nats are about; None for differential privacy."""
         return {Currency.RECORD_NATS: Secret.RECORD, Currency.SUBSET_NATS: Secret.SUBSET}.get(self)
 
 

@@ -46,7 +46,7 @@ class Finding:
             raise InputError(f"evidence must be given with {self.verdict}, got none")
 
     def to_json(self) -> dict[str, JSON]:
-        """Returns the plain form."""
+        """Returns the finding as a JSON object."""
         return {
             "verdict": str(self.verdict),
             "summary": self.summary,

@@ -39,7 +39,7 @@ _GRACE_SECONDS = 10.0
 
 
 class BuildStage(Enum):
-    """What a build is doing."""
+    """Stage of the build of a base model."""
 
     WAITING = "waiting for another build"
     TEXT = "reading the text"
@@ -49,7 +49,7 @@ class BuildStage(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class BuildStep:
-    """Progress of a build.
+    """Progress of the build of a base model.
 
     Attributes:
         done, total: Steps of the training.
@@ -84,7 +84,7 @@ BuildProgress: TypeAlias = Callable[[BuildStep], None]
 
 @dataclass(frozen=True, kw_only=True)
 class BaseCard:
-    """What is known of a base without loading it.
+    """Facts about a base model that are known without loading it.
 
     Attributes:
         family: Kind of architecture.
@@ -110,7 +110,7 @@ class BaseCard:
 
 
 class Base(Protocol):
-    """What the registry gives for a base; it can be sent to another process."""
+    """A base model as the registry gives it; it can be sent to another process."""
 
     def is_built(self) -> bool:
         """True where its files are there, and have the hashes that its recipe names."""
@@ -122,11 +122,11 @@ class Base(Protocol):
         """
 
     def card(self) -> BaseCard:
-        """What is known of it."""
+        """The base's size, quality and place, for lists and reports."""
 
 
 def names() -> tuple[str, ...]:
-    """The bases' names, sorted."""
+    """The names of the registered base models, sorted."""
     return tuple(registry.entries(KIND))
 
 

@@ -136,7 +136,7 @@ def kind_of(job: StudyJob) -> str:
 
 
 def terms(kind: JobKind, experiment: Mapping[str, Any], subjects: int) -> tuple[float, ...]:
-    """What the fitted coefficients are multiplied by.
+    """The terms of the cost model that the fitted coefficients are multiplied by.
 
     Args:
         experiment: Plain form of an experiment that wants the job.
@@ -213,7 +213,7 @@ class KindCost:
 
 @dataclass(frozen=True, kw_only=True)
 class CostEstimate:
-    """What a study will cost.
+    """The estimated cost of a study, core seconds.
 
     Attributes:
         core_seconds: Of all jobs whose kind is known.
@@ -246,7 +246,7 @@ def estimate(store: Store, pending: Pending) -> CostEstimate:
 
 
 def recorded(store: Store) -> Samples:
-    """What the jobs in a store took, by kind."""
+    """The measured costs of the jobs in a store, by kind."""
     samples: Samples = {}
     for _, record in islice(store.records(), MOST_RECORDS):
         sample = _sample(record)
@@ -361,7 +361,7 @@ MOST_BESIDE = 16
 
 
 def probe(store: Store, pending: Pending, *, seconds: float = PROBE_SECONDS) -> CostEstimate:
-    """As `estimate`, after a few steps of every kind of job of which there is no record, on this machine.
+    """Estimate as `estimate` does, after trying a few steps of each unknown kind of job on this machine.
 
     Takes about `seconds` of wall time; kinds that it does not come to are unknown. Writes no record.
     """

@@ -20,7 +20,7 @@ STEP_TIMES = ("training_seconds", "shuffling_seconds")
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(TrainingSpec):
-    """One cell of a study, as plain data.
+    """An experiment of a study, as plain data.
 
     N candidates are members and as many again are non-members, by a split that is uniform over all such
     splits; the seed decides the corpus draw, the split, the training and the release.
@@ -70,7 +70,7 @@ class Experiment(TrainingSpec):
 
     @property
     def steps(self) -> int:
-        """T, the number of updates."""
+        """Number of updates T of the training."""
         return self.epochs * -(-self.members // self.batch_size)
 
     @property

@@ -30,7 +30,7 @@ _GROUP = ("name", "tags", "set", "grid", "zip", "exclude", "variants")
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What a profile lays over the file: fields, lists, notes, and which groups and variants it keeps."""
+    """A profile's changes to a study file: fields, lists, notes, and which groups and variants it keeps."""
 
     base: Mapping[str, Any] = field(default_factory=dict)
     lists: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -295,8 +295,8 @@ def _axes(kind: str, table: Mapping[str, Any]) -> dict[str, list[Any] | str]:
                 axes[name] = values
             elif not isinstance(values, list) or not values:
                 raise InputError(
-                    f'{name} must be a list of at least one value, or the name of one ("${name}s"), got '
-                    f"{object_line(values)}"
+                    f"{name} must be a list of at least one value, "
+                    f'or the name of one ("${name}s"), got {object_line(values)}'
                 )
             else:
                 axes[name] = [checked(name, value) for value in values]

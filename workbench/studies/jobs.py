@@ -112,7 +112,7 @@ class Measuring:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyJob:
-    """One task of a study.
+    """One task of a study: a training or a measurement.
 
     Attributes:
         key: Of its record, and of its subject's folder.
@@ -132,7 +132,7 @@ class StudyJob:
 
     @property
     def label(self) -> str:
-        """What displays call it."""
+        """The job's name in displays."""
         run = self.payload.run if isinstance(self.payload, Training) else 0
         return self.experiment.name + (f", shadow {run}" if run else "")
 
@@ -147,7 +147,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentJobs:
-    """The jobs of an experiment.
+    """The jobs of one experiment: its trainings and its measurement.
 
     Attributes:
         measuring: Its own job; `measuring.key` is the experiment's key.

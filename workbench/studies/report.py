@@ -52,7 +52,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of the report.
+    """A table of a study's report.
 
     Attributes:
         id: File name without ending: `"table-1"`.

@@ -110,14 +110,14 @@ def _training_record(record: Mapping[str, JSON] | None) -> _TrainingRecord:
 
 
 class Known:
-    """What a store says of a study's jobs; the record of each training is read once, and may serve many."""
+    """A store's records of a study's jobs; the record of each training is read once, and may serve many."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._trainings: dict[str, _TrainingRecord] = {}
 
     def training(self, key: str) -> _TrainingRecord:
-        """What is known of a training."""
+        """The record of a training in the store, read once."""
         if key not in self._trainings:
             self._trainings[key] = _training_record(read_record(self._store, key))
         return self._trainings[key]
@@ -173,7 +173,7 @@ def read_results(study: Study, store: Store) -> StudyResults:
 
 @dataclass(frozen=True, kw_only=True)
 class Pending:
-    """What a study still takes.
+    """The jobs of a study that are still to be done.
 
     Attributes:
         trainings, measurings: To be done, each once, in the order of the study; of the trainings those that
@@ -189,7 +189,7 @@ class Pending:
 
 
 def pending(study: Study, store: Store, *, retry_failed: bool = False) -> Pending:
-    """What of a study the store does not have; with `retry_failed`, failures count as not done."""
+    """The jobs of a study that the store lacks; with `retry_failed`, failures count as not done."""
     known = Known(store)
     measurings: dict[str, StudyJob] = {}
     trainings: dict[str, StudyJob] = {}

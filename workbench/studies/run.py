@@ -93,7 +93,7 @@ MOST_TRIES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a study is run.
+    """Options of the run of a study: workers, scheduler and what is repeated.
 
     Attributes:
         workers: Processes; 0 runs in this process.
@@ -112,7 +112,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """What a run did.
+    """Counts of what the run of a study did.
 
     Attributes:
         done: Experiments that this run measured.

@@ -34,7 +34,7 @@ class Given:
 
 @lru_cache(maxsize=CORPORA_KEPT)
 def corpus(name: str, size: int, seed: int, given: Given) -> Corpus:
-    """A registered corpus."""
+    """The records of a registered corpus, from a cache."""
     made: Corpus = registry.create("corpus", name, size=size, seed=seed, **given.parameters)
     return made
 

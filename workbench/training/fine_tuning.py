@@ -42,7 +42,7 @@ class Seeds:
 
     @classmethod
     def of(cls, plan: Plan) -> Seeds:
-        """The streams of a plan."""
+        """The seeds of a plan's independent random streams."""
         sampling, noise, initialisation, coins, public = np.random.SeedSequence(plan.seed).spawn(5)
         if plan.initial_seed is not None:
             initialisation = np.random.SeedSequence(plan.initial_seed)
@@ -194,7 +194,7 @@ def record_log_likelihoods(model: Model, records: Sequence[Record]) -> list[Floa
 
 
 def record_z_scores(model: Model, records: Sequence[Record]) -> list[FloatArray]:
-    """See `LanguageModel.token_z_scores`; in evaluation mode."""
+    """z-scores of each record's tokens (`LanguageModel.token_z_scores`), in evaluation mode."""
     if not isinstance(model, LanguageModel):
         raise UnsupportedError(f"model {model.name!r} predicts no tokens, so that these have no distribution")
     scores: list[FloatArray] = []

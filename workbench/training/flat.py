@@ -193,7 +193,7 @@ class PerRecordSignals(ABC):
 
     @property
     def n(self) -> int:
-        """Number of records."""
+        """Number of records in the batch."""
         return len(self.losses)
 
     @property

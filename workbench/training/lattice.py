@@ -262,6 +262,7 @@ class Lattice:
         room, centre = np.empty(PART, dtype=np.float32), np.float32(self._farthest)
 
         def add(piece: Piece, drawn: Indices) -> None:
+            """Shift a piece of the weights by the table's entries at the drawn indices, in place."""
             weights, steps = arrays[piece.number][piece.place], room[: len(drawn)]
             # Indices are below the table's length; "clip" writes without a copy.
             np.take(table_of[piece.number], drawn, out=steps, mode="clip")
@@ -296,8 +297,8 @@ class Lattice:
         needed = power_above(HEADROOM * (largest + self._farthest)) * 2.0**-MANTISSA_BITS
         if needed > self._scale:
             raise InputError(
-                f"scale must be at least {needed:g} for weights as large as {largest:g} in float32, "
-                f"got {self._scale:g}"
+                f"scale must be at least {needed:g} for weights as large "
+                f"as {largest:g} in float32, got {self._scale:g}"
             )
         # No finer than needed, so that most tensors share one grid and one table.
         self._grid[number] = max(needed, power_above(self._scale * FINEST))

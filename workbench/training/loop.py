@@ -101,7 +101,7 @@ class GradientMechanism(Mechanism):
         check_plan(plan)
 
     def without_quality(self) -> Self:
-        """Without the perplexities before and after, which cost time and release nothing."""
+        """The mechanism without the perplexities before and after, which cost time and release nothing."""
         return replace(self, measures_quality=False)
 
     def workload(self, *, steps: int, sampling_probability: float, budget: float) -> Workload:
@@ -178,7 +178,7 @@ class GradientMechanism(Mechanism):
         progress: Callable[[int, int], None] | None = None,
         make_steps: Callable[[Plan, Model], Steps] | None = None,
     ) -> TrainedSubject:
-        """As `train`, with another claim and other `steps`: for mechanisms that release after training."""
+        """Train as `train` does, with another claim and other `steps`: to release after training."""
         self.check(plan)
         settled = self.for_plan(plan)
         started = time.perf_counter()

@@ -197,8 +197,8 @@ def require_read_whole(model: Model, records: Sequence[Record]) -> None:
         length = len(model.tokenizer(record.text, verbose=False)["input_ids"])
         if length > model.max_length:
             raise InputError(
-                f"max_length must hold every planted record, got {model.max_length}; record {record.id!r} "
-                f"has {length} tokens"
+                f"max_length must hold every planted record, got {model.max_length}; "
+                f"record {record.id!r} has {length} tokens"
             )
 
 

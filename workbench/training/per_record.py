@@ -118,7 +118,7 @@ class EmptySignals(PerRecordSignals):
         super().__init__(layout, nothing, nothing, nothing.new_zeros(0, len(layout.names)))
 
     def gradients(self) -> Tensor:
-        """Shape `(0, d)`."""
+        """The gradients of no record, shape `(0, d)`."""
         return self._layout.zeros().expand(0, -1)
 
     def _summed(self, columns: Tensor, group_of: tuple[int, ...]) -> Tensor:
@@ -168,8 +168,8 @@ def _refuse_checkpointing(module: torch.nn.Module) -> None:
     for name, part in module.named_modules():
         if part.training and is_checkpointing(part):
             raise UnsupportedError(
-                f"module {name!r} ({type(part).__name__}) has gradient checkpointing on: switch it off for "
-                "per-record gradients"
+                f"module {name!r} ({type(part).__name__}) has gradient checkpointing on: "
+                "switch it off for per-record gradients"
             )
 
 
@@ -435,8 +435,8 @@ def _collect(layout: FlatLayout, recorder: Recorder, errors: list[Tensor | None]
             continue
         if not use.is_intact():
             raise UnsupportedError(
-                f"method 'book_keeping': an input of the {use.operation} on {use.parameters} "
-                "was modified in place"
+                f"method 'book_keeping': an input of the {use.operation} "
+                f"on {use.parameters} was modified in place"
             )
         for index, contribution in use.gradients(error.to(layout.dtype)):
             gradients[index].add(contribution)

@@ -65,7 +65,7 @@ SCORED = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Greedy:
-    """Greedy decoding.
+    """Settings of greedy decoding from a language model.
 
     Attributes:
         module: A causal language model (see `workbench.training.models.LanguageModel`).
@@ -178,7 +178,7 @@ class PromptModel(ABC):
 
     @property
     def module(self) -> nn.Module:
-        """The base's module."""
+        """The base model's torch module."""
         return self.base.module
 
     @module.setter
@@ -187,7 +187,7 @@ class PromptModel(ABC):
 
     @property
     def tokenizer(self) -> Any:
-        """The base's tokenizer."""
+        """The base model's tokenizer."""
         return self.base.tokenizer
 
     @property

@@ -418,6 +418,7 @@ def _conv2d(recorder: Recorder, func: Any, given: Arguments) -> Tensor | None:
     stored, kernel = x.detach(), tuple(given["weight"].shape[2:])
 
     def gradients(error: Tensor) -> Contributions:
+        """The weight's and the bias's contributions to each record's gradient."""
         e = error.flatten(2).transpose(1, 2)
         if used[0] is not None:
             patches = nn.functional.unfold(stored, kernel, **window).transpose(1, 2)

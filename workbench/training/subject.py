@@ -107,8 +107,8 @@ class TrainedSubject:
             )
         if Release.SUMS not in capabilities.releases:
             raise UnsupportedError(
-                f"{type(self.mechanism).__name__} releases no privatised sum of gradients, in which a canary "
-                "could be read"
+                f"{type(self.mechanism).__name__} releases no privatised sum of gradients, "
+                "in which a canary could be read"
             )
         if plan.sampling is not Sampling.POISSON:
             raise UnsupportedError(

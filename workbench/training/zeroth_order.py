@@ -144,7 +144,7 @@ class ScratchWeights:
         return True
 
     def close(self) -> None:
-        """Delete the copy."""
+        """Delete the copy of the weights and its file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -323,7 +323,7 @@ class ZerothOrderMechanism(GradientMechanism):
 
     @abstractmethod
     def steps(self, plan: Plan, model: Model) -> ZerothOrderSteps:
-        """The updates of one run."""
+        """The steps of one training run."""
 
 
 class ZerothOrderSteps(Steps):

@@ -45,7 +45,7 @@ FPRS = (0.1, 0.01, 0.5, 1e-3, 1e-4)
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A kind of question.
+    """A kind of question to an accountant, with the parameters that it may be asked with.
 
     Attributes:
         simple: For each parameter its simple values, simplest first; the first parameter counts most.
@@ -64,7 +64,7 @@ class Cell:
 
     @property
     def question(self) -> Question:
-        """What is asked."""
+        """The question to the accountant that this cell stands for."""
         return self.shape.build(**self.parameters)
 
 
@@ -285,7 +285,7 @@ def tpr_cells(grid: str) -> tuple[Cell, ...]:
 
 
 def calibration_cells(grid: str) -> tuple[CalibrationQuestion, ...]:
-    """What noise calibrators are asked."""
+    """The questions to noise calibrators that a grid holds."""
     rows: list[dict[str, Any]] = [*_rows(_grids()["calibration"], grid)]
     return tuple(CalibrationQuestion(**row) for row in rows)
 

@@ -161,12 +161,12 @@ def _simplest(cells: Sequence[Cell]) -> Cell:
 
 
 def never_below_delta(context: Context, check: Check) -> CheckResult:
-    """As `never_below`, for delta at an epsilon."""
+    """Check that delta at an epsilon is never below its certified lower bound."""
     return never_below(context, check, delta_cells(context.grid))
 
 
 def never_below_tpr(context: Context, check: Check) -> CheckResult:
-    """As `never_below`, for the TPR at an FPR."""
+    """Check that the true-positive rate at an FPR is never below its certified lower bound."""
     return never_below(context, check, tpr_cells(context.grid))
 
 
@@ -301,8 +301,8 @@ def calibration(context: Context, check: Check) -> CheckResult:
         if epsilon.is_number and epsilon.value > target.target_epsilon * (1 + ROUNDING):
             disagreements.append((target, noise, epsilon.value))
     notes = tuple(
-        f"the accountant's own epsilon at its noise {noise:.6g} is {epsilon:.6g}, above the target: "
-        f"{target.describe()}"
+        f"the accountant's own epsilon at its noise {noise:.6g} is {epsilon:.6g}, "
+        f"above the target: {target.describe()}"
         for target, noise, epsilon in disagreements
     )
     standing = context.settle(shortfalls, None if first is None else first[1:])

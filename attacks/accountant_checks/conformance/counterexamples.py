@@ -141,8 +141,8 @@ def expression(event: events.Event) -> str:
         if isinstance(step, events.SubsampledGaussian | events.Gaussian):
             rate = step.sampling_probability if isinstance(step, events.SubsampledGaussian) else 1.0
             return (
-                f"gaussian_run(noise_multiplier={step.noise_multiplier!r}, sampling_probability={rate!r}, "
-                f"steps={count})"
+                f"gaussian_run(noise_multiplier={step.noise_multiplier!r}, "
+                f"sampling_probability={rate!r}, steps={count})"
             )
     return repr(event)
 

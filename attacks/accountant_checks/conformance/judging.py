@@ -59,7 +59,7 @@ class Context:
     def settle(
         self, shortfalls: Shortfalls, smallest: tuple[Question, UnderReport] | None
     ) -> tuple[UnderReport, ...]:
-        """What stands of the under-reports, in time of its own."""
+        """The under-reports that remain after a second opinion, which has time of its own."""
         with self.asker.more_time(self.confirm_seconds):
             return shortfalls.settle(smallest, self.confirm_seconds)
 
@@ -107,12 +107,12 @@ class Counter:
             self.ratios.append(value / upper)
 
     def cells(self) -> Cells:
-        """The counts."""
+        """How many cells were planned, judged, refused, crashed, out of time or without a certified value."""
         names = ("planned", "judged", "refused", "crashed", "out_of_time", "without_truth")
         return Cells(**{name: getattr(self, name) for name in names})
 
     def status(self, failed: bool) -> CheckStatus:
-        """How the check ended."""
+        """The status of a check, from its counts and whether an answer `failed` it."""
         if failed:
             return CheckStatus.FAILED
         if self.judged:

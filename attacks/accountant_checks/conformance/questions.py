@@ -32,7 +32,7 @@ from workbench.interfaces import Adjacency
 
 
 class AnswerKind(StrEnum):
-    """What came back."""
+    """What an accountant gave for an answer: a number, a refusal, a fault, or nothing in time."""
 
     NUMBER = "number"
     """A number >= 0, or infinity."""
@@ -46,7 +46,7 @@ class AnswerKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One answer.
+    """An accountant's answer to a question.
 
     Attributes:
         value: The number; NaN where there is none. A negative number is kept here, as a FAULT.
@@ -58,7 +58,7 @@ class Answer:
 
     @property
     def is_number(self) -> bool:
-        """True for a usable number."""
+        """True where the accountant answered with a number >= 0 or infinity."""
         return self.kind is AnswerKind.NUMBER
 
 
@@ -85,13 +85,13 @@ class Question:
         return {"epsilon": "delta", "delta": "epsilon", "tpr": "fpr"}[self.quantity]
 
     def describe(self) -> str:
-        """In words, with its numbers."""
+        """The question in words: event, delta, epsilon or FPR, and adjacency."""
         return f"{self.event.describe()} at {self.argument_name} = {self.argument:g}, {self.adjacency}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationQuestion:
-    """What a noise calibrator is asked."""
+    """A question to a noise calibrator: the noise multiplier for a target epsilon."""
 
     target_epsilon: float
     delta: float
@@ -100,7 +100,7 @@ class CalibrationQuestion:
     adjacency: Adjacency = Adjacency.ADD_REMOVE
 
     def describe(self) -> str:
-        """In words, with its numbers."""
+        """The question in words: target epsilon, delta, sampling probability, steps and adjacency."""
         return (
             f"noise for epsilon {self.target_epsilon:g} at delta {self.delta:g}, sampling probability "
             f"{self.sampling_probability:g}, {self.steps} steps, {self.adjacency}"
@@ -116,7 +116,7 @@ class Tally:
 
     @property
     def milliseconds_per_call(self) -> float | None:
-        """Mean; None without a call."""
+        """Mean time of a call, milliseconds; None if there was no call."""
         return 1000 * self.seconds / self.calls if self.calls else None
 
 

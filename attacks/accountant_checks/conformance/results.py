@@ -15,7 +15,7 @@ from workbench.core.keys import JSON
 
 
 class CheckStatus(StrEnum):
-    """How a check ended."""
+    """Whether a check of an accountant passed, failed or could not be made."""
 
     PASSED = "passed"
     """At least one cell was judged, and none broke the promise."""
@@ -38,7 +38,7 @@ def plain_number(value: float) -> JSON:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One promise that an accountant is held to.
+    """A promise that accountants are checked for.
 
     Attributes:
         name: Stable, usable as a test's id: `never_below_certified_lower[laplace]`.
@@ -51,13 +51,13 @@ class Check:
     fails_ci: bool
 
     def to_json(self) -> dict[str, JSON]:
-        """Plain form."""
+        """The check as a JSON object."""
         return {"name": self.name, "summary": self.summary, "fails_ci": self.fails_ci}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """What became of a check's cells (a cell is one question, or one comparison of several).
+    """Counts of a check's cells by outcome (a cell is one question, or one comparison of several).
 
     Attributes:
         refused: Refused by the accountant with a clear error.
@@ -86,7 +86,7 @@ class Cells:
         return text
 
     def to_json(self) -> dict[str, JSON]:
-        """Plain form."""
+        """The counts as a JSON object."""
         return dict(vars(self))
 
 
@@ -141,7 +141,7 @@ class UnderReport:
         return f"{self.event} at {argument}, {self.adjacency}: answered {what}, but {truth}{confirmed}"
 
     def to_json(self) -> dict[str, JSON]:
-        """Plain form."""
+        """The answer that is too small, as a JSON object."""
         return {
             "quantity": self.quantity,
             "event": self.event,
@@ -163,7 +163,7 @@ class UnderReport:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """What one check found.
+    """The result of one check of an accountant.
 
     Attributes:
         under_reports: Every answer below a certified lower bound, worst first.
@@ -213,7 +213,7 @@ class CheckResult:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, JSON]:
-        """Plain form."""
+        """The result as a JSON object."""
         numbers = {
             "looseness_median": self.looseness_median,
             "looseness_worst": self.looseness_worst,
@@ -263,7 +263,7 @@ class ConformanceReport:
 
     @property
     def failed(self) -> tuple[CheckResult, ...]:
-        """The checks that failed."""
+        """The checks that the accountant failed."""
         return tuple(result for result in self.results if result.status is CheckStatus.FAILED)
 
     @property
@@ -285,7 +285,7 @@ class ConformanceReport:
         return {result.name: result for result in self.results}[name]
 
     def to_json(self) -> dict[str, JSON]:
-        """Plain form."""
+        """The whole report as a JSON object."""
         milliseconds = self.milliseconds_per_call
         return {
             "accountant": self.accountant,

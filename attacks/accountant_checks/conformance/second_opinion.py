@@ -77,12 +77,12 @@ class Losses(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianLosses(Losses):
-    """N(mu, 1) against N(0, 1)."""
+    """Privacy losses of a Gaussian mechanism: N(mu, 1) against N(0, 1)."""
 
     mu: float
 
     def cumulant(self, s: ComplexArray, resolution: int) -> ComplexArray:
-        """mu^2 (s^2 + s) / 2."""
+        """The cumulant function mu^2 (s^2 + s) / 2; exact at every resolution."""
         return np.asarray(self.mu * self.mu / 2 * (s * s + s))
 
 
@@ -116,7 +116,7 @@ class AnswerLosses(Losses):
     direct_method: ClassVar[str] = "counting in floats"
 
     def cumulant(self, s: ComplexArray, resolution: int) -> ComplexArray:
-        """Three atoms."""
+        """The cumulant function of the three atoms of randomised response."""
         loss = math.log(self.truth / self.other)
         return np.asarray(np.log(self.truth * np.exp(s * loss) + self.other * np.exp(-s * loss) + self.third))
 

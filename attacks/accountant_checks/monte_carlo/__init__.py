@@ -97,7 +97,7 @@ class Described(Protocol):
     """A pair that says what it is."""
 
     def describe(self) -> str:
-        """The pair in words."""
+        """The pair of neighbouring output laws in words."""
 
 
 def describe_pair(pair: PairOfNeighbours) -> str:
@@ -106,7 +106,7 @@ def describe_pair(pair: PairOfNeighbours) -> str:
 
 
 class Scope(StrEnum):
-    """What the claim is about."""
+    """Which neighbouring datasets a claim is about."""
 
     EVERY_PAIR = "every pair"
     """All neighbours: one pair can refute it, and never confirm it."""

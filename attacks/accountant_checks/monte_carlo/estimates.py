@@ -26,7 +26,7 @@ from workbench.interfaces import FloatArray
 
 
 class IntervalMethod(StrEnum):
-    """How the interval is computed."""
+    """The method by which the confidence interval is computed."""
 
     HOEFFDING = "hoeffding"
     """Width 1 / sqrt(n), whatever the values (Hoeffding 1963, theorem 2)."""
@@ -144,7 +144,7 @@ class OfDimension(Protocol):
 
     @property
     def dimension(self) -> int:
-        """Numbers in a sample."""
+        """How many numbers a sample consists of."""
 
 
 @runtime_checkable

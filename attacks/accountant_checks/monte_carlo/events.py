@@ -74,7 +74,7 @@ class ProductPair:
 
     @property
     def dimension(self) -> int:
-        """Columns of an output."""
+        """How many numbers an output consists of: those of all parts."""
         return sum(part.dimension * count for part, count in self.parts)
 
     def describe(self) -> str:
@@ -143,7 +143,7 @@ class ProductPair:
         return math.fsum(count * part.log_envelope(t) for part, count in self.parts)
 
     def truncated_share(self, t: float) -> float:
-        """At most the parts' sum."""
+        """Share of M(t) that the tilt cannot reach: at most the sum of the parts' shares."""
         return math.fsum(count * part.truncated_share(t) for part, count in self.parts)
 
     @property
@@ -190,7 +190,7 @@ class ProductPair:
         return best
 
     def tilted(self, t: float) -> ProductTilt:
-        """Every part tilted by t."""
+        """The law of the whole output with every part tilted by t."""
         return ProductTilt(pair=self, t=t)
 
 

@@ -51,7 +51,7 @@ _BLOCK = 1 << 22
 
 
 def require_mixture(means: FloatArray, weights: FloatArray, side: str) -> None:
-    """Refuse what is no mixture.
+    """Refuse means and weights that do not make a Gaussian mixture.
 
     Args:
         means: First axis one entry a component.
@@ -164,7 +164,7 @@ class MixturePair(Part):
         return log_p - _log_ratio(y, *self._q), log_p - y * y / 2 - math.log(2 * math.pi) / 2 - log_g
 
     def swapped(self) -> MixturePair:
-        """P and Q exchanged."""
+        """The pair with P and Q exchanged."""
         p, q = (self.p_means, self.p_weights), (self.q_means, self.q_weights)
         return replace(self, p_means=q[0], p_weights=q[1], q_means=p[0], q_weights=p[1])
 
@@ -213,7 +213,7 @@ class MixturePair(Part):
         return float(logsumexp(self._log_f(lefts, t))) + math.log(width) - math.log(2 * math.pi) / 2
 
     def truncated_share(self, t: float) -> float:
-        """What the dropped cells can hold: f lies exp(80) below its top there, or exp(72) and falls."""
+        """Bound on M(t)'s share in dropped cells: f lies exp(80) below its top there, or exp(72), falling."""
         return 0.0 if t == 0 else 1e-20
 
     def tilt(self, t: float) -> ExactTilt:
@@ -404,7 +404,7 @@ class VectorMixturePair(Part):
 
     @property
     def components(self) -> int:
-        """Of the mixture with the most of them, the tilt's included."""
+        """Number of components of the larger mixture, the tilt's included."""
         return len(self._coupled[0])
 
     def sample(self, n: int, rng: np.random.Generator) -> Samples:
@@ -443,7 +443,7 @@ class VectorMixturePair(Part):
         return self.log_ratio(x, self.p_means, self.p_weights) - q
 
     def swapped(self) -> VectorMixturePair:
-        """P and Q exchanged."""
+        """The pair with P and Q exchanged."""
         p, q = (self.p_means, self.p_weights), (self.q_means, self.q_weights)
         return replace(self, p_means=q[0], p_weights=q[1], q_means=p[0], q_weights=p[1])
 

@@ -94,7 +94,7 @@ class Part(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """In words, with its numbers."""
+        """The mechanism in words, with its numbers."""
 
     @property
     @abstractmethod
@@ -108,15 +108,15 @@ class Part(ABC):
 
     @abstractmethod
     def sample(self, n: int, rng: np.random.Generator) -> Samples:
-        """`n` outputs under P."""
+        """Draw `n` independent outputs from P."""
 
     @abstractmethod
     def log_density_p(self, x: Samples) -> FloatArray:
-        """log p."""
+        """Natural logarithm of P's density at each output, shape `(n,)`."""
 
     @abstractmethod
     def log_density_q(self, x: Samples) -> FloatArray:
-        """log q."""
+        """Natural logarithm of Q's density at each output, shape `(n,)`."""
 
     @abstractmethod
     def losses(self, x: Samples) -> FloatArray:
@@ -131,12 +131,12 @@ class Part(ABC):
         """`tilt(t).log_envelope`, cheaper; infinite where the part cannot be tilted so far."""
 
     def truncated_share(self, t: float) -> float:
-        """At most this share of M(t) is out of the tilt's reach; 0 for most."""
+        """Upper bound on the share of M(t) that the tilt cannot reach; 0 for most mechanisms."""
         return 0.0
 
     @abstractmethod
     def tilt(self, t: float) -> Tilt:
-        """The tilt by t >= 0."""
+        """The law with density proportional to p * exp(t * loss), or close to it, for t >= 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,11 +148,11 @@ class ExactTilt:
     sampler: Sampler
 
     def sample(self, n: int, rng: np.random.Generator) -> Samples:
-        """`n` independent draws."""
+        """Draw `n` independent outputs from the tilted law."""
         return self.sampler(n, rng)
 
     def log_weights(self, x: Samples, losses: FloatArray) -> FloatArray:
-        """log M - t * L."""
+        """Natural logarithm of P over the tilted law, log M - t * L, at each draw."""
         return self.log_envelope - self.t * losses
 
 
@@ -255,7 +255,7 @@ class GaussianPair(Part):
         return GaussianPair(shift=tuple(-v for v in self.shift), standard_deviation=self.standard_deviation)
 
     def log_envelope(self, t: float) -> float:
-        """t (1 + t) mu^2 / 2."""
+        """log M(t) = t (1 + t) mu^2 / 2, with mu the shift over the standard deviation."""
         return t * (1 + t) / 2 * math.fsum((v / self.standard_deviation) ** 2 for v in self.shift)
 
     def tilt(self, t: float) -> ExactTilt:
@@ -425,7 +425,7 @@ class DiscretePair(Part):
         return float(np.logaddexp.reduce(self._tilted(t)))
 
     def tilt(self, t: float) -> ExactTilt:
-        """Reweigh the table."""
+        """The table's probabilities reweighted by exp(t * loss)."""
         tilted = self._tilted(t)
         shares = _normalised(tilted) if np.isfinite(tilted).any() else None
 

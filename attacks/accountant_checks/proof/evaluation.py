@@ -298,7 +298,7 @@ NATURAL_POINTS: dict[str, tuple[Fraction, ...]] = {
 
 @dataclass(frozen=True)
 class Fact:
-    """For low <= u <= high: y relation square * (u - centre)^2 + slope * u + intercept.
+    """A bound for low <= u <= high: y relation square * (u - centre)^2 + slope * u + intercept.
 
     Attributes:
         low, high: Range of the argument; None is unbounded.

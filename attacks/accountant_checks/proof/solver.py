@@ -56,7 +56,7 @@ _DENOMINATORS = (1, 10, 1000, 1_000_000)
 
 @dataclass(frozen=True)
 class Search:
-    """What a search came to.
+    """The result of a search for a point where a formula holds.
 
     Attributes:
         kind: `none` (proven: no such point), `found` (at `point`, confirmed) or `open`.
@@ -244,7 +244,7 @@ _APPROXIMATIONS = (8, 20, 60)
 
 
 class Translation:
-    """One formula in one Z3 context.
+    """The translation of a formula into a Z3 context.
 
     Args:
         numbers: From `numbered`: parts that read alike become one symbol.
@@ -290,7 +290,7 @@ class Translation:
         return [main, *domains, *self._side]
 
     def formula(self, formula: Formula) -> Any:
-        """A formula in Z3's terms."""
+        """The same formula as an expression of the solver Z3."""
         z3 = self._z3
         if isinstance(formula, Comparison):
             left, right = self.term(formula.left), self.term(formula.right)

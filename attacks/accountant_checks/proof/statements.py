@@ -49,7 +49,7 @@ Evaluator = Callable[[Mapping[str, Fraction]], bool | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """For all values of the variables in their domains: the assumptions imply the conclusion.
+    """A statement to prove: for all values in their domains, the assumptions imply the conclusion.
 
     Attributes:
         name: What it claims, in words; findings quote it.

@@ -80,7 +80,7 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Constant(Term):
-    """An exact rational."""
+    """A term that is a fixed rational number, kept exactly."""
 
     value: Fraction
 
@@ -183,7 +183,7 @@ class Formula:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(Formula):
-    """Two terms compared."""
+    """A formula that compares two terms."""
 
     operator: str
     left: Term
@@ -258,7 +258,7 @@ def integer(
 
 
 def exp(argument: TermLike) -> Term:
-    """The exponential function."""
+    """The exponential function of a term."""
     return Application(function="exp", argument=as_term(argument))
 
 
@@ -303,17 +303,17 @@ def clamp(term: TermLike, low: TermLike, high: TermLike) -> Term:
 
 
 def absolute(term: TermLike) -> Term:
-    """The absolute value."""
+    """The absolute value of a term."""
     return maximum(term, -as_term(term))
 
 
 def And(*parts: Formula) -> Formula:  # noqa: N802 - a connective, written as mathematicians and Z3 do
-    """True where all parts are."""
+    """A formula that is true where all its parts are true."""
     return Connective(operator="and", parts=parts)
 
 
 def Or(*parts: Formula) -> Formula:  # noqa: N802
-    """True where a part is."""
+    """A formula that is true where at least one part is true."""
     return Connective(operator="or", parts=parts)
 
 

@@ -145,8 +145,8 @@ def _finding(audit: WeightAudit, known: tuple[str, ...], epsilon: float) -> Find
         f"{details['noise_scale']:.6g} on each weight: {details['mu_expected']:.3g} deviations of the "
         "statistic (an estimate, which includes the references' own scatter)",
         *known,
-        refutes=f"an attack on the released weights shows epsilon >= {lower:.4g}, where {epsilon:g} is "
-        "claimed",
+        refutes=f"an attack on the released weights shows epsilon >= {lower:.4g}, "
+        f"where {epsilon:g} is claimed",
         spares=f"this attack does not refute it: epsilon >= {lower:.4g} at epsilon {epsilon:g} "
         f"({verdict.kind}), which shows no privacy",
         counterexample={

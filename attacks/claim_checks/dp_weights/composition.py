@@ -24,8 +24,8 @@ from workbench.core.registry import register
 from workbench.interfaces.findings import Finding
 
 RELEASES = (
-    "any neighbours of a mechanism of the stated guarantee; the adversary sees all k outputs; balls, nothing "
-    "is sampled"
+    "any neighbours of a mechanism of the stated guarantee; "
+    "the adversary sees all k outputs; balls, nothing is sampled"
 )
 DISTANCE = (
     "two finished models whose weights are one noise deviation apart; the adversary knows both and sees one "
@@ -115,7 +115,7 @@ def exact_numbers(
 
 
 def composed(epsilon: Any, delta: Any, count: int) -> tuple[Any, Any]:
-    """Eqs. 8 and 9."""
+    """Epsilon and delta of `count` releases as the paper's Eqs. 8 and 9 print them."""
     return epsilon * (-2 * count * delta.log()).sqrt(), (count + 1) * delta
 
 
@@ -161,8 +161,8 @@ def solver_check(*, noise: str = "0.01") -> Finding:
     )
     return settle(
         f"the algorithm as printed (10 terms of the series) answers {accepted}",
-        "satisfiable means that some values meet the implication, and values that break its premise always "
-        "do",
+        "satisfiable means that some values meet the implication, "
+        "and values that break its premise always do",
         counterexample=wrong,
     )
 
@@ -336,7 +336,7 @@ def printed_tests(*, level: str = "0.05") -> Finding:
         )
     return settle(
         f"{len(P_VALUES)} printed p-values, each held against {level} / {len(P_VALUES)}",
-        "DP-SGD has the lower ROC AUC in both; a test that finds no difference would not show that there is "
-        "none",
+        "DP-SGD has the lower ROC AUC in both; "
+        "a test that finds no difference would not show that there is none",
         counterexample=wrong,
     )

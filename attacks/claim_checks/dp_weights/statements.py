@@ -52,7 +52,7 @@ DISTANCE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What Eq. 2 is made of; exact numbers."""
+    """The training parameters in Eq. 2; exact numbers."""
 
     epochs: int = 10
     learning_rate: Fraction = Fraction(5, 100_000)
@@ -67,7 +67,7 @@ class Training:
 
     @property
     def delta(self) -> Fraction:
-        """1 / N^2 (Section 3.1)."""
+        """The delta that the paper takes for N records: 1 / N^2 (Section 3.1)."""
         return Fraction(1, self.records**2)
 
 
@@ -200,8 +200,8 @@ def noise_scale(*, epsilon: str = "0.01", learning_rate: str = "1", form: str = 
         "the form fails wherever DW is large, and is rescued by the empirical term where it is small",
         proof="the noise is enough" if covered and Fraction(epsilon) <= 1 else None,
         counterexample=wrong,
-        assumption="the root covers 2 log(1.25 / delta) only, as in Algorithm 2 and Section 8.1.2, and "
-        "epsilon <= 1",
+        assumption="the root covers 2 log(1.25 / delta) only, "
+        "as in Algorithm 2 and Section 8.1.2, and epsilon <= 1",
         assumed=wrong is not None,
     )
 
@@ -233,8 +233,8 @@ def density_ratio(*, noise_free: bool = False) -> Finding:
         finding,
         "c = W - W' and both densities at the one output W + N, as privacy asks; the term 2 N c has no "
         "bound, which is why Gaussian noise needs a delta",
-        "as printed, with each density at its own output, the ratio is 1, and the equality fails: "
-        f"{printed.summary}",
+        "as printed, with each density at its own output, the ratio is 1, "
+        f"and the equality fails: {printed.summary}",
     )
     return answer if finding.verdict is printed.verdict else replace(answer, verdict=VerdictKind.UNDECIDED)
 
@@ -250,8 +250,8 @@ def simple_condition(*, epsilon: str = "30") -> Finding:
     truth = gaussian_delta(ball(training.claimed_sensitivity) / noise, budget)
     wrong = counterexample_if(
         budget <= limit and truth > delta,
-        f"epsilon {epsilon} <= {show(limit)}, delta 1e-6, DW 1: noise {show(noise)} gives delta "
-        f"{show(truth)}",
+        f"epsilon {epsilon} <= {show(limit)}, delta 1e-6, DW 1: "
+        f"noise {show(noise)} gives delta {show(truth)}",
         {"epsilon": epsilon, "limit": show(limit), "sensitivity": str(training.claimed_sensitivity)},
         {"noise": show(noise), "true_delta": show(truth)},
     )
@@ -331,8 +331,8 @@ def simulation(*, ceiling: str = "1e-9") -> Finding:
     never = bool(claimed < ball(ceiling))
     wrong = counterexample_if(
         real_rate > ball(ceiling),
-        f"for weights {float(apart):.4g} apart the same algorithm finds the rate {show(real_rate)} at "
-        "epsilon 0.01",
+        f"for weights {float(apart):.4g} apart the same algorithm finds "
+        f"the rate {show(real_rate)} at epsilon 0.01",
         {"apart": str(apart), "epsilon": "0.01", "violation_rate": show(real_rate)},
     )
     return settle(

@@ -159,8 +159,8 @@ def factorisation(*, relation: str = "=") -> Finding:
     evidence = (
         f"order 2, p = 1/10, sigma = C: divergence in [{show(lower, 10)}, {show(upper, 10)}], formula "
         f"{show(latent, 10)} nats",
-        "the formula is the divergence of the pair with the latent switch shown, so it is an upper bound "
-        "(data processing)",
+        "the formula is the divergence of the pair with the latent switch shown, "
+        "so it is an upper bound (data processing)",
     )
     if relation == "<=":
         return settle(
@@ -236,8 +236,8 @@ def infinite_divergence(*, firing_probability: str = "1/100") -> Finding:
     shared = sum((min(p[key], q[key]) for key in p), Fraction(0))
     parallel_p, parallel_q = _undithered(fire, Fraction(0))
     return settle(
-        f"orthogonal gradients, p = {fire}: P has mass {uncovered} where Q has none, so D_a = infinity for a "
-        "> 1",
+        f"orthogonal gradients, p = {fire}: "
+        f"P has mass {uncovered} where Q has none, so D_a = infinity for a > 1",
         f"the laws share mass {shared}: their supports are not disjoint (silence alone is {1 - fire})",
         "u is drawn alike for both data sets; to compare one draw u with another u' would make a data set "
         "infinitely far from itself",
@@ -301,8 +301,8 @@ def infinite_cost(*, firing_probability: str = "1/100", groups: int = 200, steps
         proof="No epsilon suffices at any smaller delta" if delta > 0 else None,
         counterexample=counterexample_if(
             delta < 1,
-            f"One release with p = {fire} is (0, {delta})-DP: in (epsilon, delta)-DP the cost is finite, and "
-            "lies in delta.",
+            f"One release with p = {fire} is (0, {delta})-DP: "
+            "in (epsilon, delta)-DP the cost is finite, and lies in delta.",
             {"p": str(fire), "epsilon": 0, "delta": str(delta)},
         ),
         assumption="delta lies below the probability that a release tells the neighbours apart",

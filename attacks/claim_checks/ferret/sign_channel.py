@@ -133,7 +133,7 @@ class Capacity:
 
 
 def capacity(channel: Channel, *, gap: float = 1e-9) -> Capacity:
-    """The capacity, enclosed.
+    """The channel's capacity in nats, enclosed between a lower and an upper end.
 
     Args:
         gap: Most nats between the ends.
@@ -211,7 +211,7 @@ def record_channel(sampling_probability: Fraction, patterns: int) -> Channel:
 
 
 def claimed_nats(sampling_probability: Fraction, firings: int | Fraction) -> Any:
-    """What Eq. 8 says of so many firings: s k ln 2, a ball."""
+    """Nats that Eq. 8 claims for this many firings: s k ln 2, a ball."""
     from flint import ctx
 
     with ctx.workprec(BITS):

@@ -93,8 +93,8 @@ def zero_gradient(*, scale: float = 1.0) -> Finding:
     silent_is_fine = bool(claimed >= ball(3).log()) and answered is not None
     return settle(
         "a record whose gradient is -1, 0 or +1 with equal probability, alone in the batch, public u = 1, "
-        f"the group fires: outputs minus, silence, plus; I = {show(leak, 10)} nats against "
-        f"{show(claimed, 10)}",
+        "the group fires: outputs minus, silence, plus; "
+        f"I = {show(leak, 10)} nats against {show(claimed, 10)}",
         BINARY,
         f"certificate where a zero is answered too: {answered.describe() if answered else 'none'}",
         proof="A fired group leaks at most the claimed nats" if answered else None,
@@ -136,13 +136,13 @@ def lemma_2(*, scale: float = 1.0) -> Finding:
         proof="The sampled mechanism leaks at most s eps0" if proven else None,
         counterexample=counterexample_if(
             leak > worst,
-            f"One bit released with probability s = 1/2 leaks {show(leak)} nats where the lemma allows "
-            f"{show(worst)}.",
+            f"One bit released with probability s = 1/2 leaks {show(leak)} nats "
+            f"where the lemma allows {show(worst)}.",
             {"s": "1/2", "leak_nats": show(leak), "allowed_nats": show(worst)},
         ),
         assumption="eps0 bounds the leakage given that the record is in the sample (Eq. 9 prints that of the "
-        "mechanism that is already sampled), and the conclusion, like Eq. 9, counts it given the other "
-        "records",
+        "mechanism that is already sampled), and the conclusion, "
+        "like Eq. 9, counts it given the other records",
         assumed=not (proven and not leak > as_printed),
     )
 
@@ -160,8 +160,8 @@ def eq_11(*, relation: str = "=") -> Finding:
     )
     evidence = (
         "a fair bit X, sampled with probability 1/2, output Y = X if sampled and 0 else",
-        f"I(Y;X) = {show(first, 8)}, I(Y;X,S) = {show(second, 8)}, Pr[S=1] I(Y;X|S=1) = {show(third, 8)} "
-        "nats",
+        f"I(Y;X) = {show(first, 8)}, I(Y;X,S) = {show(second, 8)}, "
+        f"Pr[S=1] I(Y;X|S=1) = {show(third, 8)} nats",
         f"certificate of first <= last: {ends.describe() if ends else 'none'}",
     )
     if relation == "<=":
@@ -415,8 +415,8 @@ def tightness(*, sampling_probability: str = "0.005", scale: float = 1.0) -> Fin
         "and sampling moves the sign's probability within [(1-s)a, (1-s)a + s]; information is convex in the "
         "channel, so its supremum over a and over the record's law lies at a = 0 or 1: a Z-channel, capacity "
         "ln(1 + s (1-s)^((1-s)/s))",
-        f"s = {sampling_probability}, p = 1: supremum {show(exact, 10)} nats, claimed {show(claimed, 10)} "
-        "nats",
+        f"s = {sampling_probability}, p = 1: "
+        f"supremum {show(exact, 10)} nats, claimed {show(claimed, 10)} nats",
         f"s = 1: a record that decides the sign leaks {show(unsampled, 10)} p nats; it may do so for every "
         "public direction, so the direction's randomness hides nothing in the worst case",
         proof="The bound is attained by a record that decides the sign" if attained else None,
@@ -473,8 +473,8 @@ def infinite_information(*, values: int = 2, claimed_nats: float | None = None) 
             "even when every raw gradient is released.",
             {"values": values, "leak_nats": show(leak)},
         ),
-        assumption="a record's gradient has infinite entropy, as continuous ones have and those of texts "
-        "have not",
+        assumption="a record's gradient has infinite entropy, "
+        "as continuous ones have and those of texts have not",
     )
 
 

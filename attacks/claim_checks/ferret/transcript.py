@@ -342,8 +342,8 @@ def ordering(*, budget: str = "0.5", delta: str = "1e-5") -> Finding:
         "with powers a and b (data processing; h'' <= -4), so |a-b| <= sqrt(2 nats)",
         *first.evidence,
         *curved.evidence,
-        f"the run: G = {GROUPS}, T = {STEPS}, s = {RATE}, p* of Theorem 1, a record that turns every sign; "
-        "add or remove it",
+        f"the run: G = {GROUPS}, T = {STEPS}, s = {RATE}, p* of Theorem 1, "
+        "a record that turns every sign; add or remove it",
         proof="epsilon-DP implies at most epsilon nats, and these imply (0, sqrt(2 epsilon))-DP",
         proven=proven,
         counterexample=counterexample_if(

@@ -243,11 +243,11 @@ def gap(*, claimed_bound_nats: float | None = None) -> Finding:
     grows = all(a < b for a, b in pairwise(gaps)) and gaps[0] > 0
     exceeded = claimed_bound_nats is not None and gaps[-1] > ball(claimed_bound_nats)
     return settle(
-        "ln(1 + v/sigma^2)/2 - h(q) is a lower bound on the excess and grows without limit as sigma falls to "
-        "0",
+        "ln(1 + v/sigma^2)/2 - h(q) is a lower bound on the excess "
+        "and grows without limit as sigma falls to 0",
         *lines,
-        "at the paper's budgets (0.33 nats over 1,000 steps: sigma = 39) the excess is below 1e-6 nats a "
-        "step",
+        "at the paper's budgets (0.33 nats over 1,000 steps: "
+        "sigma = 39) the excess is below 1e-6 nats a step",
         proof="The excess over Eq. 4 grows without limit as sigma falls; at the paper's noise it is nil",
         proven=grows and gaps[0] < ball("1e-6") and claimed_bound_nats is None,
         counterexample=counterexample_if(
@@ -274,8 +274,8 @@ def paczero_matched_budgets(*, digits: int = 2) -> Finding:
         same = nats_at(success_under_dp(epsilon, "1e-5"))
         printed = nats_at(logistic(ball(epsilon)) + ball("1e-5"))
         lines.append(
-            f"({epsilon}, 1e-5)-DP: {show(same, 8)} nats ({show(printed, 8)} by the paper's formula); the "
-            f"paper takes {nats}"
+            f"({epsilon}, 1e-5)-DP: {show(same, 8)} nats ({show(printed, 8)} by the paper's formula); "
+            f"the paper takes {nats}"
         )
         close = bool(abs(same - ball(nats)) <= ball(Fraction(1, 2 * 10**digits)))
         rounded = rounded and close
@@ -319,8 +319,8 @@ def paczero_zero_epsilon(*, delta: str = "0") -> Finding:
         *positive.evidence,
         f"noise multiplier {sigma}: delta(0) = {show(reached, 8)}",
         "(0, 0)-DP asks for equal laws; its membership bound is the prior, as 0 nats' is",
-        proof="No finite noise has epsilon = 0 at a positive sensitivity; Gaussian noise has delta(0) = "
-        "Phi(x) - Phi(-x) > 0",
+        proof="No finite noise has epsilon = 0 at a positive sensitivity; "
+        "Gaussian noise has delta(0) = Phi(x) - Phi(-x) > 0",
         proven=proven,
         counterexample=wrong,
         assumption="delta = 0 is asked for, or the accountant's conversion (Rényi's, say) never reports 0",

@@ -108,8 +108,8 @@ def balance(
             f"right with probability {max(worst[1], candidates - worst[1]) / candidates:.4f}.",
             {"candidates": candidates, "holding_a_record": worst[1]},
         ),
-        assumption="the candidates are complementary halves, which the paper does not say (section 1: "
-        '"random")',
+        assumption="the candidates are complementary halves, "
+        'which the paper does not say (section 1: "random")',
         assumed=set(even) != set(constructions),
     )
 
@@ -203,8 +203,8 @@ def signal(
     even = (ball((1 - rate) * steps) * total * 2).sqrt()
     return settle(
         "a step's nats are q KL(P || mean) + (1-q) KL(Q || mean) >= 2 q (1-q) d^2 (Pinsker), so d <= "
-        "sqrt(nats / (2 q (1-q))); by Cauchy and Schwarz n steps of B nats in all give at most sqrt(n B / (2 "
-        "q (1-q)))",
+        "sqrt(nats / (2 q (1-q))); by Cauchy and Schwarz "
+        "n steps of B nats in all give at most sqrt(n B / (2 q (1-q)))",
         *pinsker.evidence,
         f"{float(rate) * 100:g} % of {steps} steps unanimous, {budget} nats: {show(free, 4)} against at most "
         f"{show(noisy, 4)} at q = {agreement}, {show(even, 4)} at q = 1/2",
@@ -296,7 +296,7 @@ def paczero(mechanism: str, **parameters: Any) -> SubsetMechanism:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """All that a run shows, in parts that can be compared to the last bit.
+    """Everything that a run reveals, in parts that can be compared to the last bit.
 
     Attributes:
         parts: Bytes of the released bits, of what led to them, of the final weights and of the traces.
@@ -307,7 +307,7 @@ class Run:
 
 
 def run(mechanism: SubsetMechanism, plan: Plan, secret: int) -> Run:
-    """Train on one candidate."""
+    """Train on one candidate subset and return what was released."""
     seen: list[SubsetRelease] = []
     subject = mechanism.train_on(plan, secret=secret, watch=seen.append)
     with tempfile.TemporaryDirectory() as folder:
@@ -502,8 +502,8 @@ def estimated_information(
     return from_attack(
         lower > 0.0,
         f"{runs} runs of {steps} steps at {nats:g} nats: mean charge {charges.mean():.4f} nats (claimed: "
-        f"times {scale:g}), mean ln M less the exact posterior's entropy {gained.mean():.4f}, mean log score "
-        f"{scores.mean():.4f}",
+        f"times {scale:g}), mean ln M less the exact posterior's entropy {gained.mean():.4f}, "
+        f"mean log score {scores.mean():.4f}",
         f"log score less claim: mean {excess.mean():.4f} +- {error:.4f} (one standard error), at least "
         f"{lower:.4f} with {CONFIDENCE:.1%} confidence (betting, values in [{low:.3g}, {high:.3g}])",
         refutes=f"real runs give at least {lower:.4g} nats more about the secret than is claimed",

@@ -158,8 +158,8 @@ def lemma_2(*, capped: bool = False, agreement: str = "1/128", budget: str = "0.
             f"{show(ceiling)}. (It happens when earlier steps were unanimous and budget piled up.)",
             {"q_plus": agreement, "budget_nats": budget, "largest_leak_nats": show(ceiling)},
         ),
-        assumption="the budget lies below h(q+), as section 3.1 and appendix C cap it and Algorithm 1's box "
-        "does not",
+        assumption="the budget lies below h(q+), as section 3.1 and "
+        "appendix C cap it and Algorithm 1's box does not",
         assumed=not capped,
     )
 
@@ -336,8 +336,8 @@ def theorem_5(*, dissenters: int = 0, candidates: int = 128) -> Finding:
         proven=all(proofs.values()) and not leak > 0,
         counterexample=counterexample_if(
             leak > 0,
-            f"Releasing the secret's sign while {dissenters} of {candidates} candidates disagree leaks "
-            f"{show(leak)} nats.",
+            f"Releasing the secret's sign while {dissenters} of {candidates} "
+            f"candidates disagree leaks {show(leak)} nats.",
             {"dissenters": dissenters, "candidates": candidates, "leak_nats": show(leak)},
         ),
     )
@@ -387,8 +387,8 @@ def not_dp(*, flip_probability: str = "1/2") -> Finding:
         "a record is in only half of the candidates, so one record cannot turn + unanimity into - unanimity",
         f"Theorem 5 for both universes: {theorem.verdict}",
         proof="Replacing one record can turn unanimity into disagreement: then -1 has probability 0 on one "
-        f"side and {minus} on the other, so one step has delta >= {minus} at every epsilon, while it leaks 0 "
-        "nats",
+        f"side and {minus} on the other, so one step has "
+        f"delta >= {minus} at every epsilon, while it leaks 0 nats",
         proven=minus > 0 and is_proven(theorem),
         counterexample=counterexample_if(
             not (minus > 0),
@@ -446,8 +446,8 @@ def hybrid(*, exact_unanimity: bool = True) -> Finding:
     return settle(
         f"certificate: {proven.describe() if proven else 'none'}",
         "but Gaussian noise never rules a candidate out, so with exact unanimity the inherited posterior "
-        "makes no step unanimous that a fresh one would not: the hoped-for gain needs the tolerance, which "
-        "leaks",
+        "makes no step unanimous that a fresh one would not: "
+        "the hoped-for gain needs the tolerance, which leaks",
         proof="The tail adds nothing to the run's nats" if proven and exact_unanimity else None,
         counterexample=counterexample_if(
             not exact_unanimity,
@@ -507,8 +507,8 @@ def selection(*, runs: int = 1) -> Finding:
     return settle(
         f"certificate: {proven.describe() if proven else 'none'}",
         "the held-out records are no candidates (1,000 to train, 500 to select)",
-        "one run: the choice of learning rate and clip among several (appendix G) is charged nowhere; runs "
-        "on one secret add up",
+        "one run: the choice of learning rate and clip among several (appendix G) "
+        "is charged nowhere; runs on one secret add up",
         proof="The chosen checkpoint leaks at most the nats of the run" if proven and runs == 1 else None,
         counterexample=counterexample_if(
             not (runs == 1 or not both > single),

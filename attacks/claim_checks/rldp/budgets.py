@@ -147,8 +147,8 @@ def joint_budget(
         f"one adapter pair {alone.describe()}; its {_PRINTED_ADAPTERS} together {printed.describe()}",
         "noise sigma sqrt(n) C_i, or clip norms C_i / sqrt(n) at the same noise, would keep the budget: then "
         "the whole moves by no more than sigma was calibrated for",
-        "Section 4.4 names adapters on the feed-forward layers too, which Section 3.1 does not have; they "
-        "are not counted",
+        "Section 4.4 names adapters on the feed-forward layers too, "
+        "which Section 3.1 does not have; they are not counted",
         proof="each run is within its budget, all its adapters together" if within else None,
         counterexample=wrong,
     )
@@ -191,8 +191,8 @@ def replaced_record(
     return settle(
         *lines,
         "the excess is small because a record is rarely drawn: an output that speaks for the one record is "
-        "then as unlikely under the other as under none; at q = 1 the epsilon of sigma would be that of "
-        "sigma / 2",
+        "then as unlikely under the other as under none; "
+        "at q = 1 the epsilon of sigma would be that of sigma / 2",
         proof="each run is within its budget" if added else None,
         counterexample=wrong,
         assumption="a record is added or removed, where Definition 7.1 and Section 7.2 replace one",

@@ -207,8 +207,8 @@ def _finding(verdicts: Sequence[tuple[float, Verdict]], evidence: tuple[str, ...
     "a replaced record: half of the trainings hold a canary whose gradient has one norm, the middle one of "
     "the others' at the initial weights, the others an ordinary record in its place; one training a trial "
     "(the unit of replication), with secret Poisson batches and noise of its own; the adversary sees clip "
-    "radii and noise multipliers of every step and nothing else; delta 1e-5; 99.9 % confidence, one-sided; "
-    "no family is assumed"
+    "radii and noise multipliers of every step and nothing else; delta 1e-5; "
+    "99.9 % confidence, one-sided; no family is assumed"
 )
 def trajectory_attacked(
     *,
@@ -299,10 +299,10 @@ def controller_attacked(*, policy: str = "least-noise", epsilon: float = 8.0, in
     allowed = max(epsilon, still.upper)
     lines = (
         f"policy {policy!r}: sigma from {noises[0]:.4g} to {noises[-1]:.4g}, at least {noises.min():.4g}; "
-        f"spent {truth.describe()}; the run's ledger says {ledger[-1]:.5g} in the end and {ledger.max():.5g} "
-        "at most",
-        f"constant noise of {constant[0]:.4g}, which the ledger calibrates to {epsilon:g}: spent "
-        f"{still.describe()}",
+        f"spent {truth.describe()}; the run's ledger says {ledger[-1]:.5g} "
+        f"in the end and {ledger.max():.5g} at most",
+        f"constant noise of {constant[0]:.4g}, which the ledger calibrates to {epsilon:g}: "
+        f"spent {still.describe()}",
         f"{STEPS} steps of a small network, a decision every {interval} steps after a warm-up of 50",
     )
     if not is_above(truth, allowed):
@@ -315,8 +315,8 @@ def controller_attacked(*, policy: str = "least-noise", epsilon: float = 8.0, in
         verdict=VerdictKind.REFUTED,
         summary=(
             f"a run with a budget of {epsilon:g} brought sigma from {noises[0]:.4g} to {noises[-1]:.4g} and "
-            f"spent at least {truth.lower:.5g} (constant noise: {still.upper:.5g} at most); nothing stopped "
-            "it"
+            f"spent at least {truth.lower:.5g} "
+            f"(constant noise: {still.upper:.5g} at most); nothing stopped it"
         ),
         evidence=lines,
         counterexample={

@@ -215,8 +215,8 @@ def adaptive_selection(*, gradient: str = "1e-9", allowance: float = 1.0) -> Fin
         proof="no cost" if is_proven(proof) else None,
         counterexample=wrong,
         assumption="the controller and the warm-up read nothing but released, noised values, as Lemma 7.14 "
-        "supposes and Algorithm 1 does not do, and the steps' budgets sum to at most the target on every "
-        "path",
+        "supposes and Algorithm 1 does not do, and the steps' budgets "
+        "sum to at most the target on every path",
     )
 
 
@@ -272,7 +272,7 @@ _MANY = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
-    """A run of the controller.
+    """A run of the RLDP controller: its noise schedule and what its ledger reports.
 
     Attributes:
         schedule: Noise multipliers with the number of consecutive steps that use each.
@@ -298,7 +298,7 @@ class Trajectory:
 
 @lru_cache(maxsize=4096)
 def line_14(sigma: float, steps: int) -> float:
-    """What an exact accountant says of all steps so far at the current sigma: the certified upper end."""
+    """Certified upper end of epsilon for all steps so far at the current sigma (line 14)."""
     return run_epsilon([(sigma, steps)]).upper
 
 
@@ -420,8 +420,8 @@ def ledger_verifies(
         f"epsilon_max {budget:g}, a decision every {interval} steps, of which the first {lowering} ask for "
         f"less noise and the others for more, within Eq. 11's step size: sigma {run.base:.4g}, at least "
         f"{least:.4g}, in the end {run.schedule[-1][0]:.4g}",
-        f"line 14 reports {run.reported[-1]:.5g} in the end and {reported:.5g} at most; spent "
-        f"{truth.describe()}",
+        f"line 14 reports {run.reported[-1]:.5g} in the end and {reported:.5g} at most; "
+        f"spent {truth.describe()}",
         "line 14 asks what all steps so far would have cost at the current sigma, so noise that is raised "
         "again takes back, in the ledger alone, what was spent before",
         counterexample=wrong,

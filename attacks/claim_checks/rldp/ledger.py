@@ -90,8 +90,8 @@ def cumulative_loss(
     )
     cited = max(eq_7(sigma, q, steps, delta, mu="central limit"), key=float)
     return settle(
-        f"Eq. 7 by duality {show(duality)}, by the loss's quantile at most {show(quantile)}; the larger is "
-        "taken",
+        f"Eq. 7 by duality {show(duality)}, by the loss's quantile at most {show(quantile)}; "
+        "the larger is taken",
         f"{best.describe()}; so epsilon({DELTA}) is at least {show(best.epsilon(delta))}",
         "Eq. 7 is no Gaussian-DP bound: the central limit that it quotes has exp(1 / sigma^2) under a root, "
         "is larger below sigma of about 0.55, and holds in a limit only; with that mu instead the formula "
@@ -162,8 +162,8 @@ def guarantee(*, power: int = 2, alpha: str = "1.658", noise_multiplier: str = "
     return settle(
         f"claimed epsilon {show(claimed)}; certified {truth.describe()}",
         "the theorem's divergence is too small for orders between 1 and 2, which large budgets prefer; at "
-        "whole orders it is a bound for the Gaussian, so budgets below ln(1 / delta) = 11.5 are not refuted "
-        "by this",
+        "whole orders it is a bound for the Gaussian, so budgets below "
+        "ln(1 / delta) = 11.5 are not refuted by this",
         counterexample=wrong,
     )
 

@@ -39,8 +39,8 @@ REPLACED = (
     "algebra and closed forms, nothing is sampled"
 )
 LEMMA = (
-    "any mechanism whose neighbours are those of its assumption; the adversary sees every output; nothing is "
-    "sampled"
+    "any mechanism whose neighbours are those of its assumption; "
+    "the adversary sees every output; nothing is sampled"
 )
 
 
@@ -95,8 +95,8 @@ def noise(*, sensitivity_in_clip_norms: int = 2) -> Finding:
         f"a sum that moves by {sensitivity_in_clip_norms} C: {moved.summary}",
         proof="the divergence is at most alpha / (2 sigma^2)" if is_proven(single) else None,
         counterexample=wrong,
-        assumption="sigma multiplies the sensitivity 2C, as in Lemma 7.6, or the record is added or removed, "
-        "not replaced",
+        assumption="sigma multiplies the sensitivity 2C, as in Lemma 7.6, "
+        "or the record is added or removed, not replaced",
         assumed=wrong is not None,
     )
 
@@ -127,8 +127,8 @@ def lemma_7_4(*, reading: str = "printed", epsilon: str = "0.1", delta: str = "0
     truth = gaussian_delta(1 / sigma, budget)
     wrong = counterexample_if(
         meets and truth > slack,
-        f"sensitivity 1, noise {show(sigma)}, {condition}: delta({epsilon}) is {show(truth)}, not at most "
-        f"{delta}",
+        f"sensitivity 1, noise {show(sigma)}, {condition}: "
+        f"delta({epsilon}) is {show(truth)}, not at most {delta}",
         {"sigma": show(sigma), "epsilon": epsilon, "delta": delta, "true_delta": show(truth)},
     )
     evidence = [
@@ -156,8 +156,8 @@ def theorem_7_5(*, scale: float = 1.0) -> Finding:
     finding = lemmas.subsampling(
         "Poisson subsampling of a mechanism that is private on batches of one size",
         assumption=(
-            "the base mechanism is (epsilon_0, delta_0)-close also between a batch with the record and "
-            "without it"
+            "the base mechanism is (epsilon_0, delta_0)-close also "
+            "between a batch with the record and without it"
         ),
         scale=Fraction(scale),
     )
@@ -357,8 +357,8 @@ def membership(*, slack: str = "0.001") -> Finding:
         slack,
         "the lowest baseline's AUC is",
         (
-            "Tables 4 and 5, four models at five budgets; vanilla DP-SGD (static) is one of the seven "
-            "baselines",
+            "Tables 4 and 5, four models at five budgets; "
+            "vanilla DP-SGD (static) is one of the seven baselines",
             "nearly all printed AUCs, RLDP's too, are below 0.5, where a lower one is further from guessing; "
             "and one attack's AUC bounds no other attack",
         ),

@@ -75,7 +75,7 @@ def entropy(variables: str, given: str = "") -> Form:
 
 
 def information(left: str, right: str, given: str = "") -> Form:
-    """I(left; right | given)."""
+    """The conditional mutual information I(left; right | given) as a sum of entropies."""
     return entropy(left, given) - entropy(left, right + given)
 
 
@@ -86,12 +86,12 @@ def quantity(name: str) -> Form:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """Why an inequality holds: it is the sum of these, each at least 0 (or, for an equation, equal to 0)."""
+    """Proof of an inequality as a sum of terms, each at least 0 (or, for an equation, equal to 0)."""
 
     terms: tuple[tuple[str, Fraction], ...]
 
     def describe(self) -> str:
-        """The sum in words."""
+        """The sum of inequalities in words: each one's weight and name."""
         return " + ".join(
             f"{weight} x [{name}]" if weight != 1 else f"[{name}]" for name, weight in self.terms
         )

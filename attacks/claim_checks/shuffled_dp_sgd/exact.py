@@ -295,7 +295,7 @@ class ReleaseClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class ShuffledDelta:
-    """What is known of delta(epsilon) on one pair, beside the claim.
+    """Bounds on delta(epsilon) of one pair, and the delta that is claimed.
 
     Attributes:
         claim: What is claimed of every pair.
@@ -323,7 +323,7 @@ class ShuffledDelta:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What the pair may be blamed for under the claim's c'."""
+        """Objections to the pair under the claim's c'; empty where there is none."""
         return self.pair.caveats(self.claim.batch_clip)
 
     @property
@@ -351,7 +351,7 @@ class ShuffledDelta:
         )
 
     def to_json(self) -> dict[str, JSON]:
-        """Plain form."""
+        """The deltas, the pair and their assumptions as a JSON object."""
         return {
             "pair": self.pair.name,
             "dimension": self.pair.dimension,

@@ -25,12 +25,12 @@ from workbench.interfaces import VerdictKind
 from workbench.interfaces.findings import Finding
 
 LEMMA = (
-    "any mechanisms whose neighbours are those of the assumption; the adversary sees every output; nothing "
-    "is sampled"
+    "any mechanisms whose neighbours are those of the assumption; "
+    "the adversary sees every output; nothing is sampled"
 )
 RELEASE = (
-    "two adjacent queries; the adversary knows both and sees one shuffled noisy vector; algebra, nothing is "
-    "sampled"
+    "two adjacent queries; the adversary knows both and sees one shuffled noisy vector; "
+    "algebra, nothing is sampled"
 )
 ALGEBRA = "an inequality or an approximation, no mechanism; nothing is sampled"
 
@@ -164,8 +164,8 @@ def dependent_terms(*, dependent: bool = True) -> Finding:
         *fit.evidence,
         "S and Q are the sums of e^mu_j and e^(2 mu_j), s^2 one term's variance; the mean S e^(s^2 / 2) is "
         "Eq. 36's by construction",
-        "in Eq. 34 all exponents are functions of one Y; cov(e^Z, e^-Z) = 1 - e for Z ~ N(1, 1), closed form "
-        "in balls",
+        "in Eq. 34 all exponents are functions of one Y; "
+        "cov(e^Z, e^-Z) = 1 - e for Z ~ N(1, 1), closed form in balls",
         proof="Eqs. 35 and 36 have the sum's mean and variance" if is_proven(fit) else None,
         counterexample=wrong,
         assumption="the terms of the sum are independent, as Lemma 1 has them and Eq. 34 has not",
@@ -242,8 +242,8 @@ def lower_bound() -> Finding:
     )
     return with_evidence(
         finding,
-        "a lower bound on delta that stays below a target shows no privacy; Theorem 6 asks for no more than "
-        "that",
+        "a lower bound on delta that stays below a target shows no privacy; "
+        "Theorem 6 asks for no more than that",
     )
 
 

@@ -37,7 +37,7 @@ _PRECISION = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class LeastNoise:
-    """Where a target is met.
+    """The least noise multiplier that meets a privacy target.
 
     Attributes:
         noise_multiplier: From here on, up to 1e4, every noise tried meets it; a millionth below misses it.
@@ -140,7 +140,7 @@ class SameNoise:
         )
 
     def to_json(self) -> dict[str, JSON]:
-        """Plain form."""
+        """The comparison of noise multipliers as a JSON object."""
         return {
             "target_epsilon": self.target_epsilon,
             "delta": self.delta,

@@ -77,22 +77,22 @@ class QueryPair:
 
     @property
     def dimension(self) -> int:
-        """d."""
+        """The number d of entries of each query."""
         return len(self.first)
 
     @property
     def difference(self) -> tuple[float, ...]:
-        """g = f(x') - f(x)."""
+        """The difference g = f(x') - f(x) of the two queries, d entries."""
         return tuple(b - a for a, b in zip(self.first, self.second, strict=True))
 
     @property
     def distance(self) -> float:
-        """Norm of g."""
+        """The l2 norm of the difference of the two queries."""
         return math.hypot(*self.difference)
 
     @property
     def norm(self) -> float:
-        """Of the longer query."""
+        """The l2 norm of the longer of the two queries."""
         return max(math.hypot(*self.first), math.hypot(*self.second))
 
     @property
@@ -105,7 +105,7 @@ class QueryPair:
         return self.distance <= 1 and math.hypot(*self.first) <= batch_clip
 
     def caveats(self, batch_clip: float) -> tuple[str, ...]:
-        """What a defender of Theorem 6 may say of this pair: empty where nothing is to be said."""
+        """Objections that a defender of Theorem 6 may raise to this pair; empty where there is none."""
         longer = ("f(x') is longer than c'",) if self.norm > batch_clip else ()
         return longer + tuple(f"the proof leaves out that {reason}" for reason in self.left_out)
 

@@ -47,7 +47,7 @@ RELEASE = (
 
 
 def normal_cdf(value: Any) -> Any:
-    """Phi."""
+    """The standard normal distribution function Phi."""
     return tail(-value)
 
 
@@ -108,8 +108,8 @@ def theorem_6(
         {"queries": "-+ g / 2, g of norm c at 60 degrees from (1, ..., 1), all entries different"},
     )
     return settle(
-        "the sum of all entries, over sqrt(d), is N(-1/4, sigma^2) or N(1/4, sigma^2), shuffled or not; "
-        "exact",
+        "the sum of all entries, over sqrt(d), is N(-1/4, sigma^2) "
+        "or N(1/4, sigma^2), shuffled or not; exact",
         "the norms are 1/2, within c', and the distance is c; no query has equal entries, and the angle is "
         "beyond the 45 degrees that Lemma 2's proof leaves out",
         "the larger of Eq. 26 and Eq. 83 is taken",
@@ -144,8 +144,8 @@ def own_worst_case(*, scale: float = 1.0) -> Finding:
         {"claimed_delta": claimed, "delta_at_least": bounds.lower},
     )
     return settle(
-        "along (1, -1) / sqrt(2) the outputs are mixtures of N(-1, 9), N(1, 9) and of N(-2, 9), N(2, 9); "
-        "across it they agree",
+        "along (1, -1) / sqrt(2) the outputs are mixtures of "
+        "N(-1, 9), N(1, 9) and of N(-2, 9), N(2, 9); across it they agree",
         f"delta({epsilon}) in {bounds.describe()}",
         "the larger of Eq. 26 and Eq. 83 is taken; the difference is orthogonal to (1, 1), and k = d",
         counterexample=wrong,
@@ -173,8 +173,8 @@ def lemma_2(*, scale: float = 1.0) -> Finding:
     )
     return settle(
         "both values of h by Eqs. 35 to 42 with both permutations of two entries (k = d = 2)",
-        "f + g is within c' too, and g is more than 45 degrees from (1, 1), so nothing that the proof leaves "
-        "out is used",
+        "f + g is within c' too, and g is more than 45 degrees from (1, 1), "
+        "so nothing that the proof leaves out is used",
         "the proof says that h depends on sigma_Z little, and passes over it",
         counterexample=wrong,
     )
@@ -270,8 +270,8 @@ def shuffled_weights(*, gap: str = "1000", units: int = 3072, batch_clip: str = 
 @register("claim_check", "shuffled_accounting")
 @setting(
     "one record, of the same clipped gradient in every step, added to or removed from Poisson-sampled "
-    "batches; the adversary sees every shuffled noisy gradient; delta 5e-6; certified bounds, nothing is "
-    "sampled"
+    "batches; the adversary sees every shuffled noisy gradient; "
+    "delta 5e-6; certified bounds, nothing is sampled"
 )
 def run(*, noise_multiplier: str = "4", batch_clip: str = "100") -> Finding:
     """Section V-B: Theorem 6 per step with Theorems 1 and 2 makes a training (epsilon, delta)-DP.
@@ -293,8 +293,8 @@ def run(*, noise_multiplier: str = "4", batch_clip: str = "100") -> Finding:
     wrong = counterexample_if(
         claimed <= per_step and is_above(certified, target),
         f"sigma {noise_multiplier} at c' = {batch_clip} c meets Eq. 25 at (0, {show(per_step)}) per step, so "
-        "the training would be (0.5, 5e-6)-DP; the sums of the released entries alone have epsilon at least "
-        f"{certified.lower:.5g}",
+        "the training would be (0.5, 5e-6)-DP; the sums of the released entries "
+        f"alone have epsilon at least {certified.lower:.5g}",
         {"noise_multiplier": noise_multiplier, "batch_clip_over_clip": batch_clip},
         {"sampling_probability": str(q), "steps": steps, "dimension": VIT_PARAMETERS},
         {"per_step_delta_claimed": show(claimed), "epsilon_at_least": certified.lower},
@@ -329,8 +329,8 @@ def shuffled_same_epsilon(
         "85.8 million, guessed with prior 1/2; c' = c; closed forms in balls",
         "the attack: sum the released coordinates, which shuffling keeps. A record's gradient of norm c at "
         "60 degrees from (1, ..., 1), all entries unequal, moves the sum over sqrt(d) by c / 2",
-        f"noise multiplier {noise!r} of accountant {accountant!r}: success {show(success)}, DP's bound "
-        f"{show(allowed)}",
+        f"noise multiplier {noise!r} of accountant {accountant!r}: "
+        f"success {show(success)}, DP's bound {show(allowed)}",
         counterexample=counterexample_if(
             success > allowed,
             f"Theorem 6 calls noise {noise:.4g} (in clip norms) ({epsilon:g}, {delta:g})-private at the "
@@ -382,7 +382,7 @@ class Sums:
 
 
 def grid_sums(place: Any, half_width: Any, *, shuffled: bool) -> Sums:
-    """Of the squared difference of the two laws, standard deviation 1, whatever the step of the grid.
+    """Bounds on the summed squared difference of the two laws at standard deviation 1, for any grid step.
 
     Let p and q be the round normals at (a, 0) and (-a, 0), P and Q their even mixtures with those of
     exchanged coordinates. The square of a density's difference is a sum of normal densities of half the

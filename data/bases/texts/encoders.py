@@ -54,7 +54,7 @@ CODES = (
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderTexts:
-    """What an encoder reads.
+    """The public texts that an encoder is pretrained on.
 
     Attributes:
         narratives: Of a few clauses, in two halves.
@@ -70,7 +70,7 @@ class EncoderTexts:
 
 
 def encoder_texts() -> EncoderTexts:
-    """All of it, the same every time."""
+    """Generate the public texts for encoders; the same every time."""
     encounters = generate(ENCOUNTERS, np.random.default_rng(ENCOUNTER_SEED))
     streams = np.random.default_rng(ENCOUNTER_SEED + 1).spawn(1 + len(TEXT_TASKS))
     narratives = tuple(_narrative(encounters, streams[0]) for _ in range(EXAMPLES))

@@ -78,7 +78,7 @@ def split(name: str, origin: str, texts: Sequence[str]) -> Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """The public text.
+    """The public text that bases are pretrained on.
 
     Attributes:
         sources: What is trained on, and held out of the same origin.

@@ -69,7 +69,7 @@ class RatedText:
 
 @dataclass(frozen=True, kw_only=True)
 class Ratings:
-    """The rated public text.
+    """Public text with sentiment ratings.
 
     Attributes:
         snippets: Of newspapers, products and messages.

@@ -32,7 +32,7 @@ EXTRA = "lm-privacy-workbench[accountants]"
 
 
 def library(module: str, *, distribution: str) -> Any:
-    """Import a library's module.
+    """Import a module of a library that may not be installed.
 
     `module`: dotted name. `distribution`: name under which the library is installed. Raises
     `UnsupportedError`: the library is not installed, or does not import here.
@@ -66,7 +66,7 @@ def quiet() -> Iterator[None]:
 
 
 class EpsilonAdapter(ABC):
-    """Answers epsilon.
+    """Base class of an accountant that computes epsilon with a library.
 
     `name`: its registered name.
     """
@@ -89,7 +89,7 @@ class EpsilonAdapter(ABC):
 
 
 class DeltaAdapter(ABC):
-    """Answers delta, too."""
+    """Base class of an accountant that computes epsilon and delta with a library."""
 
     def delta(self, event: Event, *, epsilon: float, adjacency: Adjacency) -> float:
         """The library's delta; the class says what it promises.

@@ -38,10 +38,10 @@ from workbench.reports.papers.dp_weights.runs import (
     values_of,
 )
 from workbench.reports.shared import statistics
-from workbench.reports.shared.beside import LEAST_UNITS, too_few
 from workbench.reports.shared.context import Bindings, Context
-from workbench.reports.shared.findings import told
+from workbench.reports.shared.findings import finding_of
 from workbench.reports.shared.numbers import number
+from workbench.reports.shared.paper_cells import LEAST_UNITS, too_few
 from workbench.reports.shared.printed import printed, short
 from workbench.reports.shared.statistics import Answer, Equivalence, NotTestable, Sample, StatisticalTest
 from workbench.studies.experiments import Outcome, Status
@@ -52,7 +52,7 @@ DIRECTIONS = ("higher", "lower", "")
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What is compared.
+    """Two variants and the metric that they are compared by.
 
     Attributes:
         first, second: Variants.
@@ -84,7 +84,7 @@ class Place:
 
     @property
     def words(self) -> str:
-        """The metric in a sentence."""
+        """The metric's name as it stands in a sentence."""
         return METRIC_WORDS[self.metric]
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A comparison and its tests.
+    """A comparison of two variants, with its statistical tests.
 
     Attributes:
         difference: Paired t over units, adjusted for its family.
@@ -214,7 +214,7 @@ def seeds_needed(comparison: Comparison, confidence: float) -> int | None:
 
 
 def claim_places(claim: QualitativeClaim) -> list[Place]:
-    """What a conclusion compares.
+    """The comparisons that a conclusion of the paper is about.
 
     Raises:
         InputError: its parameters are not those of a comparison.
@@ -241,7 +241,7 @@ def claim_places(claim: QualitativeClaim) -> list[Place]:
 
 
 def _comparison_finding(judge: Judge, context: Context, claim: QualitativeClaim) -> ReplicationFinding:
-    places, by_place = claim_places(claim), {one.place: one for one in pooled(context)}
+    places, by_place = claim_places(claim), {comparison.place: comparison for comparison in pooled(context)}
     is_known = all(place in by_place for place in places)
     compared = [by_place[place] for place in places] if is_known else compare(context, places)
     direction = str(claim.parameters.get("direction", ""))
@@ -252,21 +252,25 @@ def _comparison_finding(judge: Judge, context: Context, claim: QualitativeClaim)
         for run in unusable(context, place.group, variant, place.metric, place.values)
     ]
     gaps = [uncovered(context, place.group, place.values) for place in places]
-    replicates = min(one.difference.n_units for one in compared)
+    replicates = min(comparison.difference.n_units for comparison in compared)
     outcome, why = _held(
         context, claim, judge(compared, direction), gaps=gaps, lost=lost, replicates=replicates
     )
     is_open = outcome is Replication.NOT_TESTABLE and not lost and not any(gaps)
     paper = context.paper
-    against = [] if paper is None else [_against(context, paper, claim, direction, one) for one in places]
-    sizes = [one.difference.family for one in compared if isinstance(one.difference, StatisticalTest)]
-    return told(
+    against = [] if paper is None else [_against(context, paper, claim, direction, place) for place in places]
+    sizes = [
+        comparison.difference.family
+        for comparison in compared
+        if isinstance(comparison.difference, StatisticalTest)
+    ]
+    return finding_of(
         claim,
         outcome,
         [
             why,
             _needed(context, compared) if is_open else "",
-            "; ".join(one.describe() for one in compared),
+            "; ".join(comparison.describe() for comparison in compared),
             _by_the_paper(context, compared),
         ],
         test=_words(
@@ -364,13 +368,17 @@ def _needed(context: Context, comparisons: Sequence[Comparison]) -> str:
 
 def _by_the_paper(context: Context, comparisons: Sequence[Comparison]) -> str:
     """What the paper's own criterion would say of our first seed."""
-    tested = [one.as_printed for one in comparisons if isinstance(one.as_printed, StatisticalTest)]
+    tested = [
+        comparison.as_printed
+        for comparison in comparisons
+        if isinstance(comparison.as_printed, StatisticalTest)
+    ]
     return context.render(
         context.declared.content["tests"]["by_the_paper"],
         tested=tested,
-        least=min((one.smallest_p for one in tested), default=1.0),
+        least=min((test.smallest_p for test in tested), default=1.0),
         criterion=LEVEL,
-        found=sum(one.p_value < LEVEL for one in tested),
+        found=sum(test.p_value < LEVEL for test in tested),
     )
 
 
@@ -393,7 +401,7 @@ def _trend_finding(context: Context, claim: QualitativeClaim) -> ReplicationFind
     outcome, why = _held(context, claim, judged, gaps=gaps, lost=lost, replicates=replicates)
     details = "; ".join(_describe(place, answer) for place, answer in zip(places, answers, strict=True))
     sentences = [why, f"Slope a factor 10 of epsilon: {details}"]
-    return told(claim, outcome, sentences, test=_words(context, claim, family=len(places)), against="")
+    return finding_of(claim, outcome, sentences, test=_words(context, claim, family=len(places)), against="")
 
 
 def _judge_trend(answers: Sequence[Answer], wanted: str) -> tuple[Replication, Bindings]:

@@ -148,11 +148,13 @@ def attack_distances(paper: PublishedPaper, metric: str) -> list[Distances]:
             absolute, squared, root, median = (
                 printed(table, (measure, metric), column)[0] for measure in ("MAE", "MSE", "RMSE", "MedAE")
             )
-            one, other = Interval.of(squared, floor=0.0), Interval.of(root, floor=0.0).squared
+            from_squared, from_root = Interval.of(squared, floor=0.0), Interval.of(root, floor=0.0).squared
             distances.append(
                 Distances(
                     mean_absolute=Interval.of(absolute, floor=0.0),
-                    mean_squared=Interval(max(one.lower, other.lower), min(one.upper, other.upper)),
+                    mean_squared=Interval(
+                        max(from_squared.lower, from_root.lower), min(from_squared.upper, from_root.upper)
+                    ),
                     median=Interval.of(median, floor=0.0),
                     decimals=median.decimals,
                 )

@@ -220,7 +220,7 @@ def _show(interval: Interval) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Sides:
-    """What Tables 1 or 2 say of one t-test, as intervals.
+    """The numbers of a t-test that follow from Tables 1 or 2, as intervals.
 
     Attributes:
         difference: Of the means, first less second.

@@ -46,13 +46,13 @@ from workbench.reports.papers.dp_weights.runs import (
     values_of,
 )
 from workbench.reports.shared import statistics
-from workbench.reports.shared.beside import NOT_IN_PAPER, beside, has_curve
-from workbench.reports.shared.context import Context, Own
+from workbench.reports.shared.context import Context, PaperFunctions
 from workbench.reports.shared.drawing.charts import ForestRow, Line, Scales, forest_chart, line_chart
 from workbench.reports.shared.drawing.radar import Axis, Better, RadarPanel, Series, fitted_axis, radars
 from workbench.reports.shared.drawing.roc import RocSubject, roc_chart
 from workbench.reports.shared.grids import Row, table
 from workbench.reports.shared.numbers import number
+from workbench.reports.shared.paper_cells import NOT_IN_PAPER, compared_cell, has_curve
 from workbench.reports.shared.statistics import (
     Equivalence,
     Interval,
@@ -81,19 +81,19 @@ def _known(made: Table | None) -> list[Table]:
 
 
 def means(context: Context) -> list[Table]:
-    """Tables 1 and 2."""
+    """The tables of means (the paper's Tables 1 and 2)."""
     return [made for grid in GRIDS.values() for made in _known(means_table(context, grid))]
 
 
 def distances(context: Context) -> list[Table]:
-    """Tables 3 to 10."""
+    """The tables of distances (the paper's Tables 3 to 10)."""
     places = [(grid, value, name) for grid in GRIDS.values() for value, name in grid.details.items()]
     places.sort(key=lambda place: int(place[2].removeprefix("table-")))
     return [made for place in places for made in _known(distances_table(context, *place))]
 
 
 def t_tests(context: Context) -> list[Table]:
-    """Sections 4.3 and 4.4."""
+    """The tables of t tests (the paper's Sections 4.3 and 4.4)."""
     return [made for grid in GRIDS.values() for made in _known(t_tests_table(context, grid))]
 
 
@@ -119,7 +119,7 @@ def _mean_cell(context: Context, grid: Grid, value: int, variant: str, metric: s
         return Cell(paper=printed, why_blank=missing(context, grid.group, variant, [value], metric))
     within = statistics.spread_within_units(measured)
     spread = None if within is None else float(np.mean(within.values))
-    return beside(printed, replace(context.mean(measured), spread=spread))
+    return compared_cell(printed, replace(context.mean(measured), spread=spread))
 
 
 def distances_table(context: Context, grid: Grid, value: int, table_id: str) -> Table | None:
@@ -143,7 +143,7 @@ def distances_table(context: Context, grid: Grid, value: int, table_id: str) -> 
             rows.append(
                 (
                     (measure, metric),
-                    tuple(_distance_cell(printed_table, pairs, measures, one) for one in places),
+                    tuple(_distance_cell(printed_table, pairs, measures, place) for place in places),
                 )
             )
     comparable = len(epsilons_of(context, grid.group)) == EPSILONS
@@ -153,7 +153,7 @@ def distances_table(context: Context, grid: Grid, value: int, table_id: str) -> 
             for column in COMPARISONS
         ]
         both = [pairs[column, metric] for column in COMPARISONS]
-        cells = [_wilcoxon(*one, comparable=comparable) for one in zip(printed, both, strict=True)]
+        cells = [_wilcoxon(*pair, comparable=comparable) for pair in zip(printed, both, strict=True)]
         rows.append(((WILCOXON, metric), tuple(cells)))
     for metric in METRICS:
         over = tuple(_over_units(context, pairs[column, metric]) for column in COMPARISONS)
@@ -180,7 +180,7 @@ def _distance_cell(
     interval = intervals[name]
     if math.isnan(interval.estimate):
         return Cell(paper=printed, why_blank=f"not defined: {interval.why}")
-    return beside(printed, replace(value_of(interval), spread=None))
+    return compared_cell(printed, replace(value_of(interval), spread=None))
 
 
 def _wilcoxon(printed: PublishedCell | None, both: Pair, *, comparable: bool) -> Cell:
@@ -191,7 +191,7 @@ def _wilcoxon(printed: PublishedCell | None, both: Pair, *, comparable: bool) ->
     answer = statistics.wilcoxon_as_printed(*sides)
     if isinstance(answer, NotTestable):
         return Cell(paper=printed, why_blank=f"not testable: {answer.why}")
-    return beside(printed, replace(value_of(answer), n=1), comparable=comparable)
+    return compared_cell(printed, replace(value_of(answer), n=1), comparable=comparable)
 
 
 def _over_units(context: Context, both: Pair) -> Cell:
@@ -202,7 +202,7 @@ def _over_units(context: Context, both: Pair) -> Cell:
     if isinstance(answer, NotTestable):
         return Cell(why_blank=f"not testable: {answer.why}")
     why = f"{NOT_IN_PAPER}: it tests epsilons, not {context.outcomes.unit}s"
-    return beside(None, value_of(answer), why=why)
+    return compared_cell(None, value_of(answer), why=why)
 
 
 def t_tests_table(context: Context, grid: Grid) -> Table | None:
@@ -258,7 +258,7 @@ def _as_printed(
     )
     scales = (same_scale, True, True)
     return [
-        beside(cell, value, comparable=scale)
+        compared_cell(cell, value, comparable=scale)
         for cell, value, scale in zip(printed, values, scales, strict=True)
     ]
 
@@ -269,11 +269,11 @@ def _compared_over_units(comparison: Comparison) -> list[Cell]:
     if isinstance(answer, NotTestable):
         return [Cell(why_blank=f"{NO_REPEATS}; ours: not testable: {answer.why}")] * 3
     difference = Value(estimate=answer.estimate, lower=answer.lower, upper=answer.upper, n=answer.n_units)
-    cells = [beside(None, value, why=NO_REPEATS) for value in (difference, value_of(answer))]
+    cells = [compared_cell(None, value, why=NO_REPEATS) for value in (difference, value_of(answer))]
     if isinstance(equivalence, Equivalence):
         words = f"{'yes' if equivalence.equivalent else 'not shown'} (±{number(equivalence.margin, 2)})"
         value = Value(estimate=math.nan, p_value=equivalence.p_value, n=equivalence.n_units, text=words)
-        return [*cells, beside(None, value, why=NO_REPEATS)]
+        return [*cells, compared_cell(None, value, why=NO_REPEATS)]
     return [*cells, Cell(why_blank=f"{NO_REPEATS}; ours: not testable: {equivalence.why}")]
 
 
@@ -412,13 +412,16 @@ def roc_figure(context: Context, group: str) -> Figure | None:
         fits = getattr(experiment, GRIDS[group].field) == value and experiment.epsilon in (None, epsilon)
         if fits and has_curve(outcome):
             by_unit.setdefault(getattr(experiment, unit), {})[experiment.variant] = outcome
-    found = {name: [one for one in SERIES if one in runs] for name, runs in by_unit.items()}
-    if not any(found.values()):
+    variants_by_unit = {
+        name: [variant for variant in SERIES if variant in runs] for name, runs in by_unit.items()
+    }
+    if not any(variants_by_unit.values()):
         return None
-    name = max(sorted(found, key=str), key=lambda one: len(found[one]))
-    runs = {variant: by_unit[name][variant] for variant in found[name]}
+    name = max(sorted(variants_by_unit, key=str), key=lambda unit: len(variants_by_unit[unit]))
+    runs = {variant: by_unit[name][variant] for variant in variants_by_unit[name]}
     subjects = [
-        RocSubject(label=variant, scores=one.scores, included=one.included) for variant, one in runs.items()
+        RocSubject(label=variant, scores=outcome.scores, included=outcome.included)
+        for variant, outcome in runs.items()
     ]
     title, note = _words(context, "roc", grid=group, value=value, name=name, epsilon=epsilon)
     return roc_chart(f"roc-{group.replace(' ', '-')}", title, subjects, note=note)
@@ -468,7 +471,7 @@ def _value(context: Context, variant: str, metric: str, slices: Sequence[Slice])
     return Value(estimate=mean.estimate, lower=mean.lower, upper=mean.upper, n=mean.n)
 
 
-REPORT = Own(
+REPORT = PaperFunctions(
     paper="dp_weights",
     tables=TABLES,
     words={"scale": scale},

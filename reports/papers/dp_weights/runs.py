@@ -124,6 +124,7 @@ def runs(context: Context, group: str, variant: str, values: Sequence[int] | Non
     field, unit = GRIDS[group].field, context.outcomes.unit
 
     def order(outcome: Outcome) -> tuple[int, float, str]:
+        """Sort key: setting of the varied field, epsilon (none first), unit."""
         epsilon = outcome.experiment.epsilon
         return (
             getattr(outcome.experiment, field),
@@ -205,9 +206,9 @@ def missing(context: Context, group: str, variant: str, values: Sequence[int], m
     known = [value for value in values if value in values_of(context, group)]
     if not known:
         return f"{group} {', '.join(map(str, values))} is no part of this run"
-    if all(one.experiment.variant != variant for one in context.outcomes.outcomes):
+    if all(outcome.experiment.variant != variant for outcome in context.outcomes.outcomes):
         return f"{variant} is no part of this run"
-    bad = sum(one.status is Status.DONE for one in unusable(context, group, variant, metric, values))
+    bad = sum(outcome.status is Status.DONE for outcome in unusable(context, group, variant, metric, values))
     if bad:
         return f"{METRIC_WORDS[metric]} of {variant} is not finite in {bad} of the finished runs here"
     return f"no {context.outcomes.unit} has finished all of its runs of {variant} here"

@@ -36,7 +36,6 @@ from workbench.reports.papers.ferret.places import (
     plural_epochs,
     sample,
 )
-from workbench.reports.shared.beside import has_curve
 from workbench.reports.shared.context import Context
 from workbench.reports.shared.drawing.charts import Line, Scales, line_chart
 from workbench.reports.shared.drawing.figures import (
@@ -56,6 +55,7 @@ from workbench.reports.shared.drawing.radar import (
 from workbench.reports.shared.drawing.roc import RocSubject, roc_chart
 from workbench.reports.shared.drawing.svg import Scale, SeriesChart
 from workbench.reports.shared.numbers import percent
+from workbench.reports.shared.paper_cells import has_curve
 from workbench.reports.shared.statistics import Sample
 from workbench.studies.experiments import Outcome, Status
 from workbench.studies.report import Figure, FigureKey, Value
@@ -172,17 +172,17 @@ def _value(
     """Mean over models (and epsilons), with its interval; None where a part has no value."""
     budgets: list[float | None] = [None] if method == NON_DP else list(epsilons)
     known = {
-        epsilon: found
+        epsilon: known_sample
         for epsilon in budgets
-        if (found := sample(context, at(method, epochs, epsilon), metric)) is not None
+        if (known_sample := sample(context, at(method, epochs, epsilon), metric)) is not None
     }
     if not known or len(known) < len(budgets):
         return None
     joined = Sample(
-        np.concatenate([found.values for found in known.values()]),
-        tuple(unit for found in known.values() for unit in found.units),
+        np.concatenate([known_sample.values for known_sample in known.values()]),
+        tuple(unit for known_sample in known.values() for unit in known_sample.units),
         context.outcomes.unit,
-        tuple((epsilon, one) for epsilon, found in known.items() for one in found.cells),
+        tuple((epsilon, cell) for epsilon, known_sample in known.items() for cell in known_sample.cells),
     )
     if metric in POSITIVE:
         return geometric(joined, context.confidence) if joined.values.min() > 0.0 else None
@@ -194,7 +194,7 @@ def _lines(context: Context, metric: str, epochs: int) -> Figure | None:
     epsilons, lines = epsilons_of(context), []
     for method in METHODS if epsilons else ():
         budgets: list[Sequence[float]] = [()] if method == NON_DP else [[epsilon] for epsilon in epsilons]
-        values = tuple(_value(context, method, metric, epochs, one) for one in budgets)
+        values = tuple(_value(context, method, metric, epochs, epsilon) for epsilon in budgets)
         if any(value is not None for value in values):
             lines.append(Line(label=method, x=() if method == NON_DP else tuple(epsilons), values=values))
     if not lines:
@@ -215,12 +215,12 @@ def _lines(context: Context, metric: str, epochs: int) -> Figure | None:
 
 def dithers(context: Context) -> dict[float, list[Outcome]]:
     """Finished outcomes of the toy regression by the dither's standard deviation, ascending."""
-    found: dict[float, list[Outcome]] = {}
+    by_sigma: dict[float, list[Outcome]] = {}
     for outcome in context.outcomes.part(DITHER):
         if outcome.status is Status.DONE and outcome.training_losses:
             sigma = float(outcome.experiment.mechanism_parameters.get("dither_standard_deviation", 0.0))
-            found.setdefault(sigma, []).append(outcome)
-    return dict(sorted(found.items()))
+            by_sigma.setdefault(sigma, []).append(outcome)
+    return dict(sorted(by_sigma.items()))
 
 
 def known_losses(outcome: Outcome) -> FloatArray:
@@ -245,7 +245,7 @@ def final_loss(outcome: Outcome) -> float:
 def final_losses(context: Context, sigma: float) -> Sample | None:
     """Final losses at a dither's deviation, by seed; None without a run, or where one is not finite."""
     outcomes = dithers(context).get(sigma, [])
-    values = np.array([final_loss(one) for one in outcomes])
+    values = np.array([final_loss(outcome) for outcome in outcomes])
     if not values.size or not np.all(np.isfinite(values)):
         return None
     return Sample(values, tuple(run.experiment.seed for run in outcomes), "seed")
@@ -255,7 +255,7 @@ def dither_figure(context: Context) -> Figure | None:
     """Figure 5: median and quartiles over seeds along the steps, a line each sigma; None without data."""
     lines = []
     for sigma, outcomes in list(dithers(context).items())[:MOST_LINES]:
-        curves = [known_losses(one) for one in outcomes]
+        curves = [known_losses(outcome) for outcome in outcomes]
         steps = min(curve.size for curve in curves)
         edges = np.unique(np.linspace(0, steps, min(POINTS, steps) + 1).astype(int))
         blocks = np.array([[float(np.mean(curve[a:b])) for a, b in pairwise(edges)] for curve in curves])
@@ -319,8 +319,8 @@ def regions_figure(context: Context, cells: Sequence[TranscriptCell]) -> Figure 
 
 
 def _ordered(names: Sequence[str], order: Sequence[str]) -> list[str]:
-    found = dict.fromkeys(names)
-    return [*(name for name in order if name in found), *(name for name in found if name not in order)]
+    present = dict.fromkeys(names)
+    return [*(name for name in order if name in present), *(name for name in present if name not in order)]
 
 
 def _panel(

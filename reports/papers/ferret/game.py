@@ -46,10 +46,10 @@ from workbench.reports.papers.ferret.places import (
     sample,
     transcripts,
 )
-from workbench.reports.shared.beside import has_curve
 from workbench.reports.shared.context import Context
 from workbench.reports.shared.grids import Row, table
 from workbench.reports.shared.numbers import percent
+from workbench.reports.shared.paper_cells import has_curve
 from workbench.studies.experiments import Experiment, Outcome, Status
 from workbench.studies.report import Cell, Table, Value
 
@@ -129,7 +129,7 @@ class TranscriptCell:
         return f"{self.canary} record" + ("" if usual else f", {FURTHER.get(self.knowledge, self.knowledge)}")
 
     def max_tpr(self, fpr: float) -> float:
-        """What the reading allows at a false-positive rate."""
+        """The largest true-positive rate that the reading allows at a false-positive rate."""
         return float(self.reading.max_tpr(np.array([fpr]))[0])
 
 
@@ -153,7 +153,7 @@ def judged_cells(context: Context) -> list[TranscriptCell]:
 
 def _judged(context: Context) -> list[TranscriptCell]:
     runs = [run.experiment for run in context.outcomes.part(COMPARISON)]
-    deltas = [one.delta for one in runs if one.variant == DPSGD and one.delta is not None]
+    deltas = [run.delta for run in runs if run.variant == DPSGD and run.delta is not None]
     cells = [
         _cell(run, max(deltas, default=DELTA), context.confidence)
         for run in transcripts(context)
@@ -183,10 +183,10 @@ def family_verdicts(
     Args:
         claims, evidence: Of equal length.
     """
-    share = (1.0 - confidence) / max(1, sum(not one.game.beyond for one in evidence))
+    share = (1.0 - confidence) / max(1, sum(not item.game.beyond for item in evidence))
     return [
-        judge(claim, one, confidence=1.0 - share, generator=np.random.default_rng(index)).kind
-        for index, (claim, one) in enumerate(zip(claims, evidence, strict=True))
+        judge(claim, item, confidence=1.0 - share, generator=np.random.default_rng(index)).kind
+        for index, (claim, item) in enumerate(zip(claims, evidence, strict=True))
     ]
 
 
@@ -196,10 +196,10 @@ def _order(cell: TranscriptCell) -> tuple[int, str, float, int, str, str]:
     return known, cell.variant, cell.epsilon, canary, cell.others, cell.knowledge
 
 
-def _cell(one: Outcome, delta: float, confidence: float) -> TranscriptCell:
-    experiment, parameters = one.experiment, _parameters(one.experiment)
-    scores, members = np.array(one.scores, dtype=np.float64), np.array(one.included, dtype=bool)
-    claimed, guesses = _claimed(one), scores > 0.0
+def _cell(outcome: Outcome, delta: float, confidence: float) -> TranscriptCell:
+    experiment, parameters = outcome.experiment, _parameters(outcome.experiment)
+    scores, members = np.array(outcome.scores, dtype=np.float64), np.array(outcome.included, dtype=bool)
+    claimed, guesses = _claimed(outcome), scores > 0.0
     game = GameTerms(
         description=(
             "half of the independent trainings hold the canary record, in random order; the adversary sees "
@@ -238,13 +238,13 @@ def _beyond(experiment: Experiment, parameters: Mapping[str, str]) -> str:
     return beyond_transcript(parameters["canary"], others, parameters["knowledge"])
 
 
-def _claimed(one: Outcome) -> MutualInformation:
+def _claimed(outcome: Outcome) -> MutualInformation:
     """The nats that the record's claim states, a capped one's being the ceiling; else the budget's number."""
-    form = None if one.claim is None else one.claim.get("guarantee")
-    found: Guarantee = guarantee_from_json(form) if form and "currency" in form else NoGuarantee()
-    if isinstance(found, MutualInformation):
-        return found
-    return MutualInformation(nats=float(one.experiment.epsilon or 0.0), secret=Secret.RECORD)
+    form = None if outcome.claim is None else outcome.claim.get("guarantee")
+    guarantee: Guarantee = guarantee_from_json(form) if form and "currency" in form else NoGuarantee()
+    if isinstance(guarantee, MutualInformation):
+        return guarantee
+    return MutualInformation(nats=float(outcome.experiment.epsilon or 0.0), secret=Secret.RECORD)
 
 
 def _share(name: str, hits: BoolArray, confidence: float) -> Interval:
@@ -278,7 +278,7 @@ def transcript_table(context: Context) -> Table | None:
     rows: list[Row] = []
     for cell in judged_cells(context):
         values = (
-            *(_rate(one.tpr, one.members) for one in cell.at),
+            *(_rate(point.tpr, point.members) for point in cell.at),
             _rate(cell.success, cell.trials),
             Value(estimate=cell.claim.max_success(0.5)),
             _verdict([cell], is_claim=True),
@@ -286,7 +286,10 @@ def transcript_table(context: Context) -> Table | None:
             _verdict([cell], is_claim=False),
         )
         rows.append(
-            ((cell.variant, f"{cell.epsilon:g}", cell.game_words), tuple(Cell(ours=one) for one in values))
+            (
+                (cell.variant, f"{cell.epsilon:g}", cell.game_words),
+                tuple(Cell(ours=value) for value in values),
+            )
         )
     columns = (
         *(f"TPR at FPR {percent(level)}" for level in LEVELS),
@@ -332,11 +335,11 @@ def _views(context: Context, here: Sequence[TranscriptCell]) -> tuple[Cell, ...]
 
 def _average(cells: Sequence[TranscriptCell], *, knows_batches: bool) -> Cell:
     """Success against the average record, by an adversary who knows the batches or not."""
-    found = next((cell for cell in cells if (cell.knowledge != KNOWS_NO_BATCH) == knows_batches), None)
+    known_cell = next((cell for cell in cells if (cell.knowledge != KNOWS_NO_BATCH) == knows_batches), None)
     return (
         Cell(why_blank="this game was not played")
-        if found is None
-        else Cell(ours=_rate(found.success, found.trials))
+        if known_cell is None
+        else Cell(ours=_rate(known_cell.success, known_cell.trials))
     )
 
 
@@ -344,16 +347,16 @@ def _auc(context: Context, cell: TranscriptCell, parts: Sequence[str]) -> Cell:
     """AUC of the same grouping and epsilon over the base models, of the longest training of a part."""
     for part in parts:
         for epochs in epochs_of(context, part)[-1:]:
-            found = sample(context, at(cell.variant, epochs, cell.epsilon), AUC, part=part)
-            if found is not None:
-                return Cell(ours=plain(context.mean(found)))
+            area = sample(context, at(cell.variant, epochs, cell.epsilon), AUC, part=part)
+            if area is not None:
+                return Cell(ours=plain(context.mean(area)))
     return Cell(why_blank="no run of the base models with this grouping, epsilon and attack is finished")
 
 
 def _verdict(here: Sequence[TranscriptCell], *, is_claim: bool) -> Value:
     """The verdict over the records that were tried, of the claim or of its DP reading."""
     kinds = [cell.verdict if is_claim else cell.dp_verdict for cell in here]
-    kind = next((one for one in VERDICTS if one in kinds), None)
+    kind = next((verdict for verdict in VERDICTS if verdict in kinds), None)
     text = "not judged" if kind is None else VERDICTS[kind]
     if is_claim and kind is VerdictKind.UNDERPOWERED:
         first = here[kinds.index(kind)]
@@ -361,12 +364,12 @@ def _verdict(here: Sequence[TranscriptCell], *, is_claim: bool) -> Value:
     return Value(estimate=math.nan, text=text)
 
 
-def _rate(found: Interval, n: int) -> Value:
-    return Value(estimate=found.estimate, lower=found.lower, upper=found.upper, n=n)
+def _rate(interval: Interval, n: int) -> Value:
+    return Value(estimate=interval.estimate, lower=interval.lower, upper=interval.upper, n=n)
 
 
 def game_facts(context: Context) -> dict[str, Any]:
-    """What the notes of both tables say of the game."""
+    """Facts about the game for the notes of both tables."""
     cells, games = judged_cells(context), transcripts(context)
     return {
         "delta": cells[0].reading.delta if cells else None,
@@ -380,7 +383,7 @@ def game_facts(context: Context) -> dict[str, Any]:
 
 def unfinished(outcomes: Sequence[Outcome]) -> list[str]:
     """Games without scores, each with its reason."""
-    found = []
+    notes = []
     for run in outcomes:
         if has_curve(run):
             continue
@@ -388,5 +391,5 @@ def unfinished(outcomes: Sequence[Outcome]) -> list[str]:
         why = f"failed: {run.error}" if run.status is Status.FAILED else "not run yet"
         why = "no scores of both classes" if run.status is Status.DONE else why
         game = game_words(_parameters(run.experiment))
-        found.append(f"{run.experiment.variant}, epsilon {epsilon:g}, {game}: {why}")
-    return found
+        notes.append(f"{run.experiment.variant}, epsilon {epsilon:g}, {game}: {why}")
+    return notes

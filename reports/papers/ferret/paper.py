@@ -82,25 +82,25 @@ def against(paper: PublishedPaper, claim: QualitativeClaim) -> Iterator[str]:
 def _against(
     paper: PublishedPaper, claim: QualitativeClaim, each: str, metric: str, ask: str
 ) -> Iterator[str]:
-    for one in comparisons(claim, each):
-        places = [place_of(setting) for setting in one.settings]
+    for comparison in comparisons(claim, each):
+        places = [place_of(setting) for setting in comparison.settings]
         for model in claim.parameters.get("models", [None]):
-            found: list[Interval | None]
+            numbers: list[Interval | None]
             if ask == "spread":
-                found = [over_models(paper, metric, place) for place in places]
+                numbers = [over_models(paper, metric, place) for place in places]
             elif each == "order":
-                found = [stands_for(cell(paper, "table-3", place[:1], metric)) for place in places]
+                numbers = [stands_for(cell(paper, "table-3", place[:1], metric)) for place in places]
             else:
-                found = [value(paper, metric, place, model) for place in places]
-            shown = [one for one in found if one is not None]
+                numbers = [value(paper, metric, place, model) for place in places]
+            known = [number for number in numbers if number is not None]
             if ask == "trend":
-                yield from _against_trend(places, found, direction(claim))
+                yield from _against_trend(places, numbers, direction(claim))
             elif ask == "not monotone":
-                middles = [middle(one) for one in shown]
+                middles = [middle(number) for number in known]
                 is_monotone = middles in (sorted(middles), sorted(middles, reverse=True))
                 yield f"{in_words((*places[0][:2], NO_BUDGET))}: {middles}" if is_monotone else ""
-            elif len(shown) == len(places):
-                yield _against_one(claim, ask if each != "order" else each, places, shown, model)
+            elif len(known) == len(places):
+                yield _against_one(claim, ask if each != "order" else each, places, known, model)
 
 
 def _against_trend(places: Sequence[Place], line: Sequence[Interval | None], way: str) -> Iterator[str]:
@@ -111,13 +111,13 @@ def _against_trend(places: Sequence[Place], line: Sequence[Interval | None], way
 
 
 def _against_one(
-    claim: QualitativeClaim, ask: str, places: Sequence[Place], shown: Sequence[Interval], model: str | None
+    claim: QualitativeClaim, ask: str, places: Sequence[Place], known: Sequence[Interval], model: str | None
 ) -> str:
-    one, other, first, second = places[0], places[-1], shown[0], shown[-1]
-    start = in_words(one, model)
-    versus = f"{other[0]}'s {_show(second)}"
-    if one[1] != other[1]:
-        versus += f" at {plural_epochs(other[1])}"
+    start_place, end_place, first, second = places[0], places[-1], known[0], known[-1]
+    start = in_words(start_place, model)
+    versus = f"{end_place[0]}'s {_show(second)}"
+    if start_place[1] != end_place[1]:
+        versus += f" at {plural_epochs(end_place[1])}"
     match ask:
         case "inside":
             return "" if first.meets(Interval(*listed(claim, "between"))) else f"{start}: {_show(first)}"
@@ -125,9 +125,9 @@ def _against_one(
             is_inside = quotient(first, second).meets(Interval(*listed(claim, "between")))
             return "" if is_inside else f"{start}: {middle(first) / middle(second):.3g} times {versus}"
         case "spread":
-            text = f"{start}: {middle(first):.3g} times between models, {other[0]} {middle(second):.3g}"
+            text = f"{start}: {middle(first):.3g} times between models, {end_place[0]} {middle(second):.3g}"
         case "order":
-            text = f"{one[0]}: {_show(first)} against {versus}"
+            text = f"{start_place[0]}: {_show(first)} against {versus}"
         case _:
             text = f"{start}: {_show(first)} against {versus}"
     return text if _is_above(first, second) else ""
@@ -148,12 +148,12 @@ STATEMENTS: Sequence[Mapping[str, Any]] = declared("ferret").content["own"]["sta
 
 
 def values_of(paper: PublishedPaper, statement: Mapping[str, Any], epochs: Sequence[str]) -> list[Interval]:
-    """What a number of the text is about, read at some numbers of epochs; none where our copy lacks it."""
-    found = []
-    for one, other in _sides(paper, statement, epochs):
-        if one is not None and other is not None:
-            found.append(_compared(statement.get("as", ""), one, other))
-    return found
+    """The values that a number of the text summarises, at some numbers of epochs; none if not in our copy."""
+    compared = []
+    for first, second in _sides(paper, statement, epochs):
+        if first is not None and second is not None:
+            compared.append(_compared(statement.get("as", ""), first, second))
+    return compared
 
 
 def _sides(
@@ -179,19 +179,19 @@ def _place(method: str, epochs: str, budget: str) -> Place:
     return method, epochs, NO_BUDGET if method == NON_DP else budget
 
 
-def _compared(kind: str, one: Interval, other: Interval) -> Interval:
+def _compared(kind: str, first: Interval, second: Interval) -> Interval:
     match kind:
         case "less":
-            return one - other
+            return first - second
         case "percent":
-            return quotient(one, other).times(100.0)
+            return quotient(first, second).times(100.0)
         case "percent above":
-            return (quotient(one, other) - ONE).times(100.0)
+            return (quotient(first, second) - ONE).times(100.0)
         case "percent saved":
-            return (ONE - quotient(one, other)).times(100.0)
+            return (ONE - quotient(first, second)).times(100.0)
         case "inverse":
-            return quotient(ONE, quotient(one, other))
-    return quotient(one, other)
+            return quotient(ONE, quotient(first, second))
+    return quotient(first, second)
 
 
 def gives(paper: PublishedPaper, statement: Mapping[str, Any], epochs: Sequence[str]) -> bool:
@@ -199,18 +199,18 @@ def gives(paper: PublishedPaper, statement: Mapping[str, Any], epochs: Sequence[
     values = values_of(paper, statement, epochs)
     if not values:
         return False
-    shown = [Interval.of(number) for number in printed_numbers(text_of(paper, statement))]
+    stated = [Interval.of(number) for number in printed_numbers(text_of(paper, statement))]
     which = statement.get("which", "each")
     if which == "mean":
-        return printed.mean(values).meets(shown[0])
+        return printed.mean(values).meets(stated[0])
     least, largest = printed.least(values), printed.largest(values)
     if which == "each":
-        return least.meets(shown[0]) and largest.meets(shown[-1])
-    return (least if which == "least" else largest).meets(shown[0])
+        return least.meets(stated[0]) and largest.meets(stated[-1])
+    return (least if which == "least" else largest).meets(stated[0])
 
 
 def text_of(paper: PublishedPaper, statement: Mapping[str, Any]) -> str:
-    """What the text prints.
+    """The number of a statement as the paper's text prints it.
 
     Raises:
         KeyError: the table `statements` has no such row.
@@ -228,7 +228,7 @@ def numbers_of_the_text(paper: PublishedPaper) -> tuple[Found, Found]:
             continue  # Our copy lacks the cells.
         checked += 1
         fits = [epochs for epochs in readings if gives(paper, statement, epochs)]
-        middles = sorted(0.5 * (one.lower + one.upper) for one in values)
+        middles = sorted(0.5 * (interval.lower + interval.upper) for interval in values)
         facts = {
             **statement,
             "printed": text_of(paper, statement),
@@ -276,7 +276,7 @@ def released_signs(paper: PublishedPaper, budget: str) -> float:
 def ceilings(paper: PublishedPaper) -> Found:
     """Settings that the tables print although Theorem 1 gives them no firing probability."""
     failed, checked = [], 0
-    groups = {one.row[0]: one.value for one in paper.table("table-3").cells if one.column == "groups"}
+    groups = {cell.row[0]: cell.value for cell in paper.table("table-3").cells if cell.column == "groups"}
     for method, epochs, budget in printed_places():
         if method not in FERRETS or method not in groups:
             continue
@@ -284,8 +284,8 @@ def ceilings(paper: PublishedPaper) -> Found:
         if float(budget) > ceiling:
             facts = {"method": method, "budget": budget, "epochs": plural_epochs(epochs), "ceiling": ceiling}
             facts |= {"groups": groups[method], "steps": steps_of(paper, epochs)}
-            shown = cell(paper, MEANS[TEST], (method, epochs), budget).printed
-            failed.append({**facts, "rate": sampling_rate(paper), "printed": shown})
+            printed_number = cell(paper, MEANS[TEST], (method, epochs), budget).printed
+            failed.append({**facts, "rate": sampling_rate(paper), "printed": printed_number})
     return Found(checked, failed)
 
 
@@ -295,7 +295,7 @@ def steps(paper: PublishedPaper) -> Found:
         said(paper, "section 6.4", name).value for name in ("steps T, all runs", "sampling rate s")
     )
     made = {epochs: steps_of(paper, epochs) for epochs in EPOCHS}
-    right = [epochs for epochs, found in made.items() if found == stated]
+    right = [epochs for epochs, count in made.items() if count == stated]
     failed: list[dict[str, Any]] = []
     if len(right) < len(made):
         facts = {
@@ -313,32 +313,41 @@ def head_room(paper: PublishedPaper) -> Found:
     table = paper.table("table-3")
     steps, rate = (float(table.settings[name]) for name in ("steps", "sampling_probability"))
     failed, checked = [], 0
-    for method in dict.fromkeys(one.row[0] for one in table.cells):
+    for method in dict.fromkeys(entry.row[0] for entry in table.cells):
         ceiling = cell(paper, "table-3", (method,), "groups").value * steps * rate * LN_2
         for column, ours in (("ceiling", ceiling), ("firing probability at epsilon 0.5", 0.5 / ceiling)):
-            shown, checked = table.cell((method,), column), checked + 1
-            if shown is not None and not exactly(ours).meets(stands_for(shown)):
-                failed.append({"method": method, "column": column, "printed": shown.printed, "ours": ours})
+            printed_cell, checked = table.cell((method,), column), checked + 1
+            if printed_cell is not None and not exactly(ours).meets(stands_for(printed_cell)):
+                failed.append(
+                    {"method": method, "column": column, "printed": printed_cell.printed, "ours": ours}
+                )
     return Found(checked, failed, {"steps": steps, "rate": rate})
 
 
 def head_room_area(paper: PublishedPaper) -> Found:
     """Which cells of Table 2 Table 3's mean ROC AUCs may be the mean of."""
     methods = [method for method in FERRETS if paper.table("table-3").cell((method,), AUC) is not None]
-    shown = {method: stands_for(cell(paper, "table-3", (method,), AUC)) for method in methods}
+    printed_areas = {method: stands_for(cell(paper, "table-3", (method,), AUC)) for method in methods}
     fits = {}
-    for when, epochs in [("all epochs", EPOCHS), *((f"{one} epochs", (one,)) for one in EPOCHS)]:
+    for when, epochs in [("all epochs", EPOCHS), *((f"{count} epochs", (count,)) for count in EPOCHS)]:
         for which, at in (("epsilon 0.5", ("0.5",)), ("all epsilons", printed_budgets(methods[0]))):
             fits[f"{when}, {which}"] = [
                 method
                 for method in methods
                 if printed.mean(
-                    [known_to(paper, MEANS[AUC], (method, one, budget)) for one in epochs for budget in at]
-                ).meets(shown[method])
+                    [
+                        known_to(paper, MEANS[AUC], (method, count, budget))
+                        for count in epochs
+                        for budget in at
+                    ]
+                ).meets(printed_areas[method])
             ]
-    whole = [name for name, found in fits.items() if len(found) == len(methods)]
+    whole = [name for name, methods_met in fits.items() if len(methods_met) == len(methods)]
     partly = {
-        method: (middle(shown[method]), [name for name, found in fits.items() if method in found])
+        method: (
+            middle(printed_areas[method]),
+            [name for name, methods_met in fits.items() if method in methods_met],
+        )
         for method in methods
     }
     return Found(len(fits), [] if whole else [{"partly": partly}], {"methods": methods, "whole": whole})
@@ -346,9 +355,9 @@ def head_room_area(paper: PublishedPaper) -> Found:
 
 def variants(paper: PublishedPaper) -> Found:
     """Variants with results in Table 3 and nowhere else, and the other way round."""
-    inside = list(dict.fromkeys(one.row[0] for one in paper.table("table-3").cells))
+    inside = list(dict.fromkeys(cell.row[0] for cell in paper.table("table-3").cells))
     outside = [method for method in FERRETS if paper.table("table-2").cell((method, "5"), "0.5")]
-    only, lacking = ([one for one in a if one not in b] for a, b in ((inside, outside), (outside, inside)))
+    only, lacking = ([name for name in a if name not in b] for a, b in ((inside, outside), (outside, inside)))
     return Found(len(inside), [{"only": only, "lacking": lacking}] if only or lacking else [])
 
 
@@ -361,8 +370,8 @@ def speed_by_size(paper: PublishedPaper) -> Found:
             speed[model] = quotient(slow, fast)
     largest = BY_SIZE[-1]
     faster = [model for model in speed if largest in speed and speed[model].lower > speed[largest].upper]
-    shown = {model: middle(one) for model, one in speed.items()}
-    facts = {"largest": largest, "speed": shown, "faster": len(faster), "others": len(speed) - 1}
+    speeds = {model: middle(ratio) for model, ratio in speed.items()}
+    facts = {"largest": largest, "speed": speeds, "faster": len(faster), "others": len(speed) - 1}
     return Found(len(speed), [facts] if faster else [])
 
 
@@ -382,13 +391,13 @@ def other_epochs(paper: PublishedPaper) -> dict[str, Any]:
     """Which non-private run the abstract's distance is measured from."""
     near = known_to(paper, MEANS[TEST], (EIGHTH, "5", "0.5"))
     stated = said(paper, "abstract", "FERRET-EIGHTH above Non-DP, percent")
-    found = []
+    distances = []
     for epochs in EPOCHS:
         other = known_to(paper, MEANS[TEST], (NON_DP, epochs, NO_BUDGET))
         distance = (quotient(near, other) - ONE).times(100.0)
-        found.append((epochs, middle(distance), middle(other), distance.meets(stands_for(stated))))
-    words = [plural_epochs(epochs) for epochs, _, _, fits in found if fits]
-    return {"found": found, "stated": stated.value, "words": words}
+        distances.append((epochs, middle(distance), middle(other), distance.meets(stands_for(stated))))
+    words = [plural_epochs(epochs) for epochs, _, _, fits in distances if fits]
+    return {"found": distances, "stated": stated.value, "words": words}
 
 
 # Tables against tables
@@ -396,29 +405,29 @@ def other_epochs(paper: PublishedPaper) -> dict[str, Any]:
 
 def model_values(paper: PublishedPaper, metric: str, place: Place) -> list[Interval] | None:
     """The five models' numbers, or None where our copy lacks one."""
-    found = [value(paper, metric, place, model) for model in PAPER_MODELS]
-    known = [one for one in found if one is not None]
-    return known if len(known) == len(found) else None
+    intervals = [value(paper, metric, place, model) for model in PAPER_MODELS]
+    known = [interval for interval in intervals if interval is not None]
+    return known if len(known) == len(intervals) else None
 
 
 def copies(paper: PublishedPaper) -> Found:
     """Tables 5 and 8, which are to print the same."""
-    one, other = paper.table("table-5"), paper.table("table-8")
-    places = [[(one.row, one.column) for one in table.cells] for table in (one, other)]
-    alike = places[0] == places[1] and printed.same_numbers(one.cells, other.cells)
-    return Found(1, [] if alike else [f"{short(one)} and {short(other)} differ"])
+    first, second = paper.table("table-5"), paper.table("table-8")
+    places = [[(cell.row, cell.column) for cell in table.cells] for table in (first, second)]
+    alike = places[0] == places[1] and printed.same_numbers(first.cells, second.cells)
+    return Found(1, [] if alike else [f"{short(first)} and {short(second)} differ"])
 
 
 def equal_means(paper: PublishedPaper) -> Found:
     """The means that are printed twice, with deviations and with ranges (Tables 2 and 9, 6 and 11)."""
     failed, checked = [], 0
     for metric in (AUC, SECONDS, TEST):
-        one, other = paper.table(MEANS[metric]), paper.table(RANGES[metric])
-        for shown in one.cells:
-            twin, checked = other.cell(shown.row, shown.column), checked + 1
-            if twin is None or twin.value != shown.value:
-                place = in_words((shown.row[0], shown.row[1], shown.column))
-                failed.append(f"{short(one)} and {short(other)}, {place}")
+        means, ranges = paper.table(MEANS[metric]), paper.table(RANGES[metric])
+        for mean_cell in means.cells:
+            twin, checked = ranges.cell(mean_cell.row, mean_cell.column), checked + 1
+            if twin is None or twin.value != mean_cell.value:
+                place = in_words((mean_cell.row[0], mean_cell.row[1], mean_cell.column))
+                failed.append(f"{short(means)} and {short(ranges)}, {place}")
     return Found(checked, failed)
 
 
@@ -440,14 +449,14 @@ def _summary(paper: PublishedPaper, metric: str, place: Place, five: Sequence[In
     """What of a setting's printed summaries its five models contradict."""
     mean = printed.mean(five)
     for name in dict.fromkeys((MEANS[metric], RANGES[metric])):
-        shown, table = cell(paper, name, place[:2], place[2]), short(paper.table(name))
+        printed_cell, table = cell(paper, name, place[:2], place[2]), short(paper.table(name))
         if not mean.meets(known_to(paper, name, place)):
-            yield f"{table} prints a mean of {shown.value:g}, the models' is {_ends(mean)}"
-        if len(printed_numbers(shown.printed)) < 3:
+            yield f"{table} prints a mean of {printed_cell.value:g}, the models' is {_ends(mean)}"
+        if len(printed_numbers(printed_cell.printed)) < 3:
             continue
         for part, (word, end) in enumerate((("least", printed.least), ("largest", printed.largest)), start=1):
             if not end(five).meets(known_to(paper, name, place, part)):
-                yield f"{table} prints {shown.printed}, the models' {word} is {_ends(end(five))}"
+                yield f"{table} prints {printed_cell.printed}, the models' {word} is {_ends(end(five))}"
     for name in BY_MODEL[metric]:
         stated = paper.table(name).cell((*place[:2], MODEL_MEAN), f"{metric}, {place[2]}")
         if stated is not None and not mean.meets(stands_for(stated)):
@@ -468,8 +477,8 @@ def kind_of_deviation(paper: PublishedPaper) -> Found:
             if five is None:
                 continue
             checked += 1
-            shown = known_to(paper, MEANS[metric], place, part=1)
-            meets = {kind: printed.deviation(five, kind).meets(shown) for kind in fits}
+            printed_deviation = known_to(paper, MEANS[metric], place, part=1)
+            meets = {kind: printed.deviation(five, kind).meets(printed_deviation) for kind in fits}
             for kind, met in meets.items():
                 fits[kind] += met
                 only[kind] += met and sum(meets.values()) == 1
@@ -482,7 +491,7 @@ def before_training(paper: PublishedPaper) -> Found:
     table, failed = paper.table("table-4"), []
     for column in table.columns:
         *five, mean = (
-            stands_for(cell(paper, "table-4", (one,), column)) for one in (*PAPER_MODELS, MODEL_MEAN)
+            stands_for(cell(paper, "table-4", (model,), column)) for model in (*PAPER_MODELS, MODEL_MEAN)
         )
         failed += [] if printed.mean(five).meets(mean) else [f"{short(table)}, {column}"]
     return Found(len(table.columns), failed)
@@ -494,7 +503,7 @@ def gaps(paper: PublishedPaper) -> Found:
     for place in printed_places():
         for model in (*PAPER_MODELS, MODEL_MEAN):
             cells = [by_model(paper, metric, place, model) for metric in (TEST, TRAIN, GAP)]
-            known = [one for one in cells if one is not None]
+            known = [gap for gap in cells if gap is not None]
             if len(known) < len(cells):
                 continue
             checked += 1

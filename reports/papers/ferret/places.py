@@ -30,11 +30,11 @@ from workbench.core.errors import InputError, unknown_name
 from workbench.estimation.metrics import roc_curve
 from workbench.interfaces import FloatArray
 from workbench.reports.shared import statistics
-from workbench.reports.shared.beside import has_curve
 from workbench.reports.shared.context import Bindings, Context
 from workbench.reports.shared.declared import declared
 from workbench.reports.shared.findings import listed
 from workbench.reports.shared.outcomes import METHOD, Number, Setting
+from workbench.reports.shared.paper_cells import has_curve
 from workbench.reports.shared.printed import Interval, cell, stands_for
 from workbench.reports.shared.statistics import Sample
 from workbench.reports.shared.statistics.sample import usable
@@ -133,7 +133,7 @@ def named(setting: Setting) -> str:
 
 
 def plural_epochs(epochs: int | str) -> str:
-    """`"1 epoch"`, `"5 epochs"`."""
+    """A number of epochs in words: `"1 epoch"`, `"5 epochs"`."""
     return f"{epochs} epoch{'' if str(epochs) == '1' else 's'}"
 
 
@@ -146,12 +146,18 @@ def check(context: Context) -> None:
     for part in TRAINED:
         seen = set()
         for outcome in context.outcomes.part(part):
-            one = outcome.experiment
-            place = one.variant, one.epochs, one.epsilon, one.model, one.seed
+            experiment = outcome.experiment
+            place = (
+                experiment.variant,
+                experiment.epochs,
+                experiment.epsilon,
+                experiment.model,
+                experiment.seed,
+            )
             if place in seen:
                 raise InputError(
-                    f"group {part!r} must have one experiment a place, got two of {one.name}, model "
-                    f"{one.model}"
+                    f"group {part!r} must have one experiment a place, "
+                    f"got two of {experiment.name}, model {experiment.model}"
                 )
             seen.add(place)
 
@@ -168,14 +174,14 @@ def transcripts(context: Context) -> list[Outcome]:
 
 def models(context: Context) -> list[str]:
     """Base models in the paper's order, further ones after them."""
-    found = {run.experiment.model for run in context.outcomes.part(COMPARISON) or trained(context)}
-    return [*(name for name in MODELS if name in found), *sorted(found - set(MODELS))]
+    known = {run.experiment.model for run in context.outcomes.part(COMPARISON) or trained(context)}
+    return [*(name for name in MODELS if name in known), *sorted(known - set(MODELS))]
 
 
 def methods(context: Context, part: str = COMPARISON) -> list[str]:
     """Methods of a part in the paper's order, further ones in the study's order after them."""
-    found = context.outcomes.values(part, METHOD)
-    return [*(name for name in METHODS if name in found), *(name for name in found if name not in METHODS)]
+    known = context.outcomes.values(part, METHOD)
+    return [*(name for name in METHODS if name in known), *(name for name in known if name not in METHODS)]
 
 
 def epochs_of(context: Context, part: str = COMPARISON) -> list[int]:
@@ -190,12 +196,12 @@ def epsilons_of(context: Context, part: str = COMPARISON) -> list[float]:
 
 def ceiling(context: Context, method: str, epochs: int) -> float:
     """Least ceiling G T s ln 2 over the models, nats, as a run of another budget states it; else NaN."""
-    found = [
+    ceilings = [
         run.metrics[CEILING]
         for run in trained(context)
         if CEILING in run.metrics and (run.experiment.variant, run.experiment.epochs) == (method, epochs)
     ]
-    return min(found, default=math.nan)
+    return min(ceilings, default=math.nan)
 
 
 def missing(
@@ -226,7 +232,7 @@ def missing(
 
 @dataclass(frozen=True, eq=False)
 class Placements:
-    """What each record adds to an AUC.
+    """Each record's contributions to an AUC.
 
     Attributes:
         draw: Which records are members; equal for runs that share it.
@@ -271,10 +277,10 @@ def draw_error(parts: Sequence[tuple[Sample, float]]) -> float:
         if not isinstance(sample, Drawn):
             continue
         counts = Counter(sample.units)
-        for unit, one in zip(sample.units, sample.placements, strict=True):
+        for unit, placement in zip(sample.units, sample.placements, strict=True):
             share = weight / (len(counts) * counts[unit])
-            inside, outside = totals.get(one.draw, (np.zeros(1), np.zeros(1)))
-            totals[one.draw] = (inside + share * one.inside, outside + share * one.outside)
+            inside, outside = totals.get(placement.draw, (np.zeros(1), np.zeros(1)))
+            totals[placement.draw] = (inside + share * placement.inside, outside + share * placement.outside)
     return math.sqrt(sum(float(side.var(ddof=1)) / side.size for both in totals.values() for side in both))
 
 
@@ -312,6 +318,7 @@ def sample(
     """
 
     def make() -> Sample | None:
+        """The metric over the finished runs; None where there is none, or a value is not finite."""
         done = [
             run
             for run in context.outcomes.done(part, setting)
@@ -319,11 +326,17 @@ def sample(
         ]
         if not done or not all(usable(context.outcomes.number(run, metric)) for run in done):
             return None
-        found = sample_of(context, done, metric)
+        values_by_unit = sample_of(context, done, metric)
         if metric != AUC or not all(map(has_curve, done)):
-            return found
-        placed = (context.once(f"placements {one.key}", partial(placements_of, one)) for one in done)
-        return Drawn(found.values, found.units, found.unit, found.cells, placements=tuple(placed))
+            return values_by_unit
+        placed = (context.once(f"placements {run.key}", partial(placements_of, run)) for run in done)
+        return Drawn(
+            values_by_unit.values,
+            values_by_unit.units,
+            values_by_unit.unit,
+            values_by_unit.cells,
+            placements=tuple(placed),
+        )
 
     return context.once(f"{metric} of {part}, {setting}, {among}", make)
 
@@ -343,11 +356,12 @@ def plain(value: Value) -> Value:
 
 def geometric(sample: Sample, confidence: float) -> Value:
     """Geometric mean of positive values with the t interval of the logarithm, turned back."""
-    found = statistics.value_of(statistics.mean_interval(logarithm(sample), confidence=confidence))
+    interval = statistics.value_of(statistics.mean_interval(logarithm(sample), confidence=confidence))
     ends = [
-        None if end is None else math.exp(min(max(end, -700.0), 700.0)) for end in (found.lower, found.upper)
+        None if end is None else math.exp(min(max(end, -700.0), 700.0))
+        for end in (interval.lower, interval.upper)
     ]
-    return Value(estimate=math.exp(found.estimate), lower=ends[0], upper=ends[1], n=found.n)
+    return Value(estimate=math.exp(interval.estimate), lower=ends[0], upper=ends[1], n=interval.n)
 
 
 def logarithm(sample: Sample) -> Sample:
@@ -388,7 +402,7 @@ def printed_budgets(method: str) -> tuple[str, ...]:
 
 
 def printed_places() -> Iterator[Place]:
-    """Every training."""
+    """Every training that the paper prints: method, epochs and budget."""
     return (
         (name, str(epochs), budget)
         for name in METHODS
@@ -398,7 +412,7 @@ def printed_places() -> Iterator[Place]:
 
 
 def place_of(setting: Setting) -> Place:
-    """Where a setting of ours is printed."""
+    """The printed place of a setting of ours."""
     epsilon = setting.get("epsilon")
     budget = NO_BUDGET if epsilon is None else str(float(epsilon))
     return setting.get(METHOD), str(setting.get("epochs")), budget
@@ -415,13 +429,13 @@ def by_model(paper: PublishedPaper, metric: str, place: Place, model: str) -> Pu
     """One model's cell (or the mean's) of the first table by model that our copy shows it in; else None."""
     tables = (table for table in paper.tables if table.id in BY_MODEL.get(metric, ()))
     cells = (table.cell((*place[:2], model), f"{metric}, {place[2]}") for table in tables)
-    return next((one for one in cells if one is not None), None)
+    return next((known for known in cells if known is not None), None)
 
 
 def model_number(paper: PublishedPaper, metric: str, place: Place, model: str) -> float:
     """One model's number; NaN where our copy lacks it."""
-    found = by_model(paper, metric, place, model)
-    return math.nan if found is None else printed_numbers(found.printed)[0].value
+    printed_cell = by_model(paper, metric, place, model)
+    return math.nan if printed_cell is None else printed_numbers(printed_cell.printed)[0].value
 
 
 def value(paper: PublishedPaper, metric: str, place: Place, model: str | None = None) -> Interval | None:
@@ -432,8 +446,8 @@ def value(paper: PublishedPaper, metric: str, place: Place, model: str | None = 
     """
     if model is None:
         return known_to(paper, MEANS[metric], place)
-    found = by_model(paper, metric, place, model)
-    return None if found is None else stands_for(found)
+    printed_cell = by_model(paper, metric, place, model)
+    return None if printed_cell is None else stands_for(printed_cell)
 
 
 def known_to(paper: PublishedPaper, table: str, place: Place, part: int = 0) -> Interval:
@@ -442,9 +456,9 @@ def known_to(paper: PublishedPaper, table: str, place: Place, part: int = 0) -> 
     Raises:
         KeyError: there is none.
     """
-    shown = printed_numbers(cell(paper, table, place[:2], place[2]).printed)[part]
-    half = max(half_unit(paper.table(table)), shown.half_unit)
-    return Interval(shown.value - half, shown.value + half)
+    number = printed_numbers(cell(paper, table, place[:2], place[2]).printed)[part]
+    half = max(half_unit(paper.table(table)), number.half_unit)
+    return Interval(number.value - half, number.value + half)
 
 
 def over_models(paper: PublishedPaper, metric: str, place: Place) -> Interval:
@@ -455,7 +469,7 @@ def over_models(paper: PublishedPaper, metric: str, place: Place) -> Interval:
 
 def half_unit(table: PublishedTable) -> float:
     """Half a unit of a table's rounding: of the last digit printed, or of tens where all numbers are tens."""
-    return _half_unit(tuple(one.printed for one in table.cells))
+    return _half_unit(tuple(cell.printed for cell in table.cells))
 
 
 @lru_cache(maxsize=64)
@@ -468,13 +482,13 @@ def _half_unit(texts: tuple[str, ...]) -> float:
     return float(0.5 * 10.0 ** (power - 1))
 
 
-def quotient(one: Interval, other: Interval) -> Interval:
-    """Of two positive numbers."""
-    return Interval(one.lower / other.upper, one.upper / other.lower)
+def quotient(numerator: Interval, denominator: Interval) -> Interval:
+    """The quotient of two intervals of positive numbers."""
+    return Interval(numerator.lower / denominator.upper, numerator.upper / denominator.lower)
 
 
 def middle(interval: Interval) -> float:
-    """Of an interval, without the rounding of our own arithmetic."""
+    """The midpoint of an interval, without the rounding of our own arithmetic."""
     return round(0.5 * (interval.lower + interval.upper), 9)
 
 
@@ -506,25 +520,25 @@ def comparisons(claim: QualitativeClaim, each: str) -> list[Comparison]:
             for epsilon in _epsilons(claim, first, second)
         ]
         return [Comparison(settings=both) for both in dict.fromkeys(sides)]
-    found = []
+    made = []
     for method in listed(claim, "variants"):
         epochs, epsilons = listed(claim, "epochs"), _epsilons(claim, method)
         if each == "variants":
-            found += [Comparison(settings=(_at(method, *place),)) for place in product(epochs, epsilons)]
+            made += [Comparison(settings=(_at(method, *place),)) for place in product(epochs, epsilons)]
         elif each == "epsilon":
-            x = tuple(float(one or 0.0) for one in epsilons)
-            lines = [tuple(_at(method, count, one) for one in epsilons) for count in epochs]
-            found += [Comparison(settings=line, x=x) for line in lines]
+            x = tuple(float(epsilon or 0.0) for epsilon in epsilons)
+            lines = [tuple(_at(method, count, epsilon) for epsilon in epsilons) for count in epochs]
+            made += [Comparison(settings=line, x=x) for line in lines]
         else:
             x = tuple(map(float, epochs))
-            lines = [tuple(_at(method, count, one) for count in epochs) for one in epsilons]
-            found += [Comparison(settings=line, x=x) for line in lines]
-    return found
+            lines = [tuple(_at(method, count, epsilon) for count in epochs) for epsilon in epsilons]
+            made += [Comparison(settings=line, x=x) for line in lines]
+    return made
 
 
 def _epsilons(claim: QualitativeClaim, *methods: str) -> list[float | None]:
     """Budgets of the settings; one None where no method has a budget."""
-    return [None] if set(methods) == {NON_DP} else [float(one) for one in listed(claim, "epsilons")]
+    return [None] if set(methods) == {NON_DP} else [float(epsilon) for epsilon in listed(claim, "epsilons")]
 
 
 def _at(method: str, epochs: int, epsilon: float | None) -> Setting:
@@ -544,7 +558,7 @@ def direction(claim: QualitativeClaim) -> str:
     Raises:
         InputError: it is neither.
     """
-    found = str(listed(claim, "direction"))
-    if found not in ("rises", "falls"):
-        raise unknown_name(f"direction of claim {claim.id!r}:", found, ("rises", "falls"))
-    return found
+    stated = str(listed(claim, "direction"))
+    if stated not in ("rises", "falls"):
+        raise unknown_name(f"direction of claim {claim.id!r}:", stated, ("rises", "falls"))
+    return stated

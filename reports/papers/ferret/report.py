@@ -53,14 +53,14 @@ from workbench.reports.papers.ferret.places import (
     sample,
 )
 from workbench.reports.papers.ferret.tables import CELLS, COLUMNS, ROWS, TABLES, WORDS
-from workbench.reports.shared.beside import LEAST_UNITS, too_few
 from workbench.reports.shared.claims import contradictions
 from workbench.reports.shared.conditions import LEAST_FOR_SPREAD, Condition, untestable
-from workbench.reports.shared.context import Context, Own
+from workbench.reports.shared.context import Context, PaperFunctions
 from workbench.reports.shared.declared import declared
-from workbench.reports.shared.findings import decided, described, listed, told
+from workbench.reports.shared.findings import decided, described, finding_of, listed
 from workbench.reports.shared.numbers import number
 from workbench.reports.shared.outcomes import METHOD, Setting
+from workbench.reports.shared.paper_cells import LEAST_UNITS, too_few
 from workbench.reports.shared.statistics import Sample, matched
 from workbench.reports.shared.statistics.sample import spreads
 from workbench.reports.shared.statistics.student import below_zero_p, ends_with_shared, pitman_morgan
@@ -105,8 +105,8 @@ class Scale:
     def words(self, mean: float, ends: tuple[float, float]) -> str:
         values = [mean, *ends]
         if self.logs:
-            values = [math.exp(min(max(one, -700.0), 700.0)) for one in values]
-        mean_words, low, high = (number(one, 3) for one in values)
+            values = [math.exp(min(max(value, -700.0), 700.0)) for value in values]
+        mean_words, low, high = (number(value, 3) for value in values)
         return f"{'ratio' if self.logs else 'difference'} {mean_words} [{low}, {high}]"
 
 
@@ -163,9 +163,9 @@ def trend(
         x: Of each sample: positive, ascending.
         direction: `"rises"` or `"falls"`.
     """
-    means, unit, scale = [one.by_unit() for one in samples], samples[0].unit, Scale(logs=metric in POSITIVE)
-    shared = [name for name in means[0].unit_names if all(name in one.unit_names for one in means)]
-    table = np.array([[float(one.values[one.units.index(name)]) for one in means] for name in shared])
+    means, unit, scale = [mean.by_unit() for mean in samples], samples[0].unit, Scale(logs=metric in POSITIVE)
+    shared = [name for name in means[0].unit_names if all(name in mean.unit_names for mean in means)]
+    table = np.array([[float(mean.values[mean.units.index(name)]) for mean in means] for name in shared])
     if not shared or (scale.logs and table.min() <= 0.0):
         return untestable(where, f"no {unit} has all values" if not shared else "a value is not positive")
     spots = np.log(np.array(x)) - np.mean(np.log(np.array(x)))
@@ -173,9 +173,9 @@ def trend(
     changes = (np.log(table) if scale.logs else table) @ weights
     luck = draw_error(list(zip(samples, map(float, weights), strict=True)))
     signed = -changes if direction == "rises" else changes
-    found = below(where, signed, scale, unit=unit, confidence=confidence, luck=luck)
+    condition = below(where, signed, scale, unit=unit, confidence=confidence, luck=luck)
     words = scale.words(float(changes.mean()), ends_with_shared(changes, confidence, luck))
-    return found if found.why else replace(found, shown=f"change over the range: {words}")
+    return condition if condition.why else replace(condition, shown=f"change over the range: {words}")
 
 
 def ratio(where: str, metric: str, pair: Pair, between: tuple[float, float]) -> Condition:
@@ -191,11 +191,11 @@ def ratio(where: str, metric: str, pair: Pair, between: tuple[float, float]) -> 
     above, under = ((first - end * second, draw_error([(pair[0], 1.0), (pair[1], -end)])) for end in between)
     claimed = f"{number(low)} to {number(high)}" if low > 0.0 else f"at most {number(high)}"
     each = first / second
-    shown = (
+    words = (
         f"ratio of means {number(float(first.mean() / second.mean()), 3)} (claimed {claimed}; of each "
         f"{pair[0].unit} {number(float(each.min()), 3)} to {number(float(each.max()), 3)})"
     )
-    return _inside(where, metric, [above] if low > 0.0 else [], [under], shown=shown, unit=pair[0].unit)
+    return _inside(where, metric, [above] if low > 0.0 else [], [under], words=words, unit=pair[0].unit)
 
 
 def inside(
@@ -206,10 +206,10 @@ def inside(
     if values.size < LEAST_UNITS:
         return untestable(where, too_few(values.size, sample.unit), values.size)
     luck = draw_error([(sample, 1.0)])
-    mean, low, high = (number(one, 4) for one in (values.mean(), *ends_with_shared(values, confidence, luck)))
-    shown = f"mean {mean} [{low}, {high}] (claimed {number(between[0])} to {number(between[1])})"
+    mean, low, high = (number(end, 4) for end in (values.mean(), *ends_with_shared(values, confidence, luck)))
+    words = f"mean {mean} [{low}, {high}] (claimed {number(between[0])} to {number(between[1])})"
     above, under = ([(values - end, luck)] for end in between)
-    return _inside(where, metric, above, under, shown=shown, unit=sample.unit)
+    return _inside(where, metric, above, under, words=words, unit=sample.unit)
 
 
 Side = tuple[FloatArray, float]
@@ -217,7 +217,7 @@ Side = tuple[FloatArray, float]
 
 
 def _inside(
-    where: str, metric: str, above: Sequence[Side], under: Sequence[Side], *, shown: str, unit: str
+    where: str, metric: str, above: Sequence[Side], under: Sequence[Side], *, words: str, unit: str
 ) -> Condition:
     """Every mean of `above` is positive and every mean of `under` negative."""
     sides = [*((-values, luck) for values, luck in above), *under]
@@ -228,7 +228,7 @@ def _inside(
     far = FAR_SIDES.get(metric, ("below what is claimed", "above what is claimed"))
     return Condition(
         where=where,
-        shown=shown,
+        shown=words,
         hold_p=max(below_zero_p(values, luck) for values, luck in sides),
         break_p=min(1.0, len(sides) * min(broken)),
         n=size,
@@ -275,7 +275,7 @@ def not_monotone(
         (i, j): [lower("", metric, (samples[a], samples[b]), confidence) for a, b in ((i, j), (j, i))]
         for i, j in places
     }
-    broken = next((one for pair in steps.values() for one in pair if one.why), None)
+    broken = next((side for pair in steps.values() for side in pair if side.why), None)
     if broken is not None:
         return untestable(where, broken.why, broken.n)
     neighbours = [(i, i + 1) for i in range(len(samples) - 1)]
@@ -297,10 +297,10 @@ def not_monotone(
 
 def _paired(where: str, pair: Pair) -> tuple[FloatArray, FloatArray] | Condition:
     """Both sides' unit means of the units that they share."""
-    found, unit = matched(*pair), pair[0].unit
-    if found.first is None or found.second is None:
+    matching, unit = matched(*pair), pair[0].unit
+    if matching.first is None or matching.second is None:
         return untestable(where, f"no {unit} has both sides")
-    first, second = found.first.by_unit().values, found.second.by_unit().values
+    first, second = matching.first.by_unit().values, matching.second.by_unit().values
     if first.size < LEAST_UNITS:
         return untestable(where, too_few(first.size, unit), first.size)
     return first, second
@@ -323,31 +323,31 @@ def conditions(
     Raises:
         InputError: a parameter is missing or unknown.
     """
-    found = []
+    made = []
     models = f" of {', '.join(claim.parameters['models'])}" if "models" in claim.parameters else ""
     for metric, name in asks(claim, test):
         ask = _ask(claim, name, confidence)
-        for one in comparisons(claim, test["each"]):
-            settings = one.settings[:1] if one.x else one.settings
+        for comparison in comparisons(claim, test["each"]):
+            settings = comparison.settings[:1] if comparison.x else comparison.settings
             where = f"{METRIC_WORDS.get(metric, metric)}{models}, {' against '.join(map(named, settings))}"
-            if one.x:
-                where += f" to {test['each']} {one.x[-1]:g}"
-            samples, why = _samples(one, source, metric)
-            found.append(untestable(where, why) if why else ask(where, metric, samples, one.x))
-    return found
+            if comparison.x:
+                where += f" to {test['each']} {comparison.x[-1]:g}"
+            samples, why = _samples(comparison, source, metric)
+            made.append(untestable(where, why) if why else ask(where, metric, samples, comparison.x))
+    return made
 
 
-def _samples(one: Comparison, source: Source, metric: str) -> tuple[list[Sample], str]:
+def _samples(comparison: Comparison, source: Source, metric: str) -> tuple[list[Sample], str]:
     """The samples that are compared, and why one of them is missing; empty where none is."""
     samples: list[Sample] = []
     why = ""
-    for setting in one.settings:
+    for setting in comparison.settings:
         known = source(setting, metric)
         if isinstance(known, Sample):
             samples.append(known)
             continue
-        why = why or (known if len(one.settings) == 1 else f"{named(setting)}: {known}")
-        if not one.x:
+        why = why or (known if len(comparison.settings) == 1 else f"{named(setting)}: {known}")
+        if not comparison.x:
             break
     return samples, why
 
@@ -392,17 +392,17 @@ class OurRuns:
         self.is_awaited |= any(
             run.status is Status.MISSING and (ours is None or run.experiment.model in ours) for run in runs
         )
-        found = sample(context, setting, metric, part=part, among=ours)
+        measured = sample(context, setting, metric, part=part, among=ours)
         if ours is None:
-            if found is None or not is_complete(context, setting, metric, part):
+            if measured is None or not is_complete(context, setting, metric, part):
                 return self._lost(setting, metric, part)
-            return NO_SCORES if metric == AUC and not isinstance(found, Drawn) else found
-        if found is None:
+            return NO_SCORES if metric == AUC and not isinstance(measured, Drawn) else measured
+        if measured is None:
             return missing(context, setting, metric, part=part, model=ours[0] if ours else None)
-        seeds = tuple(int(str(cell)) for cell in found.cells)
-        if isinstance(found, Drawn):
-            return Drawn(found.values, seeds, "seed", placements=found.placements)
-        return NO_SCORES if metric == AUC else Sample(found.values, seeds, "seed")
+        seeds = tuple(int(str(cell)) for cell in measured.cells)
+        if isinstance(measured, Drawn):
+            return Drawn(measured.values, seeds, "seed", placements=measured.placements)
+        return NO_SCORES if metric == AUC else Sample(measured.values, seeds, "seed")
 
     def _at_one(self, setting: Setting) -> Setting:
         """The setting, or that of the runs at p = 1 where its own budget is above the ceiling."""
@@ -417,7 +417,7 @@ class OurRuns:
         runs = self._context.outcomes.runs(part, setting)
         lost = [run for run in runs if run.status is not Status.DONE]
         if lost and len(lost) < len(runs):
-            first = next((one.error for one in lost if one.error), "not run yet")
+            first = next((run.error for run in lost if run.error), "not run yet")
             return f"{len(lost)} of {len(runs)} runs are lost ({first})"
         return missing(self._context, setting, metric, part=part)
 
@@ -426,9 +426,10 @@ def printed_models(paper: PublishedPaper, models: Sequence[str] | None) -> Sourc
     """The paper's own models, as its tables print them; those that cannot be read are left out."""
 
     def source(setting: Setting, metric: str) -> Sample | str:
+        """The paper's numbers by model, or a reason why there are none."""
         names = list(MODELS.values()) if models is None else list(models)
-        found = {name: model_number(paper, metric, place_of(setting), name) for name in names}
-        known = {name: value for name, value in found.items() if not math.isnan(value)}
+        numbers = {name: model_number(paper, metric, place_of(setting), name) for name in names}
+        known = {name: value for name, value in numbers.items() if not math.isnan(value)}
         if not known:
             return "not printed by model, or not readable"
         return Sample(np.array(list(known.values())), tuple(known), "model")
@@ -445,26 +446,26 @@ def _dithered(context: Context, claim: QualitativeClaim) -> list[Condition]:
     sigmas, expected = listed(claim, "sigmas"), str(listed(claim, "expected"))
     if expected not in EXPECTED:
         raise unknown_name(f"expected of claim {claim.id!r}:", expected, EXPECTED)
-    base, found = final_losses(context, 0.0), []
+    base, made = final_losses(context, 0.0), []
     for sigma in map(float, sigmas):
         where, loss = f"final loss at σ = {sigma:g} against none", final_losses(context, sigma)
         if loss is None or base is None:
-            found.append(untestable(where, "runs are missing, failed, or not finite"))
+            made.append(untestable(where, "runs are missing, failed, or not finite"))
         elif expected == "like":
-            found.append(_like(where, (loss, base), context.confidence))
+            made.append(_like(where, (loss, base), context.confidence))
         else:
             pair = (loss, base) if expected == "lower" else (base, loss)
-            found.append(lower(where, TEST, pair, context.confidence))
-    return found
+            made.append(lower(where, TEST, pair, context.confidence))
+    return made
 
 
 def _like(where: str, pair: Pair, confidence: float) -> Condition:
     """The geometric mean of the seeds' ratios is one, within the margin."""
-    found = matched(logarithm(pair[0]), logarithm(pair[1]))
-    if found.first is None or found.second is None:
+    matching = matched(logarithm(pair[0]), logarithm(pair[1]))
+    if matching.first is None or matching.second is None:
         return untestable(where, "no seed has both sides")
     ends = math.log(1.0 / (1.0 + MARGIN_SHARE)), math.log(1.0 + MARGIN_SHARE)
-    differences = Sample(found.first.values - found.second.values, found.first.units, "seed")
+    differences = Sample(matching.first.values - matching.second.values, matching.first.units, "seed")
     return inside(f"{where} (log ratio)", "", differences, ends, confidence)
 
 
@@ -472,7 +473,7 @@ def _like(where: str, pair: Pair, confidence: float) -> Condition:
 
 
 def finding(context: Context, claim: QualitativeClaim) -> ReplicationFinding:
-    """What our results say of a conclusion.
+    """Test a conclusion of the paper on our results.
 
     Raises:
         InputError: a parameter of it is missing or unknown.
@@ -481,27 +482,27 @@ def finding(context: Context, claim: QualitativeClaim) -> ReplicationFinding:
     models = claim.parameters.get("models")
     if "ask" in test:
         ours = OurRuns(context, models)
-        found = conditions(claim, test, ours, context.confidence)
+        ours_tested = conditions(claim, test, ours, context.confidence)
         printed = conditions(claim, test, printed_models(paper, models), context.confidence)
         is_awaited, theirs = ours.is_awaited, _by_the_paper(printed, context.confidence)
         if ours.stand_ins:
             theirs = f"Above the ceiling, so its runs at p = 1: {'; '.join(ours.stand_ins)}. {theirs}"
     else:
-        found, theirs = _dithered(context, claim), ""
+        ours_tested, theirs = _dithered(context, claim), ""
         is_awaited = any(run.status is Status.MISSING for run in context.outcomes.part(DITHER))
-    outcome, why = decided(found, context.confidence)
+    outcome, why = decided(ours_tested, context.confidence)
     if is_awaited and outcome is Replication.NOT_TESTABLE:
         outcome = Replication.NOT_RUN
-    tested, reasons, left = described(found, MOST_SHOWN, lambda why: why.rpartition(": ")[2])
+    tested, reasons, left = described(ours_tested, MOST_SHOWN, lambda why: why.rpartition(": ")[2])
     words = context.render(
         test["words"],
         units="seeds of one model" if models else f"{context.outcomes.unit}s" if "ask" in test else "seeds",
         share=f"{100 * MARGIN_SHARE:g} %",
         area=MARGIN_AREA,
-        count=len(found),
+        count=len(ours_tested),
         is_area="ask" in test and any(metric == AUC for metric, _ in asks(claim, test)),
     )
-    return told(
+    return finding_of(
         claim,
         outcome,
         [
@@ -511,16 +512,16 @@ def finding(context: Context, claim: QualitativeClaim) -> ReplicationFinding:
             theirs,
         ],
         test=words.strip(),
-        against=contradictions(context.own, context.declared, paper, claim),
+        against=contradictions(context.functions, context.declared, paper, claim),
     )
 
 
-def _by_the_paper(found: Sequence[Condition], confidence: float) -> str:
+def _by_the_paper(theirs: Sequence[Condition], confidence: float) -> str:
     """What the same tests say of the paper's own models."""
-    if all(one.why for one in found):
-        return f"The same test on the paper's own models: not testable, {found[0].why}"
-    outcome, why = decided(found, confidence)
-    worst = max(found, key=lambda one: (one.hold_p, not one.why))
+    if all(condition.why for condition in theirs):
+        return f"The same test on the paper's own models: not testable, {theirs[0].why}"
+    outcome, why = decided(theirs, confidence)
+    worst = max(theirs, key=lambda condition: (condition.hold_p, not condition.why))
     return (
         "The same test on the paper's own models (its Tables 12 to 14, as far as readable) would say: "
         f"{outcome.value} ({why}; least shown: {worst.describe()})"
@@ -530,7 +531,7 @@ def _by_the_paper(found: Sequence[Condition], confidence: float) -> str:
 FINDINGS = dict.fromkeys(declared("ferret").content["test"], finding)
 
 
-FERRET = Own(
+FERRET = PaperFunctions(
     paper="ferret",
     numbers=NUMBERS,
     rows=ROWS,

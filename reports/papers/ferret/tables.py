@@ -57,12 +57,12 @@ from workbench.reports.papers.ferret.places import (
     setting_at,
     trained,
 )
-from workbench.reports.shared.beside import NOT_IN_PAPER, beside, has_curve
 from workbench.reports.shared.cells import fixed
 from workbench.reports.shared.context import Bindings, Context, Spot
 from workbench.reports.shared.grids import Row, cells, table
 from workbench.reports.shared.numbers import number, percent
 from workbench.reports.shared.outcomes import METHOD, Number, Setting
+from workbench.reports.shared.paper_cells import NOT_IN_PAPER, compared_cell, has_curve
 from workbench.reports.shared.statistics import Sample, matched
 from workbench.reports.shared.statistics.sample import usable
 from workbench.studies.experiments import Outcome, Status
@@ -141,9 +141,9 @@ def _ratios(context: Context) -> list[Bindings]:
 
 def _rated(context: Context) -> list[Bindings]:
     """Methods and budgets that were trained at several learning rates."""
-    found = {(run.experiment.variant, run.experiment.epsilon) for run in context.outcomes.part(RATES)}
+    places = {(run.experiment.variant, run.experiment.epsilon) for run in context.outcomes.part(RATES)}
     order = dict(zip(METHODS, range(len(METHODS)), strict=True))
-    ordered = sorted(found, key=lambda place: (order.get(place[0], len(METHODS)), str(place)))
+    ordered = sorted(places, key=lambda place: (order.get(place[0], len(METHODS)), str(place)))
     return [{METHOD: method, "epsilon": epsilon} for method, epsilon in ordered]
 
 
@@ -183,15 +183,15 @@ def scale(context: Context, part: str = COMPARISON) -> dict[str, Any]:
 
 def _capped(runs: Sequence[Outcome]) -> list[dict[str, Any]]:
     """Finished settings whose budget is above the ceiling that they state."""
-    found: dict[tuple[str, float, int], float] = {}
+    lowest: dict[tuple[str, float, int], float] = {}
     for run in runs:
         most, epsilon = run.metrics.get(CEILING), run.experiment.epsilon
         if run.status is Status.DONE and most is not None and epsilon is not None and epsilon > most:
             place = run.experiment.variant, epsilon, run.experiment.epochs
-            found[place] = min(most, found.get(place, most))
+            lowest[place] = min(most, lowest.get(place, most))
     return [
         {"method": method, "epsilon": epsilon, "epochs": plural_epochs(epochs), "ceiling": most}
-        for (method, epsilon, epochs), most in found.items()
+        for (method, epsilon, epochs), most in lowest.items()
     ]
 
 
@@ -207,23 +207,28 @@ def harm(context: Context) -> dict[str, int]:
     worse = compared = 0
     for row in settings(context):
         for epsilon in budgets(context)[:-1]:
-            found = sample(context, at(row[METHOD], row["epochs"], epsilon), TEST)
-            before = [] if found is None else [base.get(str(unit)) for unit in found.units]
-            if found is None or None in before or found.values.min() <= 0.0:
+            losses = sample(context, at(row[METHOD], row["epochs"], epsilon), TEST)
+            before = [] if losses is None else [base.get(str(unit)) for unit in losses.units]
+            if losses is None or None in before or losses.values.min() <= 0.0:
                 continue
             compared += 1
-            ratios = found.values / np.array(before, dtype=np.float64)
+            ratios = losses.values / np.array(before, dtype=np.float64)
             worse += bool(np.mean(np.log(ratios)) > 0.0)
     return {"worse": worse, "compared": compared}
 
 
 def _groups_at(context: Context) -> dict[str, Any]:
     """T and s of the runs behind Table 3, ours and the paper's."""
-    runs = [one.experiment for row in _head_room(context) for one in head_room_runs(context, row[METHOD])]
+    runs = [run.experiment for row in _head_room(context) for run in head_room_runs(context, row[METHOD])]
     printed = context.published("table-3")
     theirs = {} if printed is None else printed.settings
     return {
-        "ours": sorted({(one.steps, one.batch_size / one.members, one.epochs) for one in runs}),
+        "ours": sorted(
+            {
+                (experiment.steps, experiment.batch_size / experiment.members, experiment.epochs)
+                for experiment in runs
+            }
+        ),
         "theirs": theirs if {"steps", "sampling_probability"} <= set(theirs) else {},
     }
 
@@ -256,9 +261,9 @@ def _compared(spot: Spot, ours: Value | None, missing_words: str = "") -> Cell:
     """Ours beside the printed cell, each blank with its reason."""
     unreadable = f"paper: {spot.unreadable}" if spot.unreadable else ""
     if ours is not None:
-        return beside(spot.printed, ours, why=unreadable or NOT_IN_PAPER)
+        return compared_cell(spot.printed, ours, why=unreadable or NOT_IN_PAPER)
     reasons = [unreadable, f"ours: {missing_words}"]
-    return Cell(paper=spot.printed, why_blank="; ".join(one for one in reasons if one))
+    return Cell(paper=spot.printed, why_blank="; ".join(reason for reason in reasons if reason))
 
 
 def no_such_budget(context: Context, setting: Setting) -> str:
@@ -288,13 +293,13 @@ def _budgeted(cell: MakeCell) -> MakeCell:
 def _mean(context: Context, spot: Spot) -> Cell:
     """Mean over models with its deviation, or with the least and the largest model."""
     setting, metric, decimals = setting_at(spot.bindings), spot.column["number"], spot.column["decimals"]
-    found = sample(context, setting, metric)
-    if found is None:
+    values = sample(context, setting, metric)
+    if values is None:
         return _compared(spot, None, missing(context, setting, metric))
-    mean, each = context.mean(found), found.by_unit().values
+    mean, each = context.mean(values), values.by_unit().values
     if not spot.column.get("ranged"):
         return _compared(spot, mean)
-    words = [fixed(float(one), decimals) for one in (mean.estimate, each.min(), each.max())]
+    words = [fixed(float(value), decimals) for value in (mean.estimate, each.min(), each.max())]
     text = f"{words[0]} ({words[1]} to {words[2]})"
     return _compared(
         spot, Value(estimate=mean.estimate, lower=mean.lower, upper=mean.upper, n=mean.n, text=text)
@@ -304,12 +309,12 @@ def _mean(context: Context, spot: Spot) -> Cell:
 def _of_model(context: Context, spot: Spot) -> Cell:
     """One model's number (its mean over seeds), or the mean over the models."""
     setting, metric, model = setting_at(spot.bindings), spot.column["number"], spot.bindings["model"]
-    found = sample(context, setting, metric, among=None if model is None else [model])
-    if found is None:
+    values = sample(context, setting, metric, among=None if model is None else [model])
+    if values is None:
         return _compared(spot, None, missing(context, setting, metric, model=model))
     if model is None:
-        return _compared(spot, plain(context.mean(found)))
-    return _compared(spot, Value(estimate=float(np.mean(found.values))))
+        return _compared(spot, plain(context.mean(values)))
+    return _compared(spot, Value(estimate=float(np.mean(values.values))))
 
 
 def baseline(context: Context, model: str, metric: str) -> float | None:
@@ -317,9 +322,9 @@ def baseline(context: Context, model: str, metric: str) -> float | None:
 
     It is of non-members for `TEST`, of members for `TRAIN`.
     """
-    for one in sorted(context.outcomes.part(UNTRAINED), key=lambda one: one.experiment.seed):
-        value = one.metrics.get(metric, math.nan)
-        if one.experiment.model == model and usable(value):
+    for run in sorted(context.outcomes.part(UNTRAINED), key=lambda run: run.experiment.seed):
+        value = run.metrics.get(metric, math.nan)
+        if run.experiment.model == model and usable(value):
             return float(value)
     return None
 
@@ -334,8 +339,8 @@ def _before(context: Context, spot: Spot) -> Cell:
     known = {name: value for name in ours if (value := baseline(context, name, metric)) is not None}
     if not known:
         return _compared(spot, None, "no run states it")
-    found = Sample(np.array(list(known.values())), tuple(known), context.outcomes.unit)
-    return _compared(spot, plain(context.mean(found)))
+    values = Sample(np.array(list(known.values())), tuple(known), context.outcomes.unit)
+    return _compared(spot, plain(context.mean(values)))
 
 
 # Table 1 and Table 3
@@ -359,16 +364,18 @@ def _bits(context: Context, spot: Spot) -> Cell:
     if spot.column["number"] == "granularity":
         is_group = method == "FERRET" or method not in ALPHABETS
         ours = Value(estimate=math.nan, text="group" if is_group else "coordinate")
-    return beside(spot.printed, ours, why=NOT_IN_PAPER if method in ALPHABETS else "not printed by grouping")
+    return compared_cell(
+        spot.printed, ours, why=NOT_IN_PAPER if method in ALPHABETS else "not printed by grouping"
+    )
 
 
-def _signs_a_step(one: Outcome) -> float:
-    return one.metrics[FIRED] / one.experiment.steps
+def _signs_a_step(run: Outcome) -> float:
+    return run.metrics[FIRED] / run.experiment.steps
 
 
-def _mask_bits_a_step(one: Outcome) -> float:
-    p = min(max(one.metrics[FIRING], 0.0), 1.0)
-    return one.metrics[GROUP_COUNT] * -sum(q * math.log2(q) for q in (p, 1.0 - p) if q > 0.0)
+def _mask_bits_a_step(run: Outcome) -> float:
+    p = min(max(run.metrics[FIRING], 0.0), 1.0)
+    return run.metrics[GROUP_COUNT] * -sum(q * math.log2(q) for q in (p, 1.0 - p) if q > 0.0)
 
 
 RELEASED: Mapping[str, str | Number] = {
@@ -384,16 +391,16 @@ def _release(context: Context, spot: Spot) -> Cell:
     if method in ALPHABETS:
         why = "one update a parameter, and no mask: not trained here"
         return Cell(why_blank="differs by grouping: see the rows below" if method == "FERRET" else why)
-    found = sample_of(context, _released(context, method), RELEASED[spot.column["number"]])
-    return Cell(ours=_exact(found), why_blank="not in the paper")
+    values = sample_of(context, _released(context, method), RELEASED[spot.column["number"]])
+    return Cell(ours=_exact(values), why_blank="not in the paper")
 
 
-def _exact(found: Sample) -> Value:
+def _exact(sample: Sample) -> Value:
     """Mean (least to largest) over the models of a number that no chance is in."""
-    values = found.by_unit().values
+    values = sample.by_unit().values
     mean, least, most = (float(find(values)) for find in (np.mean, np.min, np.max))
     text = number(mean) if least == most else f"{number(mean)} ({number(least)} to {number(most)})"
-    return Value(estimate=mean, n=found.n_units, text=text)
+    return Value(estimate=mean, n=sample.n_units, text=text)
 
 
 def head_room_runs(context: Context, method: str) -> list[Outcome]:
@@ -411,8 +418,8 @@ def _head_room_cell(context: Context, spot: Spot) -> Cell:
     runs, metric = head_room_runs(context, spot.bindings[METHOD]), spot.column["number"]
     done = [run for run in runs if run.status is Status.DONE]
     if done and all(usable(context.outcomes.number(run, metric)) for run in done):
-        found = sample_of(context, done, metric)
-        return _compared(spot, context.mean(found) if metric == AUC else _exact(found))
+        values = sample_of(context, done, metric)
+        return _compared(spot, context.mean(values) if metric == AUC else _exact(values))
     failed = next((run.error for run in runs if run.error), "")
     why = "no run of it is finished" if runs else "no part of this run"
     if done:
@@ -436,10 +443,10 @@ def _time_ratio(context: Context, spot: Spot) -> Cell:
         return Cell(why_blank=none)
     samples = []
     for setting in (first, second):
-        found = sample(context, setting, SECONDS)
-        if found is None or np.min(found.values) <= 0.0:
+        seconds = sample(context, setting, SECONDS)
+        if seconds is None or np.min(seconds.values) <= 0.0:
             return Cell(why_blank=f"{setting.get(METHOD)}: {missing(context, setting, SECONDS)}")
-        samples.append(found)
+        samples.append(seconds)
     ratio = ratio_of(samples[0], samples[1], context.confidence)
     return Cell(why_blank=f"no {context.outcomes.unit} has both") if ratio is None else Cell(ours=ratio)
 
@@ -474,13 +481,13 @@ def held_out_advantage(scores: FloatArray, members: BoolArray) -> float:
         members: Labels, shape `(n,)`; at least two of each class.
     """
     half = half_split(members, np.random.default_rng(0))
-    found = []
+    gains = []
     for chosen in (half, ~half):
         curve = roc_curve(scores[chosen], members[chosen])
         threshold = curve.thresholds[int(np.argmax(curve.tpr - curve.fpr))]
         guess, truth = scores[~chosen] >= threshold, members[~chosen]
-        found.append(float(np.mean(guess[truth]) - np.mean(guess[~truth])))
-    return float(np.mean(found))
+        gains.append(float(np.mean(guess[truth]) - np.mean(guess[~truth])))
+    return float(np.mean(gains))
 
 
 def _paid(context: Context, spot: Spot) -> Cell:
@@ -489,12 +496,12 @@ def _paid(context: Context, spot: Spot) -> Cell:
     done = context.outcomes.done(COMPARISON, setting)
     if not done:
         return Cell(why_blank=missing(context, setting, AUC))
-    if not all(has_curve(one) and 2 <= sum(one.included) <= len(one.included) - 2 for one in done):
+    if not all(has_curve(run) and 2 <= sum(run.included) <= len(run.included) - 2 for run in done):
         return Cell(why_blank="a finished run has no scores")
-    found = sample_of(
-        context, done, lambda one: held_out_advantage(np.array(one.scores), np.array(one.included))
+    values = sample_of(
+        context, done, lambda run: held_out_advantage(np.array(run.scores), np.array(run.included))
     )
-    return Cell(ours=plain(context.mean(found)))
+    return Cell(ours=plain(context.mean(values)))
 
 
 def attacks_table(context: Context) -> Table | None:
@@ -518,10 +525,10 @@ def _attack(context: Context, spot: Spot) -> Cell:
     shared = [run.experiment.model for run in context.outcomes.runs(LIRA, setting)]
     if not shared:
         return Cell(why_blank="LiRA was not run here")
-    found = sample(context, setting, metric, part=part, among=shared)
-    if found is None:
+    values = sample(context, setting, metric, part=part, among=shared)
+    if values is None:
         return Cell(why_blank=missing(context, setting, metric, part=part))
-    return Cell(ours=context.mean(found))
+    return Cell(ours=context.mean(values))
 
 
 def _rate(context: Context, spot: Spot) -> Cell:
@@ -543,31 +550,31 @@ def _rate(context: Context, spot: Spot) -> Cell:
     if not logs:
         return Cell(why_blank="not in the study")
     means = np.array([np.mean(values) for values in logs.values()])
-    found = context.mean(Sample(means, tuple(logs), context.outcomes.unit))
-    ends = [None if end is None else math.exp(end) for end in (found.lower, found.upper)]
-    return Cell(ours=Value(estimate=math.exp(found.estimate), lower=ends[0], upper=ends[1], n=found.n))
+    log_rate = context.mean(Sample(means, tuple(logs), context.outcomes.unit))
+    ends = [None if end is None else math.exp(end) for end in (log_rate.lower, log_rate.upper)]
+    return Cell(ours=Value(estimate=math.exp(log_rate.estimate), lower=ends[0], upper=ends[1], n=log_rate.n))
 
 
 def _median(context: Context, spot: Spot) -> Cell:
     """Median of the toy regression's final losses, with their quartiles."""
-    found = final_losses(context, spot.bindings["sigma"])
-    if found is None:
+    losses = final_losses(context, spot.bindings["sigma"])
+    if losses is None:
         return Cell(why_blank="a run's loss is missing or not finite")
-    low, middle, high = (float(one) for one in np.quantile(found.values, [0.25, 0.5, 0.75]))
-    return Cell(ours=Value(estimate=middle, lower=low, upper=high, n=found.n_units))
+    low, middle, high = (float(value) for value in np.quantile(losses.values, [0.25, 0.5, 0.75]))
+    return Cell(ours=Value(estimate=middle, lower=low, upper=high, n=losses.n_units))
 
 
 def _to_no_dither(context: Context, spot: Spot) -> Cell:
     """The final loss over that without dither, paired over seeds."""
     sigma = spot.bindings["sigma"]
-    found, base = final_losses(context, sigma), final_losses(context, 0.0)
-    if found is None:
+    losses, base = final_losses(context, sigma), final_losses(context, 0.0)
+    if losses is None:
         return Cell(why_blank="a run's loss is missing or not finite")
     if sigma == 0.0:
         return Cell(why_blank="this is the one without dither")
     if base is None:
         return Cell(why_blank="the runs without dither are missing")
-    ratio = ratio_of(found, base, context.confidence)
+    ratio = ratio_of(losses, base, context.confidence)
     return Cell(why_blank="no seed has both") if ratio is None else Cell(ours=ratio)
 
 

@@ -141,7 +141,7 @@ class Pool:
 
     @property
     def name(self) -> str:
-        """Its place in words."""
+        """The mean's table, row and column in words."""
         return named(self.mean)
 
 
@@ -353,7 +353,7 @@ def clip_note(paper: PublishedPaper) -> Found:
 
 
 def hours(paper: PublishedPaper) -> Found:
-    """Sums of Tables 20 and 21."""
+    """Compare the printed sums of hours with the sums of the rows (Tables 20 and 21)."""
     failed: list[Mapping[str, Any]] = []
     sums = []
     for name, label in (("table-20", "main tables"), ("table-21", "appendix")):

@@ -61,7 +61,7 @@ from workbench.reports.shared.conditions import (
     differences,
     untestable,
 )
-from workbench.reports.shared.context import Bindings, Context, Own, Place
+from workbench.reports.shared.context import Bindings, Context, PaperFunctions, Place
 from workbench.reports.shared.declared import declared
 from workbench.reports.shared.drawing.charts import Line, Scales, line_chart
 from workbench.reports.shared.findings import listed, parameter
@@ -98,17 +98,17 @@ def _chart(
     context: Context, name: str, lines: Sequence[Line], x_name: str, *, log_x: bool, **facts: Any
 ) -> Figure | None:
     """A figure under its declared words; None without any line."""
-    said = context.declared.content["figures"][name]
+    words = context.declared.content["figures"][name]
     if not lines:
         return None
     return line_chart(
         name,
-        context.render(said["title"], **facts),
+        context.render(words["title"], **facts),
         lines,
-        Scales(x_name=x_name, y_name=said["y"], log_x=log_x),
-        spread=context.render(said.get("spread", "{{ interval }}")),
-        note=context.render(said["note"], points=POINTS),
-        place=said.get("place", ""),
+        Scales(x_name=x_name, y_name=words["y"], log_x=log_x),
+        spread=context.render(words.get("spread", "{{ interval }}")),
+        note=context.render(words["note"], points=POINTS),
+        place=words.get("place", ""),
     )
 
 
@@ -476,7 +476,7 @@ def _spent_cells(paper: PublishedPaper, claim: QualitativeClaim) -> Iterator[str
 AGAINST = {"flat": _flat_cells, "at chance": _chance_cells, "budget kept": _spent_cells}
 
 
-PACZERO = Own(
+PACZERO = PaperFunctions(
     paper="paczero",
     numbers=NUMBERS,
     printed=PRINTED,

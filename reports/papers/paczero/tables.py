@@ -49,11 +49,11 @@ from workbench.reports.papers.paczero.runs import (
     settings,
 )
 from workbench.reports.shared import statistics
-from workbench.reports.shared.beside import has_curve
 from workbench.reports.shared.conditions import differences
 from workbench.reports.shared.context import Bindings, Context, Place, Spot, blank
 from workbench.reports.shared.grids import Row, table
 from workbench.reports.shared.outcomes import Setting
+from workbench.reports.shared.paper_cells import has_curve
 from workbench.reports.shared.statistics import Sample
 from workbench.reports.shared.statistics.student import t_quantile
 from workbench.studies.experiments import Outcome, Status
@@ -243,8 +243,8 @@ def hybrid(context: Context) -> Table | None:
     rows: list[Row] = []
     for setting in hybrids:
         rows.append(_hybrid_row(context, HYBRID, setting, base))
-        beside = base.but(method=MI, epsilon=setting.get("epsilon"))
-        rows.append(_hybrid_row(context, HEADLINE, beside, base))
+        same_budget = base.but(method=MI, epsilon=setting.get("epsilon"))
+        rows.append(_hybrid_row(context, HEADLINE, same_budget, base))
     if hybrids:
         rows.append(_hybrid_row(context, HEADLINE, base, base))
     return table(context, "hybrid", list(dict(rows).items()))

@@ -162,7 +162,7 @@ def welch(sides: Sequence[Sequence[float]], confidence: float = 0.95) -> Statist
 
 def indistinguishable(paper: PublishedPaper, confidence: float = 0.95) -> Mapping[str, Any]:
     """How far apart the cells may be that are called statistically equivalent or indistinguishable."""
-    shown, single = [], []
+    differences, single = [], []
     within = 2.0 * confidence - 1.0
     for name in paper.table("table-1").settings["bold"].split("; "):
         track, column = name.split(" ", 1)
@@ -177,10 +177,10 @@ def indistinguishable(paper: PublishedPaper, confidence: float = 0.95) -> Mappin
         if min(map(len, sides)) < 2:
             single.append((name, ours.value - best.value))
         else:
-            shown.append((name, welch(sides, within)))
+            differences.append((name, welch(sides, within)))
     pools = seed_values(paper, "table-13", FT, "1.3B", "infinite"), seed_values(paper, "table-5", FT, "1.3B")
-    shown.append(("M = 128 less M = 126 (FT 1.3B)", welch(pools, within)))
-    return {"shown": shown, "single": single, "percent": 100 * within, "level": 1 - confidence}
+    differences.append(("M = 128 less M = 126 (FT 1.3B)", welch(pools, within)))
+    return {"shown": differences, "single": single, "percent": 100 * within, "level": 1 - confidence}
 
 
 def order(paper: PublishedPaper) -> Mapping[str, Any]:
@@ -201,7 +201,7 @@ COLUMNS = ("dev", "test", "unanimity")
 
 @dataclass(frozen=True)
 class Sweep:
-    """A table over budgets.
+    """A printed table whose rows are budgets.
 
     Attributes:
         name: Of the table, in words.
@@ -226,7 +226,7 @@ class Sweep:
 
 
 def sweep(paper: PublishedPaper, table: str) -> Sweep:
-    """Table 2 or 11."""
+    """Read the budgets and accuracies of Table 2 or 11."""
     rows = list(dict.fromkeys(printed.row for printed in paper.table(table).cells))
     values = {name: tuple(cell(paper, table, row, name).value for row in rows) for name in COLUMNS}
     nats = tuple(float(row[0]) for row in rows)
@@ -328,9 +328,17 @@ def spans(paper: PublishedPaper) -> Found:
                 facts.append(("span", (span.value,), (most - least,), span.decimals))
             checked += len(facts)
             failed += [
-                {"table": budgets.name, "what": f"{what} of {column}", "printed": shown, "found": ours}
-                for what, shown, ours, decimals in facts
-                if any(abs(a - b) > 0.5 * 10.0**-decimals + 1e-9 for a, b in zip(shown, ours, strict=True))
+                {
+                    "table": budgets.name,
+                    "what": f"{what} of {column}",
+                    "printed": printed_values,
+                    "found": ours,
+                }
+                for what, printed_values, ours, decimals in facts
+                if any(
+                    abs(a - b) > 0.5 * 10.0**-decimals + 1e-9
+                    for a, b in zip(printed_values, ours, strict=True)
+                )
             ]
     return Found(checked, failed)
 

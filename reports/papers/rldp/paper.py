@@ -82,12 +82,12 @@ def share(paper: PublishedPaper, at: Bindings) -> Interval:
 
 
 def _speed_up(paper: PublishedPaper, at: Bindings) -> Interval:
-    found = share(paper, at)
-    return Interval(100.0 / found.upper, 100.0 / found.lower)
+    printed_share = share(paper, at)
+    return Interval(100.0 / printed_share.upper, 100.0 / printed_share.lower)
 
 
 def membership(paper: PublishedPaper, model: str, budget: str, method: str, column: str) -> PublishedCell:
-    """A cell of Tables 4 and 5."""
+    """A printed cell of the membership inference results (Tables 4 and 5)."""
     table = "table-4" if model in MODELS[:2] else "table-5"
     return cell(paper, table, (model, budget, method), column)
 
@@ -126,8 +126,8 @@ def _reduction(paper: PublishedPaper, at: Bindings) -> Interval:
 
 
 def _similar(paper: PublishedPaper, at: Bindings) -> Interval:
-    found = stands_for(similarity(paper, at["n"], at["stands_for"], _budget(at), at["method"]))
-    return found.times(1e-7 if at["n"] == 4 else 1.0)
+    printed_similarity = stands_for(similarity(paper, at["n"], at["stands_for"], _budget(at), at["method"]))
+    return printed_similarity.times(1e-7 if at["n"] == 4 else 1.0)
 
 
 def _minutes(paper: PublishedPaper, model: str) -> tuple[Interval, Interval]:
@@ -203,10 +203,10 @@ def means(paper: PublishedPaper) -> Found:
     """The row of means of Table 3."""
     failed = []
     for budget in BUDGETS:
-        found = mean([share(paper, {"stands_for": model, "epsilon": float(budget)}) for model in MODELS])
+        mean_share = mean([share(paper, {"stands_for": model, "epsilon": float(budget)}) for model in MODELS])
         printed = cell(paper, "table-3", ("Mean",), budget)
-        if not found.meets(stands_for(printed)):
-            failed.append({"budget": budget, "printed": printed.printed, "found": centre(found)})
+        if not mean_share.meets(stands_for(printed)):
+            failed.append({"budget": budget, "printed": printed.printed, "found": centre(mean_share)})
     return Found(len(BUDGETS), failed)
 
 
@@ -246,8 +246,8 @@ def steps(paper: PublishedPaper) -> Found:
 def direction(paper: PublishedPaper) -> Found:
     """Whether a lower AUC is called better where it is further from guessing."""
     every = {(*at, name): _auc(paper, *at, name) for at in PLACES for name in METHODS}
-    below = sum(found.upper < 0.5 for found in every.values())
-    far = {place: abs(centre(found) - 0.5) for place, found in every.items()}
+    below = sum(auc.upper < 0.5 for auc in every.values())
+    far = {place: abs(centre(auc) - 0.5) for place, auc in every.items()}
     nearest = {at: min(far[(*at, name)] for name in BASELINES) for at in PLACES}
     nearer = sum(far[(*at, name)] <= nearest[at] + 1e-9 for at in PLACES for name in OURS)
     typical = middle(list(every.values()))
@@ -258,7 +258,7 @@ def direction(paper: PublishedPaper) -> Found:
         "cells": len(PLACES) * len(OURS),
         "enough": records_below_half(typical.upper),
         "typical": centre(typical),
-        "above": [(*place, centre(found)) for place, found in every.items() if found.lower > 0.5],
+        "above": [(*place, centre(auc)) for place, auc in every.items() if auc.lower > 0.5],
     }
     return Found(len(every), [facts] if below > len(every) / 2 else [])
 
@@ -310,9 +310,9 @@ def floor(paper: PublishedPaper) -> Found:
     limit, failed = said(paper, "section 4.3", "noise floor").value, []
     every = list(itertools.product((2, 3), PLACES, METHODS))
     for n, at, name in every:
-        found = stands_for(similarity(paper, n, *at, name))
-        if found.lower >= limit:
-            failed.append(f"Table {5 + n}, {at[0]}, epsilon {at[1]}, {name}: {centre(found):g}")
+        printed_similarity = stands_for(similarity(paper, n, *at, name))
+        if printed_similarity.lower >= limit:
+            failed.append(f"Table {5 + n}, {at[0]}, epsilon {at[1]}, {name}: {centre(printed_similarity):g}")
     return Found(len(every), failed, {"limit": limit})
 
 
@@ -381,7 +381,7 @@ def least_similar(paper: PublishedPaper) -> Found:
 def unit(paper: PublishedPaper) -> Found:
     """The unit of Table 9, whose caption has e^-7."""
     largest, single = (
-        max(one.value for one in paper.table(name).cells if one.column == "similarity")
+        max(cell.value for cell in paper.table(name).cells if cell.column == "similarity")
         for name in ("table-9", "table-6")
     )
     natural = largest * math.exp(-7.0)
@@ -434,7 +434,7 @@ def sigma(paper: PublishedPaper) -> Found:
         for name, length in lengths.items()
     ]
     facts = {"held": held, "budget": budget, "records": training_records(paper), "spent": spent}
-    too_little = all(float(str(one["epsilon"])) < 0.99 * budget for one in spent)
+    too_little = all(float(str(row["epsilon"])) < 0.99 * budget for row in spent)
     return Found(len(spent), [facts] if too_little else [])
 
 
@@ -449,7 +449,8 @@ def rises(paper: PublishedPaper) -> Found:
     first = gdp_noise(0.5, said(paper, "section 3.1", "delta").value, _rate(paper), length)
     step = (1.0 - kept) * largest
     made = [
-        sum(1 for one in range(interval, int(phase) + 1, interval) if one > warm_up) for interval in INTERVALS
+        sum(1 for step in range(interval, int(phase) + 1, interval) if step > warm_up)
+        for interval in INTERVALS
     ]
     reach = [first * math.expm1(count * step) for count in made]
     facts = {
@@ -501,7 +502,9 @@ CHECKS = {
 
 def _tighter(paper: PublishedPaper) -> Mapping[str, Any]:
     """How much larger the drop at 0.5 is than at 8."""
-    ends = [[drop(paper, {"stands_for": model, "epsilon": one}) for model in MODELS] for one in (0.5, 8.0)]
+    ends = [
+        [drop(paper, {"stands_for": model, "epsilon": epsilon}) for model in MODELS] for epsilon in (0.5, 8.0)
+    ]
     rising = [
         model
         for model in MODELS
@@ -548,34 +551,34 @@ def _perplexities(paper: PublishedPaper) -> Mapping[str, Any]:
     every = {
         at: {name: membership(paper, *at, name, "perplexity").value for name in METHODS} for at in PLACES
     }
-    held_out = [one.value for one in paper.table("table-2").cells]
+    held_out = [cell.value for cell in paper.table("table-2").cells]
     worst = Counter(
         at[0]
-        for at, found in every.items()
-        if max(found[name] for name in OURS) > max(found[name] for name in BASELINES)
+        for at, by_method in every.items()
+        if max(by_method[name] for name in OURS) > max(by_method[name] for name in BASELINES)
     )
-    values = [value for found in every.values() for value in found.values()]
+    values = [value for by_method in every.values() for value in by_method.values()]
     ends = {"low": min(values), "high": max(values), "held_low": min(held_out), "held_high": max(held_out)}
     return {**ends, "worst": worst}
 
 
 def _chances(paper: PublishedPaper) -> Mapping[str, Any]:
     """What chance gives in Tables 6 to 9."""
-    found = []
+    chances = []
     for n, factor in ((1, 1.0), (2, 1.0), (3, 1.0), (4, 1e-7)):
         values = sorted(factor * similarity(paper, n, *at, name).value for at in PLACES for name in METHODS)
-        found.append((n, chance_similarity(n), values[len(values) // 2]))
-    return {"chances": found}
+        chances.append((n, chance_similarity(n), values[len(values) // 2]))
+    return {"chances": chances}
 
 
 def _degenerate(paper: PublishedPaper) -> Mapping[str, Any]:
     """Runs of different methods and budgets with the very same similarities."""
-    found = Counter(
+    counts = Counter(
         (at[0], similarity(paper, 1, *at, name).printed, similarity(paper, 4, *at, name).printed)
         for at in PLACES
         for name in METHODS
     )
-    (model, single, four), count = max(found.items(), key=lambda item: item[1])
+    (model, single, four), count = max(counts.items(), key=lambda item: item[1])
     return {"model": model, "single": single, "four": four, "cells": count}
 
 

@@ -50,7 +50,7 @@ from workbench.reports.papers.rldp.tables import (
 )
 from workbench.reports.shared.claims import comparisons, ends_of
 from workbench.reports.shared.conditions import Asked, asked, less, seen, untestable, varies_less
-from workbench.reports.shared.context import Bindings, Context, Own, Quantity
+from workbench.reports.shared.context import Bindings, Context, PaperFunctions, Quantity
 from workbench.reports.shared.drawing.charts import ForestRow, Line, Scales, forest_chart, line_chart
 from workbench.reports.shared.findings import parameter
 from workbench.reports.shared.numbers import number
@@ -81,10 +81,12 @@ def figures(context: Context) -> list[Figure]:
     return [figure for figure in made if figure is not None]
 
 
-def _line(context: Context, label: str, found: Mapping[float, Sample]) -> Line | None:
-    if not found:
+def _line(context: Context, label: str, samples: Mapping[float, Sample]) -> Line | None:
+    if not samples:
         return None
-    return Line(label=label, x=tuple(found), values=tuple(context.mean(one) for one in found.values()))
+    return Line(
+        label=label, x=tuple(samples), values=tuple(context.mean(sample) for sample in samples.values())
+    )
 
 
 def _curves(context: Context, at: Bindings, place: int) -> Figure | None:
@@ -138,20 +140,20 @@ def _dials_drawn(context: Context, model: str, budgets: list[float], place: int,
     return None
 
 
-def _thinned(found: Mapping[float, Sample]) -> dict[float, Sample]:
+def _thinned(samples: Mapping[float, Sample]) -> dict[float, Sample]:
     """At most `POINTS` steps, the first and the last among them."""
-    steps = list(found)
+    steps = list(samples)
     kept = np.unique(np.linspace(0, len(steps) - 1, min(POINTS, len(steps))).round().astype(int))
-    return {steps[place]: found[steps[place]] for place in kept} if steps else {}
+    return {steps[place]: samples[steps[place]] for place in kept} if steps else {}
 
 
 def _drops(context: Context) -> Figure | None:
     """RLDP's drop below the best baseline, a row each setting."""
-    found = {f"{at['stands_for']}, epsilon {at['epsilon']:g}": drop(context, at) for at in places(context)}
+    drops = {f"{at['stands_for']}, epsilon {at['epsilon']:g}": drop(context, at) for at in places(context)}
     rows = [
-        ForestRow(label=label, difference=context.mean(one))
-        for label, one in found.items()
-        if not isinstance(one, str)
+        ForestRow(label=label, difference=context.mean(sample))
+        for label, sample in drops.items()
+        if not isinstance(sample, str)
     ]
     if not rows:
         return None
@@ -176,10 +178,14 @@ def _insertions(context: Context) -> list[Figure]:
             counts = context.outcomes.values(INSERTIONS, "insertions", Setting.of(method=method))
             mine = [Setting.of(method=method, insertions=count) for count in counts]
             x = tuple(map(float, counts))
-            values = tuple(context.value(INSERTIONS, one, name) for one in mine)
+            values = tuple(context.value(INSERTIONS, insertion_setting, name) for insertion_setting in mine)
             if any(value is not None for value in values):
                 lines.append(Line(label=method, x=x, values=values))
-            levels = tuple(_chance(context, chance, one) for one in mine) if of_continuations else ()
+            levels = (
+                tuple(_chance(context, chance, insertion_setting) for insertion_setting in mine)
+                if of_continuations
+                else ()
+            )
             if any(level is not None for level in levels):
                 lines.append(Line(label=f"chance, {method}", x=x, values=levels))
         if not lines:
@@ -202,11 +208,11 @@ def _insertions(context: Context) -> list[Figure]:
 
 def _chance(context: Context, name: str, place: Setting) -> Value | None:
     """Mean of the chance levels over runs of the insertions, with the mean ends of their ranges."""
-    found = [context.outcomes.sample(INSERTIONS, place, f"{name}{end}") for end in ("", "_low", "_high")]
-    level, low, high = (None if one is None else float(one.values.mean()) for one in found)
-    if level is None or found[0] is None:
+    samples = [context.outcomes.sample(INSERTIONS, place, f"{name}{end}") for end in ("", "_low", "_high")]
+    level, low, high = (None if sample is None else float(sample.values.mean()) for sample in samples)
+    if level is None or samples[0] is None:
         return None
-    return Value(estimate=level, lower=low, upper=high, n=found[0].values.size)
+    return Value(estimate=level, lower=low, upper=high, n=samples[0].values.size)
 
 
 PASSED = 0.2 * 0.1
@@ -216,18 +222,18 @@ PASSED = 0.2 * 0.1
 
 def _logs(context: Context, at: Bindings) -> Sample | str:
     """Logarithms of final perplexities, percent."""
-    found = context.outcomes.complete(MODELS, setting(context, at, at["method"]), FINAL)
-    return _changed(found, lambda values: 100.0 * np.log(values))
+    sample = context.outcomes.complete(MODELS, setting(context, at, at["method"]), FINAL)
+    return _changed(sample, lambda values: 100.0 * np.log(values))
 
 
 def _from_half(context: Context, at: Bindings) -> Sample | str:
     """How far AUCs are from one half."""
-    found = context.outcomes.complete(MODELS, setting(context, at, at["method"]), "roc_auc")
-    return _changed(found, lambda values: np.abs(values - 0.5))
+    sample = context.outcomes.complete(MODELS, setting(context, at, at["method"]), "roc_auc")
+    return _changed(sample, lambda values: np.abs(values - 0.5))
 
 
-def _changed(found: Sample | str, change: Callable[[np.ndarray], np.ndarray]) -> Sample | str:
-    return found if isinstance(found, str) else Sample(change(found.values), found.units, found.unit)
+def _changed(sample: Sample | str, change: Callable[[np.ndarray], np.ndarray]) -> Sample | str:
+    return sample if isinstance(sample, str) else Sample(change(sample.values), sample.units, sample.unit)
 
 
 def _with_bar(context: Context, at: Bindings) -> list[Setting]:
@@ -241,14 +247,16 @@ def _is_elsewhere(context: Context, at: Bindings) -> bool:
 
 def _drop(context: Context, at: Bindings) -> Sample | str:
     """The drop below the best baseline."""
-    found = drop(context, at, at["methods"][0], variants(context, at["others"]))
-    return NOT_HERE if _is_elsewhere(context, at) else found
+    sample = drop(context, at, at["methods"][0], variants(context, at["others"]))
+    return NOT_HERE if _is_elsewhere(context, at) else sample
 
 
 def _share(context: Context, at: Bindings) -> Sample | str:
     """The share of the steps to the bar."""
-    found = matches(context, at, at["methods"][0], variants(context, at["others"]))
-    return NOT_HERE if _is_elsewhere(context, at) else found.why if found.sample is None else found.sample
+    matched = matches(context, at, at["methods"][0], variants(context, at["others"]))
+    return (
+        NOT_HERE if _is_elsewhere(context, at) else matched.why if matched.sample is None else matched.sample
+    )
 
 
 QUANTITIES = {
@@ -261,32 +269,35 @@ QUANTITIES = {
 
 def _varies_less(context: Context, claim: QualitativeClaim) -> list[Asked]:
     test = context.declared.content["test"][claim.test]
-    found = []
-    for one in comparisons(claim, test, context.declared):
-        sides = [setting(context, at, at["method"]) for at in one.places]
+    questions = []
+    for comparison in comparisons(claim, test, context.declared):
+        sides = [setting(context, at, at["method"]) for at in comparison.places]
         samples = [context.outcomes.complete(MODELS, side, FINAL) for side in sides]
-        made = varies_less(context.render(test["where"], **one.names), samples[0], samples[1])
-        found.append(Asked(made, not_run=context.outcomes.is_awaited(MODELS, *sides)))
-    return found
+        made = varies_less(context.render(test["where"], **comparison.names), samples[0], samples[1])
+        questions.append(Asked(made, not_run=context.outcomes.is_awaited(MODELS, *sides)))
+    return questions
 
 
 def _ledger(context: Context, claim: QualitativeClaim) -> list[Asked]:
     """Every run's own ledger at the end is at most its budget, and not far below."""
     below, test = parameter(claim, "below"), context.declared.content["test"][claim.test]
-    found = []
-    for one in comparisons(claim, test, context.declared):
-        place, budget = setting(context, one.names, one.names["method"]), one.names["epsilon"]
+    questions = []
+    for comparison in comparisons(claim, test, context.declared):
+        place, budget = (
+            setting(context, comparison.names, comparison.names["method"]),
+            comparison.names["epsilon"],
+        )
         waits = context.outcomes.is_awaited(MODELS, place)
-        name = context.render(test["where"], **one.names)
+        name = context.render(test["where"], **comparison.names)
         sample = context.outcomes.complete(MODELS, place, LEDGER)
         if isinstance(sample, str):
-            found.append(Asked(untestable(name, sample), not_run=waits))
+            questions.append(Asked(untestable(name, sample), not_run=waits))
             continue
         spent = [float(run.metrics.get(LEDGER, math.nan)) for run in context.outcomes.runs(MODELS, place)]
         holds = all(budget - below <= value <= budget * (1.0 + 1e-6) for value in spent)
         text = f"{number(min(spent), 4)} to {number(max(spent), 4)}"
-        found.append(Asked(seen(name, text, holds, len(spent)), not_run=waits))
-    return found
+        questions.append(Asked(seen(name, text, holds, len(spent)), not_run=waits))
+    return questions
 
 
 def decisions(outcome: Outcome) -> list[int] | None:
@@ -303,11 +314,11 @@ def largest_fall(outcome: Outcome) -> float:
 
     A run that lowers its noise spends more, so that within the budget its steps are smaller than these.
     """
-    found, ledger = decisions(outcome), outcome.traces.get(LEDGER, ())
+    decision_steps, ledger = decisions(outcome), outcome.traces.get(LEDGER, ())
     budget = outcome.experiment.epsilon
-    if found is None or not ledger or not budget:
+    if decision_steps is None or not ledger or not budget:
         return math.inf
-    turned = (abs(1.0 - ledger[step - 1] / budget) for step in found if step <= len(ledger))
+    turned = (abs(1.0 - ledger[step - 1] / budget) for step in decision_steps if step <= len(ledger))
     return 100.0 * -math.expm1(-PASSED * sum(turned))
 
 
@@ -323,12 +334,14 @@ def out_of_reach(test: str, runs: Sequence[Outcome], *, share: float, low: float
     if not runs:
         return ""
     if test == "noise falls":
-        most = max(largest_fall(one) for one in runs)
+        most = max(largest_fall(run) for run in runs)
         return f"its decisions can lower sigma by {most:.2g} % at most" if most < low else ""
-    for one in runs:
-        found = decisions(one)
+    for run in runs:
+        decision_steps = decisions(run)
         # A decision after a step shows in the next one.
-        if found is None or any(step < round(share * one.experiment.steps) for step in found):
+        if decision_steps is None or any(
+            step < round(share * run.experiment.steps) for step in decision_steps
+        ):
             return ""
     return f"no decision is made within the first {100.0 * share:g} % of the steps"
 
@@ -342,14 +355,14 @@ def _dials(context: Context, claim: QualitativeClaim) -> list[Asked]:
         "noise falls": fall,
         "radii widen": partial(widening, share=share),
     }
-    ends, found = ends_of(claim, test), []
-    for one in comparisons(claim, test, context.declared):
-        place = setting(context, one.names, one.names["method"])
+    ends, questions = ends_of(claim, test), []
+    for comparison in comparisons(claim, test, context.declared):
+        place = setting(context, comparison.names, comparison.names["method"])
         why = out_of_reach(claim.test, context.outcomes.done(MODELS, place), share=share, low=ends.low)
         sample = context.outcomes.complete(MODELS, place, dials[claim.test])
-        found.append(
+        questions.append(
             asked(
-                context.render(test["where"], **one.names),
+                context.render(test["where"], **comparison.names),
                 why if why and isinstance(sample, Sample) else sample,
                 ends,
                 context.confidence,
@@ -357,7 +370,7 @@ def _dials(context: Context, claim: QualitativeClaim) -> list[Asked]:
                 measure=test["measure"],
             )
         )
-    return found
+    return questions
 
 
 def ablation_model(context: Context, epsilon: float) -> str | None:
@@ -396,33 +409,33 @@ def _ablation_less(
 
 def _every_configuration(context: Context, claim: QualitativeClaim) -> list[Asked]:
     """Each configuration of the ablation against each baseline of the same model and budget."""
-    found = []
+    questions = []
     for knob in context.outcomes.values(ABLATION, "knob"):
         for epsilon, value in knob_settings(context, knob):
             model, name = ablation_model(context, epsilon), f"{knob} {value:g}, epsilon {epsilon:g}"
             if model is None:
                 why = "no baseline was trained with the ablation's model and budget"
-                found.append(Asked(untestable(name, why)))
+                questions.append(Asked(untestable(name, why)))
                 continue
             mine = _ablation(context, knob, epsilon, value)
             for other in BASELINES:
                 theirs = Setting.of(stands_for=model, epsilon=epsilon, method=other)
                 where = f"{name}, against {other}"
-                found.append(_ablation_less(context, claim, where, mine, (MODELS, theirs)))
-    return found
+                questions.append(_ablation_less(context, claim, where, mine, (MODELS, theirs)))
+    return questions
 
 
 def _short_interval(context: Context, claim: QualitativeClaim) -> list[Asked]:
     """Each short interval against the longest."""
-    share, found = parameter(claim, "most") / parameter(claim, "of"), []
+    share, questions = parameter(claim, "most") / parameter(claim, "of"), []
     settings = knob_settings(context, "interval")
     longest = max((value for _, value in settings), default=0.0)
     for epsilon, value in settings:
         if value < longest and value <= share * longest:
             where = f"interval {value:g} less {longest:g}, epsilon {epsilon:g}"
-            mine, theirs = (_ablation(context, "interval", epsilon, one) for one in (value, longest))
-            found.append(_ablation_less(context, claim, where, mine, (ABLATION, theirs)))
-    return found
+            mine, theirs = (_ablation(context, "interval", epsilon, length) for length in (value, longest))
+            questions.append(_ablation_less(context, claim, where, mine, (ABLATION, theirs)))
+    return questions
 
 
 def _not_measured(context: Context, claim: QualitativeClaim) -> list[Asked]:
@@ -453,7 +466,7 @@ def _settings(claim: QualitativeClaim) -> Iterator[tuple[str, str]]:
 def _at_most_the_largest(paper: PublishedPaper, claim: QualitativeClaim) -> Iterator[str]:
     for n, (model, budget) in itertools.product(claim.parameters["n"], list(_settings(claim))):
         theirs = [similarity(paper, n, model, budget, name) for name in claim.parameters["others"]]
-        most = max(theirs, key=lambda found: found.value)
+        most = max(theirs, key=lambda cell: cell.value)
         for name in claim.parameters["methods"]:
             ours = similarity(paper, n, model, budget, name)
             above = stands_for(ours).lower >= stands_for(most).upper - SLACK
@@ -474,7 +487,7 @@ def _alike(paper: PublishedPaper, claim: QualitativeClaim) -> Iterator[str]:
 AGAINST = {"at most the largest": _at_most_the_largest, "alike": _alike}
 
 
-RLDP = Own(
+RLDP = PaperFunctions(
     paper="rldp",
     numbers=NUMBERS,
     quantities=QUANTITIES,

@@ -62,7 +62,7 @@ def perplexity(outcome: Outcome) -> float:
     """Eq. 38's mean of exp(-log-likelihood) over the attacked records; infinite where one overflows."""
     try:
         return (
-            sum(math.exp(-one) for one in outcome.scores) / len(outcome.scores)
+            sum(math.exp(-score) for score in outcome.scores) / len(outcome.scores)
             if outcome.scores
             else math.nan
         )
@@ -148,7 +148,7 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Matches:
-    """When runs reach their bars.
+    """How far into training runs match the perplexity that they are compared with.
 
     Attributes:
         sample: Percent of the steps, a value a seed (the mean over its runs); `NEVER` for a run that never
@@ -172,7 +172,9 @@ def setting(context: Context, at: Bindings, method: str) -> Setting:
 def variants(context: Context, names: Sequence[str]) -> list[str]:
     """Variants of ours behind the paper's names of baselines: DC-SGD is two."""
     means = context.outcomes.layout.means
-    return [one for name in names for one in (means.get(name, (name,)) if name != "RLDP" else (name,))]
+    return [
+        variant for name in names for variant in (means.get(name, (name,)) if name != "RLDP" else (name,))
+    ]
 
 
 def bars(context: Context, at: Bindings, others: Sequence[str] = BASELINES) -> dict[int, Bar] | str:
@@ -185,17 +187,17 @@ def bars(context: Context, at: Bindings, others: Sequence[str] = BASELINES) -> d
         at: Model and budget.
         others: Baselines, or names of the paper's.
     """
-    found: dict[int, Bar] = {}
+    by_seed: dict[int, Bar] = {}
     waiting: set[int] = set()
     names = variants(context, others)
     for name in names:
-        for one in context.outcomes.runs(MODELS, setting(context, at, name)):
-            seed, value = one.experiment.seed, final(one)
-            if one.status is Status.MISSING:
+        for run in context.outcomes.runs(MODELS, setting(context, at, name)):
+            seed, value = run.experiment.seed, final(run)
+            if run.status is Status.MISSING:
                 waiting.add(seed)
-            elif usable(value) and (seed not in found or value < found[seed].perplexity):
-                found[seed] = Bar(perplexity=value, variant=name)
-    kept = {seed: bar for seed, bar in sorted(found.items()) if seed not in waiting}
+            elif usable(value) and (seed not in by_seed or value < by_seed[seed].perplexity):
+                by_seed[seed] = Bar(perplexity=value, variant=name)
+    kept = {seed: bar for seed, bar in sorted(by_seed.items()) if seed not in waiting}
     if kept:
         return kept
     if waiting:
@@ -236,14 +238,14 @@ def matches(
         return Matches(sample=None, why=theirs)
     place = setting(context, at, method)
     runs = context.outcomes.done(MODELS, place)
-    known = [one for one in runs if one.experiment.seed in theirs and one.traces.get(CURVE)]
+    known = [run for run in runs if run.experiment.seed in theirs and run.traces.get(CURVE)]
     if not known:
         missing = context.outcomes.missing(MODELS, place)
         return Matches(sample=None, why="the runs have no curve of evaluations" if runs else missing)
-    shares = [share_of_steps(one, theirs[one.experiment.seed].perplexity) for one in known]
+    shares = [share_of_steps(run, theirs[run.experiment.seed].perplexity) for run in known]
     table = pd.DataFrame(
         {
-            "unit": [one.experiment.seed for one in known],
+            "unit": [run.experiment.seed for run in known],
             "value": [NEVER if share is None else share for share in shares],
         }
     )
@@ -259,26 +261,26 @@ def curves(context: Context, place: Setting, name: str, x_name: str = "") -> dic
         name: Of the trace.
         x_name: Of the trace that says at which steps; empty for one number a step, counted from 1.
     """
-    runs = [one for one in context.outcomes.done(MODELS, place) if one.traces.get(name)]
+    runs = [run for run in context.outcomes.done(MODELS, place) if run.traces.get(name)]
     rows = [
-        (float(step), one.experiment.seed, value)
-        for one in runs
+        (float(step), run.experiment.seed, value)
+        for run in runs
         for step, value in zip(
-            one.traces.get(x_name, ()) if x_name else range(1, len(one.traces[name]) + 1),
-            one.traces[name],
+            run.traces.get(x_name, ()) if x_name else range(1, len(run.traces[name]) + 1),
+            run.traces[name],
             strict=False,
         )
         if usable(value)
     ]
-    whole = len({one.experiment.seed for one in runs})
+    whole = len({run.experiment.seed for run in runs})
     table = pd.DataFrame(rows, columns=["step", "unit", "value"])
     means = table.groupby(["step", "unit"], sort=False)["value"].agg(lambda values: float(np.mean(values)))
-    found = {}
+    samples = {}
     for step, some in means.groupby("step", sort=True):
         if len(some) == whole:
             units = tuple(some.index.get_level_values("unit"))
-            found[float(step)] = Sample(some.to_numpy(), units, context.outcomes.unit)
-    return found
+            samples[float(step)] = Sample(some.to_numpy(), units, context.outcomes.unit)
+    return samples
 
 
 LENGTH = 10
@@ -322,14 +324,14 @@ def _exact(length: int, alphabet: int) -> float:
 
 def _distinct(length: int, alphabet: int) -> dict[int, float]:
     """Probability of each number of distinct characters of a uniform string."""
-    found = {0: 1.0}
+    chances = {0: 1.0}
     for _ in range(length):
         after: dict[int, float] = {}
-        for count, p in found.items():
+        for count, p in chances.items():
             after[count] = after.get(count, 0.0) + p * count / alphabet
             after[count + 1] = after.get(count + 1, 0.0) + p * (alphabet - count) / alphabet
-        found = after
-    return {count: p for count, p in found.items() if p > 0.0}
+        chances = after
+    return {count: p for count, p in chances.items() if p > 0.0}
 
 
 def least_similarity(n: int, *, length: int = LENGTH) -> float:

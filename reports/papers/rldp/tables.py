@@ -33,12 +33,12 @@ from workbench.reports.papers.rldp.runs import (
     setting,
 )
 from workbench.reports.shared import statistics
-from workbench.reports.shared.beside import NOT_IN_PAPER, beside
 from workbench.reports.shared.claims import mean_over
 from workbench.reports.shared.context import Bindings, Context, Place, Spot, blank
 from workbench.reports.shared.grids import Row, cells, has_runs, rows_of, table, why
 from workbench.reports.shared.numbers import number
 from workbench.reports.shared.outcomes import NOT_HERE, Setting
+from workbench.reports.shared.paper_cells import NOT_IN_PAPER, compared_cell
 from workbench.reports.shared.statistics import NotTestable, Sample, StatisticalTest
 from workbench.reports.shared.statistics.sample import usable
 from workbench.studies.experiments import Experiment, Outcome, Status
@@ -62,38 +62,38 @@ def scale(context: Context, part: str, *models: str) -> str:
     """How large our runs are, what stands in for what, and what did not finish."""
     named = models or context.declared.list("$models") if part == MODELS else ()
     runs = [
-        one
+        run
         for chosen in ([Setting.of(stands_for=name) for name in named] or [Setting()])
-        for one in context.outcomes.runs(part, chosen)
+        for run in context.outcomes.runs(part, chosen)
     ]
     trained = {name: context.outcomes.values(part, "trained", Setting.of(stands_for=name)) for name in named}
-    lost = [one for one in runs if one.status is not Status.DONE]
+    lost = [run for run in runs if run.status is not Status.DONE]
     return context.render(
         "{% include 'scale' %}",
         runs=len(runs),
         places={name: ours for name, ours in trained.items() if ours},
         sizes=[(name, min(values), max(values)) for name, values in _sizes(context, runs)] if runs else [],
         lost=len(lost),
-        failed=sum(one.status is Status.FAILED for one in lost),
+        failed=sum(run.status is Status.FAILED for run in lost),
     )
 
 
 def _sizes(context: Context, runs: Sequence[Outcome]) -> list[tuple[str, set[int]]]:
-    found = [one.experiment for one in runs]
+    experiments = [experiment.experiment for experiment in runs]
     return [
-        ("members", {one.members for one in found}),
-        ("batch size", {one.batch_size for one in found}),
-        ("steps", {one.steps for one in found}),
-        (f"{context.outcomes.unit}s", {len({one.seed for one in found})}),
+        ("members", {experiment.members for experiment in experiments}),
+        ("batch size", {experiment.batch_size for experiment in experiments}),
+        ("steps", {experiment.steps for experiment in experiments}),
+        (f"{context.outcomes.unit}s", {len({experiment.seed for experiment in experiments})}),
     ]
 
 
 def evaluations(context: Context) -> list[str]:
     """How fine the shares of steps are: the least and the largest distance of two evaluations, percent."""
     shares = {
-        100.0 * (steps[1] - steps[0]) / one.experiment.steps
-        for one in context.outcomes.outcomes
-        for steps in [one.traces.get("evaluation_steps", ())]
+        100.0 * (steps[1] - steps[0]) / outcome.experiment.steps
+        for outcome in context.outcomes.outcomes
+        for steps in [outcome.traces.get("evaluation_steps", ())]
         if len(steps) > 1
     }
     return list(dict.fromkeys(f"{end:.2g}" for end in (min(shares), max(shares)))) if shares else []
@@ -101,25 +101,25 @@ def evaluations(context: Context) -> list[str]:
 
 def endings(context: Context, *models: str) -> list[float]:
     """Which shares of a record our scores are of."""
-    runs = [one for name in models for one in context.outcomes.runs(MODELS, Setting.of(stands_for=name))]
-    return sorted({float(one.experiment.attack_parameters.get("ending_share", 1.0)) for one in runs})
+    runs = [run for name in models for run in context.outcomes.runs(MODELS, Setting.of(stands_for=name))]
+    return sorted({float(run.experiment.attack_parameters.get("ending_share", 1.0)) for run in runs})
 
 
 def deltas(context: Context) -> list[float]:
-    """At which deltas the epsilons of the tables hold."""
-    found: list[float] = context.outcomes.values(MODELS, "delta")
-    return found
+    """The deltas at which the tables' epsilons hold."""
+    values: list[float] = context.outcomes.values(MODELS, "delta")
+    return values
 
 
 def begins(context: Context, called: Mapping[str, bool]) -> list[dict[str, Any]]:
-    """From how many insertions on every finished run of each training is called."""
-    found = []
+    """The least number of insertions from which every finished run of a training is called, by training."""
+    rows = []
     for method in context.outcomes.values(INSERTIONS, "method"):
         verdicts = {
             count: [
-                called[one.key]
-                for one in context.outcomes.done(INSERTIONS, Setting.of(method=method, insertions=count))
-                if one.key in called
+                called[run.key]
+                for run in context.outcomes.done(INSERTIONS, Setting.of(method=method, insertions=count))
+                if run.key in called
             ]
             for count in context.outcomes.values(INSERTIONS, "insertions", Setting.of(method=method))
         }
@@ -130,7 +130,7 @@ def begins(context: Context, called: Mapping[str, bool]) -> list[dict[str, Any]]
             if count not in always:
                 break
             first = count
-        found.append(
+        rows.append(
             {
                 "method": method,
                 "tested": any(verdicts.values()),
@@ -139,7 +139,7 @@ def begins(context: Context, called: Mapping[str, bool]) -> list[dict[str, Any]]
                 "most": max(verdicts),
             }
         )
-    return found
+    return rows
 
 
 def _chance_of(context: Context, n: int) -> float:
@@ -161,23 +161,23 @@ WORDS: Mapping[str, Callable[..., Any]] = {
 
 def _bar(context: Context, spot: Spot) -> Cell:
     """Mean of the seeds' bars."""
-    found = bars(context, spot.bindings)
-    if isinstance(found, str):
-        return blank(spot.printed, found)
-    values = np.array([one.perplexity for one in found.values()])
-    return beside(spot.printed, context.mean(Sample(values, tuple(found), context.outcomes.unit)))
+    by_seed = bars(context, spot.bindings)
+    if isinstance(by_seed, str):
+        return blank(spot.printed, by_seed)
+    values = np.array([bar.perplexity for bar in by_seed.values()])
+    return compared_cell(spot.printed, context.mean(Sample(values, tuple(by_seed), context.outcomes.unit)))
 
 
 def _whose(context: Context, spot: Spot) -> Cell:
-    found = bars(context, spot.bindings)
-    if isinstance(found, str):
-        return Cell(why_blank=found)
-    ours = Value(estimate=math.nan, text=_names(found))
+    by_seed = bars(context, spot.bindings)
+    if isinstance(by_seed, str):
+        return Cell(why_blank=by_seed)
+    ours = Value(estimate=math.nan, text=_names(by_seed))
     return Cell(ours=ours, why_blank="not printed" if spot.is_beside else "")
 
 
-def _names(found: Mapping[int, Bar]) -> str:
-    counts = Counter(bar.variant for bar in found.values())
+def _names(by_seed: Mapping[int, Bar]) -> str:
+    counts = Counter(bar.variant for bar in by_seed.values())
     return ", ".join(f"{name} ({count})" for name, count in counts.most_common())
 
 
@@ -189,47 +189,49 @@ def log_ratio(context: Context, at: Bindings, first: str, second: str) -> Answer
     """The paired t test of the logarithms of two methods' perplexities; the reason where there is none."""
     logs = []
     for name in (first, second):
-        found = context.outcomes.complete(MODELS, setting(context, at, name), FINAL)
-        if isinstance(found, str):
-            return found if found == NOT_HERE else f"{name}: {found}"
-        logs.append(Sample(np.log(found.values), found.units, found.unit))
+        sample = context.outcomes.complete(MODELS, setting(context, at, name), FINAL)
+        if isinstance(sample, str):
+            return sample if sample == NOT_HERE else f"{name}: {sample}"
+        logs.append(Sample(np.log(sample.values), sample.units, sample.unit))
     return statistics.paired_t(logs[0], logs[1], confidence=context.confidence)
 
 
 def comparisons(context: Context) -> Table | None:
     """RLDP against each baseline in each setting, paired over seeds; Holm over the table's comparisons."""
-    found: dict[tuple[int, str], Answer] = {}
+    answers_by_place: dict[tuple[int, str], Answer] = {}
     settings = places(context)
     for place, at in enumerate(settings):
         for name in BASELINES:
             if has_runs(context, MODELS, {**at, "method": name}):
-                found[place, name] = log_ratio(context, at, "RLDP", name)
-    tested = {where: one for where, one in found.items() if not isinstance(one, str)}
+                answers_by_place[place, name] = log_ratio(context, at, "RLDP", name)
+    tested = {where: answer for where, answer in answers_by_place.items() if not isinstance(answer, str)}
     adjusted = dict(zip(tested, statistics.adjust(list(tested.values())), strict=True))
     rows: list[Row] = []
-    for place in dict.fromkeys(place for place, _ in found) if tested else ():
-        answers = {name: found.get((place, name), NOT_HERE) for name in BASELINES}
-        row = tuple(_compared(adjusted.get((place, name), one)) for name, one in answers.items())
+    for place in dict.fromkeys(place for place, _ in answers_by_place) if tested else ():
+        answers = {name: answers_by_place.get((place, name), NOT_HERE) for name in BASELINES}
+        row = tuple(_compared(adjusted.get((place, name), answer)) for name, answer in answers.items())
         rows.append(((settings[place]["stands_for"], f"{settings[place]['epsilon']:g}"), row))
     signs = [
-        one.estimate for one in adjusted.values() if isinstance(one, StatisticalTest) and one.significant
+        answer.estimate
+        for answer in adjusted.values()
+        if isinstance(answer, StatisticalTest) and answer.significant
     ]
-    lower, higher = sum(one < 0 for one in signs), sum(one > 0 for one in signs)
+    lower, higher = sum(sign < 0 for sign in signs), sum(sign > 0 for sign in signs)
     return table(context, "comparisons", rows, tested=len(adjusted), lower=lower, higher=higher)
 
 
-def _compared(found: Answer) -> Cell:
+def _compared(answer: Answer) -> Cell:
     """A paired comparison of logarithms in percent, with its p-value; or why there is none."""
-    if not isinstance(found, StatisticalTest):
-        return Cell(why_blank=found if isinstance(found, str) else found.why)
-    ends = [None if end is None else 100.0 * math.expm1(end) for end in (found.lower, found.upper)]
+    if not isinstance(answer, StatisticalTest):
+        return Cell(why_blank=answer if isinstance(answer, str) else answer.why)
+    ends = [None if end is None else 100.0 * math.expm1(end) for end in (answer.lower, answer.upper)]
     return Cell(
         ours=Value(
-            estimate=100.0 * math.expm1(found.estimate),
+            estimate=100.0 * math.expm1(answer.estimate),
             lower=ends[0],
             upper=ends[1],
-            p_value=found.decisive_p,
-            n=found.n_units,
+            p_value=answer.decisive_p,
+            n=answer.n_units,
         )
     )
 
@@ -245,25 +247,25 @@ def _against(context: Context, spot: Spot) -> Cell:
 # Steps to match
 
 
-def _share_value(context: Context, found: Matches) -> Value:
+def _share_value(context: Context, matched: Matches) -> Value:
     """The mean share of the steps; a text where a run never matches, for then it is at least so much."""
-    if found.sample is None:
+    if matched.sample is None:
         return Value(estimate=math.nan)
-    value = context.mean(found.sample)
-    if not found.never:
+    value = context.mean(matched.sample)
+    if not matched.never:
         return value
-    text = f"at least {value.estimate:.0f}; never in {found.never} of {found.runs} runs"
-    if found.never == found.runs:
-        text = f"never ({found.runs} run{'s' * (found.runs > 1)})"
+    text = f"at least {value.estimate:.0f}; never in {matched.never} of {matched.runs} runs"
+    if matched.never == matched.runs:
+        text = f"never ({matched.runs} run{'s' * (matched.runs > 1)})"
     return replace(value, lower=None, upper=None, text=text)
 
 
 def _match(context: Context, spot: Spot) -> Cell:
     others = spot.column.get("against", BASELINES)
-    found = matches(context, spot.bindings, spot.bindings["method"], others)
-    if found.sample is None:
-        return Cell(why_blank=found.why)
-    return Cell(ours=_share_value(context, found))
+    matched = matches(context, spot.bindings, spot.bindings["method"], others)
+    if matched.sample is None:
+        return Cell(why_blank=matched.why)
+    return Cell(ours=_share_value(context, matched))
 
 
 def shares(context: Context) -> Table | None:
@@ -271,42 +273,42 @@ def shares(context: Context) -> Table | None:
     models = context.declared.list("$models")
     budgets = sorted({at["epsilon"] for at in places(context)})
     columns = [f"{epsilon:g}" for epsilon in budgets]
-    found = {
+    matched = {
         (model, epsilon): matches(context, {"stands_for": model, "epsilon": epsilon})
         for model in models
         for epsilon in budgets
     }
     rows: list[Row] = []
     for model in models if budgets else ():
-        row = tuple(_share_cell(context, model, epsilon, found[model, epsilon]) for epsilon in budgets)
+        row = tuple(_share_cell(context, model, epsilon, matched[model, epsilon]) for epsilon in budgets)
         rows.append(((model,), row))
     if budgets:
         means = [
-            _mean_cell(context, epsilon, [found[model, epsilon] for model in models]) for epsilon in budgets
+            _mean_cell(context, epsilon, [matched[model, epsilon] for model in models]) for epsilon in budgets
         ]
         rows.append((("Mean",), tuple(means)))
     return table(context, "table-3", rows, columns=columns)
 
 
-def _share_cell(context: Context, row: str, epsilon: float, found: Matches) -> Cell:
+def _share_cell(context: Context, row: str, epsilon: float, matched: Matches) -> Cell:
     printed = context.printed("table-3", (row,), f"{epsilon:g}")
-    if found.sample is None:
-        return blank(printed, found.why)
-    made = beside(printed, _share_value(context, found))
-    return replace(made, difference=None) if found.never else made
+    if matched.sample is None:
+        return blank(printed, matched.why)
+    made = compared_cell(printed, _share_value(context, matched))
+    return replace(made, difference=None) if matched.never else made
 
 
-def _mean_cell(context: Context, epsilon: float, found: Sequence[Matches]) -> Cell:
-    samples = [one.sample for one in found if one.sample is not None]
-    merged = mean_over(samples) if samples else found[0].why
-    never, runs = sum(one.never for one in found), sum(one.runs for one in found)
+def _mean_cell(context: Context, epsilon: float, all_matches: Sequence[Matches]) -> Cell:
+    samples = [matched.sample for matched in all_matches if matched.sample is not None]
+    merged = mean_over(samples) if samples else all_matches[0].why
+    never, runs = sum(matched.never for matched in all_matches), sum(matched.runs for matched in all_matches)
     whole = (
         Matches(sample=None, why=merged)
         if isinstance(merged, str)
         else Matches(sample=merged, runs=runs, never=never)
     )
     made = _share_cell(context, "Mean", epsilon, whole)
-    alike = len(samples) == len(found) and epsilon in context.declared.list("$budgets")
+    alike = len(samples) == len(all_matches) and epsilon in context.declared.list("$budgets")
     return made if alike else replace(made, difference=None)
 
 
@@ -321,7 +323,7 @@ def _claimed(context: Context, spot: Spot) -> Cell:
     done, epsilon = _done(context, spot), spot.bindings["epsilon"]
     if not done:
         return Cell(why_blank=why(context, spot))
-    about = sorted({str((one.claim or {}).get("about", "")) for one in done} - {""})
+    about = sorted({str((run.claim or {}).get("about", "")) for run in done} - {""})
     words = f"{epsilon:g} ({', '.join(about)})" if about else f"{epsilon:g}"
     return Cell(ours=Value(estimate=epsilon, text=words))
 
@@ -329,19 +331,19 @@ def _claimed(context: Context, spot: Spot) -> Cell:
 def _together(context: Context, spot: Spot) -> Cell:
     """The largest certified epsilon of all that a step releases."""
     done = _done(context, spot)
-    found = [value for one in done if usable(value := context.outcomes.number(one, spot.column["number"]))]
-    if found:
-        return Cell(ours=Value(estimate=max(found), n=len(found)))
-    has_ledger = any(LEDGER in one.metrics for one in done)
+    values = [value for run in done if usable(value := context.outcomes.number(run, spot.column["number"]))]
+    if values:
+        return Cell(ours=Value(estimate=max(values), n=len(values)))
+    has_ledger = any(LEDGER in run.metrics for run in done)
     return Cell(why_blank="the run has no such number" if has_ledger else why(context, spot))
 
 
 def _alone(context: Context, spot: Spot) -> Cell:
     """The largest certified epsilon of the noise as one query a step."""
-    worth = [_worth(one) for one in _done(context, spot)]
-    found = [one for one in worth if not isinstance(one, str)]
-    if found:
-        return Cell(ours=Value(estimate=max(found), n=len(found)))
+    worth = [_worth(run) for run in _done(context, spot)]
+    values = [value for value in worth if not isinstance(value, str)]
+    if values:
+        return Cell(ours=Value(estimate=max(values), n=len(values)))
     return Cell(why_blank=str(worth[0]) if worth else why(context, spot))
 
 
@@ -380,8 +382,8 @@ def _rate(experiment: Experiment) -> float:
 def _sigma(context: Context, spot: Spot) -> Cell:
     """Mean of the noise multipliers that were used, with their range where they vary."""
     done = _done(context, spot)
-    values = [value for one in done for value in one.traces.get(NOISE, ()) if usable(value)]
-    values = values or [one.metrics[NOISE] for one in done if usable(one.metrics.get(NOISE, math.nan))]
+    values = [value for run in done for value in run.traces.get(NOISE, ()) if usable(value)]
+    values = values or [run.metrics[NOISE] for run in done if usable(run.metrics.get(NOISE, math.nan))]
     if not values:
         return Cell(why_blank="the run has no noise multiplier" if done else why(context, spot))
     low, high, mean = min(values), max(values), float(np.mean(values))
@@ -393,7 +395,7 @@ def _sigma(context: Context, spot: Spot) -> Cell:
 # Memorisation
 
 
-def _called_runs(context: Context, found: Sequence[Place], name: str) -> dict[str, bool]:
+def _called_runs(context: Context, all_places: Sequence[Place], name: str) -> dict[str, bool]:
     """Whether each run of a table is called when its p-value is corrected for all of them, by its key.
 
     Benjamini and Hochberg (1995): of the runs called at most 1 - confidence are called falsely on average,
@@ -401,8 +403,8 @@ def _called_runs(context: Context, found: Sequence[Place], name: str) -> dict[st
     randomisation test's p-value cannot fall below one over its draws, so that a correction of the largest
     (Holm) could never call one of many runs.
     """
-    runs = [one for place in found for one in context.outcomes.done(place.parts, place.setting)]
-    values = {one.key: float(one.metrics.get(name, math.nan)) for one in runs}
+    runs = [run for place in all_places for run in context.outcomes.done(place.parts, place.setting)]
+    values = {run.key: float(run.metrics.get(name, math.nan)) for run in runs}
     known = {key: value for key, value in values.items() if not math.isnan(value)}
     level, count = 1.0 - context.confidence, len(known)
     passing = [
@@ -419,13 +421,13 @@ def _called(context: Context, spot: Spot) -> Cell:
 def _uncorrected(context: Context, spot: Spot) -> Cell:
     """How many runs are called, each by itself."""
     level, name = 1.0 - context.confidence, spot.column["number"]
-    values = {one.key: float(one.metrics.get(name, math.nan)) for one in _done(context, spot)}
+    values = {run.key: float(run.metrics.get(name, math.nan)) for run in _done(context, spot)}
     return _counted(context, spot, {key: value <= level for key, value in values.items() if usable(value)})
 
 
 def _counted(context: Context, spot: Spot, called: Mapping[str, bool]) -> Cell:
     """How many runs are called, of those that could be."""
-    known = [called[one.key] for one in _done(context, spot) if one.key in called]
+    known = [called[run.key] for run in _done(context, spot) if run.key in called]
     if not known:
         missing = context.outcomes.missing(spot.place.parts, spot.place.setting)
         return blank(None, missing) if spot.is_beside else Cell(why_blank=missing)
@@ -440,16 +442,16 @@ def _chance(context: Context, spot: Spot) -> Cell:
     what chance can do.
     """
     name, factor = spot.column["number"], spot.column.get("factor", 1.0)
-    found = [
-        tuple(factor * float(one.metrics.get(f"{name}{end}", math.nan)) for end in ("", "_low", "_high"))
-        for one in _done(context, spot)
-        if usable(one.metrics.get(name, math.nan))
+    chances = [
+        tuple(factor * float(run.metrics.get(f"{name}{end}", math.nan)) for end in ("", "_low", "_high"))
+        for run in _done(context, spot)
+        if usable(run.metrics.get(name, math.nan))
     ]
-    if not found:
+    if not chances:
         return blank(None, context.outcomes.missing(spot.place.parts, spot.place.setting))
-    mean = sum(one[0] for one in found) / len(found)
-    low, high = min(one[1] for one in found), max(one[2] for one in found)
-    value = Value(estimate=mean, text=f"{mean:.3g} ({low:.2g} to {high:.2g})", n=len(found))
+    mean = sum(chance[0] for chance in chances) / len(chances)
+    low, high = min(chance[1] for chance in chances), max(chance[2] for chance in chances)
+    value = Value(estimate=mean, text=f"{mean:.3g} ({low:.2g} to {high:.2g})", n=len(chances))
     return Cell(ours=value, why_blank=NOT_IN_PAPER)
 
 
@@ -474,10 +476,12 @@ def knob_column(knob: str) -> str:
 
 def knob_settings(context: Context, knob: str) -> list[tuple[float, float]]:
     """Budgets of an ablation, and under each of them the values of its parameter, ascending."""
-    own = Setting.of(knob=knob)
-    values = context.outcomes.values(ABLATION, knob_column(knob), own) if knob in KNOBS else []
+    setting = Setting.of(knob=knob)
+    values = context.outcomes.values(ABLATION, knob_column(knob), setting) if knob in KNOBS else []
     return [
-        (epsilon, value) for epsilon in context.outcomes.values(ABLATION, "epsilon", own) for value in values
+        (epsilon, value)
+        for epsilon in context.outcomes.values(ABLATION, "epsilon", setting)
+        for value in values
     ]
 
 
@@ -492,8 +496,8 @@ def knobs(context: Context) -> list[Table]:
             row = {"knob": knob, "epsilon": epsilon, knob_column(knob): value}
             rows.append(((f"{epsilon:g}", f"{value:g}"), cells(context, entry, row)))
         name = KNOBS.get(knob, knob).replace("_", " ").replace("sac", "SAC")
-        own = table(context, "ablation", rows, id=f"ablation-{knob}", knob=name, models=models)
-        made += [] if own is None else [own]
+        knob_table = table(context, "ablation", rows, id=f"ablation-{knob}", knob=name, models=models)
+        made += [] if knob_table is None else [knob_table]
     return made
 
 

@@ -25,13 +25,13 @@ from workbench.reports.papers.shuffled_dp_sgd.tables import (
     printed_rows,
     used_noise,
 )
-from workbench.reports.shared.beside import NOT_IN_PAPER
 from workbench.reports.shared.conditions import Asked, seen, untestable
 from workbench.reports.shared.context import Context, blank
 from workbench.reports.shared.findings import listed
 from workbench.reports.shared.grids import Row, table
 from workbench.reports.shared.numbers import number, real
 from workbench.reports.shared.outcomes import NOT_HERE
+from workbench.reports.shared.paper_cells import NOT_IN_PAPER
 from workbench.studies.experiments import Outcome, Status
 from workbench.studies.report import Cell, Table, Value
 
@@ -52,18 +52,18 @@ def _tag(outcome: Outcome, name: str) -> str:
     return outcome.experiment.tags.get(name, "")
 
 
-def training_of(context: Context, one: Outcome) -> str:
+def training_of(context: Context, run: Outcome) -> str:
     """Method, and how it was trained where that has a name of its own."""
-    method, training = context.outcomes.value(one, "method"), _tag(one, "training")
+    method, training = context.outcomes.value(run, "method"), _tag(run, "training")
     name = f"{method}, {training}" if training else method
-    return name if is_claimed(one) else f"{name} (control)"
+    return name if is_claimed(run) else f"{name} (control)"
 
 
 def games_of(outcome: Outcome) -> dict[str, Mapping[str, Any]]:
     """The judged games of a run by `"VIEW, WHERE"`; empty where it has none."""
     if outcome.status is not Status.DONE or outcome.audit is None:
         return {}
-    return {f"{one['view']}, {one['where']}": one for one in outcome.audit["games"]}
+    return {f"{game['view']}, {game['where']}": game for game in outcome.audit["games"]}
 
 
 def _kind(verdict: Mapping[str, Any] | None) -> str:
@@ -79,43 +79,43 @@ class _Headers:
 
     def __init__(self, context: Context, runs: Sequence[Outcome]) -> None:
         self._context = context
-        self.several = len({one.experiment.seed for one in runs}) > 1
+        self.several = len({run.experiment.seed for run in runs}) > 1
 
-    def of(self, one: Outcome) -> tuple[str, ...]:
-        epsilon = one.experiment.epsilon
+    def of(self, run: Outcome) -> tuple[str, ...]:
+        epsilon = run.experiment.epsilon
         claimed = "none" if epsilon is None else f"{epsilon:g}"
-        return (training_of(self._context, one), claimed, *self.with_seed(str(one.experiment.seed)))
+        return (training_of(self._context, run), claimed, *self.with_seed(str(run.experiment.seed)))
 
     def with_seed(self, seed: str) -> tuple[str, ...]:
         return (seed,) if self.several else ()
 
-    def finished(self, found: Table | None) -> Table | None:
+    def finished(self, made: Table | None) -> Table | None:
         """The table without the column of seeds where there is one seed."""
-        if found is None or self.several:
-            return found
-        return replace(found, row_headers=(*found.row_headers[:2], *found.row_headers[3:]))
+        if made is None or self.several:
+            return made
+        return replace(made, row_headers=(*made.row_headers[:2], *made.row_headers[3:]))
 
 
 def _audits(context: Context) -> Table | None:
     """Bounds and verdicts of every adversary in both games; None where nothing is printed or audited."""
     runs, theirs = context.outcomes.part(AUDIT), _printed_audits(context)
     headers = _Headers(context, runs)
-    rows: list[Row] = [(headers.of(one), _cells(one, theirs)) for one in runs]
-    claimed = {one.experiment.epsilon for one in runs if is_claimed(one)}
+    rows: list[Row] = [(headers.of(run), _cells(run, theirs)) for run in runs]
+    claimed = {run.experiment.epsilon for run in runs if is_claimed(run)}
     for epsilon, cell in theirs.items():
         if epsilon not in claimed:
             row = (SHUFFLED, f"{epsilon:g}", *headers.with_seed(""))
             rows.append((row, _no_games(cell, NOT_HERE)))
-    audited = [one.audit for one in runs if games_of(one) and one.audit is not None]
-    models = [context.outcomes.value(one, "trained") for one in runs if games_of(one)]
-    given = {one.experiment.delta for one in runs if games_of(one)}
+    audited = [run.audit for run in runs if games_of(run) and run.audit is not None]
+    models = [context.outcomes.value(run, "trained") for run in runs if games_of(run)]
+    given = {run.experiment.delta for run in runs if games_of(run)}
     made = table(
         context,
         "table-6",
         rows,
         audited=bool(audited),
-        together=[100.0 * one for one in sorted({real(one["confidence"]) for one in audited})],
-        each=[100.0 * one for one in sorted({real(one["judged_at"]) for one in audited})],
+        together=[100.0 * level for level in sorted({real(level["confidence"]) for level in audited})],
+        each=[100.0 * level for level in sorted({real(level["judged_at"]) for level in audited})],
         deltas=sorted(delta for delta in given if delta is not None),
         models=list(dict.fromkeys(models)),
         has_control=not all(map(is_claimed, runs)),
@@ -125,14 +125,14 @@ def _audits(context: Context) -> Table | None:
 
 def _printed_audits(context: Context) -> dict[float, PublishedCell]:
     """The audited epsilon by the claimed one."""
-    found = {}
+    printed = {}
     for row in printed_rows(context, "table-6"):
         claimed, audited = (
             context.printed("table-6", row, f"{name} epsilon") for name in ("theoretical", "audited")
         )
         if claimed is not None and audited is not None:
-            found[claimed.value] = audited
-    return found
+            printed[claimed.value] = audited
+    return printed
 
 
 def _no_games(printed: PublishedCell | None, why: str) -> tuple[Cell, ...]:
@@ -141,11 +141,11 @@ def _no_games(printed: PublishedCell | None, why: str) -> tuple[Cell, ...]:
     return (*[empty] * (len(GAMES) + 1), replace(empty, paper=printed))
 
 
-def _cells(one: Outcome, theirs: Mapping[float, PublishedCell]) -> tuple[Cell, ...]:
-    epsilon, games = one.experiment.epsilon, games_of(one)
-    printed = theirs.get(epsilon) if epsilon is not None and is_claimed(one) else None
-    if not games or one.audit is None:
-        return _no_games(printed, one.error or {Status.MISSING: "not run yet"}.get(one.status, NO_AUDIT))
+def _cells(run: Outcome, theirs: Mapping[float, PublishedCell]) -> tuple[Cell, ...]:
+    epsilon, games = run.experiment.epsilon, games_of(run)
+    printed = theirs.get(epsilon) if epsilon is not None and is_claimed(run) else None
+    if not games or run.audit is None:
+        return _no_games(printed, run.error or {Status.MISSING: "not run yet"}.get(run.status, NO_AUDIT))
     blind = games.get(GAMES[0])
     value = math.nan if blind is None else real(blind["details"].get("as_printed"))
     missing = "" if printed else "not audited there"
@@ -154,7 +154,7 @@ def _cells(one: Outcome, theirs: Mapping[float, PublishedCell]) -> tuple[Cell, .
         if math.isnan(value)
         else Cell(paper=printed, ours=Value(estimate=value), why_blank=missing)
     )
-    return (*(_game(games.get(name)) for name in GAMES), _together(one.audit["verdict"]), as_printed)
+    return (*(_game(games.get(name)) for name in GAMES), _together(run.audit["verdict"]), as_printed)
 
 
 def _game(game: Mapping[str, Any] | None) -> Cell:
@@ -180,23 +180,23 @@ def _together(verdict: Mapping[str, Any] | None) -> Cell:
 def _areas(context: Context) -> Table | None:
     """How well each statistic tells the canary, judged or not; None where no run says so."""
     runs = context.outcomes.part(AUDIT)
-    headers, found, below = _Headers(context, runs), dict[tuple[str, ...], dict[str, float]](), []
-    for one in runs:
-        for name, game in games_of(one).items():
-            row = found.setdefault((*headers.of(one), str(game["where"])), {})
+    headers, areas_by_row, below = _Headers(context, runs), dict[tuple[str, ...], dict[str, float]](), []
+    for run in runs:
+        for name, game in games_of(run).items():
+            row = areas_by_row.setdefault((*headers.of(run), str(game["where"])), {})
             row[str(game["view"])] = real(game["auc"]["estimate"])
             details = {str(key): area for key, area in game["details"].items()}
             row |= {key[5:-1]: real(area) for key, area in details.items() if key.startswith("auc (")}
             ends = (real(game["auc"][end]) for end in ("estimate", "lower", "upper"))
             words = auc_below_half(*ends, confidence=real(game["auc"]["confidence"]))
-            below += [f"{', '.join(headers.of(one))}, {name}: {words}"] if words else []
-    columns = tuple(dict.fromkeys(name for row in found.values() for name in row))
+            below += [f"{', '.join(headers.of(run))}, {name}: {words}"] if words else []
+    columns = tuple(dict.fromkeys(name for row in areas_by_row.values() for name in row))
     if not columns:
         return None
     missing = Cell(why_blank="ours: it was not looked at, or is alike in all trials")
     rows = [
         (row, tuple(Cell(ours=Value(estimate=areas[name])) if name in areas else missing for name in columns))
-        for row, areas in found.items()
+        for row, areas in areas_by_row.items()
     ]
     return headers.finished(table(context, "audit-areas", rows, columns=columns, below=below))
 
@@ -206,7 +206,7 @@ def _areas(context: Context) -> Table | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovered:
-    """How much of the permutations was found in one game.
+    """The share of the permutations that an attack recovered in one game.
 
     Attributes:
         exact, placed: Shares by unit; `exact` has `"all"` for the whole permutation.
@@ -229,14 +229,14 @@ class Recovered:
 
 
 def recovered(outcome: Outcome, where: str) -> Recovered | None:
-    """What was found in a game of a run; None where it was not played or nothing was permuted."""
+    """The share recovered in a game of a run; None where it was not played or nothing was permuted."""
     if outcome.status is not Status.DONE or outcome.audit is None:
         return None
     form = outcome.audit["recovery"].get(where)
     if form is None or not form["placed"]:
         return None
     by_step = form.get("placed_by_step") or {}
-    trials = [int(one["n"]) for one in outcome.audit["games"] if one["where"] == where]
+    trials = [int(game["n"]) for game in outcome.audit["games"] if game["where"] == where]
     return Recovered(
         n=int(form["n"]),
         exact={name: real(value) for name, value in form["exact"].items()},
@@ -263,9 +263,9 @@ def _share_value(share: float, n: int, confidence: float) -> Value:
     return Value(estimate=100.0 * share, lower=100.0 * lower, upper=100.0 * upper, n=n)
 
 
-def claim_of(one: Outcome) -> str:
+def claim_of(run: Outcome) -> str:
     """The claim of a run, and how it was trained where that has a name of its own."""
-    epsilon, training = one.experiment.epsilon, _tag(one, "training")
+    epsilon, training = run.experiment.epsilon, _tag(run, "training")
     claim = "no budget" if epsilon is None else f"epsilon {epsilon:g}"
     return f"{claim}, {training}" if training else claim
 
@@ -273,12 +273,12 @@ def claim_of(one: Outcome) -> str:
 def _recovery(context: Context) -> Table | None:
     """Share of permutations found again, by unit and over training; None where no game says so."""
     rows: list[Row] = []
-    for one in filter(is_claimed, context.outcomes.part(AUDIT)):
-        games = {where: recovered(one, where) for where in WHERES}
+    for run in filter(is_claimed, context.outcomes.part(AUDIT)):
+        games = {where: recovered(run, where) for where in WHERES}
         units = dict.fromkeys(name for game in games.values() if game for name in game.exact)
         for unit in sorted(units, key=lambda unit: unit != "all"):
             name = "the whole permutation" if unit == "all" else unit
-            row = (claim_of(one), str(one.experiment.seed), name)
+            row = (claim_of(run), str(run.experiment.seed), name)
             rows.append((row, _recovery_cells(context, games, unit)))
     return table(context, "recovery", rows)
 
@@ -305,7 +305,7 @@ def _recovery_cells(context: Context, games: Mapping[str, Recovered | None], uni
 
 
 SWEEPS: dict[str, tuple[str, str, Callable[[Outcome], float]]] = {
-    RATES: ("rates", "learning rate", lambda one: one.experiment.learning_rate),
+    RATES: ("rates", "learning rate", lambda run: run.experiment.learning_rate),
     NOISES: ("noise", "noise multiplier", used_noise),
 }
 """By part of the study: the figure's name, what varies, and its value in a run."""
@@ -315,11 +315,11 @@ def swept(context: Context, part: str) -> Mapping[tuple[str, float], tuple[Value
     """Shares found exactly and placed, by model and place; releases of several runs are counted together."""
     *_, place_of = SWEEPS[part]
     games: dict[tuple[str, float], list[Recovered]] = {}
-    for one in context.outcomes.part(part):
-        found = recovered(one, SINGLE)
-        if found is not None and math.isfinite(place_of(one)):
-            model = str(context.outcomes.value(one, "trained"))
-            games.setdefault((model, place_of(one)), []).append(found)
+    for run in context.outcomes.part(part):
+        recovery = recovered(run, SINGLE)
+        if recovery is not None and math.isfinite(place_of(run)):
+            model = str(context.outcomes.value(run, "trained"))
+            games.setdefault((model, place_of(run)), []).append(recovery)
     return {key: _pooled(context, games[key]) for key in sorted(games)}
 
 
@@ -340,7 +340,7 @@ def _sweeps(context: Context) -> Table | None:
         for (model, place), (exact, placed) in swept(context, part).items()
     ]
     by_rate, by_noise = (
-        [one for one in context.outcomes.part(RATES) if one.metrics],
+        [run for run in context.outcomes.part(RATES) if run.metrics],
         context.outcomes.part(NOISES),
     )
     return table(
@@ -348,9 +348,9 @@ def _sweeps(context: Context) -> Table | None:
         "recovery-sweeps",
         rows,
         by_rate=bool(by_rate),
-        noises=sorted({used_noise(one) for one in by_rate if not math.isnan(used_noise(one))}),
+        noises=sorted({used_noise(run) for run in by_rate if not math.isnan(used_noise(run))}),
         by_noise=bool(by_noise),
-        rates=sorted({one.experiment.learning_rate for one in by_noise}),
+        rates=sorted({run.experiment.learning_rate for run in by_noise}),
     )
 
 
@@ -362,15 +362,17 @@ TABLES = {"audits": _audits, "areas": _areas, "recovery": _recovery, "sweeps": _
 
 def at_most(context: Context, claim: QualitativeClaim) -> list[Asked]:
     """No adversary's lower bound exceeds the claimed epsilon: the judge's word on all games of each run."""
-    return list(_at_most(context, dict.fromkeys(float(one["epsilon"]) for one, _ in listed(claim, "pairs"))))
+    return list(
+        _at_most(context, dict.fromkeys(float(place["epsilon"]) for place, _ in listed(claim, "pairs")))
+    )
 
 
 def _at_most(context: Context, wanted: Mapping[float, None]) -> Iterator[Asked]:
     for epsilon in wanted:
         runs = [
-            one
-            for one in context.outcomes.part(AUDIT)
-            if is_claimed(one) and one.experiment.epsilon == epsilon
+            run
+            for run in context.outcomes.part(AUDIT)
+            if is_claimed(run) and run.experiment.epsilon == epsilon
         ]
         if not runs:
             yield Asked(untestable(f"claimed epsilon {epsilon:g}", NOT_HERE))

@@ -136,11 +136,11 @@ def _same_sigma(context: Context) -> Figure | None:
 
 def _sweep(context: Context, part: str) -> Figure | None:
     file_name, varies, _ = SWEEPS[part]
-    found, lines = swept(context, part), []
-    for model in list(dict.fromkeys(model for model, _ in found))[:MOST_LINES]:
-        at = tuple(place for other, place in found if other == model)
+    rates, lines = swept(context, part), []
+    for model in list(dict.fromkeys(model for model, _ in rates))[:MOST_LINES]:
+        at = tuple(place for other, place in rates if other == model)
         for word, index in ((EXACT, 0), (PLACED, 1)):
-            values = tuple(found[model, place][index] for place in at)
+            values = tuple(rates[model, place][index] for place in at)
             lines.append(Line(label=f"{model}, {word}", x=at, values=values))
     if not lines:
         return None
@@ -149,7 +149,7 @@ def _sweep(context: Context, part: str) -> Figure | None:
         f"recovery-{file_name}",
         words["title"],
         lines,
-        Scales(x_name=varies, y_name="percent", log_x=all(place > 0 for _, place in found)),
+        Scales(x_name=varies, y_name="percent", log_x=all(place > 0 for _, place in rates)),
         spread=words["spread"],
         note=words["note"],
     )
@@ -157,14 +157,14 @@ def _sweep(context: Context, part: str) -> Figure | None:
 
 def _over_run(context: Context) -> Figure | None:
     drawn: dict[str, tuple[str, Recovered]] = {}
-    for one in filter(is_claimed, context.outcomes.part(AUDIT)):
-        found = recovered(one, RUN)
-        if found is not None and found.over_run.get("all"):
-            drawn.setdefault(one.experiment.tags.get("training", ""), (claim_of(one), found))
+    for run in filter(is_claimed, context.outcomes.part(AUDIT)):
+        recovery = recovered(run, RUN)
+        if recovery is not None and recovery.over_run.get("all"):
+            drawn.setdefault(run.experiment.tags.get("training", ""), (claim_of(run), recovery))
     lines = []
-    for name, found in list(drawn.values())[:MOST_LINES]:
-        lines.append(_line(f"{name}, {EXACT}", found.over_run["all"]))
-        lines.append(_line(f"{name}, {PLACED}", found.placed_over_run))
+    for name, recovery in list(drawn.values())[:MOST_LINES]:
+        lines.append(_line(f"{name}, {EXACT}", recovery.over_run["all"]))
+        lines.append(_line(f"{name}, {PLACED}", recovery.placed_over_run))
     if not lines:
         return None
     words, scales = _words(context, "over-run"), Scales(x_name="step", y_name="percent", log_x=False)
@@ -203,7 +203,7 @@ _PRECISION = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A training of Table I.
+    """A training run that the paper's Table I lists.
 
     Attributes:
         name: Model and dataset.
@@ -221,19 +221,19 @@ class Run:
 
     @property
     def rate(self) -> float:
-        """Sampling probability."""
+        """Sampling probability of a record in a step."""
         return self.batch / self.records
 
     @property
     def steps(self) -> int:
-        """T."""
+        """Number of steps T of the training."""
         return -(-self.epochs * self.records // self.batch)
 
 
 def run_of(paper: PublishedPaper, model: str) -> Run:
     """The training of a model on its dataset of `DATASETS`, at the batch size of the audit."""
     table, dataset = paper.table("table-1-datasets"), DATASETS[model]
-    rows = dict.fromkeys(one.row for one in table.cells)
+    rows = dict.fromkeys(cell.row for cell in table.cells)
     row = next(row for row in rows if row[1] == dataset and model in row[0].split(", "))
     records = round(cell(paper, table.id, row, "training records").value)
     printed = table.cell(row, "delta")
@@ -295,9 +295,9 @@ def noise_grid(
 
 def _noise(context: Context, paper: PublishedPaper) -> Figure:
     """sigma over epsilon, of every model with shuffling and of two without."""
-    at, found = tuple(epsilons(paper, "figure 3")), curves(paper)
-    drawn = [(f"{model}, shuffled", shuffled) for model, (shuffled, _) in found.items()]
-    drawn += [(f"{model}, unshuffled", found[model][1]) for model in ("ViT", "GPT-2-large")]
+    at, by_model = tuple(epsilons(paper, "figure 3")), curves(paper)
+    drawn = [(f"{model}, shuffled", shuffled) for model, (shuffled, _) in by_model.items()]
+    drawn += [(f"{model}, unshuffled", by_model[model][1]) for model in ("ViT", "GPT-2-large")]
     words = _words(context, "noise", runs=[run_of(paper, model) for model in DATASETS])
     return line_chart(
         "figure-3",
@@ -370,7 +370,7 @@ SEED = 2407
 
 @dataclass(frozen=True, kw_only=True)
 class Sums:
-    """What is summed: d terms, the standard deviation of each normal, and whose that is, in words."""
+    """A sum of lognormals: d terms, the standard deviation of each normal, and its description in words."""
 
     terms: int
     spread: float
@@ -394,11 +394,11 @@ def compared(sums: Sums, confidence: float, draws: int, tail: int) -> Comparison
     return compare(law, seed=SEED, repeats=draws, draws=source, confidence=confidence)
 
 
-def found_sums(context: Context) -> list[tuple[Sums, Comparison]]:
+def compared_sums(context: Context) -> list[tuple[Sums, Comparison]]:
     """Both sums compared; empty without the printed numbers."""
     if context.paper is None:
         return []
-    return [(one, compared(one, context.confidence, DRAWS, TAIL)) for one in sums_of(context.paper)]
+    return [(sums, compared(sums, context.confidence, DRAWS, TAIL)) for sums in sums_of(context.paper)]
 
 
 def error_at_low_values(comparison: Comparison, name: str) -> float:
@@ -436,9 +436,9 @@ def method_name(method: str) -> str:
 def _sums_table(context: Context) -> Table | None:
     """Errors of the approximations of Fig. 2, with their intervals."""
     columns, rows = tuple(map(method_name, METHODS)), list[Row]()
-    for sums, comparison in found_sums(context):
+    for sums, comparison in compared_sums(context):
         errors = [comparison.errors[name] for name in METHODS]
-        values = (Value(estimate=one.estimate, lower=one.lower, upper=one.upper) for one in errors)
+        values = (Value(estimate=error.estimate, lower=error.lower, upper=error.upper) for error in errors)
         headers = (sums.where, f"{sums.spread:.3g}", f"{sums.terms:g}")
         rows.append((headers, tuple(Cell(ours=value) for value in values)))
     return table(context, "lognormal-sums", rows, columns=columns, draws=DRAWS, seed=SEED)
@@ -446,13 +446,13 @@ def _sums_table(context: Context) -> Table | None:
 
 def _sums(context: Context) -> Figure | None:
     """Distribution functions of both sums and their approximations, a panel each."""
-    found = found_sums(context)
-    if not found:
+    comparisons = compared_sums(context)
+    if not comparisons:
         return None
-    panels = [_panel(place, sums, comparison) for place, (sums, comparison) in enumerate(found)]
+    panels = [_panel(place, sums, comparison) for place, (sums, comparison) in enumerate(comparisons)]
     names = {name: method_name(name) for name in METHODS}
     legend = [FigureKey(css=series_css(index), label=name) for index, name in enumerate(names.values())]
-    words, css = _words(context, "sums", found=found, names=names, draws=DRAWS), series_css(len(names))
+    words, css = _words(context, "sums", found=comparisons, names=names, draws=DRAWS), series_css(len(names))
     legend.append(FigureKey(css=css, label=words["draws"]))
     legend.append(FigureKey(css=css, label=words["band"], shape="area"))
     text = FigureText(identifier="figure-2", title=words["title"], caption=words["caption"], place="Fig. 2")
@@ -475,12 +475,12 @@ def _panel(place: int, sums: Sums, comparison: Comparison) -> Panel:
     chart.x_axis(x, *ticks_of(x), "log S, standardised")
     chart.y_axis(y, *ticks_of(y), "distribution function")
     kept = (across >= low) & (across <= high)
-    shown, draws = x(across[kept]), len(METHODS)
+    places, draws = x(across[kept]), len(METHODS)
     lower, upper = comparison.band
-    chart.band(shown, y(lower[kept]), y(upper[kept]), draws)
-    chart.trace(shown, y(comparison.monte_carlo[kept]), draws)
+    chart.band(places, y(lower[kept]), y(upper[kept]), draws)
+    chart.trace(places, y(comparison.monte_carlo[kept]), draws)
     for index, name in enumerate(METHODS):
-        chart.trace(shown, y(comparison.curves[name][kept]), index)
+        chart.trace(places, y(comparison.curves[name][kept]), index)
     return Panel(svg=chart.svg(), width=chart.width, height=chart.height, heading=heading)
 
 

@@ -79,7 +79,7 @@ class Architecture:
 
     @property
     def share(self) -> float:
-        """Moved of all."""
+        """Share of the trainable parameters that a permutation moves."""
         return self.moved / self.count
 
     @property
@@ -227,7 +227,7 @@ def plain_square(a: float, deviation: float) -> float:
 
 
 def shuffled_square(a: float, deviation: float) -> float:
-    """The same after the coordinates are permuted: mixtures at (a, 0), (0, a) and at (-a, 0), (0, -a)."""
+    """The squared difference after a permutation: mixtures at (a, 0), (0, a) and at (-a, 0), (0, -a)."""
     return _square([(a, 0.0), (0.0, a)], [(-a, 0.0), (0.0, -a)], deviation)
 
 
@@ -268,8 +268,12 @@ def _count(paper: PublishedPaper) -> Found:
             continue
         printed = parameters_of(paper, name)
         twice = bool(model.tied) and exactly((model.count + model.tied) / 1e6).meets(stands_for(printed))
-        others = {other: one for other, one in MODELS.items() if one.tied and other != name}
-        once = [other for other, one in others.items() if _is_count(paper, other, one)]
+        others = {
+            other: architecture
+            for other, architecture in MODELS.items()
+            if architecture.tied and other != name
+        }
+        once = [other for other, architecture in others.items() if _is_count(paper, other, architecture)]
         failed.append({"printed": printed, "model": model, "twice": twice, "once": once})
     return Found(len(MODELS), failed)
 
@@ -330,29 +334,31 @@ def _sigma(paper: PublishedPaper) -> Found:
 
 def _normalisation(paper: PublishedPaper) -> Found:
     """The power of 2 pi sigma^2 in the densities of d-dimensional normals."""
-    places = [one for one in paper.table("texts").cells if one.row[1] == "power of 2 pi sigma^2"]
-    failed = [{"place": one.row[0], "power": one.printed} for one in places if one.printed != "d / 2"]
-    right = listed([one.row[0] for one in places if one.printed == "d / 2"])
+    places = [cell for cell in paper.table("texts").cells if cell.row[1] == "power of 2 pi sigma^2"]
+    failed = [{"place": cell.row[0], "power": cell.printed} for cell in places if cell.printed != "d / 2"]
+    right = listed([cell.row[0] for cell in places if cell.printed == "d / 2"])
     return Found(len(places), failed, {"right": right})
 
 
 def _titles(paper: PublishedPaper) -> Found:
     """Which proofs the text sends to an appendix that says it proves something else."""
-    sent = [one for one in paper.table("texts").cells if one.row[1].endswith("'s proof")]
+    sent = [proof for proof in paper.table("texts").cells if proof.row[1].endswith("'s proof")]
     failed = []
-    for one in sent:
-        statement = one.row[1].removesuffix("'s proof")
-        title = words(paper, one.printed.replace("Appendix", "appendix"), "title")
+    for proof in sent:
+        statement = proof.row[1].removesuffix("'s proof")
+        title = words(paper, proof.printed.replace("Appendix", "appendix"), "title")
         if not title.endswith(f" {statement}"):
-            failed.append({"statement": statement, "appendix": one.printed, "title": title})
+            failed.append({"statement": statement, "appendix": proof.printed, "title": title})
     return Found(len(sent), failed)
 
 
 def _code(paper: PublishedPaper) -> Found:
     """Whether Appendix E's code, run on the layers of an MLP one by one, does what Theorem 3 asks."""
-    own, shared = (two_layers_moved(each_its_own=value) for value in (True, False))
+    separate, shared = (two_layers_moved(each_its_own=value) for value in (True, False))
     drawn = words(paper, "appendix E", "where the indices of a matrix are drawn")
-    return Found(1, [{"change": own}] if drawn.endswith("one matrix") and own > 1e-9 > shared else [])
+    return Found(
+        1, [{"change": separate}] if drawn.endswith("one matrix") and separate > 1e-9 > shared else []
+    )
 
 
 def _of_entries(name: str, entries: np.ndarray) -> float:
@@ -380,24 +386,29 @@ def _deltas(paper: PublishedPaper) -> Found:
         words(paper, "section VI-A", "delta of all NLP tasks"),
         paper.table("table-1-datasets").cells,
     )
-    generation = [one for one in cells if one.column == "delta" and "GPT-2" in one.row[0]]
+    generation = [stated for stated in cells if stated.column == "delta" and "GPT-2" in stated.row[0]]
     failed: list[dict[str, Any]] = []
     swapped = []
-    for one in generation:
-        records = cell(paper, "table-1-datasets", one.row, "training records").value
+    for stated in generation:
+        records = cell(paper, "table-1-datasets", stated.row, "training records").value
         delta = exactly(0.5 / records)
-        if not delta.meets(stands_for(one)):
+        if not delta.meets(stands_for(stated)):
             failed.append(
-                {"dataset": one.row[1], "printed": one.printed, "records": records, "delta": delta.lower}
+                {
+                    "dataset": stated.row[1],
+                    "printed": stated.printed,
+                    "records": records,
+                    "delta": delta.lower,
+                }
             )
-        swapped.append(all(delta.meets(stands_for(other)) for other in generation if other is not one))
-    formulas = [one for one in cells if one.column == "delta, formula"]
+        swapped.append(all(delta.meets(stands_for(other)) for other in generation if other is not stated))
+    formulas = [stated for stated in cells if stated.column == "delta, formula"]
     failed += [
-        {"dataset": one.row[1], "printed": one.printed, "records": None}
-        for one in formulas
-        if one.printed != rule
+        {"dataset": stated.row[1], "printed": stated.printed, "records": None}
+        for stated in formulas
+        if stated.printed != rule
     ]
-    failed = [{**one, "swapped": one is failed[-1] and all(swapped)} for one in failed]
+    failed = [{**facts, "swapped": facts is failed[-1] and all(swapped)} for facts in failed]
     return Found(len(generation) + len(formulas), failed, {"rule": rule})
 
 
@@ -490,9 +501,9 @@ def _models(context: Context) -> Table | None:
         ]
         values = (model.count / 1e6, 100.0 * model.share)
         cells = [
-            Cell(paper=one, ours=Value(estimate=value)) for one, value in zip(printed, values, strict=True)
+            Cell(paper=cell, ours=Value(estimate=value)) for cell, value in zip(printed, values, strict=True)
         ]
-        cells += [Cell(ours=Value(estimate=float(one)), why_blank="not printed") for one in model.places]
+        cells += [Cell(ours=Value(estimate=float(place)), why_blank="not printed") for place in model.places]
         rows.append(((name,), tuple(cells)))
     return table(context, "paper-models", rows)
 

@@ -90,12 +90,12 @@ class LognormalSum:
 
     @property
     def log_total(self) -> float:
-        """log of the sum of e^mu_i."""
+        """Natural logarithm of the sum of all e^mu_i."""
         return self._log_power_sum(1)
 
     @property
     def log_mean(self) -> float:
-        """log E[S]."""
+        """Natural logarithm of the mean of S."""
         return self.log_total + self.sigma**2 / 2
 
     @property
@@ -165,7 +165,7 @@ class LognormalFit:
             raise InputError(f"mu and sigma must be finite, sigma > 0, got {self.mu!r} and {self.sigma!r}")
 
     def cdf(self, log_sum: FloatArray) -> FloatArray:
-        """P(log S <= each value)."""
+        """The fitted distribution function: P(log S <= each value)."""
         values: FloatArray = ndtr((np.asarray(log_sum) - self.mu) / self.sigma)
         return values
 
@@ -236,13 +236,13 @@ def _nodes() -> tuple[FloatArray, FloatArray]:
     return at, weights / weights.sum()
 
 
-def _log_of_two(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+def _log_of_two(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
     """Mean and variance of log(e^X + e^Y), X and Y independent normals given by mean and variance.
 
     With W = Y - X and g(w) = log(1 + e^w): log(e^X + e^Y) = X + g(W), and by Stein's identity
     Cov(X, g(W)) = -Var[X] E[g'(W)].
     """
-    (mean_x, square_x), (mean_y, square_y) = (one, other) if one[0] >= other[0] else (other, one)
+    (mean_x, square_x), (mean_y, square_y) = (first, second) if first[0] >= second[0] else (second, first)
     at, weights = _nodes()
     w = (mean_y - mean_x) + math.sqrt(square_x + square_y) * at
     grown = np.logaddexp(0.0, w)
@@ -311,7 +311,7 @@ def sorted_draws(log_sums: FloatArray) -> FloatArray:
 
 
 class Drawable(Protocol):
-    """What `monte_carlo` draws from."""
+    """A law that `monte_carlo` can draw from."""
 
     @property
     def work(self) -> int:
@@ -320,7 +320,7 @@ class Drawable(Protocol):
 
     @property
     def bias(self) -> float:
-        """Bound on sup |F_drawn - F|."""
+        """Upper bound on the bias of the drawn law, sup |F_drawn - F|."""
         ...
 
     def draw(self, rng: np.random.Generator, size: int) -> FloatArray:
@@ -340,7 +340,7 @@ class ErrorInterval:
 
 @dataclass(frozen=True, kw_only=True)
 class SumSample:
-    """Independent draws of log S.
+    """Independent draws of log S, the logarithm of a sum of lognormals.
 
     Attributes:
         log_sums: Sorted, shape `(n,)`.
@@ -391,7 +391,7 @@ def error(approximation: LogSumLaw, sample: SumSample, *, confidence: float = 0.
 
 @dataclass(frozen=True, kw_only=True)
 class CountedSum:
-    """The same law, drawn by counts: the way to d = 1e8 in milliseconds instead of seconds.
+    """A sum of lognormals drawn by counts: d = 1e8 takes milliseconds instead of seconds.
 
     A group's normals are counted in narrow bins (one multinomial draw); the largest are drawn one by one; and
     what the others add beyond their bins' means is drawn as one normal number with the exact variance. By

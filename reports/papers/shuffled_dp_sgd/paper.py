@@ -75,15 +75,15 @@ def words(paper: PublishedPaper, place: str, quantity: str) -> str:
     return cell(paper, "texts", (place, quantity), "printed").printed
 
 
-def seconds(one: PublishedCell) -> Interval:
+def seconds(duration: PublishedCell) -> Interval:
     """What a printed duration stands for: `2min25s` is 144.5 to 145.5 seconds.
 
     Raises:
         ValueError: the cell is no duration.
     """
-    match = _DURATION.fullmatch(one.printed)
+    match = _DURATION.fullmatch(duration.printed)
     if match is None:
-        raise ValueError(f"{one.printed!r} is no duration")
+        raise ValueError(f"{duration.printed!r} is no duration")
     whole = 60 * int(match[1]) + int(match[2])
     return Interval(whole - 0.5, whole + 0.5)
 
@@ -97,8 +97,8 @@ def value_at(paper: PublishedPaper, path: str) -> Interval:
     Raises:
         KeyError: there is no such cell.
     """
-    one = at(paper, path)
-    return seconds(one) if math.isnan(one.value) else stands_for(one)
+    stated = at(paper, path)
+    return seconds(stated) if math.isnan(stated.value) else stands_for(stated)
 
 
 def parameters_of(paper: PublishedPaper, model: str) -> PublishedCell:
@@ -107,12 +107,12 @@ def parameters_of(paper: PublishedPaper, model: str) -> PublishedCell:
 
 
 def dimension_of(paper: PublishedPaper) -> int:
-    """d of ViT."""
+    """Number d of parameters of the paper's ViT."""
     return round(1e6 * parameters_of(paper, "ViT").value)
 
 
 def delta_of(paper: PublishedPaper) -> float:
-    """delta of the vision tasks."""
+    """The delta of the paper's vision tasks."""
     return said(paper, "section VI-A", "delta of CV tasks").value
 
 
@@ -123,7 +123,7 @@ def _milliseconds(paper: PublishedPaper, method: str) -> PublishedCell:
 def epsilons(paper: PublishedPaper, place: str) -> list[float]:
     """The epsilons that a figure's caption lists, in order."""
     rows = paper.table("statements").cells
-    return [one.value for one in rows if one.row[0] == place and one.row[1].startswith("epsilon, ")]
+    return [row.value for row in rows if row.row[0] == place and row.row[1].startswith("epsilon, ")]
 
 
 def utility_rows(paper: PublishedPaper) -> list[tuple[str, tuple[str, ...]]]:
@@ -131,7 +131,7 @@ def utility_rows(paper: PublishedPaper) -> list[tuple[str, tuple[str, ...]]]:
     return [
         (name, row)
         for name in UTILITY_TABLES
-        for row in dict.fromkeys(one.row for one in paper.table(name).cells)
+        for row in dict.fromkeys(entry.row for entry in paper.table(name).cells)
     ]
 
 
@@ -139,19 +139,19 @@ def best_baseline(
     paper: PublishedPaper, table_id: str, row: tuple[str, ...], epsilon: str
 ) -> PublishedCell | None:
     """The baseline with the largest number at an epsilon; None where our copy lost one of the two."""
-    found = [paper.table(table_id).cell(row, f"{name}, {epsilon}") for name in BASELINES]
-    known = [one for one in found if one is not None]
-    return max(known, key=lambda one: one.value) if len(known) == len(BASELINES) else None
+    cells = [paper.table(table_id).cell(row, f"{name}, {epsilon}") for name in BASELINES]
+    known = [entry for entry in cells if entry is not None]
+    return max(known, key=lambda entry: entry.value) if len(known) == len(BASELINES) else None
 
 
-def named(one: PublishedCell) -> str:
+def named(place: PublishedCell) -> str:
     """A cell's place in words: `Table IV, BERT, QQP, Ghost, 1`."""
-    return ", ".join((_ROMAN.get(one.table, one.table), *one.row, one.column))
+    return ", ".join((_ROMAN.get(place.table, place.table), *place.row, place.column))
 
 
 def overheads(paper: PublishedPaper) -> dict[tuple[str, ...], tuple[Interval, Interval]]:
     """Seconds of an epoch without and with shuffling, by model and dataset."""
-    rows = dict.fromkeys(one.row for one in paper.table("table-8").cells)
+    rows = dict.fromkeys(entry.row for entry in paper.table("table-8").cells)
     sides = ("unshuffled", "shuffled")
     return {
         row: (seconds(cell(paper, "table-8", row, sides[0])), seconds(cell(paper, "table-8", row, sides[1])))
@@ -161,8 +161,8 @@ def overheads(paper: PublishedPaper) -> dict[tuple[str, ...], tuple[Interval, In
 
 def share_of_epochs(pairs: Sequence[tuple[Interval, Interval]]) -> Interval:
     """Overhead of all shuffled epochs, in percent of them."""
-    before = Interval(sum(one.lower for one, _ in pairs), sum(one.upper for one, _ in pairs))
-    after = Interval(sum(one.lower for _, one in pairs), sum(one.upper for _, one in pairs))
+    before = Interval(sum(time.lower for time, _ in pairs), sum(time.upper for time, _ in pairs))
+    after = Interval(sum(time.lower for _, time in pairs), sum(time.upper for _, time in pairs))
     return Interval(100.0 * (1.0 - before.upper / after.lower), 100.0 * (1.0 - before.lower / after.upper))
 
 
@@ -182,7 +182,7 @@ PRINTED = {"cell": _printed_cell}
 
 def _below_non_private(paper: PublishedPaper) -> list[Interval]:
     """Non-private less ours, every row and epsilon of Table IV."""
-    rows = dict.fromkeys(one.row for one in paper.table("table-4").cells)
+    rows = dict.fromkeys(entry.row for entry in paper.table("table-4").cells)
     return [
         stands_for(cell(paper, "table-4", row, "Non-private"))
         - stands_for(cell(paper, "table-4", row, f"{OURS}, {epsilon}"))
@@ -225,23 +225,23 @@ def _same_epsilon(paper: PublishedPaper) -> Found:
     places = (("table-3", VIT, CIFAR_TEST_RECORDS), ("table-4", SST_2, TEST_RECORDS))
     pairs = []
     for table_id, row, records in places:
-        one = cell(paper, "table-2", (row[0], "DPSGD"), "test accuracy")
+        plain = cell(paper, "table-2", (row[0], "DPSGD"), "test accuracy")
         for name in BASELINES:
             other = paper.table(table_id).cell(row, f"{name}, {epsilon}")
             if other is not None:
-                facts = {"method": name, "one": one, "other": other, "records": records}
-                pairs.append((shares_p(one.value, other.value, records), facts))
+                facts = {"method": name, "one": plain, "other": other, "records": records}
+                pairs.append((shares_p(plain.value, other.value, records), facts))
     shuffled = cell(paper, "table-3", VIT, f"{OURS}, {epsilon}").value
     failed = [{**facts, "p_value": p_value} for p_value, facts in pairs if p_value * len(pairs) < LEVEL]
     return Found(len(pairs), failed, {"epsilon": epsilon, "shuffled": shuffled})
 
 
-def _is_cut(one: PublishedCell) -> bool:
+def _is_cut(accuracy: PublishedCell) -> bool:
     """Whether a share of SST-2's records prints as this if digits are cut off."""
-    unit = 10.0**-one.decimals
-    right = int((one.value + unit) / 100.0 * TEST_RECORDS)
+    unit = 10.0**-accuracy.decimals
+    right = int((accuracy.value + unit) / 100.0 * TEST_RECORDS)
     share = 100.0 * right / TEST_RECORDS
-    return one.value - 1e-9 <= share < one.value + unit
+    return accuracy.value - 1e-9 <= share < accuracy.value + unit
 
 
 def _copies(paper: PublishedPaper) -> Found:
@@ -249,13 +249,13 @@ def _copies(paper: PublishedPaper) -> Found:
     failed = []
     places = (("table-3", VIT), ("table-4", SST_2))
     for table_id, row in places:
-        one = cell(paper, "table-2", (row[0], "non-private"), "test accuracy")
+        plain = cell(paper, "table-2", (row[0], "non-private"), "test accuracy")
         other = cell(paper, table_id, row, "Non-private")
-        if one.printed == other.printed:
+        if plain.printed == other.printed:
             continue
-        is_both = is_share(other, TEST_RECORDS) and _is_cut(one) and row == SST_2
+        is_both = is_share(other, TEST_RECORDS) and _is_cut(plain) and row == SST_2
         right = count_of(other.value, TEST_RECORDS) if is_both else 0
-        facts = {"one": one, "other": other, "place": named(other)}
+        facts = {"one": plain, "other": other, "place": named(other)}
         failed.append({**facts, "right": right, "records": TEST_RECORDS})
     return Found(len(places), failed)
 
@@ -267,12 +267,12 @@ def _bold(paper: PublishedPaper) -> Found:
     for mark in marks:
         *row, column = mark.split(" ", 2)
         method, epsilon = column.split(", ")
-        one = cell(paper, "table-4", row, column)
+        bold = cell(paper, "table-4", row, column)
         for name in (*BASELINES, OURS):
             other = paper.table("table-4").cell(tuple(row), f"{name}, {epsilon}")
-            if name != method and other is not None and other.value > one.value:
-                places = {"place": named(one), "larger": named(other)}
-                failed.append({**places, "one": one, "other": other})
+            if name != method and other is not None and other.value > bold.value:
+                places = {"place": named(bold), "larger": named(other)}
+                failed.append({**places, "one": bold, "other": other})
     return Found(len(marks), failed)
 
 
@@ -283,8 +283,8 @@ def _overhead_check(paper: PublishedPaper) -> Found:
     shares = list(readings.values())
     readings["all epochs together"] = share_of_epochs(list(times.values()))
     readings["the mean of the five"] = mean(shares)
-    middles = {name: centre(one) for name, one in readings.items()}
-    is_any = any(one.meets(stands_for(stated)) for one in readings.values())
+    middles = {name: centre(reading) for name, reading in readings.items()}
+    is_any = any(reading.meets(stands_for(stated)) for reading in readings.values())
     return Found(len(readings), [] if is_any else [{"readings": middles}], {"stated": stated.value})
 
 
@@ -311,16 +311,16 @@ def _implementations(paper: PublishedPaper) -> Mapping[str, Any]:
             best = best_baseline(paper, table_id, row, epsilon)
             if best is None:
                 continue
-            one, other = (cell(paper, table_id, row, f"{name}, {epsilon}") for name in BASELINES)
-            gap = abs(one.value - other.value)
-            apart[_metric(row)].append((gap, one))
+            first, second = (cell(paper, table_id, row, f"{name}, {epsilon}") for name in BASELINES)
+            gap = abs(first.value - second.value)
+            apart[_metric(row)].append((gap, first))
             if epsilon == EPSILONS[-1]:
                 compared += 1
                 beyond += gap >= abs(cell(paper, table_id, row, f"{OURS}, {epsilon}").value - best.value)
     largest = {metric: max(gaps, key=lambda pair: pair[0]) for metric, gaps in apart.items()}
     texts = [
-        f"{metric} {gap:.3g} ({one.row[0]}, {one.row[1]}, epsilon {one.column.partition(', ')[2]})"
-        for metric, (gap, one) in largest.items()
+        f"{metric} {gap:.3g} ({entry.row[0]}, {entry.row[1]}, epsilon {entry.column.partition(', ')[2]})"
+        for metric, (gap, entry) in largest.items()
     ]
     return {"largest": listed(texts), "epsilon": EPSILONS[-1], "beyond": beyond, "compared": compared}
 
@@ -332,7 +332,7 @@ def _falls(paper: PublishedPaper) -> Mapping[str, Any]:
         steps, falls = 0, []
         for (table_id, row), (low, high) in product(utility_rows(paper), pairwise(EPSILONS)):
             sides = (paper.table(table_id).cell(row, f"{name}, {epsilon}") for epsilon in (low, high))
-            known = [one for one in sides if one is not None]
+            known = [side for side in sides if side is not None]
             if len(known) < 2:
                 continue
             steps += 1
@@ -350,10 +350,10 @@ def _chance(paper: PublishedPaper) -> Mapping[str, Any]:
 
     chance, texts = 1.0 / said(paper, "section VI-E", "classes of CIFAR-100").value, []
     for name in BASELINES:
-        one = cell(paper, "table-3", VIT, f"{name}, {EPSILONS[0]}")
-        right = round(one.value / 100.0 * CIFAR_TEST_RECORDS)
+        accuracy = cell(paper, "table-3", VIT, f"{name}, {EPSILONS[0]}")
+        right = round(accuracy.value / 100.0 * CIFAR_TEST_RECORDS)
         p_value = float(stats.binomtest(right, CIFAR_TEST_RECORDS, chance).pvalue)
-        texts.append(f"{name} {one.value:g} % (p = {p_value:.2g} against {100 * chance:g} %)")
+        texts.append(f"{name} {accuracy.value:g} % (p = {p_value:.2g} against {100 * chance:g} %)")
     ours = cell(paper, "table-3", VIT, f"{OURS}, {EPSILONS[-1]}").value
     best = best_baseline(paper, "table-3", VIT, EPSILONS[-1])
     assert best is not None
@@ -372,23 +372,23 @@ def _repeated(paper: PublishedPaper) -> Mapping[str, Any]:
     """Cells of one dataset and epsilon that print the same number."""
     groups: dict[tuple[str, str], list[PublishedCell]] = defaultdict(list)
     for table_id, row in utility_rows(paper):
-        for one in paper.table(table_id).cells:
-            if one.row == row and ", " in one.column:
-                groups[" ".join(row[1:]), one.column.partition(", ")[2]].append(one)
+        for first in paper.table(table_id).cells:
+            if first.row == row and ", " in first.column:
+                groups[" ".join(row[1:]), first.column.partition(", ")[2]].append(first)
     pairs = [pair for group in groups.values() for pair in combinations(group, 2)]
-    same = [(one, other) for one, other in pairs if one.printed == other.printed]
-    texts = [f"{one.printed} ({named(one)}; {named(other)})" for one, other in same]
+    same = [(first, second) for first, second in pairs if first.printed == second.printed]
+    texts = [f"{first.printed} ({named(first)}; {named(second)})" for first, second in same]
     return {"total": len(pairs), "texts": texts}
 
 
 def _shares(paper: PublishedPaper) -> Mapping[str, Any]:
     """Of which records the accuracies of SST-2 are shares."""
     methods = ("non-private", "shuffled non-private", "DPSGD", "shuffled with same sigma")
-    ones = [one for one in paper.table("table-4").cells if one.row[1] == "SST-2"]
+    ones = [accuracy for accuracy in paper.table("table-4").cells if accuracy.row[1] == "SST-2"]
     ones += [cell(paper, "table-2", ("BERT", method), "test accuracy") for method in methods]
-    fit = [one for one in ones if is_share(one, TEST_RECORDS)]
-    cut = [one for one in ones if one not in fit and _is_cut(one)]
-    rest = [named(one) for one in ones if one not in fit and one not in cut]
+    fit = [accuracy for accuracy in ones if is_share(accuracy, TEST_RECORDS)]
+    cut = [accuracy for accuracy in ones if accuracy not in fit and _is_cut(accuracy)]
+    rest = [named(accuracy) for accuracy in ones if accuracy not in fit and accuracy not in cut]
     return {"all": len(ones), "fit": len(fit), "cut": len(cut), "rest": rest, "records": TEST_RECORDS}
 
 
@@ -431,7 +431,7 @@ def _shuffles(paper: PublishedPaper) -> Mapping[str, Any]:
         d = 1e6 * parameters_of(paper, name).value
         shuffles = centre(after - before) / (each * d)
         # Table VIII calls CIFAR-100 CIFAR.
-        (row,) = {one.row for one in plans.cells if one.row[1].startswith(dataset)}
+        (row,) = {plan.row for plan in plans.cells if plan.row[1].startswith(dataset)}
         records = cell(paper, plans.id, row, "training records").value
         texts.append(f"{name} {shuffles:,.0f} (batches of {records / shuffles:.1f})")
     return {"texts": texts}
@@ -447,7 +447,7 @@ def _weights(paper: PublishedPaper) -> Mapping[str, Any]:
 def _figure_3(paper: PublishedPaper) -> Mapping[str, Any]:
     """Epsilons and experiments of Fig. 3 beside those of the tables."""
     drawn = epsilons(paper, "figure 3")
-    sizes = [one for one in paper.table("statements").cells if one.row[1].startswith("parameters, ")]
+    sizes = [entry for entry in paper.table("statements").cells if entry.row[1].startswith("parameters, ")]
     return {
         "drawn": listed([f"{value:g}" for value in drawn]),
         "missing": listed([text for text in EPSILONS if float(text) not in drawn]),
@@ -459,10 +459,10 @@ def _figure_3(paper: PublishedPaper) -> Mapping[str, Any]:
 
 def _not_printed(paper: PublishedPaper) -> Mapping[str, Any]:
     """What a repetition would need and the paper does not print."""
-    utility = [one for name in UTILITY_TABLES for one in paper.table(name).cells]
+    utility = [entry for name in UTILITY_TABLES for entry in paper.table(name).cells]
     columns = " ".join(paper.table("table-1-datasets").columns)
     missing = [name for name in ("batch size", "batch clip", "sigma", "optimiser") if name not in columns]
-    spreads = sum(one.spread is not None for one in utility)
+    spreads = sum(entry.spread is not None for entry in utility)
     return {"missing": listed(missing, "or"), "spreads": spreads, "numbers": len(utility)}
 
 
@@ -491,8 +491,8 @@ def setting_named(setting: Bindings) -> str:
 
 
 def _pairs(paper: PublishedPaper, claim: QualitativeClaim) -> Iterator[tuple[str, Interval, Interval]]:
-    for one, other in claim.parameters["pairs"]:
-        yield setting_named(one), value_at(paper, one["cell"]), value_at(paper, other["cell"])
+    for first, second in claim.parameters["pairs"]:
+        yield setting_named(first), value_at(paper, first["cell"]), value_at(paper, second["cell"])
 
 
 def largest(stated: float) -> float:
@@ -504,16 +504,16 @@ def largest(stated: float) -> float:
 def _near_chance(paper: PublishedPaper, claim: QualitativeClaim) -> Against:
     chance, margin = claim.parameters["chance"], claim.parameters["margin"]
     for setting in claim.parameters["settings"]:
-        one = value_at(paper, setting["cell"])
-        apart = max(one.lower - chance, chance - one.upper)
-        yield f"{setting_named(setting)}: {centre(one):g}" if apart > margin + SLACK else ""
+        accuracy = value_at(paper, setting["cell"])
+        apart = max(accuracy.lower - chance, chance - accuracy.upper)
+        yield f"{setting_named(setting)}: {centre(accuracy):g}" if apart > margin + SLACK else ""
 
 
 def _flat(paper: PublishedPaper, claim: QualitativeClaim) -> Against:
     for group in claim.parameters["groups"]:
         values = [value_at(paper, setting["cell"]) for setting in group]
-        span = max(one.lower for one in values) - min(one.upper for one in values)
-        middles = [centre(one) for one in values]
+        span = max(value.lower for value in values) - min(value.upper for value in values)
+        middles = [centre(value) for value in values]
         text = f"{setting_named(group[0])} on: spans {max(middles) - min(middles):.3g}"
         yield text if span > claim.parameters["span"] + SLACK else ""
 
@@ -554,8 +554,8 @@ def _gains(context: Context) -> Table | None:
     return table(context, "paper-gains", rows)
 
 
-def _interval(one: Interval) -> Cell:
-    return Cell(ours=Value(estimate=centre(one), lower=one.lower, upper=one.upper))
+def _interval(interval: Interval) -> Cell:
+    return Cell(ours=Value(estimate=centre(interval), lower=interval.lower, upper=interval.upper))
 
 
 def _epochs(context: Context) -> Table | None:

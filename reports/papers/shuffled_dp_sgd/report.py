@@ -17,7 +17,7 @@ from workbench.core.registry import register
 from workbench.reports.papers.shuffled_dp_sgd import audit, formulas, paper, tables
 from workbench.reports.papers.shuffled_dp_sgd import figures as drawn
 from workbench.reports.shared.conditions import Asked, Condition, Ends, asked_between, less, seen, untestable
-from workbench.reports.shared.context import Bindings, Context, Own, Place
+from workbench.reports.shared.context import Bindings, Context, PaperFunctions, Place
 from workbench.reports.shared.findings import listed, parameter
 from workbench.reports.shared.numbers import number
 from workbench.reports.shared.outcomes import Setting
@@ -41,16 +41,16 @@ CLOSE = 0.05
 
 def place_of(context: Context, printed: Bindings) -> Place:
     """Where a setting of a conclusion stands: one with `cell`, and what applies of task, model, method."""
-    own = context.declared.content["own"]
+    ours = context.declared.content["own"]
     table, method = str(printed["cell"]).partition(" | ")[0], str(printed["method"])
-    parts: tuple[str, ...] = tuple(own["parts"][table])
+    parts: tuple[str, ...] = tuple(ours["parts"][table])
     if table == "table-2":
         return Place(
-            parts=parts, setting=Setting.of(stands_for=printed["model"], method=own["modes"][method])
+            parts=parts, setting=Setting.of(stands_for=printed["model"], method=ours["modes"][method])
         )
-    known = {"method": own["methods"][method], "epsilon": printed.get("epsilon")}
+    known = {"method": ours["methods"][method], "epsilon": printed.get("epsilon")}
     return context.place(
-        parts, {"stands_for": printed["model"], "dataset": own["tasks"][printed["task"]], **known}
+        parts, {"stands_for": printed["model"], "dataset": ours["tasks"][printed["task"]], **known}
     )
 
 
@@ -80,7 +80,7 @@ def _equal(context: Context, claim: QualitativeClaim) -> Iterator[Asked]:
     """Shuffled and unshuffled runs of each seed print the same, at the paper's digits."""
     assert context.paper is not None
     for pair in listed(claim, "pairs"):
-        places = [place_of(context, one) for one in pair]
+        places = [place_of(context, side) for side in pair]
         where = " less ".join(_named(place.setting) for place in places)
         first, second = (_sample(context, place, claim.parameters["metric"]) for place in places)
         sample, awaited = less(first, second), _is_awaited(context, *places)
@@ -97,7 +97,7 @@ def _near_chance(context: Context, claim: QualitativeClaim) -> list[Asked]:
     """As near to our guessing rate as the paper's margin is to its own, as shares of it."""
     margin = VISION_CHANCE * parameter(claim, "margin") / parameter(claim, "chance")
     ends = Ends(low=VISION_CHANCE - margin, high=VISION_CHANCE + margin)
-    places = {ours(context, one): place_of(context, one) for one in listed(claim, "settings")}
+    places = {ours(context, setting): place_of(context, setting) for setting in listed(claim, "settings")}
     return [
         asked_between(
             name,
@@ -113,7 +113,8 @@ def _near_chance(context: Context, claim: QualitativeClaim) -> list[Asked]:
 def _overhead(context: Context, claim: QualitativeClaim) -> list[Asked]:
     """The share of the steps that shuffling takes, timed inside them, is at most the percentage."""
     settings = [
-        Setting.of(stands_for=one["model"], method=tables.TWIN_SHUFFLED) for one, _ in listed(claim, "pairs")
+        Setting.of(stands_for=first["model"], method=tables.TWIN_SHUFFLED)
+        for first, _ in listed(claim, "pairs")
     ]
     return [
         asked_between(
@@ -135,19 +136,22 @@ def _figure(context: Context, claim: QualitativeClaim) -> list[Asked]:
     """Of Fig. 2 the metric is `"cdf_error"`; Fig. 3's settings have an epsilon, those of Fig. 4 have none."""
     assert context.paper is not None
     if claim.parameters["metric"] == "cdf_error":
-        return [Asked(one) for one in _sums(context, context.paper)]
+        return [Asked(condition) for condition in _sums(context, context.paper)]
     over_epsilon = "epsilon" in claim.parameters["settings"][0]
-    found = _over_epsilon(context.paper) if over_epsilon else _over_dimension(context.paper)
-    return [Asked(one) for one in found]
+    conditions = _over_epsilon(context.paper) if over_epsilon else _over_dimension(context.paper)
+    return [Asked(condition) for condition in conditions]
 
 
 def _sums(context: Context, printed: PublishedPaper) -> list[Condition]:
     """Fenton-Wilkinson's distribution function is close, and Schwartz-Yeh's is not at low values."""
-    found = drawn.compared(drawn.sums_of(printed)[0], context.confidence, drawn.DRAWS, drawn.TAIL)
-    draws = found.sample.log_sums.size
-    close, low = found.errors["fenton_wilkinson"].estimate, drawn.error_at_low_values(found, "schwartz_yeh")
-    inside, outside = drawn.far_p(close, CLOSE, found.sample)
-    near, far = drawn.far_p(low, CLOSE, found.sample)
+    comparison = drawn.compared(drawn.sums_of(printed)[0], context.confidence, drawn.DRAWS, drawn.TAIL)
+    draws = comparison.sample.log_sums.size
+    close, low = (
+        comparison.errors["fenton_wilkinson"].estimate,
+        drawn.error_at_low_values(comparison, "schwartz_yeh"),
+    )
+    inside, outside = drawn.far_p(close, CLOSE, comparison.sample)
+    near, far = drawn.far_p(low, CLOSE, comparison.sample)
     sides = (
         (f"Fenton-Wilkinson's error at most {CLOSE:g}", close, inside, outside),
         (f"Schwartz-Yeh's error up to the median above {CLOSE:g}", low, far, near),
@@ -192,7 +196,7 @@ def _over_dimension(printed: PublishedPaper) -> Iterator[Condition]:
     )
 
 
-SHUFFLED = Own(
+SHUFFLED = PaperFunctions(
     paper="shuffled_dp_sgd",
     numbers=tables.NUMBERS,
     place=place_of,
@@ -208,7 +212,7 @@ SHUFFLED = Own(
         "deltas": tables.deltas,
         "fallen": tables.fallen,
         "worth": tables.worth,
-        "differences": tables.differences_said,
+        "differences": tables.difference_facts,
     },
     questions={
         "equal": lambda context, claim: list(_equal(context, claim)),

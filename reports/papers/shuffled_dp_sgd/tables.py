@@ -24,12 +24,12 @@ from workbench.checks.published import PublishedCell, PublishedPaper
 from workbench.core.errors import UnsupportedError
 from workbench.reports.papers.shuffled_dp_sgd.formulas import MODELS
 from workbench.reports.papers.shuffled_dp_sgd.paper import EPSILONS, overheads, share_of_epochs
-from workbench.reports.shared.beside import NOT_IN_PAPER
 from workbench.reports.shared.conditions import differences
 from workbench.reports.shared.context import Bindings, Context, Place, Spot, blank
 from workbench.reports.shared.grids import Row, table
 from workbench.reports.shared.numbers import number
 from workbench.reports.shared.outcomes import NOT_HERE, Number, Parts, Setting
+from workbench.reports.shared.paper_cells import NOT_IN_PAPER
 from workbench.reports.shared.printed import centre, said
 from workbench.reports.shared.statistics import Sample, matched, mean_interval
 from workbench.studies.experiments import Outcome, Status
@@ -100,12 +100,12 @@ NUMBERS: Mapping[str, Number] = {
     "METEOR, 0 to 1": partial(_metric, "test_meteor_after"),
     "loss": _loss,
     "score": _score_of,
-    "step seconds": lambda one: float(one.cost.get("training_seconds", math.nan)) / one.experiment.steps,
+    "step seconds": lambda run: float(run.cost.get("training_seconds", math.nan)) / run.experiment.steps,
     "shuffling share": _shuffling_share,
     "moved share": _moved_share,
-    "millions": lambda one: _metric("dimension", one) / 1e6,
+    "millions": lambda run: _metric("dimension", run) / 1e6,
     "used noise": used_noise,
-    "c' / c": lambda one: _metric("batch_clip_norm", one) / _metric("l2_clip_norm", one),
+    "c' / c": lambda run: _metric("batch_clip_norm", run) / _metric("l2_clip_norm", run),
     **{field: partial(_planned, field) for field in PLAN},
 }
 
@@ -184,10 +184,10 @@ def scale(context: Context, *parts: str) -> str:
         runs=len(runs),
         stands=sorted(f"{ours} for {theirs}" for ours, theirs in trained if ours != theirs),
         records=[name for (name,) in distinct(context, parts, "records")],
-        sizes=sorted({one.experiment.members for one in runs}),
-        steps=sorted({one.experiment.steps for one in runs}),
-        count=len({one.experiment.seed for one in runs}),
-        lost=sum(one.status is not Status.DONE for one in runs),
+        sizes=sorted({run.experiment.members for run in runs}),
+        steps=sorted({run.experiment.steps for run in runs}),
+        count=len({run.experiment.seed for run in runs}),
+        lost=sum(run.status is not Status.DONE for run in runs),
     )
 
 
@@ -197,30 +197,30 @@ def stand_ins(context: Context) -> list[str]:
 
 
 def deltas(context: Context, part: str) -> list[str]:
-    """At which deltas the epsilons of a part hold."""
-    known = {one.experiment.delta for one in context.outcomes.part(part)}
+    """The deltas at which the epsilons of a part hold."""
+    known = {run.experiment.delta for run in context.outcomes.part(part)}
     return [f"{delta:.4g}" for delta in sorted(delta for delta in known if delta is not None)]
 
 
 def fallen(context: Context) -> int:
     """How many runs fell back to DP-SGD."""
     return sum(
-        context.outcomes.number(one, "falls_back") > 0.0
+        context.outcomes.number(run, "falls_back") > 0.0
         for part in UTILITY
         for method in (SHUFFLED, SAME_SIGMA, "Shuffled DPSGD, c' = c")
-        for one in context.outcomes.done(part, Setting.of(method=method))
+        for run in context.outcomes.done(part, Setting.of(method=method))
     )
 
 
 def worth(context: Context) -> list[tuple[float, str]]:
     """Certified epsilons of Theorem 6's sigma, by the claimed one."""
-    found = []
+    rows = []
     for epsilon in context.outcomes.values(UTILITY, "epsilon"):
-        runs = [one for part in UTILITY for one in at_one_sigma(context, part, Setting.of(epsilon=epsilon))]
+        runs = [run for part in UTILITY for run in at_one_sigma(context, part, Setting.of(epsilon=epsilon))]
         bounds = [bound for bound in map(certified, runs) if not isinstance(bound, str)]
         if bounds:
-            found.append((epsilon, span(one.upper for one in bounds)))
-    return found
+            rows.append((epsilon, span(ends.upper for ends in bounds)))
+    return rows
 
 
 def at_one_sigma(context: Context, parts: Parts, place: Setting) -> list[Outcome]:
@@ -231,7 +231,7 @@ def at_one_sigma(context: Context, parts: Parts, place: Setting) -> list[Outcome
 
 def shuffled_less(context: Context) -> list[tuple[Setting, Sample]]:
     """Shuffled DPSGD less DP-SGD at the same sigma, points, of each place that has both."""
-    found = []
+    pairs = []
     for part in UTILITY:
         for method, model, dataset, epsilon in distinct(
             context, [part], "method", "stands_for", "dataset", "epsilon"
@@ -240,19 +240,19 @@ def shuffled_less(context: Context) -> list[tuple[Setting, Sample]]:
             first, second = (place.but(method=name) for name in (SHUFFLED, SAME_SIGMA))
             sample = less(context, part, first, second, "score") if method == SHUFFLED else ""
             if not isinstance(sample, str):
-                found.append((place.but(part=part), sample))
-    return found
+                pairs.append((place.but(part=part), sample))
+    return pairs
 
 
-def differences_said(context: Context) -> dict[str, Any] | None:
+def difference_facts(context: Context) -> dict[str, Any] | None:
     """How many intervals of differences to DP-SGD at the same sigma exclude zero; None without any."""
     samples = [sample for _, sample in shuffled_less(context)]
     if not samples:
         return None
-    intervals = [mean_interval(one, confidence=context.confidence) for one in samples]
-    ends = [(one.lower, one.upper) for one in intervals if one.lower is not None and one.upper is not None]
+    intervals = [mean_interval(item, confidence=context.confidence) for item in samples]
+    ends = [(end.lower, end.upper) for end in intervals if end.lower is not None and end.upper is not None]
     return {
-        "span": span(float(one.values.mean()) for one in samples),
+        "span": span(float(item.values.mean()) for item in samples),
         "settings": len(samples),
         "known": len(ends),
         "apart": sum(not lower <= 0.0 <= upper for lower, upper in ends),
@@ -269,7 +269,7 @@ METRICS = {"BLEU": "bleu", "METEOR": "METEOR, 0 to 1"}
 def printed_rows(context: Context, table_id: str) -> list[tuple[str, ...]]:
     """Headers of a printed table's rows, each once; empty where nothing is printed."""
     printed = context.published(table_id)
-    return [] if printed is None else list(dict.fromkeys(one.row for one in printed.cells))
+    return [] if printed is None else list(dict.fromkeys(entry.row for entry in printed.cells))
 
 
 # Rows
@@ -288,7 +288,7 @@ def _models(context: Context) -> list[Bindings]:
 def _printed_plans(paper: PublishedPaper | None) -> dict[tuple[str, str], tuple[str, ...]]:
     """Row of Table I's datasets by model and dataset: a printed row speaks of several models."""
     cells = () if paper is None else paper.table("table-1-datasets").cells
-    return {(model, one.row[1]): one.row for one in cells for model in one.row[0].split(", ")}
+    return {(model, cell.row[1]): cell.row for cell in cells for model in cell.row[0].split(", ")}
 
 
 def _plans(context: Context) -> list[Bindings]:
@@ -339,10 +339,10 @@ def _same_sigma(context: Context) -> list[Bindings]:
 
 def _timed_rows(context: Context) -> dict[str, tuple[str, ...]]:
     """Headers of Table VIII's rows by model: the printed ones, and those of our other models."""
-    found = {row[0]: row for row in printed_rows(context, "table-8")}
+    rows = {row[0]: row for row in printed_rows(context, "table-8")}
     for place in places(context, TIMED):
-        found.setdefault(place[0], place)
-    return found
+        rows.setdefault(place[0], place)
+    return rows
 
 
 def _epochs(context: Context) -> list[Bindings]:
@@ -388,10 +388,10 @@ def _property(context: Context, spot: Spot) -> Cell:
     """A property of the runs of all parts: what they plan, or what finished ones counted."""
     place = Setting.of(stands_for=spot.bindings["stands_for"], dataset=spot.bindings.get("dataset"))
     is_plan = "dataset" in spot.bindings
-    runs = [one for part in spot.place.parts for one in context.outcomes.runs(part, place)]
-    done = [one for one in runs if is_plan or one.status is Status.DONE]
+    runs = [run for part in spot.place.parts for run in context.outcomes.runs(part, place)]
+    done = [run for run in runs if is_plan or run.status is Status.DONE]
     why = (NOT_HERE if is_plan else "no finished run") if not done else "the runs do not say"
-    values = [context.outcomes.number(one, spot.column["number"]) for one in done]
+    values = [context.outcomes.number(run, spot.column["number"]) for run in done]
     return one_value(values, _printed_plan(context, spot) if is_plan else spot.printed, why, "not printed")
 
 
@@ -402,8 +402,8 @@ def _printed_plan(context: Context, spot: Spot) -> PublishedCell | None:
     if spot.column["number"] == "l2_clip_norm":
         task = "CV tasks" if row[1] == "CIFAR-100" else "all NLP tasks"
         return said(context.paper, "section VI-A", f"clip of {task}")
-    found = (context.printed("table-1-datasets", row, name) for name in spot.column.get("theirs", ()))
-    return next((one for one in found if one is not None), None)
+    cells = (context.printed("table-1-datasets", row, name) for name in spot.column.get("theirs", ()))
+    return next((entry for entry in cells if entry is not None), None)
 
 
 def _moved(context: Context, spot: Spot) -> Cell:
@@ -439,11 +439,11 @@ def _apart(context: Context, spot: Spot) -> Cell:
     setting = _mode(context, spot)
     if setting.get("method") not in TWINS:
         return Cell(why_blank="it is what the shuffled one is compared with")
-    found = twin_differences(context, setting, spot.column["number"])
-    if isinstance(found, str):
-        return blank(None, found)
-    worst = float(np.max(np.abs(found.values)))
-    return Cell(ours=Value(estimate=worst, n=found.values.size), why_blank=NOT_IN_PAPER)
+    gaps = twin_differences(context, setting, spot.column["number"])
+    if isinstance(gaps, str):
+        return blank(None, gaps)
+    worst = float(np.max(np.abs(gaps.values)))
+    return Cell(ours=Value(estimate=worst, n=gaps.values.size), why_blank=NOT_IN_PAPER)
 
 
 # Cells of Tables III to V, and of what sigma is worth
@@ -470,7 +470,7 @@ def _shared(context: Context, spot: Spot) -> Cell:
     sides = [spot.place.setting.but(method=method) for method in spot.column["methods"]]
     done = (context.outcomes.done(spot.place.parts, side) for side in sides)
     runs = next((some for some in done if some), [])
-    values = [context.outcomes.number(one, spot.column["number"]) for one in runs]
+    values = [context.outcomes.number(run, spot.column["number"]) for run in runs]
     missing = context.outcomes.missing(spot.place.parts, sides[0])
     return one_value(values, None, "the run has no such number" if runs else missing, "")
 
@@ -478,12 +478,12 @@ def _shared(context: Context, spot: Spot) -> Cell:
 def _worth(context: Context, spot: Spot) -> Cell:
     """The certified epsilon of runs at one noise: the largest upper end."""
     place = spot.place.setting.but(metric=None)
-    bounds = [certified(one) for one in at_one_sigma(context, spot.place.parts, place)]
-    known = [one for one in bounds if not isinstance(one, str)]
+    bounds = [certified(run) for run in at_one_sigma(context, spot.place.parts, place)]
+    known = [ends for ends in bounds if not isinstance(ends, str)]
     if not known:
         missing = context.outcomes.missing(spot.place.parts, place.but(method=SAME_SIGMA))
-        return blank(None, next((one for one in bounds if isinstance(one, str)), missing))
-    lower, upper = min(one.lower for one in known), max(one.upper for one in known)
+        return blank(None, next((ends for ends in bounds if isinstance(ends, str)), missing))
+    lower, upper = min(ends.lower for ends in known), max(ends.upper for ends in known)
     return Cell(ours=Value(estimate=upper, lower=lower, upper=upper), why_blank=NOT_IN_PAPER)
 
 
@@ -498,15 +498,15 @@ def _less(context: Context, spot: Spot) -> Cell:
 
 def _margin(context: Context, spot: Spot) -> Cell:
     """The farther end of the interval of twice the tests' level."""
-    found = _sides_less(context, spot)
-    if isinstance(found, str):
-        return blank(None, found)
+    less = _sides_less(context, spot)
+    if isinstance(less, str):
+        return blank(None, less)
     if context.confidence <= 0.75:
         return blank(None, "two tests at such a level show nothing")
-    both = mean_interval(found, confidence=2.0 * context.confidence - 1.0)
+    both = mean_interval(less, confidence=2.0 * context.confidence - 1.0)
     if both.lower is None or both.upper is None:
         return blank(None, both.why)
-    return Cell(ours=Value(estimate=max(-both.lower, both.upper), n=found.values.size))
+    return Cell(ours=Value(estimate=max(-both.lower, both.upper), n=less.values.size))
 
 
 # Times
@@ -514,7 +514,7 @@ def _margin(context: Context, spot: Spot) -> Cell:
 
 def step_ratio(context: Context, shuffled: Setting, plain: Setting) -> Sample | str:
     """Step time of a setting over that of another, one a seed; the reason where there is none."""
-    first, second = (context.outcomes.sample(TIMED, one, "step seconds") for one in (shuffled, plain))
+    first, second = (context.outcomes.sample(TIMED, setting, "step seconds") for setting in (shuffled, plain))
     if first is None or second is None:
         return context.outcomes.missing(TIMED, shuffled if first is None else plain)
     pair = matched(first, second)
@@ -546,19 +546,19 @@ def _shuffling_of(context: Context, place: Setting, method: str) -> Cell:
 
 def _ratio(context: Context, spot: Spot) -> Cell:
     place = spot.place.setting.but(dataset=None)
-    own = step_ratio(context, place.but(method=TWIN_SHUFFLED), place.but(method=TWIN))
-    return blank(None, own) if isinstance(own, str) else Cell(ours=context.mean(own))
+    ratio = step_ratio(context, place.but(method=TWIN_SHUFFLED), place.but(method=TWIN))
+    return blank(None, ratio) if isinstance(ratio, str) else Cell(ours=context.mean(ratio))
 
 
 def _met(context: Context, rows: Sequence[Place], of: str) -> dict[bool, list[str]]:
     """Where the target is met, and where it is not."""
-    found: dict[bool, list[str]] = {True: [], False: []}
+    by_answer: dict[bool, list[str]] = {True: [], False: []}
     for row in rows:
         for method, words in ((TWIN_SHUFFLED, ""), (NON_PRIVATE_SHUFFLED, " without privacy")):
             ours = _shuffling_of(context, row.setting, method).ours
             if ours is not None:
-                found[ours.estimate <= TARGET].append(f"{row.setting.get('stands_for')}{words}")
-    return found
+                by_answer[ours.estimate <= TARGET].append(f"{row.setting.get('stands_for')}{words}")
+    return by_answer
 
 
 CELLS = {

@@ -160,7 +160,7 @@ _BASE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One drawing of a figure.
+    """One drawing of a figure that may have several.
 
     Attributes:
         svg: A whole `<svg>` element whose first attribute is its namespace.

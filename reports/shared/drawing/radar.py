@@ -189,7 +189,7 @@ def radar(
     note: str = "",
     place: str = "",
 ) -> Figure:
-    """One radar chart.
+    """Draw a radar chart.
 
     Args:
         axes: 3 to 9 of them, clockwise from the top.

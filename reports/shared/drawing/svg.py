@@ -46,7 +46,7 @@ class Scale:
         return np.asarray(self.start + share * (self.end - self.start), dtype=np.float64)
 
     def at(self, value: float) -> float:
-        """Pixel of one value."""
+        """The place of one value on the axis, pixels."""
         return float(self(np.array([value]))[0])
 
 
@@ -119,7 +119,7 @@ class Chart:
     _over: list[str] = field(default_factory=list)
 
     def horizontal(self, lower: float, upper: float, *, log: bool = False) -> Scale:
-        """The scale of the x axis."""
+        """The scale of the x axis from `lower` to `upper`."""
         return Scale(lower=lower, upper=upper, start=self.left, end=self.width - self.right, log=log)
 
     def vertical(self, lower: float, upper: float, *, log: bool = False) -> Scale:
@@ -146,7 +146,7 @@ class Chart:
         css: str = "",
         anchor: Literal["start", "middle", "end"] = "start",
     ) -> None:
-        """Text over everything else."""
+        """Write text over everything else."""
         self._over.append(self._text(x, y, text, css, anchor))
 
     def _text(self, x: float, y: float, text: str, css: str, anchor: str) -> str:
@@ -182,7 +182,7 @@ class Chart:
         )
 
     def svg(self) -> str:
-        """The finished drawing."""
+        """The finished drawing as an `<svg>` element."""
         inner_width, inner_height = self.width - self.left - self.right, self.height - self.top - self.bottom
         name, about, clip = (f"{self.identifier}-{part}" for part in ("title", "about", "clip"))
         return (
@@ -242,7 +242,7 @@ class SeriesChart(Chart):
         )
 
     def small(self, x: float, y: float, index: int) -> None:
-        """One of many points."""
+        """Draw a small dot for one of many points."""
         self._inside.append(f'<circle class="small {series_css(index)}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>')
 
 

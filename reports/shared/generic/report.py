@@ -83,7 +83,7 @@ class Placed:
     settings: Mapping[str, Hashable]
 
     def at(self, axes: Sequence[str]) -> Place:
-        """Its values of these axes."""
+        """The run's settings of these axes."""
         return tuple(self.settings.get(axis) for axis in axes)
 
     def metric(self, name: str) -> float | None:
@@ -93,7 +93,7 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """One group of a study.
+    """One group of a study's experiments.
 
     Attributes:
         axes: Settings that vary within a variant, other than the unit of replication.

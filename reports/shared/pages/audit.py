@@ -49,7 +49,7 @@ _LONGEST_VALUE = 300
 
 
 def verdict_view(verdict: Mapping[str, JSON]) -> View:
-    """A verdict in words."""
+    """A verdict and its meaning in words, for the page."""
     kind = VerdictKind(verdict["kind"])
     meaning = MEANINGS[kind]
     needed = verdict.get("trials_needed")

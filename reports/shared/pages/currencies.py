@@ -26,7 +26,7 @@ from workbench.interfaces import FloatArray, Guarantee, Secret
 
 @dataclass(frozen=True, kw_only=True)
 class Allowed:
-    """One guarantee and what it allows.
+    """A guarantee with the success and the true-positive rates that it allows.
 
     Attributes:
         key: `"claim"`, `"gdp"`, `"dp"`, `"pure"` or `"mi"`; names the curve's style.

@@ -20,7 +20,7 @@ class Meaning:
 
 
 _WORDS = tomllib.loads(source("words.toml"))
-_MEANINGS = {name: Meaning(**said) for name, said in _WORDS["meanings"].items()}
+_MEANINGS = {name: Meaning(**words) for name, words in _WORDS["meanings"].items()}
 
 NO_NUMBER_OF_TRIALS = _MEANINGS.pop("NO_NUMBER_OF_TRIALS")
 """UNDERPOWERED where no number of trials can be named that would do."""

@@ -139,12 +139,12 @@ def comparison_by_unit(first: Sample, second: Sample, *, confidence: float = 0.9
         return {}
     sides = pairs.first.groups(), pairs.second.groups()
     each = {name: comparison(sides[0][name], sides[1][name]) for name in sides[0]}
-    found = {}
+    by_measure = {}
     for measure in MEASURES:
         reasons = [why[measure] for _, why in each.values() if measure in why]
         kept = {name: values[measure] for name, (values, why) in each.items() if measure not in why}
-        found[measure] = _over_units(kept, reasons, pairs.first, confidence)
-    return found
+        by_measure[measure] = _over_units(kept, reasons, pairs.first, confidence)
+    return by_measure
 
 
 def _over_units(

@@ -15,7 +15,7 @@ from workbench.studies.report import Value
 
 
 def counted(count: int, unit: str) -> str:
-    """`"1 seed"`, `"4 seeds"`."""
+    """A count with its unit in words: `"1 seed"`, `"4 seeds"`."""
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
 
 

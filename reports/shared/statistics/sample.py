@@ -62,8 +62,8 @@ class Sample:
         if bad.size:
             place = int(bad[0])
             raise InputError(
-                f"values must be finite and below {LARGEST:g} in size, got {values[place]} for {self.unit} "
-                f"{self.units[place]!r}"
+                f"values must be finite and below {LARGEST:g} in size, "
+                f"got {values[place]} for {self.unit} {self.units[place]!r}"
             )
         if self.cells:
             places = list(zip(self.units, self.cells, strict=True))

@@ -189,8 +189,8 @@ def units_to_decide(
 
     def is_enough(count: int) -> bool:
         reach = t_quantile(confidence, count - 1) + t_quantile(0.5 + POWER / 2.0, count - 1)
-        found = power_of_t(min(effect, 50.0), (count,), confidence=1.0 - level) >= POWER
-        return effect * math.sqrt(count) >= reach and found
+        has_power = power_of_t(min(effect, 50.0), (count,), confidence=1.0 - level) >= POWER
+        return effect * math.sqrt(count) >= reach and has_power
 
     low, high = least - 1, least
     while not is_enough(high):

@@ -28,7 +28,7 @@ INDEPENDENT = "units are independent and their means normal within each side"
 
 
 def checked_confidence(confidence: float) -> float:
-    """The confidence itself.
+    """Refuse a confidence out of range; otherwise return it.
 
     Raises:
         InputError: it is not in (0.5, 1).

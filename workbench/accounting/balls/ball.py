@@ -156,7 +156,7 @@ class Curve(Enclosure):
         """A ball that holds delta(epsilon), for epsilon >= 0, at the current precision."""
 
     def delta_ends(self, epsilon: float) -> tuple[float, float]:
-        """The ball's ends."""
+        """Ends of delta at epsilon: those of the ball `delta(epsilon)`."""
         low, high = ends(settle(lambda: self.delta(arb(epsilon))))
         return max(low, 0.0), min(high, 1.0)
 
@@ -169,7 +169,7 @@ class Curve(Enclosure):
         return arb.pos_inf()
 
     def delta_limit_ends(self) -> tuple[float, float]:
-        """The ball's ends."""
+        """Ends of delta at infinite epsilon: those of the ball `delta_limit()`."""
         low, high = ends(settle(self.delta_limit))
         return max(low, 0.0), min(high, 1.0)
 
@@ -181,7 +181,7 @@ class Curve(Enclosure):
         return max(low, 0.0), max(high, 0.0)
 
     def epsilon_ends(self, delta: float) -> tuple[float, float]:
-        """By certified signs of delta(epsilon) - delta around a guess."""
+        """Ends of epsilon, by certified signs of delta(epsilon) - delta around a guess."""
         if certainly_above(lambda: self.delta(arb(0)), arb(delta)) is False:
             return 0.0, 0.0
         if certainly_above(self.delta_limit, arb(delta), cap=1024) is True:

@@ -156,8 +156,8 @@ class FiniteOrder:
         if states > limit or work > WORK_LIMIT:
             raise UnsupportedError(
                 f"exact counting takes at most {limit} classes of equal likelihood ratio and {WORK_LIMIT} "
-                f"products; this composition may need {states} and {work}: workbench.accounting.certified "
-                "bounds it"
+                f"products; this composition may need {states} and {work}: "
+                "workbench.accounting.certified bounds it"
             )
 
     def _loss(self, vector: Vector) -> arb:
@@ -282,7 +282,7 @@ class FiniteCurve(Curve):
             self._orders.append(FiniteOrder(mirrored))
 
     def delta(self, epsilon: arb) -> arb:
-        """The larger order's."""
+        """delta(epsilon), the larger of both orders of the neighbours."""
         return _largest([order.delta(epsilon) for order in self._orders])
 
     def delta_limit(self) -> arb:
@@ -294,7 +294,7 @@ class FiniteCurve(Curve):
         return _largest([arb(0), *(order.largest_loss() for order in self._orders)])
 
     def epsilon_ends(self, delta: float) -> tuple[float, float]:
-        """By certified signs; where delta is the very mass of infinite loss, epsilon is a largest loss."""
+        """Ends of epsilon, by certified signs; a largest loss where delta is the mass of infinite loss."""
         low, high = super().epsilon_ends(delta)
         if high - low > 1e-9 * high and math.isfinite(high):
             for order in self._orders:
@@ -304,7 +304,7 @@ class FiniteCurve(Curve):
         return low, high
 
     def tpr_ends(self, fpr: float) -> tuple[float, float]:
-        """The larger order's power."""
+        """Ends of the true-positive rate, the larger of both orders of the neighbours."""
         low, high = ends(settle(lambda: _largest([order.tpr(arb(fpr)) for order in self._orders])))
         return max(low, fpr), min(high, 1.0)
 

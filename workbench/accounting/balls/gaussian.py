@@ -23,7 +23,7 @@ from workbench.accounting.gaussian import epsilon_of_delta
 
 
 class GaussianCurve(Curve):
-    """N(mu, 1) against N(0, 1).
+    """The privacy curve of a Gaussian mechanism: N(mu, 1) against N(0, 1).
 
     Args:
         mu_squared: The exact square of mu, > 0.
@@ -82,7 +82,7 @@ class LaplaceCurve(Curve):
         return value if value > 0 else value.max(arb(0))
 
     def largest_loss(self) -> arb:
-        """The shift."""
+        """The largest privacy loss: the sensitivity over the Laplace scale."""
         return to_arb(self._shift)
 
     def epsilon_ends(self, delta: float) -> tuple[float, float]:

@@ -58,7 +58,7 @@ class Mixture:
         self.components, self.sigma = components, sigma
 
     def above(self, x: arb) -> arb:
-        """Mass of (x, inf)."""
+        """The mixture's mass above x."""
         sigma = to_arb(self.sigma)
         total = arb(0)
         for weight, mean in self.components:
@@ -66,7 +66,7 @@ class Mixture:
         return total
 
     def below(self, x: arb) -> arb:
-        """Mass of (-inf, x)."""
+        """The mixture's mass below x."""
         sigma = to_arb(self.sigma)
         total = arb(0)
         for weight, mean in self.components:
@@ -93,7 +93,7 @@ class Order:
         self.p, self.q = p, q
 
     def tails(self, x: arb) -> tuple[arb, arb]:
-        """P and Q above x."""
+        """The masses of P and of Q above x."""
         return self.p.above(x), self.q.above(x)
 
 
@@ -119,7 +119,7 @@ class ThresholdOrder(Order):
         return value if value.is_finite() else arb(0).union(arb(1))
 
     def tpr_ends(self, fpr: float) -> tuple[float, float]:
-        """Power of the test {x > t}."""
+        """Ends of the power of the test that rejects above a threshold, at this false-positive rate."""
         scale = float(self.q.sigma)
         return tpr_by_threshold(self.tails, fpr, scale)
 
@@ -139,7 +139,7 @@ class RemoveOrder(ThresholdOrder):
         return to_arb(self.p.sigma) ** 2 * inside.log() + arb(1) / 2
 
     def delta(self, epsilon: arb) -> arb:
-        """The same divergence with the common part of P and Q taken off, so that less cancels."""
+        """delta(epsilon), with the common part of P and Q taken off first, so that less cancels."""
         at, sigma, q = self.threshold(epsilon), to_arb(self.p.sigma), to_arb(self.sampling_probability)
         return q * normal_tail((at - 1) / sigma) - (epsilon.expm1() + q) * normal_tail(at / sigma)
 
@@ -187,14 +187,14 @@ class ThresholdCurve(Curve):
         self._orders = orders
 
     def delta(self, epsilon: arb) -> arb:
-        """The larger order's."""
+        """delta(epsilon), the larger of both orders of the neighbours."""
         value = self._orders[0].delta(epsilon)
         for order in self._orders[1:]:
             value = value.max(order.delta(epsilon))
         return value
 
     def tpr_ends(self, fpr: float) -> tuple[float, float]:
-        """The larger order's power."""
+        """Ends of the true-positive rate, the larger of both orders of the neighbours."""
         lows, highs = zip(*(order.tpr_ends(fpr) for order in self._orders), strict=True)
         return max(lows), max(highs)
 
@@ -365,7 +365,7 @@ class MixtureCurve(Curve):
         self._orders = [MixtureOrder(p, q), MixtureOrder(q, p)]
 
     def delta(self, epsilon: arb) -> arb:
-        """The larger order's."""
+        """delta(epsilon), the larger of both orders of the neighbours."""
         first, second = (order.delta(epsilon) for order in self._orders)
         return first.max(second)
 

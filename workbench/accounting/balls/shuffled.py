@@ -107,7 +107,7 @@ class Window:
     high: int
 
     def lay(self, step: StepLaw, cells: Cells) -> GridLaw:
-        """The step on the grid."""
+        """A step's privacy losses moved to the grid, so that it reveals at most as much."""
         return dominated_law(step, cells)
 
     def cut(self, law: GridLaw) -> GridLaw:
@@ -250,11 +250,11 @@ class GridCurve(Curve):
         return value
 
     def delta_limit(self) -> arb:
-        """The mass at infinity."""
+        """delta at infinite epsilon: the mass of infinite loss."""
         return self._law.infinite
 
     def tpr_ends(self, fpr: float) -> tuple[float, float]:
-        """Refused: not computed."""
+        """Refuse: true-positive rates are not computed for this curve."""
         raise UnsupportedError(
             "polynomial powers answer for epsilon and delta only, not for a trade-off curve"
         )
@@ -262,7 +262,7 @@ class GridCurve(Curve):
 
 @dataclass(frozen=True, kw_only=True)
 class GridChoice:
-    """Where a composition is computed.
+    """The grid on which a composition is computed.
 
     Attributes:
         cells: Number of grid points over the window of composed losses; time grows a little faster than it.
@@ -378,18 +378,18 @@ class MaximumPair:
     sigma: Fraction
 
     def probability(self, shift: int, c: arb) -> arb:
-        """Of the event, under one of the shifts."""
+        """Probability of the event under one of the shifts, at threshold C."""
         sigma = to_arb(self.sigma)
         records, others = normal_tail((c - shift) / sigma), normal_tail(c / sigma)
         log_below = (-records).log1p() + (self.batches - 1) * (-others).log1p()
         return -log_below.expm1() if self.a > self.b else log_below.exp()
 
     def probabilities(self, c: arb) -> tuple[arb, arb]:
-        """Of the event, under both."""
+        """Probabilities of the event under the shift `a` and under `b`, at threshold C."""
         return self.probability(self.a, c), self.probability(self.b, c)
 
     def floats(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The same in floats, shape of `c`; steers the search and decides nothing."""
+        """Both probabilities in floats, shape of `c`; steers the search and decides nothing."""
         sigma = float(self.sigma)
         rows = []
         for shift in (self.a, self.b):
@@ -400,7 +400,7 @@ class MaximumPair:
         return rows[0], rows[1]
 
     def grid(self) -> FloatArray:
-        """Where to look for C."""
+        """Thresholds C among which the search looks, ascending."""
         reach = 39 * float(self.sigma)
         return np.linspace(min(self.a, self.b, 0) - reach, max(self.a, self.b, 0) + reach, _SCAN)
 
@@ -441,7 +441,7 @@ class BinnedMaximum(StepLaw):
         return self._p[certain].union(self._p[count]), self._q[certain].union(self._q[count])
 
     def nodes(self, count: int = 4001) -> tuple[FloatArray, FloatArray]:
-        """The intervals."""
+        """The privacy losses of the intervals and their masses under P."""
         losses = np.array([float(loss) for loss, _, _ in self._atoms])
         return losses, np.array([max(float(p), 0.0) for _, p, _ in self._atoms])
 

@@ -76,7 +76,7 @@ class Cumulants:
         self._count = sum(count for _, _, count in steps)
 
     def value(self, theta: float) -> float:
-        """K(theta)."""
+        """The cumulant function K(theta) of the summed loss."""
         return sum(count * _log_sum(theta * g + w) for g, w, count in self._steps)
 
     def saddle(self, theta: float) -> Saddle:

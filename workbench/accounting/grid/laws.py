@@ -58,7 +58,7 @@ class CellMasses:
 
     @classmethod
     def of(cls, whole: tuple[FloatArray, ...], **places: Any) -> CellMasses:
-        """From p, q and their errors, each with what lies below all cells first, and above them last."""
+        """Split masses and errors, whose first entry lies below all cells and whose last above them."""
         below, above = (tuple(float(masses[end]) for masses in whole) for end in (0, -1))
         p, q, p_error, q_error = (masses[1:-1] for masses in whole)
         return cls(p=p, q=q, p_error=p_error, q_error=q_error, below=below, above=above, **places)  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ class LossLaw(ABC):
         """A quadrature, good to a few digits: losses, weights under P, weights under Q. Decides no bound."""
 
     def offset(self, h: float) -> float:
-        """Where to put the grid's zero: where a grid of width h serves this law best."""
+        """The place of the grid's zero at which a grid of width h serves this law best."""
         return 0.0
 
     @abstractmethod
@@ -165,7 +165,7 @@ class MonotoneLaw(LossLaw):
         return math.log(p / q) if p > 1e-3 and q > 1e-3 else 0.0
 
     def cells(self, h: float, first: int, count: int, offset: float = 0.0) -> CellMasses:
-        """See `LossLaw.cells`."""
+        """Masses of half-cells of width h / 2 and bounds on their errors, as `LossLaw.cells` defines them."""
         x, eta = self.thresholds(offset + (first + np.arange(count + 1, dtype=np.float64)) * (h / 2))
         # Where rounding put a threshold below the one before, that one's loss is within eta of both.
         x = np.maximum.accumulate(x)
@@ -298,7 +298,7 @@ class GaussianLaw(MonotoneLaw):
         super().__init__(((1.0, mu * mu / 2),), ((1.0, -mu * mu / 2),), mu)
 
     def loss(self, x: FloatArray) -> FloatArray:
-        """The loss is x itself."""
+        """The privacy loss at x; here x is the loss itself."""
         return x
 
     def thresholds(self, losses: FloatArray) -> tuple[FloatArray, float]:
@@ -405,7 +405,7 @@ class AtomicLaw(LossLaw):
         return float(self._losses[0]), float(self._losses[-1])
 
     def nodes(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The atoms themselves."""
+        """The atoms' losses and their masses under P and Q."""
         return self._losses, self._p, self._q
 
     def cells(self, h: float, first: int, count: int, offset: float = 0.0) -> CellMasses:
@@ -440,7 +440,7 @@ class LaplaceLaw(LossLaw):
         self.lattice = c
 
     def span(self, tail: float) -> tuple[float, float]:
-        """-c and c."""
+        """The least and the largest loss, -c and c."""
         return -self._c, self._c
 
     def nodes(self) -> tuple[FloatArray, FloatArray, FloatArray]:

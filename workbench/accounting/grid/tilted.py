@@ -40,7 +40,7 @@ FINEST_GRID = 2**21
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Where a sum is looked at: far enough that the tilted sum lies outside with a small probability.
+    """The range of a sum: wide enough that the tilted sum lies outside with a small probability.
 
     Attributes:
         theta: The tilt, >= 0.

@@ -41,7 +41,7 @@ OTHERS = ("none", "sample")
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """What is the same in all releases of a game.
+    """The parts of a game that are the same in all its releases.
 
     Attributes:
         names: Of the network's units.
@@ -91,7 +91,7 @@ class WeightRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadRelease:
-    """What an adversary infers from one release.
+    """An adversary's inference from one release.
 
     `ratios`: log-likelihood ratio "took part" over "did not", by view. `indices`: the permutation that it
     found, of each unit in the scene's order.
@@ -119,7 +119,7 @@ class PermutingMechanism(Mechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class ConsecutiveSeen:
-    """What one adversary infers from n releases or runs, without the coins.
+    """An adversary's inferences from n releases or runs, without the coins.
 
     `values`: its log-likelihood ratios, summed over the releases of a trial, shape `(n,)`. `where`: the
     round, and the adversary's name.

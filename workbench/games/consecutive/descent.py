@@ -44,7 +44,7 @@ class Linearised:
 
 @dataclass(kw_only=True)
 class PlainDescent:
-    """SGD: it has no state."""
+    """Plain SGD, which keeps no state between steps."""
 
     decay: float
 
@@ -85,7 +85,7 @@ class AdamDescent(PlainDescent):
         )
 
     def ahead(self, before: Tensor, known: Tensor, spread: Tensor, rate: float) -> Linearised:
-        """As of plain descent; `known` and `spread` are of the mean gradient."""
+        """Returns the step as the adversary sees it; `known` and `spread` are of the mean gradient."""
         time, known = self.done + 1, known.double()
         second = spread.double().square() + known.square()
         self._guessed_square = BETA_2 * self._guessed_square + (1.0 - BETA_2) * second
@@ -98,7 +98,7 @@ class AdamDescent(PlainDescent):
         )
 
     def plain(self, before: Tensor, gradient: Tensor, rate: float) -> Tensor:
-        """Also takes the step with the true state."""
+        """Returns the weights before they are permuted; also steps Adam's true state."""
         self.done += 1
         gradient = gradient.double()
         self._mean = BETA_1 * self._mean + (1.0 - BETA_1) * gradient
@@ -108,7 +108,7 @@ class AdamDescent(PlainDescent):
         return (before.double() * (1.0 - rate * self.decay) - step).to(before.dtype)
 
     def follow(self, plain: Tensor, released: Tensor, units: Sequence[IntArray]) -> None:
-        """Moves both running means."""
+        """Permutes both of Adam's running means as the release permuted the weights."""
         orders = [_moved(plain.numpy()[unit], released.numpy()[unit]) for unit in units]
         self._mean, self._square = (_permuted(part, units, orders) for part in (self._mean, self._square))
 

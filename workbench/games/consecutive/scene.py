@@ -112,7 +112,7 @@ LEAST_PROBES = 4
 
 
 def probes_within(model: Model, records: Sequence[Record]) -> int:
-    """How many of the probes are used: all, or as many as `MOST_WORK` allows, whatever they would show.
+    """Number of probes used: all, or as many as `MOST_WORK` allows, whatever they would show.
 
     Raises `UnsupportedError`: that would be fewer than `LEAST_PROBES`.
     """
@@ -321,7 +321,7 @@ def _spread(parts: Sequence[Tensor]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """What is known of one step's gradient: the known records' part of it, the canary's, and the noise.
+    """The adversary's knowledge of a step's gradient: known records' part, canary's part, and noise.
 
     Attributes:
         known: The known records' part, shape `(d,)`.
@@ -373,6 +373,7 @@ class Knowledge:
             )
 
         def read(after: Tensor) -> WeightRelease:
+            """The release as the adversary reads it from the released weights."""
             return WeightRelease(
                 expected=expected.numpy(),
                 released=after.double().numpy(),
@@ -413,6 +414,7 @@ class Table:
     def laid(
         cls, mechanism: Mechanism, model: Model, plan: Plan, reader: ConsecutiveAttack, seed: int
     ) -> Table:
+        """A table for the game, its random streams spawned from the seed."""
         settled = playable(mechanism, plan)
         draws, permutations, coins, adversary = (
             np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(4)

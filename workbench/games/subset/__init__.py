@@ -92,7 +92,7 @@ class SubsetGame(Game[SubsetAttack]):
             raise InputError(f"records must be two or more, got {len(match.plan.records)}")
 
     def name_of(self, name: str, attack: SubsetAttack) -> str:
-        """Adds the view."""
+        """The attack's name with the releases that it sees in brackets."""
         return f"{name} ({attack.view})"
 
     def jobs(

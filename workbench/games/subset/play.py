@@ -162,7 +162,7 @@ class SubsetMechanism(Mechanism):
     @property
     @abstractmethod
     def agreed(self) -> str:
-        """What it says that it releases without noise: the `"secret"`'s sign, or the `"majority"`'s."""
+        """Whose sign is released without noise on agreement: the `"secret"`'s, or the `"majority"`'s."""
 
     @property
     @abstractmethod
@@ -182,7 +182,7 @@ class SubsetMechanism(Mechanism):
         watch: Callable[[SubsetRelease], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Subject:
-        """As `train`, with this index as the secret, in [0, M); None to draw it as `train` does.
+        """Train with this index as the secret, in [0, M); None to draw it as `train` does.
 
         `watch` is called with each release; watching changes no number.
         """
@@ -214,8 +214,8 @@ def secretive(mechanism: Mechanism) -> SubsetMechanism:
     """
     if not isinstance(mechanism, SubsetMechanism):
         raise UnsupportedError(
-            f"mechanism {type(mechanism).__name__} trains on no secret candidate subset, so there is none to "
-            "ask for"
+            f"mechanism {type(mechanism).__name__} trains on no secret "
+            "candidate subset, so there is none to ask for"
         )
     if mechanism.public_seed is not None:
         raise InputError(

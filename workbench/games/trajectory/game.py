@@ -67,8 +67,7 @@ def play_trajectories(
             used. Sums are averaged by the same public number in both worlds.
         canary: `"middle"` or `"large"`.
         trials: Number of trials, >= 4.
-        steps: Watched steps, from the first on; 0 for all. The run is planned, and its noise calibrated, for
-            all of the plan's.
+        steps: Watched steps, from the first on; 0 for all. The noise is calibrated for the whole plan.
         adjacency: Which pair of data sets: add-remove or replace-one.
         seed: Of the trials' order and of every training.
 
@@ -89,6 +88,7 @@ def play_trajectories(
     constant: list[FloatArray] = []
 
     def trajectory(has_canary: bool) -> FloatArray:
+        """The trajectory of one training with or without the canary."""
         world = replace(inside if has_canary else outside, seed=drawn_seed(seeds))
         if constant:
             return constant[0]

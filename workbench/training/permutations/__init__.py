@@ -125,7 +125,7 @@ class PermutationGroup:
         return math.fsum(math.lgamma(unit.size + 1) for unit in self.units)
 
     def identity(self) -> Permutation:
-        """The identity permutation."""
+        """The permutation that moves nothing."""
         return Permutation(group=self, order=self._program.still)
 
     def draw(self, rng: np.random.Generator) -> Permutation:
@@ -180,7 +180,7 @@ class Permutation:
 
     @cached_property
     def indices(self) -> Mapping[str, IntArray]:
-        """By unit, `new[i] = old[indices[i]]`; shape `(size,)`, read-only."""
+        """The permutation of each unit, `new[i] = old[indices[i]]`; shape `(size,)`, read-only."""
         places = zip(self.group.units, self.group._program.bounds, strict=True)
         return MappingProxyType({unit.name: self.order[start:end] for unit, (start, end) in places})
 
@@ -204,7 +204,7 @@ class Permutation:
         return Permutation(group=self.group, order=frozen(order))
 
     def inverse(self) -> Permutation:
-        """The inverse permutation."""
+        """The permutation that undoes this one."""
         program = self.group._program
         order = program.still.copy()
         order[self.order[:-1] + program.begins] = program.still[:-1]
@@ -329,7 +329,7 @@ class Program:
 
     @classmethod
     def of(cls, units: Sequence[Unit], shapes: Mapping[str, torch.Size]) -> Program:
-        """The program of a group."""
+        """The index program that applies a group's permutations."""
         parts: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for number, unit in enumerate(units):
             for slot in unit.slots:

@@ -176,7 +176,7 @@ class Reach:
 
 
 def search(module: nn.Module, reach: Reach) -> SearchResult:
-    """All units of a module, and reasons for other parameters that were considered."""
+    """Find all units of a module that may be permuted, and why other parameters may not."""
     result = SearchResult()
     for name, part in module.named_modules():
         block = Block(name, part, result, reach)
@@ -273,6 +273,7 @@ def _hidden(first: str, second: str, activation: str) -> Callable[[Block], None]
     """The two-layer perceptron of a block (Def. 3)."""
 
     def add(block: Block) -> None:
+        """Add the hidden unit of the block's perceptron, or the reason why it is left alone."""
         layers = block.projections(first, second)
         if layers is None:
             return
@@ -308,6 +309,7 @@ def _attention(*paths: str, heads: str, interleaved: bool = False) -> Callable[[
     """
 
     def add(block: Block) -> None:
+        """Add the units of the block's attention heads, or refuse cross-attention."""
         part: Any = block.part
         is_cross = getattr(part, "is_cross_attention", False)
         if is_cross or "Cross" in type(getattr(part, "self", part)).__name__:

@@ -15,7 +15,7 @@ LEAST_UNITS = 3
 """Fewer replicates decide nothing: two differ by one number, which shows neither a spread nor its shape."""
 
 
-def beside(
+def compared_cell(
     printed: PublishedCell | None, ours: Value, *, why: str = NOT_IN_PAPER, comparable: bool = True
 ) -> Cell:
     """A cell of ours beside the printed one, with the difference and the uncertainty of ours.
