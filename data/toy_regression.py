@@ -4,15 +4,14 @@ FERRET's appendix B shows what Gaussian dither does on "a simple linear-regressi
 says nothing else of that task. Here it is stated in full:
 
 - d = 10 features, independent and standard normal; a true direction w, drawn once a seed, standard normal
-and
-  scaled to length sqrt(d); target y = <w, x> + 0.1 e, with e standard normal. The best reachable mean
+  and scaled to length sqrt(d); target y = <w, x> + 0.1 e, with e standard normal. The best reachable mean
   squared error is 0.01, and a model at the origin has 10.01 in expectation;
 - a model without intercept, one parameter tensor (so one group, as the appendix writes it), started at zero;
   its loss is the squared error of a record.
 
 A record's `image` holds the features and, last, the target.
 
-    >>> from workbench import registry
+    >>> from workbench.core import registry
     >>> record = registry.create("corpus", "toy_regression", size=1, seed=0).records[0]
     >>> model = registry.create("model", "toy_regression", seed=0)
     >>> bool(abs(model.losses(model.encode([record])).item() - record.image[-1] ** 2) < 1e-6)

@@ -6,12 +6,12 @@ Importing this package imports no deep-learning framework.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from workbench.core.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from workbench.audit.watched.callback import WatchCallback as WatchCallback
     from workbench.audit.watched.record import ClaimExceededWarning as ClaimExceededWarning
     from workbench.audit.watched.record import watch as watch
-
-__version__ = "0.1.0"
 
 _ON_DEMAND = {
     "watch": "workbench.audit.watched.record",

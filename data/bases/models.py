@@ -4,7 +4,7 @@
 `huggingface` reads the user's folder and `smollm2_135m` an installed package. Weights come from safetensors
 or GGUF, never from pickle, and no remote code runs.
 
-    >>> from workbench import registry
+    >>> from workbench.core import registry
     >>> registry.create("model", "digits_logistic", seed=0).module
     Linear(in_features=64, out_features=10, bias=True)
 """

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from workbench import __version__
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.audit.canaries.run import NAME as CANARIES
 from workbench.audit.canaries.run import Found as CanariesFound
@@ -30,6 +29,7 @@ from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.keys import JSON, plain
 from workbench.core.outputs import write_atomically
 from workbench.core.streams import stream
+from workbench.core.version import __version__
 from workbench.estimation import check_game
 from workbench.estimation.deciding import unknown_prior_range
 from workbench.estimation.judge import claim_form, judged_subject

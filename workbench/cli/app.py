@@ -25,9 +25,9 @@ from typing import Annotated, Any, TextIO, TypeVar, cast, get_type_hints
 import typer
 from typer.core import TyperGroup
 
-from workbench import __version__
 from workbench.core.errors import InconclusiveError, InputError, InterruptedRunError, UnsupportedError
 from workbench.core.one_line import one_line
+from workbench.core.version import __version__
 
 Options = TypeVar("Options")
 

@@ -32,10 +32,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from workbench import __version__
 from workbench.core.errors import InconclusiveError, InputError
 from workbench.core.keys import SCHEMA
 from workbench.core.one_line import one_line
+from workbench.core.version import __version__
 from workbench.execution.base import Attempt, Backend
 from workbench.execution.tasks import Event, Listener, Notice, Outcome, Task, failure_of, pack, perform_packed
 

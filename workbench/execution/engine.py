@@ -15,9 +15,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
-from workbench import __version__
 from workbench.core.errors import ContentError
 from workbench.core.keys import JSON, key_of
+from workbench.core.version import __version__
 from workbench.execution.backend import make_backend, run_tasks
 from workbench.execution.base import Backend
 from workbench.execution.store import Store, StoreError

@@ -19,10 +19,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workbench import __version__
 from workbench.core.errors import InputError
 from workbench.core.keys import JSON, plain
 from workbench.core.outputs import write_atomically
+from workbench.core.version import __version__
 from workbench.execution.backend import make_backend, run_tasks
 from workbench.execution.engine import hardware, raise_if_all_would_fail, versions
 from workbench.execution.store import Store, StoreError
