@@ -47,7 +47,8 @@ RUNS = 20
 BLACK_BOX, WHITE_BOX = "released scores", "white-box canaries"
 """The attacks of the two membership games."""
 
-CAUGHT, PART, MISSED, RIGHT, ALARM = "caught", "caught, other part", "missed", "not refuted", "FALSE ALARM"
+CAUGHT, PART, NAMED, MISSED = "caught", "caught, other part", "named in a caution", "missed"
+RIGHT, ALARM = "not refuted", "FALSE ALARM"
 
 
 def rows() -> dict[str, tuple[str, str, str, Any]]:
@@ -111,6 +112,9 @@ def games(report: Mapping[str, Any], expected: str, names: Mapping[str, str]) ->
         made["replay"] = cell(
             replay["verdict"]["kind"], parts, expected, replay["cost"]["seconds"], replay.get("lower")
         )
+        named = replay.get("caution", "").partition(":")[0]
+        if expected and named == expected and made["replay"]["says"] == MISSED:
+            made["replay"] |= {"says": NAMED, "parts": [named]}
     return made
 
 
@@ -211,6 +215,7 @@ def replayed_bug(name: str) -> dict[str, Any]:
     return {
         "verdict": str(found.verdict.kind),
         "parts": [fault.part for fault in found.faults],
+        "caution": found.caution.partition(":")[0],
         "lower": plain(found.lower),
         "estimate": plain(found.estimate),
         "seconds": round(time.perf_counter() - started),
@@ -225,6 +230,7 @@ def update_page(replays: Mapping[str, Mapping[str, Any]]) -> None:
         if name in replays:
             row, bug = replays[name], reported.BUGS[name]
             said = row["verdict"].replace("_", " ") + (f": {', '.join(row['parts'])}" if row["parts"] else "")
+            said += f", caution: {row['caution']}" if row["caution"] else ""
             epsilon = ", estimate ".join(
                 "∞" if value == "inf" else f"{float(value):.3g}" for value in (row["lower"], row["estimate"])
             )

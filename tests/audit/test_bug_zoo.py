@@ -31,6 +31,9 @@ OTHER_PART = {
 }
 """Found to be wrong, in another part than the bug is in."""
 
+NAMED = {"opacus_571"}
+"""NOT REFUTED, as most accounting takes the number of records to be public; a caution names the part."""
+
 OPEN = {"tensorflow_privacy_620", "tensorflow_privacy_519", "jax_privacy_not_finite"}
 """The right part, and no epsilon above the claim: of records that change each other's share, by an unknown
 amount, or that nobody has."""
@@ -52,6 +55,9 @@ def test_a_reported_bug_gets_its_verdict_and_its_part(name: str) -> None:
     if bug.direction == MORE:
         assert (kind, parts) == ("NOT_REFUTED", []), found.verdict.sentence
         return
+    if name in NAMED:
+        assert (kind, parts, found.caution.partition(":")[0]) == ("NOT_REFUTED", [], bug.fault)
+        return
     allowed = {"REFUTED"}
     if bug.fault == "normaliser" or bug.direction == WRONG or name in OPEN:
         allowed.add("UNDECIDED")
@@ -65,7 +71,7 @@ def test_the_table_is_whole() -> None:
         assert bug.direction in {LESS, MORE, WRONG}, name
         assert bug.fault in (PARTS if bug.direction != MORE else {""}), name
         assert bug.verified != bug.source.startswith("no report found"), name
-    assert {*MISSED, *OTHER_PART, *OPEN} <= set(BUGS)
+    assert {*MISSED, *OTHER_PART, *OPEN, *NAMED} <= set(BUGS)
 
 
 def test_the_page_has_every_bug() -> None:
@@ -75,4 +81,4 @@ def test_the_page_has_every_bug() -> None:
     for name, _, direction, fault, says in rows:
         assert direction == BUGS[name].direction, name
         assert fault == (BUGS[name].fault or "none"), name
-        assert ("NOT REFUTED" in says) == (name in MISSED or BUGS[name].direction == MORE), name
+        assert ("NOT REFUTED" in says) == (name in {*MISSED, *NAMED} or BUGS[name].direction == MORE), name

@@ -87,6 +87,7 @@ class Replayed:
         sampler: As measured.
         multiplier: Median noise over the most that one record adds, at the steps that it takes part in.
         faults: What is wrong; empty where nothing is.
+        caution: What the claim rests on besides, in words; empty where nothing was seen.
     """
 
     verdict: Verdict
@@ -96,6 +97,7 @@ class Replayed:
     sampler: Sampler
     multiplier: float
     faults: tuple[Fault, ...]
+    caution: str = ""
 
 
 def sampler_of(
@@ -236,6 +238,7 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
         sampler=sampler,
         multiplier=multiplier,
         faults=faults,
+        caution=_caution(run) if claim.about is Adjacency.ADD_REMOVE else "",
     )
     sentence = _sentence(claim, run, found, confidence, outside)
     return replace(found, verdict=replace(found.verdict, sentence=sentence))
@@ -316,13 +319,13 @@ def faults_of(
         )
         for leak in run.leaks[:1]
     ]
-    found += [Fault(part=part, says=says) for part, says, is_so in _signs(run, sampler, claim) if is_so]
+    found += [Fault(part=part, says=says) for part, says, is_so in _signs(run, sampler) if is_so]
     if is_refuted and not found:
         found.append(undersized(run.steps, sampler, claim, multiplier))
     return tuple(found)
 
 
-def _signs(run: Measured, sampler: Sampler, claim: Claim) -> list[tuple[str, str, bool]]:
+def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
     """Part, words, and whether it is so, of each fault that shows in what was measured."""
     has_noise = any(run.noise.values())
     is_kept = _is_kept(run)
@@ -383,12 +386,6 @@ def _signs(run: Measured, sampler: Sampler, claim: Claim) -> list[tuple[str, str
             run.noise_moved > 0.05 and not run.noise_steps,
         ),
         (
-            "normaliser",
-            f"with one record fewer, the noise is {run.fewer:.4g} times as large: its divisor counts the "
-            "records (where their number is public, the claim is one with adjacency=zero-out)",
-            claim.about is Adjacency.ADD_REMOVE and _follows_number(run),
-        ),
-        (
             "sampler",
             f"none of {len(run.sizes)} batches is empty, by Poisson sampling some would be: are empty ones "
             "drawn again?",
@@ -408,11 +405,16 @@ def _signs(run: Measured, sampler: Sampler, claim: Claim) -> list[tuple[str, str
     ]
 
 
-def _follows_number(run: Measured) -> bool:
-    """Whether the noise follows the number of records, by more than chance, and than a rate of 1/N would."""
+def _caution(run: Measured) -> str:
+    """Says so where noise follows the number of records by more than chance, and than a rate of 1/N would."""
     records = run.tries // len(run.sizes) if run.sizes else 0
     change = abs(run.fewer - 1.0) - 2.0 / records if records else math.nan
-    return bool(change > norm.isf(BY_CHANCE / 2) * run.fewer_spread)
+    if not change > norm.isf(BY_CHANCE / 2) * run.fewer_spread:
+        return ""
+    return (
+        f"normaliser: with one record fewer, the noise is {run.fewer:.4g} times as large, so its divisor "
+        "counts the records, and the claim holds at most where their number is public (adjacency=zero-out)"
+    )
 
 
 def _lacks_empty(run: Measured) -> bool:
@@ -481,6 +483,7 @@ def _sentence(
     )
     faults = "".join(f" {fault.part}: {fault.says}." for fault in found.faults)
     faults += "".join(f" Outside the composed bound: {reason}." for reason in outside)
+    faults += f" Caution: {found.caution}." if found.caution else ""
     if kind is VerdictKind.REFUTED:
         return f"REFUTED: {said}, against the claim of {claim.describe()}.{faults}"
     if kind is VerdictKind.UNDERPOWERED:
@@ -490,5 +493,5 @@ def _sentence(
         return f"UNDECIDED: {said}, beside the claim of {claim.describe()}; but:{faults}"
     return (
         f"NOT REFUTED: {said}, compatible with the claim of {claim.describe()}. This does not show that the "
-        f"claim is true."
+        f"claim is true.{faults}"
     )

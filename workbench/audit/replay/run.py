@@ -104,4 +104,5 @@ def _rows(claim: Claim, run: Measured, found: Replayed) -> list[list[str]]:
         ["draws of noise", drawn],
         ["epsilon by its own measure", bounds],
         *([f"fault: {fault.part}", fault.says] for fault in found.faults),
+        *([["caution", found.caution]] if found.caution else []),
     ]
