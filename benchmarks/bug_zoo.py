@@ -41,8 +41,8 @@ import reported  # noqa: E402
 from replay_here import judged_here  # noqa: E402
 
 CLAIM = reported.ADD_REMOVE
-RUNS = 20
-"""Retrainings."""
+RUNS = 5
+"""Retrainings: `--runs`."""
 
 BLACK_BOX, WHITE_BOX = "released scores", "white-box canaries"
 """The attacks of the two membership games."""
