@@ -28,6 +28,29 @@ def test_a_correct_trainer_made_with_another_tool_is_not_refuted(name: str) -> N
     assert 0.2 < found.lower < found.estimate < found.upper
 
 
+UNCOMMON = {
+    "sorted_by_label": "UNDECIDED",
+    "own_generator": "UNDECIDED",
+    "noisy_scorer": "NOT_REFUTED",
+    "centred_by_a_noisy_mean": "UNDECIDED",
+    "one_feature": "NOT_REFUTED",
+    "growing": "UNDECIDED",
+    "one_epoch": "NOT_REFUTED",
+    "public_first": "NOT_REFUTED",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UNCOMMON)
+def test_a_trainer_that_keeps_its_claim_by_uncommon_means_is_not_refuted(name: str) -> None:
+    epsilon = 19.3 if name == "one_epoch" else 1
+    found = judged_here(
+        f"{ZOO.with_name('uncommon.py')}:{name}", claim=f"epsilon={epsilon},delta=1e-5,adjacency=add-remove"
+    )
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == UNCOMMON[name], found.verdict.sentence
+
+
 class Halving(torch.optim.SGD):
     """Halves the gradient within its step."""
 

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from replay_here import judged_here
 
+from workbench.audit.replay.batches import whole_numbers
 from workbench.audit.replay.judging import Replayed, sampler_of
-from workbench.audit.replay.measure import _radius, _whole
 from workbench.audit.replay.measured import NotMeasured
+from workbench.audit.replay.runs import radius
 from workbench.cli.app import main
 
 ROOT = Path(__file__).parents[2]
@@ -213,10 +214,10 @@ def test_the_radius_is_a_lower_end_of_the_largest_norm() -> None:
     for count, dimension in ((2, 3), (5, 2), (9, 40)):
         points = generator.normal(size=(count, dimension))
         distances = np.linalg.norm(points[:, None] - points[None], axis=2)
-        radius = _radius(distances)
-        assert 0.98 * distances.max() / 2 <= radius <= np.linalg.norm(points, axis=1).max()
+        lower = radius(distances)
+        assert 0.98 * distances.max() / 2 <= lower <= np.linalg.norm(points, axis=1).max()
     orthogonal = np.sqrt(2.0) * (1.0 - np.eye(8))
-    assert _radius(orthogonal) == pytest.approx(np.sqrt(7 / 8), rel=1e-3)
+    assert radius(orthogonal) == pytest.approx(np.sqrt(7 / 8), rel=1e-3)
 
 
 def test_samplers_are_told_apart() -> None:
@@ -249,7 +250,7 @@ def test_sizes_of_batches_tell_poisson_from_fixed() -> None:
 
 def test_counts_that_are_not_whole_are_left_out() -> None:
     counts = np.array([3.0001, 2.5, 0.0, 1e-4, np.nan, np.inf, 19.9999])
-    assert _whole(counts).tolist() == [3, -1, 0, -1, -1, -1, 20]
+    assert whole_numbers(counts).tolist() == [3, -1, 0, -1, -1, -1, 20]
 
 
 def test_the_rate_is_covered() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -39,6 +40,9 @@ FARTHER = 3.0
 
 SPENT = 0.02
 """Share of the error that intervals spend: replays are run again and again, on every change of a trainer."""
+
+MOVED_BY_CHANCE = 1e-6
+"""With less probability a record of the counted rate is in so many batches."""
 
 BY_CHANCE = 1e-4
 """A sampler is taken for shuffled epochs, or uneven, where Poisson's looks so with less probability."""
@@ -139,9 +143,11 @@ def sampler_of(
     uneven = compares and float(chi2_contingency(each, correction=False).pvalue) < BY_CHANCE
     kind = "sampled"
     if sizes:
-        # That all batches have the size of the first.
-        chance = float(binom.pmf(sizes[0], tries // len(sizes), hits / cells)) ** (len(sizes) - 1)
-        kind = "fixed batches" if len(set(sizes)) == 1 and chance < BY_CHANCE else "Poisson"
+        # So many batches of one size, whatever it is; the last of an epoch may be smaller.
+        (_, times), most = Counter(sizes).most_common(1)[0], tries // len(sizes)
+        likeliest = float(binom.pmf(math.floor((most + 1) * hits / cells), most, hits / cells))
+        chance = (most + 1) * float(binom.sf(times - 1, len(sizes), likeliest))
+        kind = "fixed batches" if chance < BY_CHANCE else "Poisson"
     return Sampler(
         kind="sampled unevenly" if uneven else kind,
         rate=hits / cells,
@@ -203,15 +209,20 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     upper = composed_epsilon(
         most / low, replace(sampler, rate=sampler.upper), run.steps, claim, which="upper"
     )
-    if run.leaks or run.copies or (run.fixed and not run.ignores_seed):
+    unfit = _unfit(run, sampler)
+    if (run.leaks and not run.elsewhere) or run.copies or (run.fixed and not run.ignores_seed):
         lower = estimate = upper = math.inf
-    elif not (run.is_gaussian and not run.is_correlated) and not any(np.isinf(row).any() for row in each):
+    elif unfit and not any(np.isinf(row).any() for row in each):
         lower, estimate, upper = 0.0, math.nan, math.inf
+    elif lower > guarantee.epsilon and _may_be_epochs(run, sampler):
+        # Disjoint batches are no random samples: with little noise, their epsilon is smaller.
+        epochs = replace(sampler, kind="shuffled epochs", batches=max(2, round(1 / sampler.rate)))
+        lower = min(lower, composed_epsilon(least / high, epochs, run.steps, claim, which="lower"))
     known = strongest[strongest > 0]
     multiplier = float(1.0 / np.median(known)) if known.size else math.nan
     exceeds = lower > guarantee.epsilon
     faults = faults_of(run, sampler, exceeds, claim, multiplier)
-    outside = _outside(run, claim)
+    outside = (*unfit, *_outside(run, claim))
     if exceeds and claim.released is Released.EVERY_UPDATE:
         kind = VerdictKind.REFUTED
     elif not any(row.size for row in each) and not run.leaks:
@@ -244,13 +255,39 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     return replace(found, verdict=replace(found.verdict, sentence=sentence))
 
 
-def _outside(run: Measured, claim: Claim) -> tuple[str, ...]:
-    """Why the composed bound does not speak about this run or claim."""
+def _may_be_epochs(run: Measured, sampler: Sampler) -> bool:
+    """Whether every record may be in one batch of each epoch: all are in equally many, but for the last."""
+    times = (run.present & run.compared).sum(axis=1)
+    is_known = sampler.kind in {"fixed batches", "sampled"} and 0 < sampler.rate <= 0.5
+    return is_known and int(times.max() - times.min()) <= 1
+
+
+def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
+    """Why the composed bound does not speak about this run."""
     reasons = []
     if not run.is_gaussian:
         reasons.append(f"the noise is not Gaussian of one scale (excess kurtosis {run.excess:.3g})")
     if run.is_correlated:
         reasons.append(f"the noise of two steps is correlated ({run.correlation:.3g})")
+    if run.rate_varies:
+        reasons.append(
+            "batches vary more than Poisson samples of one rate do: the rate changes between steps"
+        )
+    if run.follows_contents:
+        reasons.append(
+            "who is in a batch follows from what the records hold, so that a replaced record moves others"
+        )
+    if run.elsewhere and (run.leaks or _moves_all_a_little(run, sampler)):
+        reasons.append("what else reads the records may be paid for by the other noise that is drawn")
+    cells = int(run.compared.sum())
+    if run.tries and binom.sf(int(run.present.sum()) - 1, cells, sampler.upper) < MOVED_BY_CHANCE:
+        reasons.append("a replaced record moves more updates than batches have it: others are moved with it")
+    return tuple(reasons)
+
+
+def _outside(run: Measured, claim: Claim) -> tuple[str, ...]:
+    """Why what was measured does not speak about this claim, or about other noise than this."""
+    reasons = []
     if run.fixed and run.ignores_seed:
         reasons.append("the training is the same under another seed, so that it says nothing of fresh noise")
     if claim.released is not Released.EVERY_UPDATE:
@@ -277,9 +314,11 @@ def composed_epsilon(
     if np.isinf(distances).any() or (which != "lower" and distances.max() > FARTHEST):
         return math.inf
     distances = np.minimum(distances, FARTHEST)
+    if not (distances > 0).any():
+        return 0.0
     if sampler.kind == "shuffled epochs":
         distance = float(
-            {"lower": np.quantile(distances, 0.25), "middle": np.median(distances)}.get(
+            {"lower": distances[distances > 0].min(), "middle": np.median(distances)}.get(
                 which, distances.max()
             )
         )
@@ -315,7 +354,11 @@ def faults_of(
     found = [
         Fault(
             part="side channel",
-            says=f"replacing record {leak.place} changes {leak.what}, although every update is the same",
+            says=f"replacing record {leak.place} changes {leak.what}, although every update is the same"
+            + (
+                " (there is other noise; if this was released with it, it is paid for elsewhere)"
+                * bool(run.elsewhere)
+            ),
         )
         for leak in run.leaks[:1]
     ]
@@ -330,14 +373,15 @@ def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
     has_noise = any(run.noise.values())
     is_kept = _is_kept(run)
     shown = ", ".join(run.naked[:3]) + ("…" if len(run.naked) > 3 else "")
+    bare = int(((run.step_noise == 0) & run.present.any(axis=0)).sum())
     spread = float(run.step_noise.max() / max(run.step_noise.min(), 1e-30))
     return [
         ("noise", f"no noise in any of the {run.steps} steps", not has_noise),
         ("noise", f"no noise on {shown}, which a record moves", has_noise and bool(run.naked)),
         (
             "noise",
-            f"no noise in {run.bare_steps} of the {run.steps} steps",
-            has_noise and run.bare_steps > 0,
+            f"no noise in {bare} of the {run.steps} steps, which a record moves",
+            has_noise and bare > 0,
         ),
         ("noise", f"{run.copies} noises are copies of that of another step or tensor", run.copies > 0),
         (
@@ -372,7 +416,7 @@ def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
             "side channel",
             "a replaced record moves every update, most of them a little: something before the sampling "
             "reads all records (preprocessing, statistics)",
-            sampler.kind == "every step" and _has_gap(run.added[run.present[: len(run.added)]]),
+            _moves_all_a_little(run, sampler),
         ),
         (
             "normaliser",
@@ -433,8 +477,11 @@ def _is_kept(run: Measured) -> bool:
     return all(row.size == 0 or row.min() > 0.3 * row.max() for row in moves) and sum(map(len, later)) > 30
 
 
-def _has_gap(distances: FloatArray) -> bool:
-    """Whether the distances fall into two heaps, one at least three times as far."""
+def _moves_all_a_little(run: Measured, sampler: Sampler) -> bool:
+    """Whether a record moves every update, by distances of two heaps, one at least three times as far."""
+    if sampler.kind != "every step":
+        return False
+    distances = run.added[run.present[: len(run.added)]]
     ordered = np.sort(distances[np.isfinite(distances) & (distances > 0)])
     if ordered.size < 6:
         return False

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from scipy.stats import chi2
 from torch import Tensor
 
+from workbench.audit.replay.batches import Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted, overflowing
 from workbench.audit.replay.measured import Leak, Measured, NotMeasured
-from workbench.audit.replay.noise import RARE, Noise, is_linear, is_repeated, noise_of, turned
-from workbench.audit.replay.record import Layout, Recording, recorded
+from workbench.audit.replay.noise import Noise, is_linear, is_repeated, noise_of, turned
+from workbench.audit.replay.record import Layout, Recording
+from workbench.audit.replay.runs import Place, Runs, Train, agreement
 from workbench.core.errors import InputError
 from workbench.core.streams import stream
 from workbench.interfaces import BoolArray, FloatArray
@@ -39,14 +38,14 @@ OTHER = 0.3
 ADDS_UP = 1e-3
 """Records that together move an update by what each does, but for this share: none changes another's part."""
 
+FEWEST_EXPECTED = 3
+"""Steps that an exchange of two records should move, before it says anything that it moves none."""
+
 PLACES = 2
 """Records that are replaced by every craft, or by half of them, each in a training of its own."""
 
 MORE_PLACES = 6
 """Records that are replaced by one craft, for the steps that they take part in."""
-
-Train = Callable[[list[Any], int], Any]
-"""Trains on records with one of two seeds, 0 or 1; returns the finished model's scores of fixed records."""
 
 
 class _RefusedError(Exception):
@@ -74,65 +73,22 @@ def measured(
     generator = stream(seed, "replay")
     chosen = [int(i) for i in generator.permutation(len(records))[: PLACES + MORE_PLACES]]
     crafts = {place: crafted(records, place, generator) for place in chosen}
-    count = 18 + len(chosen) + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
-    runs = _Runs(train, records, seed, count, progress)
+    count = 20 + len(chosen) + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
+    runs = Runs(train, records, seed, count, progress)
     try:
         return _measured(runs, crafts)
     except _RefusedError as refused:
         return NotMeasured(str(refused))
 
 
-class _Runs:
-    """Calls the training and counts."""
-
-    def __init__(
-        self,
-        train: Train,
-        records: Sequence[Mapping[str, Any]],
-        seed: int,
-        total: int,
-        progress: Callable[[int, int], None],
-    ) -> None:
-        self.records = records
-        self._train, self._seed, self._total, self._progress = train, seed, total, progress
-        self._done = 0
-
-    def with_records(self, others: Mapping[int, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """The records with others in some places; each keeps its id."""
-        return [{**others.get(i, own), "id": own["id"]} for i, own in enumerate(self.records)]
-
-    def __call__(
-        self,
-        records: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        forced: Recording | None = None,
-        like: Recording | None = None,
-        share: float = 0.0,
-        number: int = 0,
-        still: bool = False,
-    ) -> Recording:
-        """One run, with seed 0 or 1; on the records that are measured, unless others are given."""
-        own = [dict(record) for record in (self.records if records is None else records)]
-        made = recorded(
-            lambda: self._train(own, number),
-            seed=self._seed + number,
-            forced=forced,
-            like=like,
-            share=share,
-            still=still,
-        )
-        self._done += 1
-        self._progress(min(self._done, self._total), self._total)
-        return made
-
-
-def _measured(runs: _Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
+def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     a = runs()
     if not a.steps:
         raise _RefusedError("no torch optimizer took a step")
     if len({layout.shapes for layout in a.layouts}) > 1:
         raise _RefusedError(f"{len(a.layouts)} optimizers of different parameters took steps")
-    if (broken := _difference(a, runs(like=a))) is not None:
+    twin = runs(like=a)
+    if (broken := _difference(a, twin)) is not None:
         raise _RefusedError(f"two trainings with one seed are not equal: {broken.what}")
     b = runs(forced=a, like=a)
     if (broken := _difference(a, b, gradients=False)) is not None:
@@ -140,6 +96,8 @@ def _measured(runs: _Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
             f"with equal gradients the training goes another way: {broken.what}; so its randomness is "
             "not all in the gradients"
         )
+    if not np.array_equal(a.result, twin.result, equal_nan=True):
+        b.result = None  # Scores that do not repeat themselves tell nothing of a replaced record.
     noise = noise_of(a, b)
     if noise.values and not is_linear(a, runs(forced=a, like=a, share=0.5), b):
         raise _RefusedError(
@@ -173,6 +131,7 @@ def _measured(runs: _Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         bare_steps=int((noise.by_step == 0).sum()) if noise.values else a.steps,
         same_norm=bool(a.steps > 1 and norms.std() < 1e-4 * norms.mean()),
         recognised=b.recognised,
+        elsewhere=b.elsewhere,
         **_of_records(runs, (a, b, again), noise, crafts),
     )
 
@@ -184,7 +143,7 @@ def _goes_like(noise: Noise, other: Noise) -> bool:
     return bool(np.allclose(noise.by_step / other.by_step, 1.0, atol=5 * math.sqrt(1 / noise.values)))
 
 
-def _of_fewer(runs: _Runs, noise: Noise) -> tuple[float, float]:
+def _of_fewer(runs: Runs, noise: Noise) -> tuple[float, float]:
     """The noise of a training with one record fewer, over the noise, and that ratio's standard error."""
     records = runs.records[:-1]
     try:
@@ -203,7 +162,7 @@ def _of_fewer(runs: _Runs, noise: Noise) -> tuple[float, float]:
     return float(ratio.square().mean().sqrt()), math.sqrt(0.5 / noise.values + 0.5 / theirs.values)
 
 
-def _require_known(runs: _Runs, a: Recording, noise: Noise) -> None:
+def _require_known(runs: Runs, a: Recording, noise: Noise) -> None:
     """Refuse a training that has noise which is not recognised.
 
     On copies of one record, updates of two seeds at equal weights, without the noise that is recognised, are
@@ -241,7 +200,7 @@ def _require_known(runs: _Runs, a: Recording, noise: Noise) -> None:
 
 
 def _of_records(
-    runs: _Runs,
+    runs: Runs,
     own: tuple[Recording, Recording, Recording],
     noise: Noise,
     crafts: Mapping[int, Sequence[Craft]],
@@ -252,10 +211,10 @@ def _of_records(
         own: Run A, run B, and run A under the other seed.
     """
     a, b, again = own
-    places = [_Place(place) for place in crafts]
+    places = [Place(place) for place in crafts]
     shown: dict[str, Any] = {"leaks": [], "failed": [], "naked": {}, "loudness": math.nan}
 
-    def add(at: _Place, theirs: Sequence[Craft]) -> None:
+    def add(at: Place, theirs: Sequence[Craft]) -> None:
         for craft in theirs:
             try:
                 c = runs(runs.with_records({at.place: craft.record}), forced=a, like=b)
@@ -266,7 +225,7 @@ def _of_records(
                 shown["leaks"].append(Leak(leak.what, at.place, leak.tensor))
             at.versions.append(c)
             at.loud.append(craft.loudness)
-        at.agree = _agreement([b, *at.versions], a.steps)
+        at.agree = agreement([b, *at.versions], a.steps)
         at.raw, at.scaled, bare = _distances([b, *at.versions], at.agree, noise, a.layouts[0])
         largest = at.raw.max(axis=2, keepdims=True)
         at.present = (at.raw > NEGLIGIBLE * np.maximum(largest, 1e-30)).any(axis=(0, 1))
@@ -289,8 +248,8 @@ def _of_records(
     if all(by in first.loud for by in LOUDER):
         shown["loudness"] = _loudness(first.raw, [1 + first.loud.index(by) for by in LOUDER])
     usual = noise.values and len(first.versions) > 1
-    batches = _batches(runs, (a, again), first, crafts[first.place][:2], noise) if usual else _Batches()
-    counted, tries, sizes = _counted(batches, len(runs.records))
+    batches = batches_of(runs, (a, again), first, crafts[first.place][:2], noise) if usual else Batches()
+    hits, tries, sizes, varies = counted(batches, len(runs.records))
     together = _together(runs, a, b, crafts[first.place][0]) if usual else math.nan
     return {
         "present": np.array([at.present for at in ordered]),
@@ -301,7 +260,11 @@ def _of_records(
         "naked": tuple(shown["naked"]),
         "leaks": tuple(shown["leaks"]),
         "failed": tuple(shown["failed"][:3]),
-        "counted": counted,
+        "counted": hits,
+        "rate_varies": varies,
+        "follows_contents": _follows_contents(runs, a, ordered, crafts[first.place])
+        if usual and len(first.versions) > 3
+        else False,
         "tries": tries,
         "sizes": sizes,
         "alone": batches.alone if together < ADDS_UP else np.zeros(0),
@@ -311,128 +274,7 @@ def _of_records(
     }
 
 
-@dataclass
-class _Place:
-    """A replaced record: its versions, and what they show (`_distances`)."""
-
-    place: int
-    versions: list[Recording] = field(default_factory=list)
-    loud: list[float] = field(default_factory=list)
-    agree: BoolArray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
-    raw: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
-    scaled: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
-    present: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
-
-    def added(self) -> list[float]:
-        """The lower end of what some version adds, of each step."""
-        return [
-            _radius(self.scaled[:, :, t][np.ix_(self.agree[:, t], self.agree[:, t])]) if here else 0.0
-            for t, here in enumerate(self.present)
-        ]
-
-
-@dataclass(frozen=True)
-class _Batches:
-    """What trainings on copies of a craft show.
-
-    Attributes:
-        sizes: Records in each batch that could be counted.
-        is_whole: Whether these are the batches of nearly all steps, rather than of those that a place is in.
-        alone: What one record adds at each step, in standard deviations of the noise, shape `(T,)`; 0 where
-            that is not known.
-    """
-
-    sizes: list[int] = field(default_factory=list)
-    is_whole: bool = False
-    alone: FloatArray = field(default_factory=lambda: np.zeros(0))
-
-
-def _batches(
-    runs: _Runs, own: tuple[Recording, Recording], first: _Place, copied: Sequence[Craft], noise: Noise
-) -> _Batches:
-    """Count the records of batches.
-
-    With all records the first craft or all the second, updates differ by what one place's two crafts do, as
-    often as there are records in the batch. Where records so loud add one length, because they are clipped,
-    lengths count the records of all steps, under another seed too; and a batch's update over its records is
-    what one adds.
-
-    Args:
-        own: Run A, and under the other seed.
-        copied: Two crafts of the place.
-    """
-    a, again = own
-    everywhere = [
-        runs.with_records(dict.fromkeys(range(len(runs.records)), craft.record)) for craft in copied
-    ]
-    try:
-        pair = [runs(records, forced=a) for records in everywhere]
-        others = [runs(records, forced=again, number=1) for records in everywhere]
-    except InputError:
-        return _Batches()
-    agree = _agreement([first.versions[0], first.versions[1], *pair], a.steps).all(axis=0)
-    norms, theirs = (
-        np.array([_lengths(run, own.steps) for run in two]) for own, two in ((a, pair), (again, others))
-    )
-    sizes, lengths = [], []
-    for step in np.flatnonzero(agree & first.present):
-        once = (first.versions[0].gradients[step] - first.versions[1].gradients[step]).double()
-        all_of = (pair[0].gradients[step] - pair[1].gradients[step]).double()
-        size = float(once.square().sum())
-        if size == 0:
-            continue
-        count = float(all_of @ once) / size
-        aside = float((all_of - count * once).norm())
-        if abs(count - round(count)) > 0.01 or aside > 1e-2 * math.sqrt(size) * max(count, 1.0):
-            return _Batches()
-        sizes.append(min(max(round(count), 1), len(runs.records)))
-        lengths.append(norms[:, step].max() / sizes[-1])
-    unit = max(lengths, default=0.0)
-    if sum(length > (1 - 1e-4) * unit for length in lengths) < max(2, len(lengths) / 2):
-        return _Batches(sizes)
-    # Where no craft is loud enough to be clipped, the length says nothing.
-    every, elsewhere = (_whole(rows.max(axis=0) / unit) for rows in (norms, theirs))
-    every[~agree] = -1
-    counted = [int(size) for size in (*every, *elsewhere) if size >= 0]
-    if len(counted) <= 0.5 * (agree.sum() + again.steps) or max(counted) > len(runs.records):
-        return _Batches(sizes)
-    alone = np.zeros(a.steps)
-    for step in np.flatnonzero((every > 0) & (noise.by_step > 0)):
-        update = pair[int(norms[:, step].argmax())].gradients[step].double()[noise.scale > 0]
-        scale = noise.scale[noise.scale > 0] * float(noise.by_step[step])
-        alone[step] = float((update / scale).norm()) / every[step]
-    return _Batches(counted, True, alone)
-
-
-def _lengths(run: Recording, steps: int) -> FloatArray:
-    """Norms of its updates, shape `(steps,)`; NaN where there is none."""
-    norms = [float(gradient.double().norm()) for gradient in run.gradients[:steps]]
-    return np.array(norms + [math.nan] * (steps - len(norms)))
-
-
-def _whole(counts: FloatArray) -> npt.NDArray[np.int64]:
-    """The whole numbers among some counts; -1 for the others, and for 0 but for rounding."""
-    near = np.where(np.isfinite(counts), counts, -1.0).round()
-    is_whole = (np.abs(counts - near) < 2e-3) & ((near > 0) | (counts < 1e-6))
-    return np.where(is_whole, near, -1.0).astype(np.int64)
-
-
-def _counted(found: _Batches, records: int) -> tuple[int, int, tuple[int, ...]]:
-    """Records in the batches that can be counted, records that might be in them, and all sizes if known."""
-    # Of steps that are known because a record is in them, this record says nothing.
-    sizes = [size - (not found.is_whole) for size in found.sizes]
-    most = records - (not found.is_whole)
-    hits, tries = sum(sizes), most * len(sizes)
-    share = hits / max(tries, 1)
-    if 0 < share < 1:
-        # Batches that vary more than by chance: records come together, or steps are no fair sample.
-        spread = sum((size - most * share) ** 2 for size in sizes) / (most * share * (1 - share))
-        if chi2.sf(spread, max(len(sizes) - 1, 1)) < RARE:
-            return 0, 0, ()
-    return hits, tries, tuple(sizes) if found.is_whole else ()
-
-
-def _together(runs: _Runs, a: Recording, b: Recording, craft: Craft) -> float:
+def _together(runs: Runs, a: Recording, b: Recording, craft: Craft) -> float:
     """Of two quarters of the records replaced by a craft: what their moves do not add up to, as a share."""
     quarters = [range(part, len(runs.records), 4) for part in (0, 1)]
     sets = [dict.fromkeys(quarter, craft.record) for quarter in quarters]
@@ -442,7 +284,7 @@ def _together(runs: _Runs, a: Recording, b: Recording, craft: Craft) -> float:
         ]
     except InputError:
         return math.nan
-    agree = _agreement([b, *versions], a.steps).all(axis=0)
+    agree = agreement([b, *versions], a.steps).all(axis=0)
     shares = []
     for step in np.flatnonzero(agree):
         own, one, two, both = (run.gradients[step].double() for run in (b, *versions))
@@ -452,7 +294,43 @@ def _together(runs: _Runs, a: Recording, b: Recording, craft: Craft) -> float:
     return float(np.median(shares)) if shares else math.nan
 
 
-def _emptied(runs: _Runs, a: Recording, first: _Place, crafts: Mapping[int, Sequence[Craft]]) -> float:
+def _follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts: Sequence[Craft]) -> bool:
+    """Whether records that change places take their batches with them, or move steps that neither is in.
+
+    Where batches are drawn by place, exchanging two crafts moves the steps that just one of the places is in.
+
+    Args:
+        places: The first with all its versions.
+        crafts: Of the first place.
+    """
+    pairs = [
+        (int((one.present ^ two.present).sum()), one, two)
+        for i, one in enumerate(places)
+        for two in places[:i]
+    ]
+    steps, one, two = max(pairs, key=lambda pair: pair[0], default=(0, places[0], places[0]))
+    if steps < FEWEST_EXPECTED:
+        return False
+    this, other = crafts[0].record, crafts[2].record
+    try:
+        run, exchanged = (
+            runs(runs.with_records({one.place: first, two.place: second}), forced=a)
+            for first, second in ((this, other), (other, this))
+        )
+    except InputError:
+        return False
+    compared = agreement([run, exchanged], a.steps).all(axis=0)
+    usual = float(np.median(places[0].raw[1, 3][places[0].present]))
+    moved = np.zeros(a.steps)
+    for step in np.flatnonzero(compared):
+        moved[step] = float((run.gradients[step] - exchanged.gradients[step]).double().norm())
+    expected = (one.present ^ two.present) & compared
+    if bool((moved[~one.present & ~two.present] > 0.1 * usual).any()):
+        return True
+    return bool(expected.sum() >= FEWEST_EXPECTED and (moved < 1e-4 * usual).all())
+
+
+def _emptied(runs: Runs, a: Recording, first: Place, crafts: Mapping[int, Sequence[Craft]]) -> float:
     """How much further than others a craft that is not finite moves an update; NaN if that is not either."""
     record = overflowing(crafts[first.place][0])
     if record is None:
@@ -464,14 +342,14 @@ def _emptied(runs: _Runs, a: Recording, first: _Place, crafts: Mapping[int, Sequ
         return math.nan
     usual = first.versions[0]
     found = []
-    for step in np.flatnonzero(_agreement([usual, run], a.steps).all(axis=0) & first.present):
+    for step in np.flatnonzero(agreement([usual, run], a.steps).all(axis=0) & first.present):
         moved = float((run.gradients[step] - usual.gradients[step]).double().norm())
         found.append(moved / float(first.raw[:, :, step].max()))
     return max(found, default=math.nan)
 
 
 def _noise_moved(
-    runs: _Runs, a: Recording, b: Recording, first: _Place, crafts: Mapping[int, Sequence[Craft]]
+    runs: Runs, a: Recording, b: Recording, first: Place, crafts: Mapping[int, Sequence[Craft]]
 ) -> float:
     """The largest share of a step's noise that a replaced record changes."""
     records = runs.with_records({first.place: crafts[first.place][0].record})
@@ -479,7 +357,7 @@ def _noise_moved(
         noisy = runs(records, forced=a, share=1.0)
     except InputError:
         return math.nan
-    agree = _agreement([first.versions[0], noisy], a.steps).all(axis=0)
+    agree = agreement([first.versions[0], noisy], a.steps).all(axis=0)
     found = []
     for step in np.flatnonzero(agree & first.present):
         own = (a.gradients[step] - b.gradients[step]).double()
@@ -487,19 +365,6 @@ def _noise_moved(
         if float(own.norm()) > 0:
             found.append(float((theirs - own).norm()) / float(own.norm()))
     return max(found, default=math.nan)
-
-
-def _agreement(versions: Sequence[Recording], steps: int) -> BoolArray:
-    """At which steps each version has drawn what the first one has, and a finite gradient: `(v, T)`."""
-    agree = np.zeros((len(versions), steps), dtype=bool)
-    for row, version in enumerate(versions):
-        for step in range(min(version.steps, steps)):
-            agree[row, step] = (
-                version.draws[step] == versions[0].draws[step]
-                and version.gradients[step].numel() == versions[0].gradients[step].numel()
-                and bool(torch.isfinite(version.gradients[step]).all())
-            )
-    return agree
 
 
 def _distances(
@@ -532,23 +397,6 @@ def _distances(
     return raw, scaled, sorted(bare)
 
 
-def _radius(distances: FloatArray) -> float:
-    """At least so far from any point is one of these points, by their distances from each other.
-
-    A lower end of the radius of the smallest ball around them: for any weights w, the root of w D^2 w / 2.
-    One of the points is what a record without any influence would leave, whichever that is.
-    """
-    if np.isinf(distances).any():
-        return math.inf
-    squares = distances**2
-    weights = np.full(len(squares), 1.0 / len(squares))
-    for iteration in range(200):
-        farthest = int(np.argmax(squares @ weights))
-        weights *= 1.0 - 1.0 / (iteration + 2.0)
-        weights[farthest] += 1.0 / (iteration + 2.0)
-    return math.sqrt(0.5 * float(weights @ squares @ weights))
-
-
 def _loudness(raw: FloatArray, louder: Sequence[int]) -> float:
     """How much further than the first louder version the second moves an update, at the median step."""
     others = [i for i in range(1, len(raw)) if i not in louder]
@@ -568,7 +416,11 @@ def _leak(b: Recording, c: Recording) -> Leak | None:
         return None  # From here on other numbers are drawn, and what differs may come from them.
     if b.steps != c.steps:
         return Leak(f"the number of steps ({b.steps} and {c.steps})")
-    if b.draws[-1] == c.draws[-1] and not np.array_equal(b.result, c.result, equal_nan=True):
+    if (
+        b.result is not None
+        and b.draws[-1] == c.draws[-1]
+        and not np.array_equal(b.result, c.result, equal_nan=True)
+    ):
         return Leak("the scores that the finished model gives")
     return None
 

@@ -50,6 +50,8 @@ class Measured:
         counted, tries: Records that took part in steps whose batch could be counted, and that might have; the
             record whose steps these are is left out.
         sizes: The batch of each step that can be compared, in records; empty where they are not all known.
+        rate_varies: Whether batches vary more than those of Poisson samples of one rate.
+        follows_contents: Whether who is in a batch follows from what records hold, not from their places.
         fewer: The noise of a training with one record fewer over that of this one, and `fewer_spread` its
             standard error; NaN where the two do not compare.
         together: How much of the move of many replaced records their parts do not add up to; about 0 where
@@ -72,6 +74,7 @@ class Measured:
         leaks: What left the training past the noise.
         failed: What the user's code said of crafts that it cannot train on.
         recognised: Draws of noise that were met, by kind.
+        elsewhere: Normal and Laplace draws that are no parameter's noise or initial weights.
     """
 
     steps: int
@@ -94,6 +97,8 @@ class Measured:
     counted: int
     tries: int
     sizes: tuple[int, ...]
+    rate_varies: bool
+    follows_contents: bool
     fewer: float
     fewer_spread: float
     together: float
@@ -108,6 +113,7 @@ class Measured:
     leaks: tuple[Leak, ...]
     failed: tuple[str, ...] = ()
     recognised: Mapping[str, int] = field(default_factory=dict)
+    elsewhere: int = 0
 
     def noise_factor(self, error: float) -> tuple[float, float]:
         """Between what multiples of the estimated noise the true one lies, with error probability `error`."""

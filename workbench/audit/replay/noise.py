@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.stats import chi2, norm
+from scipy.stats import beta, chi2, norm
 from torch import Tensor
 
 from workbench.audit.replay.record import Layout, Recording
@@ -16,8 +16,8 @@ from workbench.interfaces import FloatArray
 RARE = 1e-3
 """Error probability of each test of the noise's form: one scale in all steps, no correlation, Gaussian."""
 
-SAME = 0.999
-"""Correlation from which two noises are copies of each other."""
+SAME, BY_CHANCE = 0.999, 1e-6
+"""Correlation from which two noises are copies of each other, where independent ones so rarely are."""
 
 PREFIX = 64
 """Values of each tensor's noise that are compared with other tensors'."""
@@ -93,6 +93,7 @@ def noise_of(a: Recording, b: Recording) -> Noise:
     by_step[by_step < 1e-6] = 0.0
     drawn = drawn[torch.from_numpy(by_step > 0)]
     drawn /= torch.tensor(by_step[by_step > 0], dtype=drawn.dtype)[:, None]
+    is_even = _is_even(drawn, noisy, layout)
     excess = float(drawn.double().pow(4).mean()) / float(drawn.double().square().mean()) ** 2 - 3.0
     copied, correlation, is_correlated = _between_steps(drawn)
     return Noise(
@@ -105,7 +106,8 @@ def noise_of(a: Recording, b: Recording) -> Noise:
         differs=differs,
         values=min(fewest, coordinates) if differs else fewest,
         excess=excess,
-        is_gaussian=abs(excess) <= max(0.2, float(norm.isf(RARE / 2)) * math.sqrt(24.0 / drawn.numel())),
+        is_gaussian=is_even
+        and abs(excess) <= max(0.2, float(norm.isf(RARE / 2)) * math.sqrt(24.0 / drawn.numel())),
         correlation=correlation,
         is_correlated=is_correlated,
         copies=copied + _between_tensors(drawn, noisy, layout),
@@ -120,8 +122,17 @@ def is_repeated(noise: tuple[Recording, Recording], other: tuple[Recording, Reco
     ]
     if rows[0].shape[1] != rows[1].shape[1]:
         return 0
+    if not _tells(rows[0].shape[1], len(rows[0]) * len(rows[1])):
+        return 0
     first, second = (torch.nn.functional.normalize(row.float(), dim=1) for row in rows)
     return int(((first @ second.T).abs() > SAME).any(dim=1).sum())
+
+
+def _tells(coordinates: int, pairs: int) -> bool:
+    """Whether a correlation of `SAME` between noises of so many coordinates is none of chance."""
+    if coordinates < 2:
+        return False
+    return bool(pairs * beta.sf(SAME**2, 0.5, (coordinates - 1) / 2) < BY_CHANCE)
 
 
 def is_linear(a: Recording, half: Recording, b: Recording) -> bool:
@@ -187,10 +198,26 @@ def _between_steps(drawn: Tensor) -> tuple[int, float, bool]:
         return 0, 0.0, False
     rows = torch.nn.functional.normalize(drawn, dim=1)
     found = torch.tril((rows @ rows.T).abs(), diagonal=-1)
+    if not _tells(coordinates, steps * steps):
+        return 0, 0.0, False
     copied = int((found > SAME).any(dim=1).sum())
     largest = float(torch.where(found > SAME, 0.0, found).max())
     chance = float(norm.isf(RARE / (steps * (steps - 1)))) / math.sqrt(coordinates)
     return copied, largest, largest > max(chance, 0.05)
+
+
+def _is_even(drawn: Tensor, noisy: Tensor, layout: Layout) -> bool:
+    """Whether each tensor's noise has one scale in all steps, but for chance."""
+    position, tensors = 0, list(layout.slices())
+    for _, place in tensors:
+        count = int(noisy[place].sum())
+        each = drawn[:, position : position + count].double().square().sum(dim=1).numpy()
+        position += count
+        if count >= 2 and len(each) > 1:
+            chances = 2 * np.minimum(chi2.cdf(each, count), chi2.sf(each, count))
+            if float(chances.min()) * each.size * len(tensors) < RARE:
+                return False
+    return True
 
 
 def _between_tensors(drawn: Tensor, noisy: Tensor, layout: Layout) -> int:
@@ -208,6 +235,8 @@ def _between_tensors(drawn: Tensor, noisy: Tensor, layout: Layout) -> int:
             width = min(size, its, PREFIX)
             x = drawn[:, start : start + width].flatten()
             y = drawn[:, before : before + width].flatten()
+            if not _tells(x.numel(), len(starts) ** 2):
+                continue
             if abs(float(torch.nn.functional.cosine_similarity(x, y, dim=0))) > SAME:
                 found.add(i)
     return len(found)

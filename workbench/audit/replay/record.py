@@ -62,6 +62,7 @@ class Recording:
             the gradient private and calls its parent's step; the outer one's gradient is not what is applied.
         result: What the function returned.
         recognised: How many draws of noise were met, by their kind.
+        elsewhere: Other normal and Laplace draws, those of initial weights left out.
     """
 
     layouts: list[Layout] = field(default_factory=list)
@@ -73,6 +74,7 @@ class Recording:
     inner: list[bool] = field(default_factory=list)
     result: Any = None
     recognised: dict[str, int] = field(default_factory=dict)
+    elsewhere: int = 0
 
     @property
     def steps(self) -> int:
@@ -239,6 +241,10 @@ class _Watch:
         """Number of steps so far."""
         return self._kept.steps
 
+    def elsewhere(self, is_so: bool) -> None:
+        """Count a draw that is normal, and no noise of a parameter's, if it is no initial weight either."""
+        self._kept.elsewhere += is_so
+
     def note(self, kind: str) -> None:
         """Count a draw of noise."""
         self._kept.recognised[kind] = self._kept.recognised.get(kind, 0) + 1
@@ -294,6 +300,8 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.share, self.still = 0.0, False
         self.after_first_gradient = False
         self._drawn = 0
+        self._generators: list[Callable[[], Any]] = []
+        self._known: set[int] = set()
 
     def is_noise(self, shape: Sequence[int]) -> bool:
         """A draw of a parameter's shape, or flat with as many entries, once there was a gradient."""
@@ -309,11 +317,18 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if torch.Tag.nondeterministic_seeded in func.tags:
             shape = tuple(drawn.shape) if isinstance(drawn, Tensor) else ()
             self._drawn = hash((self._drawn, name, shape))
+            generator = (kwargs or {}).get("generator")
+            if generator is not None and id(generator) not in self._known:
+                self._known.add(id(generator))
+                self._generators.append(lambda: generator.get_state().numpy().tobytes())
         if self.still and name == "native_dropout":
             return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
         if self.still and name == "bernoulli_" and drawn.is_floating_point() and len(args) > 1:
             return drawn.fill_(args[1])
-        if name not in _NORMAL or not isinstance(drawn, Tensor) or not self.is_noise(drawn.shape):
+        if name not in _NORMAL or not isinstance(drawn, Tensor):
+            return drawn
+        if not self.is_noise(drawn.shape):
+            self._watch.elsewhere(tuple(drawn.shape) not in self._shapes)
             return drawn
         self._watch.note("normal")
         mean: Any = 0.0
@@ -324,7 +339,7 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return drawn.copy_(mean + self.share * (drawn - mean))
 
     def draws(self) -> int:
-        """A hash of torch's draws so far, by name and shape, and of the states of the generators."""
+        """A hash of torch's draws so far, by name and shape, and of the states of generators met."""
         numpy_state: Any = np.random.get_state()  # noqa: NPY002 - the user's code may draw from it
         return hash(
             (
@@ -333,6 +348,7 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 numpy_state[1].tobytes(),
                 numpy_state[2:],
                 random.getstate(),
+                *(state() for state in self._generators),
             )
         )
 
@@ -345,6 +361,7 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def rsample(self: Any, sample_shape: Any = None) -> Tensor:
             drawn = laplace(self, torch.Size() if sample_shape is None else sample_shape)
             if not silence.is_noise(drawn.shape):
+                silence._watch.elsewhere(True)
                 return drawn
             silence._watch.note("laplace")
             return self.loc + silence.share * (drawn - self.loc)  # type: ignore[no-any-return]
@@ -365,15 +382,29 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             """NumPy's generator, with silent noise."""
 
         class RandomState(Silent, np.random.RandomState):
-            """NumPy's older generator, with silent noise."""
+            """NumPy's older generator, with silent noise and its state known."""
+
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs)
+                silence._generators.append(lambda: repr(self.get_state(legacy=False)))
 
         def default_rng(seed: Any = None) -> np.random.Generator:
-            return Generator(make(seed).bit_generator)
+            made = Generator(make(seed).bit_generator)
+            silence._generators.append(lambda: repr(made.bit_generator.state))
+            return made
+
+        class Random(random.Random):
+            """Python's generator, with its state known."""
+
+            def __init__(self, *args: Any) -> None:
+                super().__init__(*args)
+                silence._generators.append(self.getstate)
 
         with ExitStack() as stack:
             stack.enter_context(patch.object(torch.distributions.Laplace, "rsample", rsample))
             stack.enter_context(patch.object(np.random, "default_rng", default_rng))
             stack.enter_context(patch.object(np.random, "RandomState", RandomState))
+            stack.enter_context(patch.object(random, "Random", Random))
             for name in ("normal", "standard_normal", "randn", "laplace"):
                 drawing = getattr(np.random, name)
                 stack.enter_context(patch.object(np.random, name, self._function(drawing, name)))
@@ -389,6 +420,7 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def numpy(self, drawn: Any, mean: Any) -> Any:
         """A draw of NumPy's, or its mean where it is noise."""
         if not isinstance(drawn, np.ndarray) or not self.is_noise(drawn.shape):
+            self._watch.elsewhere(np.shape(drawn) not in self._shapes)
             return drawn
         self._watch.note("numpy")
         return (mean + self.share * (drawn - mean)).astype(drawn.dtype)

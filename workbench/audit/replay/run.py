@@ -19,6 +19,9 @@ from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Claim, Verdict, VerdictKind
 from workbench.training.setup import TrainingSetup, prepare
 
+FORM = 2
+"""Of what is measured; a stored result of another form is not read."""
+
 PROBES = 64
 """Records whose scores under the finished model are compared."""
 
@@ -66,7 +69,13 @@ def play(
     engine: Engine, payload: ReplayJob, *, training: UserTraining, inputs: Mapping[str, Path], content: str
 ) -> dict[str, Any]:
     """The record of a replay, from the store or made now; see `replay_user`."""
-    identity = {"kind": "replay", "source": training.source_sha256, "job": plain(payload), "content": content}
+    identity = {
+        "kind": "replay",
+        "form": FORM,
+        "source": training.source_sha256,
+        "job": plain(payload),
+        "content": content,
+    }
     job = Job(identity=identity, payload=payload, inputs=inputs, label=training.spec, content=content)
     (record,) = engine.run("replaying", [job], replay_user, keeps_folder=False)
     return dict(record)

@@ -1,0 +1,111 @@
+"""Trainings under the hooks, what one replaced record shows in them, and where two of them compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from workbench.audit.replay.record import Recording, recorded
+from workbench.interfaces import BoolArray, FloatArray
+
+Train = Callable[[list[Any], int], Any]
+"""Trains on records with one of two seeds, 0 or 1; returns the finished model's scores of fixed records."""
+
+
+class Runs:
+    """Calls the training and counts."""
+
+    def __init__(
+        self,
+        train: Train,
+        records: Sequence[Mapping[str, Any]],
+        seed: int,
+        total: int,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self.records = records
+        self._train, self._seed, self._total, self._progress = train, seed, total, progress
+        self._done = 0
+
+    def with_records(self, others: Mapping[int, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The records with others in some places; each keeps its id."""
+        return [{**others.get(i, own), "id": own["id"]} for i, own in enumerate(self.records)]
+
+    def __call__(
+        self,
+        records: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        forced: Recording | None = None,
+        like: Recording | None = None,
+        share: float = 0.0,
+        number: int = 0,
+        still: bool = False,
+    ) -> Recording:
+        """One run, with seed 0 or 1; on the records that are measured, unless others are given."""
+        own = [dict(record) for record in (self.records if records is None else records)]
+        made = recorded(
+            lambda: self._train(own, number),
+            seed=self._seed + number,
+            forced=forced,
+            like=like,
+            share=share,
+            still=still,
+        )
+        self._done += 1
+        self._progress(min(self._done, self._total), self._total)
+        return made
+
+
+@dataclass
+class Place:
+    """A replaced record: its versions, and what they show (`_distances`)."""
+
+    place: int
+    versions: list[Recording] = field(default_factory=list)
+    loud: list[float] = field(default_factory=list)
+    agree: BoolArray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    raw: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    scaled: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    present: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+
+    def added(self) -> list[float]:
+        """The lower end of what some version adds, of each step."""
+        return [
+            radius(self.scaled[:, :, t][np.ix_(self.agree[:, t], self.agree[:, t])]) if here else 0.0
+            for t, here in enumerate(self.present)
+        ]
+
+
+def agreement(versions: Sequence[Recording], steps: int) -> BoolArray:
+    """At which steps each version has drawn what the first one has, and a finite gradient: `(v, T)`."""
+    agree = np.zeros((len(versions), steps), dtype=bool)
+    for row, version in enumerate(versions):
+        for step in range(min(version.steps, steps)):
+            agree[row, step] = (
+                version.draws[step] == versions[0].draws[step]
+                and version.gradients[step].numel() == versions[0].gradients[step].numel()
+                and bool(torch.isfinite(version.gradients[step]).all())
+            )
+    return agree
+
+
+def radius(distances: FloatArray) -> float:
+    """At least so far from any point is one of these points, by their distances from each other.
+
+    A lower end of the radius of the smallest ball around them: for any weights w, the root of w D^2 w / 2.
+    One of the points is what a record without any influence would leave, whichever that is.
+    """
+    if np.isinf(distances).any():
+        return math.inf
+    squares = distances**2
+    weights = np.full(len(squares), 1.0 / len(squares))
+    for iteration in range(200):
+        farthest = int(np.argmax(squares @ weights))
+        weights *= 1.0 - 1.0 / (iteration + 2.0)
+        weights[farthest] += 1.0 / (iteration + 2.0)
+    return math.sqrt(0.5 * float(weights @ squares @ weights))
