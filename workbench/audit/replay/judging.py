@@ -201,7 +201,8 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
         under = np.where(run.step_noise > 0, 1.0 / np.maximum(run.step_noise, 1e-30), 0.0)
         least, middle, most = (reduce(finite) * under for reduce in (np.min, np.median, np.max))
     else:
-        least, middle, most = strongest, strongest, used
+        least = middle = strongest
+        most = np.full(run.steps, strongest.max()) if strongest is run.alone else used
     lower = composed_epsilon(
         least / high, replace(sampler, rate=sampler.lower), run.steps, claim, which="lower"
     )
