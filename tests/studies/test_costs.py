@@ -252,7 +252,7 @@ def test_probing_says_why_an_experiment_cannot_be_prepared(store: Store) -> None
 
 @pytest.mark.slow
 def test_probing_foretells_a_real_training(tmp_path: Path) -> None:
-    """Within a factor of two: the machine may be busy, and small batches are cheaper than large ones."""
+    """Within a factor of four: the machine may be busy, and small batches are cheaper than large ones."""
     import time
 
     from workbench.execution.processes import one_thread
@@ -266,7 +266,7 @@ def test_probing_foretells_a_real_training(tmp_path: Path) -> None:
         started = time.process_time()
         work.train(job.payload, {}, tmp_path, lambda done, total: None)  # type: ignore[arg-type]
         seconds = time.process_time() - started
-    assert seconds / 2 < found.job_seconds[job.key] < 2 * seconds
+    assert seconds / 4 < found.job_seconds[job.key] < 4 * seconds
 
 
 # Budgets in nats, and bases

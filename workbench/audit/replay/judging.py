@@ -181,45 +181,19 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     Raises:
         UnsupportedError: the claim is not of (epsilon, delta)-DP.
     """
-    guarantee = judged_guarantee(claim)
-    error = 1.0 - confidence
+    guarantee, error = judged_guarantee(claim), 1.0 - confidence
     sampler = sampler_of(
         run.present, SPENT * error / 2, run.compared, counted=run.counted, tries=run.tries, sizes=run.sizes
     )
-    scales = len({scale for scale in run.noise.values() if scale > 0}) * (run.steps if run.noise_steps else 1)
-    low, high = run.noise_factor(SPENT * error / 2 / max(scales, 1))
-    moved = run.replaced if claim.about is Adjacency.REPLACE_ONE else run.added
-    each = [row[here] for row, here in zip(moved, run.present, strict=False)]
-    if claim.about is not Adjacency.REPLACE_ONE and run.alone.any():
-        each.append(run.alone)
-    used = np.concatenate(each)
-    strongest = max(each, key=lambda row: float(np.median(row)) if row.size else 0.0)
-    if run.noise_steps and np.isfinite(used).all() and strongest is not run.alone:
-        # The noise of all steps is known: one distance under each, not that of the steps that a record is in.
-        raw = [row[here] * run.step_noise[here] for row, here in zip(moved, run.present, strict=False)]
-        finite = np.concatenate(raw) if used.size else np.zeros(1)
-        under = np.where(run.step_noise > 0, 1.0 / np.maximum(run.step_noise, 1e-30), 0.0)
-        least, middle, most = (reduce(finite) * under for reduce in (np.min, np.median, np.max))
-    else:
-        least = middle = strongest
-        most = np.full(run.steps, strongest.max()) if strongest is run.alone else used
-    lower = composed_epsilon(
-        least / high, replace(sampler, rate=sampler.lower), run.steps, claim, which="lower"
-    )
-    estimate = composed_epsilon(middle, sampler, run.steps, claim, which="middle")
-    upper = composed_epsilon(
-        most / low, replace(sampler, rate=sampler.upper), run.steps, claim, which="upper"
-    )
+    each = _added(run, claim)
     unfit = _unfit(run, sampler)
+    lower, estimate, upper = _composed(run, claim, sampler, each, SPENT * error / 2)
     if (run.leaks and not run.elsewhere) or run.copies or (run.fixed and not run.ignores_seed):
         lower = estimate = upper = math.inf
-    elif unfit and not any(np.isinf(row).any() for row in each):
+    elif unfit and math.isfinite(lower):
         lower, estimate, upper = 0.0, math.nan, math.inf
-    elif lower > guarantee.epsilon and _may_be_epochs(run, sampler):
-        # Disjoint batches are no random samples: with little noise, their epsilon is smaller.
-        epochs = replace(sampler, kind="shuffled epochs", batches=max(2, round(1 / sampler.rate)))
-        lower = min(lower, composed_epsilon(least / high, epochs, run.steps, claim, which="lower"))
-    known = strongest[strongest > 0]
+    known = _strongest(each)
+    known = known[known > 0]
     multiplier = float(1.0 / np.median(known)) if known.size else math.nan
     exceeds = lower > guarantee.epsilon
     faults = faults_of(run, sampler, exceeds, claim, multiplier)
@@ -256,6 +230,54 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     return replace(found, verdict=replace(found.verdict, sentence=sentence))
 
 
+def _added(run: Measured, claim: Claim) -> list[FloatArray]:
+    """What one record adds to the steps that it is in, by the places that were replaced by many crafts.
+
+    With a claim that is not about replacing a record, also what it adds to each step by itself, if known.
+    """
+    moved = run.replaced if claim.about is Adjacency.REPLACE_ONE else run.added
+    each = [row[here] for row, here in zip(moved, run.present, strict=False)]
+    return each if claim.about is Adjacency.REPLACE_ONE or not run.alone.any() else [*each, run.alone]
+
+
+def _strongest(each: Sequence[FloatArray]) -> FloatArray:
+    """The distances of the place that moves updates most; before all one that moves them without bound."""
+    return max(each, key=lambda row: (bool(np.isinf(row).any()), float(np.median(row)) if row.size else 0.0))
+
+
+def _composed(
+    run: Measured, claim: Claim, sampler: Sampler, each: Sequence[FloatArray], error: float
+) -> tuple[float, float, float]:
+    """Lower end, estimate and upper end of epsilon; `error` is what the noise's scale may take."""
+    strongest = _strongest(each)
+    scales = len({scale for scale in run.noise.values() if scale > 0}) * (run.steps if run.noise_steps else 1)
+    low, high = run.noise_factor(error / max(scales, 1))
+    used = np.concatenate(each)
+    if run.noise_steps and np.isfinite(used).all() and strongest is not run.alone:
+        # The noise of all steps is known: one distance under each, not that of the steps that a record is in.
+        raw = [row * run.step_noise[here] for row, here in zip(each, run.present, strict=False)]
+        finite = np.concatenate(raw) if used.size else np.zeros(1)
+        under = np.where(run.step_noise > 0, 1.0 / np.maximum(run.step_noise, 1e-30), 0.0)
+        least, middle, most = (reduce(finite) * under for reduce in (np.min, np.median, np.max))
+    else:
+        least = middle = strongest
+        most = np.full(run.steps, strongest.max()) if strongest is run.alone else used
+    ends = {
+        which: composed_epsilon(distances, replace(sampler, rate=rate), run.steps, claim, which=which)
+        for which, distances, rate in (
+            ("lower", least / high, sampler.lower),
+            ("middle", middle, sampler.rate),
+            ("upper", most / low, sampler.upper),
+        )
+    }
+    lower = ends["lower"]
+    if judged_guarantee(claim).epsilon < lower < math.inf and _may_be_epochs(run, sampler):
+        # Disjoint batches are no random samples: with little noise, their epsilon is smaller.
+        epochs = replace(sampler, kind="shuffled epochs", batches=max(2, round(1 / sampler.rate)))
+        lower = min(lower, composed_epsilon(least / high, epochs, run.steps, claim, which="lower"))
+    return lower, ends["middle"], ends["upper"]
+
+
 def _may_be_epochs(run: Measured, sampler: Sampler) -> bool:
     """Whether every record may be in one batch of each epoch: all are in equally many, but for the last."""
     times = (run.present & run.compared).sum(axis=1)
@@ -280,10 +302,28 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
         )
     if run.elsewhere and (run.leaks or _moves_all_a_little(run, sampler)):
         reasons.append("what else reads the records may be paid for by the other noise that is drawn")
-    cells = int(run.compared.sum())
-    if run.tries and binom.sf(int(run.present.sum()) - 1, cells, sampler.upper) < MOVED_BY_CHANCE:
+    seen, cells = int((run.present & run.compared).sum()), int(run.compared.sum())
+    if run.tries and binom.sf(seen - 1, cells, sampler.upper) < MOVED_BY_CHANCE:
         reasons.append("a replaced record moves more updates than batches have it: others are moved with it")
+    if run.tries and binom.cdf(seen, cells, sampler.lower) < MOVED_BY_CHANCE:
+        reasons.append("batches of copies have more records than those of the data")
+    if not run.tries and sampler.kind in {"sampled", "sampled unevenly"} and _changes_midway(run):
+        reasons.append("records take part more often in one half of the steps: the rate changes")
     return tuple(reasons)
+
+
+def _changes_midway(run: Measured) -> bool:
+    """Whether replaced records are in batches of one half of the steps more often, by more than chance."""
+    half = run.steps // 2
+    table = np.array(
+        [
+            [cells[:, :half].sum(), cells[:, half:].sum()]
+            for cells in (run.present & run.compared, ~run.present & run.compared)
+        ]
+    )
+    if _is_kept(run) or not table.sum(axis=0).all() or not table.sum(axis=1).all():
+        return False
+    return bool(chi2_contingency(table, correction=False).pvalue < BY_CHANCE)
 
 
 def _outside(run: Measured, claim: Claim) -> tuple[str, ...]:

@@ -96,7 +96,8 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
             f"with equal gradients the training goes another way: {broken.what}; so its randomness is "
             "not all in the gradients"
         )
-    if not np.array_equal(a.result, twin.result, equal_nan=True):
+    scores_repeat = np.array_equal(a.result, twin.result, equal_nan=True)
+    if not scores_repeat:
         b.result = None  # Scores that do not repeat themselves tell nothing of a replaced record.
     noise = noise_of(a, b)
     if noise.values and not is_linear(a, runs(forced=a, like=a, share=0.5), b):
@@ -132,6 +133,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         same_norm=bool(a.steps > 1 and norms.std() < 1e-4 * norms.mean()),
         recognised=b.recognised,
         elsewhere=b.elsewhere,
+        scores_repeat=scores_repeat,
         **_of_records(runs, (a, b, again), noise, crafts),
     )
 

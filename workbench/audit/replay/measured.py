@@ -74,6 +74,7 @@ class Measured:
         leaks: What left the training past the noise.
         failed: What the user's code said of crafts that it cannot train on.
         recognised: Draws of noise that were met, by kind.
+        scores_repeat: Whether equal runs give equal scores; otherwise scores tell nothing of a record.
         elsewhere: Normal and Laplace draws that are no parameter's noise or initial weights.
     """
 
@@ -114,6 +115,7 @@ class Measured:
     failed: tuple[str, ...] = ()
     recognised: Mapping[str, int] = field(default_factory=dict)
     elsewhere: int = 0
+    scores_repeat: bool = True
 
     def noise_factor(self, error: float) -> tuple[float, float]:
         """Between what multiples of the estimated noise the true one lies, with error probability `error`."""

@@ -405,10 +405,19 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             stack.enter_context(patch.object(np.random, "default_rng", default_rng))
             stack.enter_context(patch.object(np.random, "RandomState", RandomState))
             stack.enter_context(patch.object(random, "Random", Random))
+            for name in ("gauss", "normalvariate"):
+                stack.enter_context(patch.object(random, name, self._counted(getattr(random, name))))
             for name in ("normal", "standard_normal", "randn", "laplace"):
                 drawing = getattr(np.random, name)
                 stack.enter_context(patch.object(np.random, name, self._function(drawing, name)))
             yield
+
+    def _counted(self, drawing: Callable[..., float]) -> Callable[..., float]:
+        def draw(*args: Any, **kwargs: Any) -> float:
+            self._watch.elsewhere(True)
+            return drawing(*args, **kwargs)
+
+        return draw
 
     def _function(self, drawing: Callable[..., Any], name: str) -> Callable[..., Any]:
         def draw(*args: Any, **kwargs: Any) -> Any:

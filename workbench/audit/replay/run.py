@@ -19,7 +19,7 @@ from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Claim, Verdict, VerdictKind
 from workbench.training.setup import TrainingSetup, prepare
 
-FORM = 2
+FORM = 3
 """Of what is measured; a stored result of another form is not read."""
 
 PROBES = 64
@@ -113,5 +113,6 @@ def _rows(claim: Claim, run: Measured, found: Replayed) -> list[list[str]]:
         ["draws of noise", drawn],
         ["epsilon by its own measure", bounds],
         *([f"fault: {fault.part}", fault.says] for fault in found.faults),
+        *([] if run.scores_repeat else [["scores", "differ between equal runs, so they are not compared"]]),
         *([["caution", found.caution]] if found.caution else []),
     ]
