@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from shared import RESULTS, machine, options, page, quiet
 
-from workbench.audit.replay.judging import Replayed
+from workbench.audit.replay.measured import NotMeasured
 from workbench.core.keys import plain
 
 ZOO = Path(__file__).parents[1] / "tests" / "zoo"
@@ -113,6 +113,7 @@ def games(report: Mapping[str, Any], expected: str, names: Mapping[str, str]) ->
             replay["verdict"]["kind"], parts, expected, replay["cost"]["seconds"], replay.get("lower")
         )
         named = replay.get("caution", "").partition(":")[0]
+        made["replay"] |= {"estimate": replay.get("estimate"), "caution": named}
         if expected and named == expected and made["replay"]["says"] == MISSED:
             made["replay"] |= {"says": NAMED, "parts": [named]}
     return made
@@ -188,59 +189,30 @@ def retrained(name: str, row: tuple[str, str, str, Any]) -> dict[str, Any]:
 
 
 def replayed(name: str, seed: int) -> dict[str, Any]:
-    """A correct trainer's replay under another seed."""
-    file = right()[name][0]
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "report.json"
-        command = [
-            sys.executable,
-            "-m",
-            "workbench.cli",
-            "replay",
-            f"{ZOO / file}.py:{name}",
-            "--seed",
-            str(seed),
-        ]
-        command += ["--corpus", "digits", "--claim", CLAIM, "--quiet", "--json", str(place)]
-        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        report = json.loads(place.read_text())
-    replay = report["replay"]
-    return {
-        "verdict": report["verdict"]["kind"],
-        "lower": replay.get("lower"),
-        "seconds": round(replay["cost"]["seconds"], 1),
-    }
-
-
-def replayed_bug(name: str) -> dict[str, Any]:
-    """A reported bug's replay on 200 records, as tests/audit/test_bug_zoo.py asks it."""
+    """A correct trainer's replay of 200 records under another seed."""
+    torch.set_num_threads(1)
     started = time.perf_counter()
-    found = judged_here(f"{ZOO / 'reported.py'}:{name}", claim=reported.BUGS[name].claim)
-    assert isinstance(found, Replayed), name
-    return {
-        "verdict": str(found.verdict.kind),
-        "parts": [fault.part for fault in found.faults],
-        "caution": found.caution.partition(":")[0],
-        "lower": plain(found.lower),
-        "estimate": plain(found.estimate),
-        "seconds": round(time.perf_counter() - started),
-    }
+    found = judged_here(f"{ZOO / right()[name][0]}.py:{name}", seed=seed, claim=CLAIM)
+    seconds = round(time.perf_counter() - started, 1)
+    if isinstance(found, NotMeasured):
+        return {"verdict": "INVALID", "lower": None, "seconds": seconds}
+    return {"verdict": str(found.verdict.kind), "lower": plain(found.lower), "seconds": seconds}
 
 
-def update_page(replays: Mapping[str, Mapping[str, Any]]) -> None:
+def update_page(rows: Mapping[str, Mapping[str, Any]]) -> None:
     """Write the rows of docs/bug_zoo.md anew."""
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     for place, line in enumerate(lines):
         name = line.split("`")[1] if line.startswith("| `") else ""
-        if name in replays:
-            row, bug = replays[name], reported.BUGS[name]
+        if name in rows and "replay" in rows[name]:
+            row, bug = rows[name]["replay"], reported.BUGS[name]
             said = row["verdict"].replace("_", " ") + (f": {', '.join(row['parts'])}" if row["parts"] else "")
             said += f", caution: {row['caution']}" if row["caution"] else ""
             epsilon = ", estimate ".join(
                 "∞" if value == "inf" else f"{float(value):.3g}" for value in (row["lower"], row["estimate"])
             )
             cells = [f"`{name}`", bug.source, bug.direction, bug.fault or "none", said, f"≥ {epsilon}"]
-            lines[place] = f"| {' | '.join(cells)} | {row['seconds']} |"
+            lines[place] = f"| {' | '.join(cells)} | {row['seconds']:.0f} |"
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -254,7 +226,6 @@ class Kept:
             "rows": {},
             "retrained": {},
             "seeds": {},
-            "reported": {},
         }
         self._lock = threading.Lock()
         if path.is_file():
@@ -305,17 +276,13 @@ def main() -> None:
     given = parser.parse_args()
     quiet(given.threads)
     kept = Kept(RESULTS / "bug_zoo.json")
+
+    def there(name: str, seed: int) -> dict[str, Any]:
+        """The replay, in a process of its own."""
+        return processes.submit(replayed, name, seed).result()
+
     auditor = None if given.peer is None else auditor_of(given.peer)
     with ProcessPoolExecutor(given.at_once) as processes, ThreadPoolExecutor(given.at_once) as pool:
-        jobs = [
-            pool.submit(kept.do, "reported", name, processes.submit(replayed_bug, name).result)
-            for name in reported.BUGS
-            if name not in kept.content["reported"]
-        ]
-        for job in jobs:
-            job.result()
-    update_page(kept.content["reported"])
-    with ThreadPoolExecutor(given.at_once) as pool:
         jobs = [
             pool.submit(kept.do, "rows", name, partial(made_row, name, row, auditor))
             for name, row in rows().items()
@@ -326,12 +293,13 @@ def main() -> None:
             if given.retrain
         ]
         jobs += [
-            pool.submit(kept.do, "seeds", f"{name} {seed}", partial(replayed, name, seed))
+            pool.submit(kept.do, "seeds", f"{name} {seed}", partial(there, name, seed))
             for seed in range(1, given.seeds + 1)
             for name in right()
         ]
         for job in jobs:
             job.result()
+    update_page(kept.content["rows"])
     shown = dict(kept.content)
     shown["rows"] = {name: {**row, **shown["retrained"].get(name, {})} for name, row in shown["rows"].items()}
     RESULTS.joinpath("bug_zoo.md").write_text(page("bug_zoo", {**shown, "summary": summary(shown)}))

@@ -13,9 +13,10 @@ import pytest
 from replay_here import judged_here
 
 from workbench.audit.replay.batches import whole_numbers
-from workbench.audit.replay.judging import Replayed, sampler_of
+from workbench.audit.replay.judging import Replayed
 from workbench.audit.replay.measured import NotMeasured
 from workbench.audit.replay.runs import radius
+from workbench.audit.replay.sampler import sampler_of
 from workbench.cli.app import main
 
 ROOT = Path(__file__).parents[2]

@@ -298,7 +298,8 @@ class AdaptiveClip(ClippedAt):
 
     def summed(self, each: Gradients) -> Gradients:
         below = float((self.norms(each) <= self.clip).sum())
-        below += self.count_noise * float(torch.randn((), generator=self.generator))
+        if self.count_noise:
+            below += self.count_noise * float(torch.randn((), generator=self.generator))
         self.next_clip = self.clip * math.exp(-0.2 * (below / self.expected - 0.5))
         return super().summed(each)
 

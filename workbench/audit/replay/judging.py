@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import binom, chi2_contingency, norm
+from scipy.stats import binom, chi2_contingency
 
 from workbench.accounting import ApproximateDP
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import Composed, Event, Gaussian, ShuffledBatches, SubsampledGaussian
+from workbench.audit.replay.faults import Fault, caution_of, faults_of, is_kept, moves_all_a_little
 from workbench.audit.replay.measured import Measured
+from workbench.audit.replay.sampler import BY_CHANCE, Sampler, sampler_of
 from workbench.core.errors import UnsupportedError
-from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
 from workbench.interfaces import (
     Adjacency,
-    BoolArray,
     Bound,
     Claim,
     Family,
@@ -35,50 +34,11 @@ BINS = 6
 FARTHEST = 1e3
 """Standard deviations beyond which a distance is composed as this, or as infinite."""
 
-FARTHER = 3.0
-"""Times as far as any finite craft that one that is not finite has to move an update."""
-
 SPENT = 0.02
 """Share of the error that intervals spend: replays are run again and again, on every change of a trainer."""
 
 MOVED_BY_CHANCE = 1e-6
 """With less probability a record of the counted rate is in so many batches."""
-
-BY_CHANCE = 1e-4
-"""A sampler is taken for shuffled epochs, or uneven, where Poisson's looks so with less probability."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampler:
-    """How a record comes into a step.
-
-    Attributes:
-        kind: `"every step"`, `"shuffled epochs"`, `"fixed batches"` of random records, `"Poisson"`,
-            `"sampled"` where batches were not counted, or `"sampled unevenly"`, some records more often than
-            others.
-        rate: Share of the steps that a record takes part in.
-        lower, upper: Interval of the rate.
-        batches: Steps of an epoch, for shuffled epochs.
-    """
-
-    kind: str
-    rate: float
-    lower: float
-    upper: float
-    batches: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fault:
-    """Something that is wrong, for the developer.
-
-    Attributes:
-        part: `"noise"`, `"clip"`, `"normaliser"`, `"sampler"`, `"side channel"` or `"accountant"`.
-        says: What was seen, with the step, tensor or record.
-    """
-
-    part: str
-    says: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,58 +62,6 @@ class Replayed:
     multiplier: float
     faults: tuple[Fault, ...]
     caution: str = ""
-
-
-def sampler_of(
-    present: BoolArray,
-    error: float,
-    compared: BoolArray | None = None,
-    *,
-    counted: int = 0,
-    tries: int = 0,
-    sizes: Sequence[int] = (),
-) -> Sampler:
-    """The sampler, from who took part in which step.
-
-    Args:
-        present: Shape `(places, T)`.
-        error: Of the interval of the rate.
-        compared: Where that is known, same shape; everywhere if None.
-        counted, tries: Of all other records, how often they took part and how often they might have; where
-            that is known, the rate is theirs.
-        sizes: Of the batches, where all are known.
-    """
-    known = np.ones_like(present) if compared is None else compared
-    places, steps = present.shape
-    hits, cells = (counted, tries) if tries else (int((present & known).sum()), int(known.sum()))
-    if not cells:
-        return Sampler(kind="sampled", rate=0.0, lower=0.0, upper=1.0)
-    if hits == cells:
-        return Sampler(kind="every step", rate=1.0, lower=1.0, upper=1.0)
-    for batches in range(2, steps // 2 + 1) if known.all() else ():
-        epochs = steps // batches
-        blocks = present[:, : epochs * batches].reshape(places, epochs, batches).sum(axis=2)
-        chance = (1 - 1 / batches) ** (batches - 1)
-        if (blocks == 1).all() and chance**blocks.size < BY_CHANCE:
-            share = 1 / batches
-            return Sampler(kind="shuffled epochs", rate=share, lower=share, upper=share, batches=batches)
-    each = np.stack([(present & known).sum(axis=1), (known & ~present).sum(axis=1)])
-    each = each[:, each.sum(axis=0) > 0]
-    compares = each.shape[1] > 1 and bool(each.sum(axis=1).all())
-    uneven = compares and float(chi2_contingency(each, correction=False).pvalue) < BY_CHANCE
-    kind = "sampled"
-    if sizes:
-        # So many batches of one size, whatever it is; the last of an epoch may be smaller.
-        (_, times), most = Counter(sizes).most_common(1)[0], tries // len(sizes)
-        likeliest = float(binom.pmf(math.floor((most + 1) * hits / cells), most, hits / cells))
-        chance = (most + 1) * float(binom.sf(times - 1, len(sizes), likeliest))
-        kind = "fixed batches" if chance < BY_CHANCE else "Poisson"
-    return Sampler(
-        kind="sampled unevenly" if uneven else kind,
-        rate=hits / cells,
-        lower=binomial_lower(hits, cells, error / 2),
-        upper=binomial_upper(hits, cells, error / 2),
-    )
 
 
 def judged_guarantee(claim: Claim) -> ApproximateDP:
@@ -224,7 +132,7 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
         sampler=sampler,
         multiplier=multiplier,
         faults=faults,
-        caution=_caution(run) if claim.about is Adjacency.ADD_REMOVE else "",
+        caution=caution_of(run) if claim.about is Adjacency.ADD_REMOVE else "",
     )
     sentence = _sentence(claim, run, found, confidence, outside)
     return replace(found, verdict=replace(found.verdict, sentence=sentence))
@@ -300,7 +208,7 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
         reasons.append(
             "who is in a batch follows from what the records hold, so that a replaced record moves others"
         )
-    if run.elsewhere and (run.leaks or _moves_all_a_little(run, sampler)):
+    if run.elsewhere and (run.leaks or moves_all_a_little(run, sampler)):
         reasons.append("what else reads the records may be paid for by the other noise that is drawn")
     seen, cells = int((run.present & run.compared).sum()), int(run.compared.sum())
     if run.tries and binom.sf(seen - 1, cells, sampler.upper) < MOVED_BY_CHANCE:
@@ -321,7 +229,7 @@ def _changes_midway(run: Measured) -> bool:
             for cells in (run.present & run.compared, ~run.present & run.compared)
         ]
     )
-    if _is_kept(run) or not table.sum(axis=0).all() or not table.sum(axis=1).all():
+    if is_kept(run) or not table.sum(axis=0).all() or not table.sum(axis=1).all():
         return False
     return bool(chi2_contingency(table, correction=False).pvalue < BY_CHANCE)
 
@@ -386,172 +294,6 @@ def composed_epsilon(
             return 0.0
         bounds = epsilon_bounds(Composed(events=tuple(parts)), delta, adjacency=adjacency)
     return {"lower": bounds.lower, "upper": bounds.upper}.get(which, (bounds.lower + bounds.upper) / 2)
-
-
-def faults_of(
-    run: Measured, sampler: Sampler, is_refuted: bool, claim: Claim, multiplier: float
-) -> tuple[Fault, ...]:
-    """What is wrong, the gravest first."""
-    found = [
-        Fault(
-            part="side channel",
-            says=f"replacing record {leak.place} changes {leak.what}, although every update is the same"
-            + (
-                " (there is other noise; if this was released with it, it is paid for elsewhere)"
-                * bool(run.elsewhere)
-            ),
-        )
-        for leak in run.leaks[:1]
-    ]
-    found += [Fault(part=part, says=says) for part, says, is_so in _signs(run, sampler) if is_so]
-    if is_refuted and not found:
-        found.append(undersized(run.steps, sampler, claim, multiplier))
-    return tuple(found)
-
-
-def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
-    """Part, words, and whether it is so, of each fault that shows in what was measured."""
-    has_noise = any(run.noise.values())
-    is_kept = _is_kept(run)
-    shown = ", ".join(run.naked[:3]) + ("…" if len(run.naked) > 3 else "")
-    bare = int(((run.step_noise == 0) & run.present.any(axis=0)).sum())
-    spread = float(run.step_noise.max() / max(run.step_noise.min(), 1e-30))
-    return [
-        ("noise", f"no noise in any of the {run.steps} steps", not has_noise),
-        ("noise", f"no noise on {shown}, which a record moves", has_noise and bool(run.naked)),
-        (
-            "noise",
-            f"no noise in {bare} of the {run.steps} steps, which a record moves",
-            has_noise and bare > 0,
-        ),
-        ("noise", f"{run.copies} noises are copies of that of another step or tensor", run.copies > 0),
-        (
-            "noise",
-            f"the noise of {run.fixed} steps is the same under another seed",
-            run.fixed > 0 and not run.copies and not run.ignores_seed,
-        ),
-        (
-            "clip",
-            f"a record 100 times as loud moves an update {run.loudness:.3g} times as far: nothing bounds "
-            "what one record adds",
-            run.loudness > 10,
-        ),
-        (
-            "clip",
-            "all updates have one norm before the noise: the batch is clipped, and not each record",
-            run.same_norm and has_noise,
-        ),
-        (
-            "clip",
-            f"what records add together is not what each adds ({100 * run.together:.3g} % apart): a record "
-            "changes the share of others",
-            run.together > 0.1 and not run.same_norm and not run.leaks,
-        ),
-        (
-            "clip",
-            f"a record that is not finite moves an update {run.emptied:.3g} times as far as any other: it "
-            "takes away what the others add",
-            run.emptied > FARTHER,
-        ),
-        (
-            "side channel",
-            "a replaced record moves every update, most of them a little: something before the sampling "
-            "reads all records (preprocessing, statistics)",
-            _moves_all_a_little(run, sampler),
-        ),
-        (
-            "normaliser",
-            f"the noise's scale changes from step to step, by a factor of {spread:.3g}: does its divisor "
-            "count the records of the batch?",
-            run.noise_steps and not run.is_schedule and not run.naked and not run.bare_steps,
-        ),
-        (
-            "normaliser",
-            f"a replaced record changes the noise itself, by {100 * run.noise_moved:.3g} % of a step's",
-            run.noise_moved > 0.05 and not run.noise_steps,
-        ),
-        (
-            "sampler",
-            f"none of {len(run.sizes)} batches is empty, by Poisson sampling some would be: are empty ones "
-            "drawn again?",
-            sampler.kind == "Poisson" and _lacks_empty(run),
-        ),
-        (
-            "accountant",
-            "every record moves all updates after the first that it is in: sums are not cleared, so that "
-            "what is paid for once counts in all steps",
-            is_kept,
-        ),
-        (
-            "sampler",
-            "some records take part more often than others, by more than chance",
-            sampler.kind == "sampled unevenly" and not run.leaks and not is_kept,
-        ),
-    ]
-
-
-def _caution(run: Measured) -> str:
-    """Says so where noise follows the number of records by more than chance, and than a rate of 1/N would."""
-    records = run.tries // len(run.sizes) if run.sizes else 0
-    change = abs(run.fewer - 1.0) - 2.0 / records if records else math.nan
-    if not change > norm.isf(BY_CHANCE / 2) * run.fewer_spread:
-        return ""
-    return (
-        f"normaliser: with one record fewer, the noise is {run.fewer:.4g} times as large, so its divisor "
-        "counts the records, and the claim holds at most where their number is public (adjacency=zero-out)"
-    )
-
-
-def _lacks_empty(run: Measured) -> bool:
-    """Whether no batch is empty, where Poisson's would be."""
-    empty = (1.0 - run.counted / run.tries) ** (run.tries / len(run.sizes))
-    return min(run.sizes) > 0 and (1.0 - empty) ** len(run.sizes) < BY_CHANCE
-
-
-def _is_kept(run: Measured) -> bool:
-    """Whether records that have come move all later updates, and not just a little."""
-    first = run.present.argmax(axis=1)
-    later = [row[start:] for row, start in zip(run.present, first, strict=True) if row.any()]
-    if not later or not all(row.all() for row in later) or int(first.max()) == 0:
-        return False
-    moves = [row[start:] for row, start in zip(run.added, first, strict=False)]
-    return all(row.size == 0 or row.min() > 0.3 * row.max() for row in moves) and sum(map(len, later)) > 30
-
-
-def _moves_all_a_little(run: Measured, sampler: Sampler) -> bool:
-    """Whether a record moves every update, by distances of two heaps, one at least three times as far."""
-    if sampler.kind != "every step":
-        return False
-    distances = run.added[run.present[: len(run.added)]]
-    ordered = np.sort(distances[np.isfinite(distances) & (distances > 0)])
-    if ordered.size < 6:
-        return False
-    return bool((ordered[3:-2] > 3 * ordered[2:-3]).any())
-
-
-def undersized(steps: int, sampler: Sampler, claim: Claim, multiplier: float) -> Fault:
-    """A run in which every part does its work, and which spends more than is claimed."""
-    from workbench.accounting.certified import calibrate_noise_multiplier
-
-    guarantee = claim.guarantee
-    assert isinstance(guarantee, ApproximateDP)
-    if sampler.kind == "shuffled epochs":
-        return Fault(
-            part="sampler",
-            says=f"every record is in exactly one of each {sampler.batches} steps (shuffled epochs), and the "
-            f"noise multiplier is {multiplier:.4g}",
-        )
-    needed = calibrate_noise_multiplier(
-        target_epsilon=guarantee.epsilon,
-        target_delta=guarantee.delta,
-        sampling_probability=sampler.rate,
-        steps=steps,
-    )
-    return Fault(
-        part="accountant",
-        says=f"noise over what one record adds is {multiplier:.4g}; {steps} steps at sampling rate "
-        f"{sampler.rate:.3g} need {needed:.4g} for the claim",
-    )
 
 
 def _epsilon_words(found: Replayed) -> str:

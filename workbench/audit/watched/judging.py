@@ -15,15 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import binom, chi2
 
-from workbench.audit.replay.judging import (
-    BY_CHANCE,
-    Fault,
-    Sampler,
-    composed_epsilon,
-    judged_guarantee,
-    sampler_of,
-    undersized,
-)
+from workbench.audit.replay.faults import Fault, undersized
+from workbench.audit.replay.judging import composed_epsilon, judged_guarantee
+from workbench.audit.replay.sampler import BY_CHANCE, Sampler, sampler_of
 from workbench.audit.watched.run_file import FORWARD, WatchedRun
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Bound, Claim, Family, FloatArray, Released, Trials, Verdict, VerdictKind

@@ -1,0 +1,236 @@
+"""What is wrong with a training, by what was measured of it, in words that a developer can act on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import norm
+
+from workbench.accounting import ApproximateDP
+from workbench.audit.replay.measured import Measured
+from workbench.audit.replay.sampler import BY_CHANCE, Sampler
+from workbench.interfaces import Claim
+
+FARTHER = 3.0
+"""Times as far as any finite craft that one that is not finite has to move an update."""
+
+STEERED = 1e-3
+"""A replaced record that changes a step's noise by more than this share changes its scale."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Something that is wrong, for the developer.
+
+    Attributes:
+        part: `"noise"`, `"clip"`, `"normaliser"`, `"sampler"`, `"side channel"` or `"accountant"`.
+        says: What was seen, with the step, tensor or record.
+    """
+
+    part: str
+    says: str
+
+
+def faults_of(
+    run: Measured, sampler: Sampler, is_refuted: bool, claim: Claim, multiplier: float
+) -> tuple[Fault, ...]:
+    """What is wrong, the gravest first."""
+    found = [
+        Fault(
+            part="side channel",
+            says=f"replacing record {leak.place} changes {leak.what}, although every update is the same"
+            + (
+                " (there is other noise; if this was released with it, it is paid for elsewhere)"
+                * bool(run.elsewhere)
+            ),
+        )
+        for leak in run.leaks[:1]
+    ]
+    found += [Fault(part=part, says=says) for part, says, is_so in _signs(run, sampler) if is_so]
+    if is_refuted and not found:
+        found.append(undersized(run.steps, sampler, claim, multiplier))
+    return tuple(found)
+
+
+def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
+    """Part, words, and whether it is so, of each fault that shows in what was measured."""
+    is_steered = run.noise_steps and not run.is_schedule and run.noise_moved > STEERED
+    return [
+        *_signs_of_noise(run),
+        (
+            "accountant" if run.elsewhere else "clip",
+            f"a replaced record changes the scale of the noise, by {100 * run.noise_moved:.3g} % of a "
+            "step's: what is clipped to follows what the records hold"
+            + (", with noise of its own that has to be paid for" if run.elsewhere else ""),
+            is_steered,
+        ),
+        *_signs_of_clipping(run, is_steered),
+        (
+            "side channel",
+            "a replaced record moves every update, most of them a little: something before the sampling "
+            "reads all records (preprocessing, statistics)",
+            moves_all_a_little(run, sampler),
+        ),
+        *_signs_of_scale(run, is_steered),
+        *_signs_of_sampling(run, sampler, is_steered),
+    ]
+
+
+def _signs_of_noise(run: Measured) -> list[tuple[str, str, bool]]:
+    """Noise that is missing, or not fresh."""
+    has_noise = any(run.noise.values())
+    shown = ", ".join(run.naked[:3]) + ("…" if len(run.naked) > 3 else "")
+    bare = int(((run.step_noise == 0) & run.present.any(axis=0)).sum())
+    return [
+        ("noise", f"no noise in any of the {run.steps} steps", not has_noise),
+        ("noise", f"no noise on {shown}, which a record moves", has_noise and bool(run.naked)),
+        (
+            "noise",
+            f"no noise in {bare} of the {run.steps} steps, which a record moves",
+            has_noise and bare > 0,
+        ),
+        ("noise", f"{run.copies} noises are copies of that of another step or tensor", run.copies > 0),
+        (
+            "noise",
+            f"the noise of {run.fixed} steps is the same under another seed",
+            run.fixed > 0 and not run.copies and not run.ignores_seed,
+        ),
+    ]
+
+
+def _signs_of_clipping(run: Measured, is_steered: bool) -> list[tuple[str, str, bool]]:
+    """Nothing bounds what a record adds, or a record changes what others add."""
+    return [
+        (
+            "clip",
+            f"a record 100 times as loud moves an update {run.loudness:.3g} times as far: nothing bounds "
+            "what one record adds",
+            run.loudness > 10,
+        ),
+        (
+            "clip",
+            "all updates have one norm before the noise: the batch is clipped, and not each record",
+            run.same_norm and any(run.noise.values()),
+        ),
+        (
+            "clip",
+            f"what records add together is not what each adds ({100 * run.together:.3g} % apart): a record "
+            "changes the share of others",
+            run.together > 0.1 and not run.same_norm and not run.leaks and not is_steered,
+        ),
+        (
+            "clip",
+            f"a record that is not finite moves an update {run.emptied:.3g} times as far as any other: it "
+            "takes away what the others add",
+            run.emptied > FARTHER,
+        ),
+    ]
+
+
+def _signs_of_scale(run: Measured, is_steered: bool) -> list[tuple[str, str, bool]]:
+    """Noise whose scale follows the records."""
+    spread = float(run.step_noise.max() / max(run.step_noise.min(), 1e-30))
+    changes = run.noise_steps and not run.is_schedule and not is_steered
+    return [
+        (
+            "normaliser",
+            f"the noise's scale changes from step to step, by a factor of {spread:.3g}: does its divisor "
+            "count the records of the batch?",
+            changes and not run.naked and not run.bare_steps,
+        ),
+        (
+            "normaliser",
+            f"a replaced record changes the noise itself, by {100 * run.noise_moved:.3g} % of a step's",
+            run.noise_moved > 0.05 and not run.noise_steps,
+        ),
+    ]
+
+
+def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> list[tuple[str, str, bool]]:
+    """Batches that are no Poisson samples of one rate, and sums that keep what has come."""
+    keeps = is_kept(run)
+    return [
+        (
+            "sampler",
+            f"none of {len(run.sizes)} batches is empty, by Poisson sampling some would be: are empty ones "
+            "drawn again?",
+            sampler.kind == "Poisson" and _lacks_empty(run),
+        ),
+        (
+            "accountant",
+            "every record moves all updates after the first that it is in: sums are not cleared, so that "
+            "what is paid for once counts in all steps",
+            keeps,
+        ),
+        (
+            "sampler",
+            "some records take part more often than others, by more than chance",
+            sampler.kind == "sampled unevenly" and not run.leaks and not keeps and not is_steered,
+        ),
+    ]
+
+
+def caution_of(run: Measured) -> str:
+    """Says so where noise follows the number of records by more than chance, and than a rate of 1/N would."""
+    records = run.tries // len(run.sizes) if run.sizes else 0
+    change = abs(run.fewer - 1.0) - 2.0 / records if records else math.nan
+    if not change > norm.isf(BY_CHANCE / 2) * run.fewer_spread:
+        return ""
+    return (
+        f"normaliser: with one record fewer, the noise is {run.fewer:.4g} times as large, so its divisor "
+        "counts the records, and the claim holds at most where their number is public (adjacency=zero-out)"
+    )
+
+
+def _lacks_empty(run: Measured) -> bool:
+    """Whether no batch is empty, where Poisson's would be."""
+    empty = (1.0 - run.counted / run.tries) ** (run.tries / len(run.sizes))
+    return min(run.sizes) > 0 and (1.0 - empty) ** len(run.sizes) < BY_CHANCE
+
+
+def is_kept(run: Measured) -> bool:
+    """Whether records that have come move all later updates, and not just a little."""
+    first = run.present.argmax(axis=1)
+    later = [row[start:] for row, start in zip(run.present, first, strict=True) if row.any()]
+    if not later or not all(row.all() for row in later) or int(first.max()) == 0:
+        return False
+    moves = [row[start:] for row, start in zip(run.added, first, strict=False)]
+    return all(row.size == 0 or row.min() > 0.3 * row.max() for row in moves) and sum(map(len, later)) > 30
+
+
+def moves_all_a_little(run: Measured, sampler: Sampler) -> bool:
+    """Whether a record moves every update, by distances of two heaps, one at least three times as far."""
+    if sampler.kind != "every step":
+        return False
+    distances = run.added[run.present[: len(run.added)]]
+    ordered = np.sort(distances[np.isfinite(distances) & (distances > 0)])
+    if ordered.size < 6:
+        return False
+    return bool((ordered[3:-2] > 3 * ordered[2:-3]).any())
+
+
+def undersized(steps: int, sampler: Sampler, claim: Claim, multiplier: float) -> Fault:
+    """A run in which every part does its work, and which spends more than is claimed."""
+    from workbench.accounting.certified import calibrate_noise_multiplier
+
+    guarantee = claim.guarantee
+    assert isinstance(guarantee, ApproximateDP)
+    if sampler.kind == "shuffled epochs":
+        return Fault(
+            part="sampler",
+            says=f"every record is in exactly one of each {sampler.batches} steps (shuffled epochs), and the "
+            f"noise multiplier is {multiplier:.4g}",
+        )
+    needed = calibrate_noise_multiplier(
+        target_epsilon=guarantee.epsilon,
+        target_delta=guarantee.delta,
+        sampling_probability=sampler.rate,
+        steps=steps,
+    )
+    return Fault(
+        part="accountant",
+        says=f"noise over what one record adds is {multiplier:.4g}; {steps} steps at sampling rate "
+        f"{sampler.rate:.3g} need {needed:.4g} for the claim",
+    )

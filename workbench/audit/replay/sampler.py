@@ -1,0 +1,89 @@
+"""How records come into the steps of a run that was measured."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import binom, chi2_contingency
+
+from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
+from workbench.interfaces import BoolArray
+
+BY_CHANCE = 1e-4
+"""A sampler is taken for shuffled epochs, or uneven, where Poisson's looks so with less probability."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler:
+    """How a record comes into a step.
+
+    Attributes:
+        kind: `"every step"`, `"shuffled epochs"`, `"fixed batches"` of random records, `"Poisson"`,
+            `"sampled"` where batches were not counted, or `"sampled unevenly"`, some records more often than
+            others.
+        rate: Share of the steps that a record takes part in.
+        lower, upper: Interval of the rate.
+        batches: Steps of an epoch, for shuffled epochs.
+    """
+
+    kind: str
+    rate: float
+    lower: float
+    upper: float
+    batches: int = 0
+
+
+def sampler_of(
+    present: BoolArray,
+    error: float,
+    compared: BoolArray | None = None,
+    *,
+    counted: int = 0,
+    tries: int = 0,
+    sizes: Sequence[int] = (),
+) -> Sampler:
+    """The sampler, from who took part in which step.
+
+    Args:
+        present: Shape `(places, T)`.
+        error: Of the interval of the rate.
+        compared: Where that is known, same shape; everywhere if None.
+        counted, tries: Of all other records, how often they took part and how often they might have; where
+            that is known, the rate is theirs.
+        sizes: Of the batches, where all are known.
+    """
+    known = np.ones_like(present) if compared is None else compared
+    places, steps = present.shape
+    hits, cells = (counted, tries) if tries else (int((present & known).sum()), int(known.sum()))
+    if not cells:
+        return Sampler(kind="sampled", rate=0.0, lower=0.0, upper=1.0)
+    if hits == cells:
+        return Sampler(kind="every step", rate=1.0, lower=1.0, upper=1.0)
+    for batches in range(2, steps // 2 + 1) if known.all() else ():
+        epochs = steps // batches
+        blocks = present[:, : epochs * batches].reshape(places, epochs, batches).sum(axis=2)
+        chance = (1 - 1 / batches) ** (batches - 1)
+        if (blocks == 1).all() and chance**blocks.size < BY_CHANCE:
+            share = 1 / batches
+            return Sampler(kind="shuffled epochs", rate=share, lower=share, upper=share, batches=batches)
+    each = np.stack([(present & known).sum(axis=1), (known & ~present).sum(axis=1)])
+    each = each[:, each.sum(axis=0) > 0]
+    compares = each.shape[1] > 1 and bool(each.sum(axis=1).all())
+    uneven = compares and float(chi2_contingency(each, correction=False).pvalue) < BY_CHANCE
+    kind = "sampled"
+    if sizes:
+        # So many batches of one size, whatever it is; the last of an epoch may be smaller.
+        (_, times), most = Counter(sizes).most_common(1)[0], tries // len(sizes)
+        likeliest = float(binom.pmf(math.floor((most + 1) * hits / cells), most, hits / cells))
+        chance = (most + 1) * float(binom.sf(times - 1, len(sizes), likeliest))
+        kind = "fixed batches" if chance < BY_CHANCE else "Poisson"
+    return Sampler(
+        kind="sampled unevenly" if uneven else kind,
+        rate=hits / cells,
+        lower=binomial_lower(hits, cells, error / 2),
+        upper=binomial_upper(hits, cells, error / 2),
+    )
