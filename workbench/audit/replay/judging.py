@@ -37,6 +37,9 @@ FARTHEST = 1e3
 SPENT = 0.02
 """Share of the error that intervals spend: replays are run again and again, on every change of a trainer."""
 
+FEWER = 0.9
+"""Share of its steps in which a record that is replaced by many crafts is seen to move the update."""
+
 MOVED_BY_CHANCE = 1e-6
 """With less probability a record of the counted rate is in so many batches."""
 
@@ -163,7 +166,9 @@ def _composed(
     used = np.concatenate(each)
     if run.noise_steps and np.isfinite(used).all() and strongest is not run.alone:
         # The noise of all steps is known: one distance under each, not that of the steps that a record is in.
-        raw = [row * run.step_noise[here] for row, here in zip(each, run.present, strict=False)]
+        raw = [
+            row * run.step_noise[here] for row, here in zip(each[: len(run.added)], run.present, strict=False)
+        ]
         finite = np.concatenate(raw) if used.size else np.zeros(1)
         under = np.where(run.step_noise > 0, 1.0 / np.maximum(run.step_noise, 1e-30), 0.0)
         least, middle, most = (reduce(finite) * under for reduce in (np.min, np.median, np.max))
@@ -213,7 +218,9 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
     seen, cells = int((run.present & run.compared).sum()), int(run.compared.sum())
     if run.tries and binom.sf(seen - 1, cells, sampler.upper) < MOVED_BY_CHANCE:
         reasons.append("a replaced record moves more updates than batches have it: others are moved with it")
-    if run.tries and binom.cdf(seen, cells, sampler.lower) < MOVED_BY_CHANCE:
+    sure = run.present[: len(run.added)] & run.compared[: len(run.added)]
+    tried = int(run.compared[: len(run.added)].sum())
+    if run.tries and binom.cdf(sure.sum(), tried, FEWER * sampler.lower) < MOVED_BY_CHANCE:
         reasons.append("batches of copies have more records than those of the data")
     if not run.tries and sampler.kind in {"sampled", "sampled unevenly"} and _changes_midway(run):
         reasons.append("records take part more often in one half of the steps: the rate changes")

@@ -201,6 +201,55 @@ def _require_known(runs: Runs, a: Recording, noise: Noise) -> None:
         )
 
 
+class _Replacements:
+    """Runs C: one record replaced by a craft, and what they show beside distances."""
+
+    def __init__(self, runs: Runs, a: Recording, b: Recording, noise: Noise) -> None:
+        self._runs, self._a, self._b, self._noise = runs, a, b, noise
+        self.leaks: list[Leak] = []
+        self.failed: list[str] = []
+        self.naked: dict[str, None] = {}
+
+    def add(self, at: Place, crafts: Sequence[Craft]) -> None:
+        """Replace the record of a place by each of these in turn."""
+        runs, a, b = self._runs, self._a, self._b
+        for craft in crafts:
+            try:
+                c = runs(runs.with_records({at.place: craft.record}), forced=a, like=b)
+            except InputError as error:
+                self.failed.append(str(error))
+                continue
+            if (leak := _leak(b, c)) is not None:
+                self.leaks.append(Leak(leak.what, at.place, leak.tensor))
+            at.versions.append(c)
+            at.loud.append(craft.loudness)
+        at.agree = agreement([b, *at.versions], a.steps)
+        at.raw, at.scaled, bare = _distances([b, *at.versions], at.agree, self._noise, a.layouts[0])
+        largest = at.raw.max(axis=2, keepdims=True)
+        at.present = (at.raw > NEGLIGIBLE * np.maximum(largest, 1e-30)).any(axis=(0, 1))
+        self.naked.update(dict.fromkeys(bare))
+
+    def played(self, crafts: Mapping[int, Sequence[Craft]]) -> list[Place]:
+        """All places with one craft each; the first `PLACES`, in which there is most to see, with many.
+
+        Raises:
+            _RefusedError: the training takes no craft.
+        """
+        places = [Place(place) for place in crafts]
+        for at in places:
+            self.add(at, crafts[at.place][:1])
+            if not self._noise.values and at.present.any():
+                break
+        seen = [at for at in places if at.raw.size]
+        if not any(at.versions for at in seen):
+            raise _RefusedError(f"the training takes none of the crafted records: {self.failed[0]}")
+        deep = sorted(seen, key=lambda at: -int(at.present.sum()))[:PLACES]
+        for number, at in enumerate(deep if self._noise.values else ()):
+            more = crafts[at.place]
+            self.add(at, more[1:] if number == 0 else more[1 : CRAFTS // 2])
+        return [*deep, *(at for at in seen if at not in deep)]
+
+
 def _of_records(
     runs: Runs,
     own: tuple[Recording, Recording, Recording],
@@ -213,58 +262,25 @@ def _of_records(
         own: Run A, run B, and run A under the other seed.
     """
     a, b, again = own
-    places = [Place(place) for place in crafts]
-    shown: dict[str, Any] = {"leaks": [], "failed": [], "naked": {}, "loudness": math.nan}
-
-    def add(at: Place, theirs: Sequence[Craft]) -> None:
-        for craft in theirs:
-            try:
-                c = runs(runs.with_records({at.place: craft.record}), forced=a, like=b)
-            except InputError as error:
-                shown["failed"].append(str(error))
-                continue
-            if (leak := _leak(b, c)) is not None:
-                shown["leaks"].append(Leak(leak.what, at.place, leak.tensor))
-            at.versions.append(c)
-            at.loud.append(craft.loudness)
-        at.agree = agreement([b, *at.versions], a.steps)
-        at.raw, at.scaled, bare = _distances([b, *at.versions], at.agree, noise, a.layouts[0])
-        largest = at.raw.max(axis=2, keepdims=True)
-        at.present = (at.raw > NEGLIGIBLE * np.maximum(largest, 1e-30)).any(axis=(0, 1))
-        shown["naked"].update(dict.fromkeys(bare))
-
-    for at in places:
-        add(at, crafts[at.place][:1])
-        if not noise.values and at.present.any():
-            break
-    seen = [at for at in places if at.raw.size]
-    if not any(at.versions for at in seen):
-        raise _RefusedError(f"the training takes none of the crafted records: {shown['failed'][0]}")
-    # Many crafts where there is most to see.
-    deep = sorted(seen, key=lambda at: -int(at.present.sum()))[:PLACES]
-    for number, at in enumerate(deep if noise.values else ()):
-        more = crafts[at.place]
-        add(at, more[1:] if number == 0 else more[1 : CRAFTS // 2])
-    ordered = [*deep, *(at for at in seen if at not in deep)]
-    first = deep[0]
-    if all(by in first.loud for by in LOUDER):
-        shown["loudness"] = _loudness(first.raw, [1 + first.loud.index(by) for by in LOUDER])
+    shown = _Replacements(runs, a, b, noise)
+    places = shown.played(crafts)
+    deep, first = places[:PLACES], places[0]
     usual = noise.values and len(first.versions) > 1
     batches = batches_of(runs, (a, again), first, crafts[first.place][:2], noise) if usual else Batches()
     hits, tries, sizes, varies = counted(batches, len(runs.records))
     together = _together(runs, a, b, crafts[first.place][0]) if usual else math.nan
     return {
-        "present": np.array([at.present for at in ordered]),
-        "compared": np.array([at.agree[1:].any(axis=0) for at in ordered]),
+        "present": np.array([at.present for at in places]),
+        "compared": np.array([at.agree[1:].any(axis=0) for at in places]),
         "added": np.array([at.added() for at in deep]),
         "replaced": np.array([np.where(at.present, at.scaled.max(axis=(0, 1)) / 2, 0.0) for at in deep]),
-        "loudness": shown["loudness"],
-        "naked": tuple(shown["naked"]),
-        "leaks": tuple(shown["leaks"]),
-        "failed": tuple(shown["failed"][:3]),
+        "loudness": _loudness(first),
+        "naked": tuple(shown.naked),
+        "leaks": tuple(shown.leaks),
+        "failed": tuple(shown.failed[:3]),
         "counted": hits,
         "rate_varies": varies,
-        "follows_contents": _follows_contents(runs, a, ordered, crafts[first.place])
+        "follows_contents": _follows_contents(runs, a, places, crafts[first.place])
         if usual and len(first.versions) > 3
         else False,
         "tries": tries,
@@ -399,10 +415,13 @@ def _distances(
     return raw, scaled, sorted(bare)
 
 
-def _loudness(raw: FloatArray, louder: Sequence[int]) -> float:
-    """How much further than the first louder version the second moves an update, at the median step."""
-    others = [i for i in range(1, len(raw)) if i not in louder]
-    quiet, loud = (raw[i, others].max(axis=0) for i in louder)
+def _loudness(first: Place) -> float:
+    """How much further than the loud craft one 100 times louder moves an update, at the median step."""
+    if not all(by in first.loud for by in LOUDER):
+        return math.nan
+    louder = [1 + first.loud.index(by) for by in LOUDER]
+    others = [i for i in range(1, len(first.raw)) if i not in louder]
+    quiet, loud = (first.raw[i, others].max(axis=0) for i in louder)
     used = (quiet > 0) & (loud > 0)
     return float(np.median(loud[used] / quiet[used])) if used.any() else math.nan
 
