@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -52,7 +53,7 @@ MOST_WAITING = 256
 FIRST_LOOK = 10
 """The claim is looked at after this many steps, and whenever they have become half as many again."""
 
-SHARE_OF_LOOKS = 0.01
+SHARE_OF_LOOKS = 0.005
 """Part of the training's time that looks may take; a look that would take more waits, for the end at most."""
 
 
@@ -145,7 +146,7 @@ class Watch:
         self._writer: RunWriter | None = None
         self._batches = BatchCounter(parameters)
         self._draws = DrawCounter(parameters)
-        self._waiting: list[tuple[Step, Sequence[Tensor]]] = []
+        self._waiting: list[tuple[dict[str, Any], Sequence[Tensor]]] = []
         self._looks = _Looks(claim, self.header, 1.0 - confidence)
         self._stack = ExitStack()
         self._written = 0.0
@@ -190,29 +191,31 @@ class Watch:
         batch, counted = self._batches.taken()
         values = sum(g._nnz() if g.is_sparse else g.numel() for g in gradients)
         draws, std = self._draws.taken(values)
-        step = Step(
-            step=len(self.steps) + len(self._waiting) + 1,
-            batch=batch,
-            counted=counted,
-            values=values,
-            lr=_finite(optimizer.param_groups[0].get("lr")),
-            draws=draws,
-            std=std,
+        step = len(self.steps) + len(self._waiting) + 1
+        seen = {
+            "step": step,
+            "batch": batch,
+            "counted": counted,
+            "values": values,
+            "lr": _finite(optimizer.param_groups[0].get("lr")),
+            "draws": draws,
+            "std": std,
             **_settings(self._private),
-        )
-        self._waiting.append((step, norms))
+        }
+        self._waiting.append((seen, norms))
         now = time.perf_counter()
         if now - self._written > FLUSH_SECONDS or len(self._waiting) >= MOST_WAITING:
             self._flush()
-        if self._looks.is_due(step.step):
+        if self._looks.is_due(step):
             self.exceeded = self._looks.look(self.run())
 
     def _flush(self) -> None:
         """Write the lines that wait."""
+        numbers = iter(_numbers([norm for _, norms in self._waiting for norm in norms]))
         fresh = []
-        for step, norms in self._waiting:
-            norm = _finite(math.hypot(*map(float, norms))) if norms else None
-            fresh.append(Step(**{**vars(step), "norm": norm}))
+        for seen, norms in self._waiting:
+            norm = _finite(math.hypot(*islice(numbers, len(norms)))) if norms else None
+            fresh.append(Step(**seen, norm=norm))
         self._waiting.clear()
         self.steps += fresh
         if self._writer is not None and fresh:
@@ -461,6 +464,13 @@ def _norms(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
     dense = [g.coalesce().values() if g.is_sparse else g for g in gradients]
     wide = [g if g.dtype in (torch.float32, torch.float64) else g.float() for g in dense]
     return torch._foreach_norm(wide) if wide else ()
+
+
+def _numbers(scalars: Sequence[Tensor]) -> list[float]:
+    """Their values, in one piece where they are of one kind: each by itself takes longer."""
+    if len({(scalar.dtype, scalar.device) for scalar in scalars}) == 1:
+        return torch.stack(list(scalars)).tolist()
+    return [float(scalar) for scalar in scalars]
 
 
 def _finite(value: Any) -> float | None:

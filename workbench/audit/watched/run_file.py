@@ -17,6 +17,7 @@ from workbench.core.errors import InputError
 from workbench.core.keys import JSON
 from workbench.core.one_line import one_line
 
+ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 SCHEMA = 1
 LONGEST_LINE = 100_000
 MOST_STEPS = 10_000_000
@@ -115,7 +116,7 @@ class RunWriter:
 
     def append(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Write lines in one piece."""
-        text = "".join(json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n" for line in lines)
+        text = "".join(f"{ENCODER.encode(line)}\n" for line in lines)
         self._file.write(text.encode())
 
     def close(self, end: str) -> None:
