@@ -1,8 +1,8 @@
 """Which instrument sees which bug: the zoo's trainers under each of ours and what others offer, by defaults.
 
 `python benchmarks/bug_zoo.py --peer WHEEL` takes an hour or two, writes each row as it is done, and goes on
-from there; `WHEEL` is jax-privacy's, whose auditing module needs no JAX. `--seeds 20` replays the correct
-trainers under as many seeds. Results go to `benchmarks/results/bug_zoo.json` and `.md`, and to the
+from there; `WHEEL` is jax-privacy's, whose auditing module needs no JAX. `--seeds 20` replays ten correct
+trainers under as many seeds, `--only seeds` nothing else. Results go to `benchmarks/results/bug_zoo.json` and `.md`, and to the
 rows of docs/bug_zoo.md.
 """
 
@@ -43,6 +43,20 @@ from replay_here import judged_here  # noqa: E402
 CLAIM = reported.ADD_REMOVE
 RUNS = 5
 """Retrainings: `--runs`."""
+
+SEEDED = (
+    "correct",
+    "with_adam",
+    "fixed_batches",
+    "by_the_layer",
+    "in_double_precision",
+    "noise_by_numpy",
+    "scheduled_noise",
+    "full_batch",
+    "large_clip",
+    "with_dropout",
+)
+"""Correct trainers of different make, for many seeds."""
 
 BLACK_BOX, WHITE_BOX = "released scores", "white-box canaries"
 """The attacks of the two membership games."""
@@ -271,6 +285,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--peer", type=Path, help="jax-privacy's wheel")
     parser.add_argument("--seeds", type=int, default=0, help="seeds of each correct trainer's replay")
+    parser.add_argument("--only", choices=["seeds"], help="nothing but this")
     parser.add_argument("--retrain", action="store_true", help=f"also {RUNS} trainings of each trainer")
     parser.add_argument("--at-once", type=int, default=2, help="trainers at a time")
     given = parser.parse_args()
@@ -286,6 +301,7 @@ def main() -> None:
         jobs = [
             pool.submit(kept.do, "rows", name, partial(made_row, name, row, auditor))
             for name, row in rows().items()
+            if given.only != "seeds"
         ]
         jobs += [
             pool.submit(kept.do, "retrained", name, partial(retrained, name, row))
@@ -295,7 +311,7 @@ def main() -> None:
         jobs += [
             pool.submit(kept.do, "seeds", f"{name} {seed}", partial(there, name, seed))
             for seed in range(1, given.seeds + 1)
-            for name in right()
+            for name in SEEDED
         ]
         for job in jobs:
             job.result()

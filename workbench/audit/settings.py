@@ -178,7 +178,7 @@ class AuditSettings(TimedSpec):
 
 def embedded_settings(**changes: Any) -> AuditSettings:
     """The embedded audit with these fields changed."""
-    content = {name: value for name, value in EMBEDDED.items() if name != "elsewhere"}
+    content = {name: value for name, value in EMBEDDED.items() if not name.startswith("elsewhere")}
     return AuditSettings(**{**content, "attacks": tuple(content["attacks"]), **changes})
 
 

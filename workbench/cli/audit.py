@@ -144,7 +144,15 @@ class AuditOptions:
         list[str] | None, Option(metavar="KEY=VALUE", help="A parameter of the model; may be repeated.")
     ] = None
     candidates: Annotated[
-        int | None, Option(help="Number of candidate records.", show_default=str(EMBEDDED["candidates"]))
+        int | None,
+        Option(
+            help="Number of candidate records.",
+            show_default=f"{EMBEDDED['candidates']}; "
+            + ", ".join(
+                f"{count} with --train on {corpus}"
+                for corpus, count in EMBEDDED["elsewhere_candidates"].items()
+            ),
+        ),
     ] = None
     steps: Annotated[
         int | None, Option(help="Number of training steps.", show_default=str(EMBEDDED["steps"]))
@@ -404,6 +412,9 @@ def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
     from workbench.audit.canaries.run import usual_count
 
     settings = _settings(options, claim=_claimed(options))
+    if options.candidates is None:
+        usual = EMBEDDED["elsewhere_candidates"].get(settings.corpus, settings.candidates)
+        settings = replace(settings, candidates=usual)
     # Where nobody says what is released, it is what the scorer answers to the attack, and every update here.
     of_updates = _claimed(options, released=Released.EVERY_UPDATE)
     canaries = usual_count(settings.candidates) if options.canaries is None else options.canaries
