@@ -2,8 +2,8 @@
 
 `python benchmarks/bug_zoo.py --peer WHEEL` takes an hour or two, writes each row as it is done, and goes on
 from there; `WHEEL` is jax-privacy's, whose auditing module needs no JAX. `--seeds 20` replays ten correct
-trainers under as many seeds, `--only seeds` nothing else. Results go to `benchmarks/results/bug_zoo.json` and `.md`, and to the
-rows of docs/bug_zoo.md.
+trainers under as many seeds, `--only seeds` nothing else. Results go to `benchmarks/results/bug_zoo.json`
+and `.md`, and to the rows of docs/bug_zoo.md.
 """
 
 from __future__ import annotations
