@@ -138,16 +138,21 @@ class UserTraining:
 
     def trained(self, records: list[dict[str, Any]], seed: int, candidates: Sequence[Record]) -> FloatArray:
         """Train on these records, and score the candidates; see `scores`."""
-        values = self.fitted(records, seed).score(candidates)
-        if values.shape != (len(candidates),):
-            wanted = f"one score a record, shape ({len(candidates)},)"
-            raise InputError(f"--train: {self.spec} must give {wanted}, got shape {values.shape}")
+        values = self.answers(self.fitted(records, seed), candidates)
         if not np.isfinite(values).all():
             place = int(np.argmin(np.isfinite(values)))
             raise InputError(
                 f"--train: {self.spec}: score of record {candidates[place].id!r} must be finite,"
                 f" got {values[place]}"
             )
+        return values
+
+    def answers(self, fitted: Fitted, candidates: Sequence[Record]) -> FloatArray:
+        """One score a candidate, finite or not; `InputError` for another shape."""
+        values = fitted.score(candidates)
+        if values.shape != (len(candidates),):
+            wanted = f"one score a record, shape ({len(candidates)},)"
+            raise InputError(f"--train: {self.spec} must give {wanted}, got shape {values.shape}")
         return values
 
     def fitted(self, records: list[dict[str, Any]], seed: int) -> Fitted:

@@ -18,6 +18,7 @@ import typer
 from typer import Option
 
 from workbench.accounting import MutualInformation
+from workbench.audit.canaries.crafts import CanaryKind
 from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.embedded import EMBEDDED
 from workbench.audit.scores_file import read_scores
@@ -203,9 +204,14 @@ class AuditOptions:
     canaries: Annotated[
         int | None,
         Option(
-            help="With --train: number of crafted records to look for in every update; 0 for none.",
-            show_default="three quarters of the candidates, 400 at most",
+            help="With --train: number of crafted records to look for in the trained model's scores and in "
+            "every update; 0 for natural records alone.",
+            show_default="as many as candidates, 400 at most",
         ),
+    ] = None
+    canary_kind: Annotated[
+        CanaryKind | None,
+        Option(help="With --train: how these records are crafted.", show_default="loud"),
     ] = None
     trials: Annotated[
         TrialsChoice | None,
@@ -247,7 +253,7 @@ _MODES: Mapping[str, tuple[str, ...]] = {
     "--scores": ("trials", "prior", "higher_is"),
     "--run": (),
     "--checkpoint": ("members", "nonmembers", "reference", "prior"),
-    "--train": ("runs", "replay", "canaries", *_TRAINING),
+    "--train": ("runs", "replay", "canaries", "canary_kind", *_TRAINING),
     "an audit of a mechanism": (
         *("epsilon", "nats", "delta", "mechanism", "variant", "mechanism_parameter"),
         *("attack", "attack_parameter", "control"),
@@ -418,6 +424,7 @@ def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
             replayed=None if options.replay is False else of_updates,
             watched=of_updates if canaries else None,
             canaries=canaries,
+            canary_kind=options.canary_kind or CanaryKind.LOUD,
         )
 
 

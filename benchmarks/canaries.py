@@ -1,0 +1,113 @@
+"""Membership by the finished model's scores: natural records against crafted ones, in one training each.
+
+Each trainer of the digits (`tests/zoo`) is trained once for each kind of candidates and seed, as it is by
+`workbench audit --train`, and its scores are held against its claim by `one_run`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from shared import machine, options, quiet, write
+
+from workbench.audit.canaries.crafts import CanaryKind, canaries
+from workbench.audit.canaries.run import finite, usual_count
+from workbench.audit.settings import embedded_settings
+from workbench.audit.user_training import UserTraining, as_dicts
+from workbench.core.errors import InputError
+from workbench.estimation import auc, one_run
+from workbench.training.setup import prepare
+
+ZOO = Path(__file__).parents[1] / "tests" / "zoo"
+FAULTS = (
+    *("no_noise", "tenth_of_the_noise", "half_of_the_noise", "no_clipping", "clipped_by_the_batch"),
+    *("raw_gradient_mixed_in", "triple_rate", "by_hand"),
+)
+CORRECT = (
+    *("correct", "with_adam", "not_seeded"),
+    *("fixed_batches", "by_the_layer", "with_automatic_clipping", "full_batch", "large_clip"),
+)
+"""Those that keep their claim; `by_hand` has no privacy."""
+
+KINDS = ("natural", *CanaryKind)
+EPSILON, DELTA = 1.0, 1e-5
+CONFIDENCE = 1 - 0.05 / 6
+"""Of each of three games beside replay, in an audit at 95 %."""
+
+
+def spec_of(name: str) -> str:
+    """The trainer's function, as `--train` takes it."""
+    file = "dp_sgd.py" if hasattr(importlib.import_module("dp_sgd"), name) else "correct.py"
+    return f"{ZOO / file}:{name}"
+
+
+def played(name: str, kind: str, seed: int, candidates: int) -> dict[str, Any]:
+    """The bound and the area under the curve of one training; a model that answers nothing shows nothing."""
+    settings = embedded_settings(corpus="digits", corpus_parameters={}, candidates=candidates, seed=seed)
+    records, _ = prepare(settings.setup(()))
+    generator, training = np.random.default_rng(seed), UserTraining(spec_of(name))
+    asked, natural = list(records), []
+    if kind != "natural":
+        count = usual_count(candidates)
+        kept = max(candidates // 2 - count // 2, candidates // 16)
+        natural = asked[:kept]
+        asked = canaries(asked[kept:], count, generator, CanaryKind(kind))
+    coins = generator.random(len(asked)) < 0.5
+    members = natural + [record for record, inside in zip(asked, coins, strict=True) if inside]
+    order = generator.permutation(len(members))
+    started = time.perf_counter()
+    try:
+        fitted = training.fitted(as_dicts([members[i] for i in order]), seed)
+        scores = finite(training.answers(fitted, asked))
+    except InputError as error:
+        return {"lower": 0.0, "auc": 0.5, "seconds": time.perf_counter() - started, "failed": str(error)}
+    return {
+        "lower": one_run(scores, coins, delta=DELTA, confidence=CONFIDENCE).lower,
+        "auc": auc(scores, coins, confidence=0.95).estimate,
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def row(name: str, seeds: int, candidates: int) -> dict[str, Any]:
+    """How often each kind of candidates refutes, of as many seeds; medians of bound, area and time."""
+    found: dict[str, Any] = {"trainer": name, "keeps": name in CORRECT, "seeds": seeds}
+    for kind in KINDS:
+        every = [played(name, kind, seed, candidates) for seed in range(seeds)]
+        found[kind] = {
+            "refuted": sum(each["lower"] > EPSILON for each in every),
+            "failed": sum("failed" in each for each in every),
+            **{key: statistics.median(each[key] for each in every) for key in ("lower", "auc", "seconds")},
+            "lowers": [each["lower"] for each in every],
+        }
+    print(name, {kind: found[kind]["refuted"] for kind in KINDS}, flush=True)
+    return found
+
+
+def main() -> None:
+    """Command line."""
+    parser = options(__doc__)
+    parser.add_argument("--seeds", type=int, default=20, help="trainings of each trainer and kind")
+    parser.add_argument("--candidates", type=int, default=200, help="candidates of each audit")
+    parser.add_argument("--trainers", nargs="+", default=[*FAULTS, *CORRECT])
+    given = parser.parse_args()
+    quiet(given.threads)
+    sys.path.append(str(ZOO))
+    report = {
+        "machine": machine(("torch", "numpy")),
+        "candidates": given.candidates,
+        "canaries": usual_count(given.candidates),
+        "confidence": CONFIDENCE,
+        "kinds": list(KINDS),
+        "rows": [row(name, given.seeds, given.candidates) for name in given.trainers],
+    }
+    write(given.out, "canaries", report)
+
+
+if __name__ == "__main__":
+    main()
