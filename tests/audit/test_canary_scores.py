@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,12 @@ from canaries_here import lower_of, scored_here
 
 from workbench.audit.canaries.crafts import LOUD, CanaryKind, canaries
 from workbench.audit.canaries.run import finite
+from workbench.audit.user_training import UserTraining
 from workbench.cli.app import main
 from workbench.core.errors import InputError
 from workbench.estimation import auc
 from workbench.interfaces import Record
+from workbench.training.secrets import append_secret
 
 ZOO = Path(__file__).parents[2] / "tests" / "zoo"
 IMAGES = [Record(id=f"r{i}", image=tuple(np.linspace(0, 1 + i, 16)), label=i % 3) for i in range(6)]
@@ -145,3 +148,31 @@ def test_a_correct_trainer_is_refuted_no_more_often_than_stated(kind: CanaryKind
         for seed in range(20)
     )
     assert refuted < 5  # 0.003 at 95 %
+
+
+def test_a_language_model_is_scored_by_the_secrets_alone(tmp_path: Path) -> None:
+    source = (
+        "    from workbench.core import registry\n"
+        "    base = registry.create('model', 'tiny_gpt2', seed=0, max_length={length})\n"
+        "    return {result}"
+    )
+    records = [Record(id=f"r{i}", text=f"{'the patient has a fever. ' * (1 + i)}") for i in range(4)]
+    with_secrets = [append_secret(record, f"AB{place}DEFGHIJ") for place, record in enumerate(records)]
+    pair = UserTraining(train(tmp_path, source.format(length=160, result="base.module, base.tokenizer")))
+    fitted = pair.fitted([], 0)
+    model = fitted.model
+    assert model is not None
+    whole = model.token_log_likelihoods(model.encode(with_secrets))
+    shorter = [replace(r, text=r.text.rpartition("=")[0] + "=") for r in with_secrets]
+    # All tokens after the marker, and that of the end of the text, which the shorter text has too.
+    lengths = [len(row) - 1 for row in model.token_log_likelihoods(model.encode(shorter))]
+    wanted = [row[length:].mean() for row, length in zip(whole, lengths, strict=True)]
+    assert pair.answers(fitted, with_secrets) == pytest.approx(wanted, abs=1e-4)
+    means = [row.mean() for row in model.token_log_likelihoods(model.encode(records))]
+    assert pair.answers(fitted, records) == pytest.approx(means, abs=1e-4)
+    # A secret beyond what the model reads leaves the whole record.
+    short = UserTraining(train(tmp_path, source.format(length=12, result="base")))
+    fitted = short.fitted([], 0)
+    assert fitted.model is not None
+    cut = [row.mean() for row in fitted.model.token_log_likelihoods(fitted.model.encode(with_secrets))]
+    assert short.answers(fitted, with_secrets) == pytest.approx(cut, abs=1e-4)
