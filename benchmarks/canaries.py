@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from shared import machine, options, quiet, write
 
-from workbench.audit.canaries.crafts import CanaryKind, canaries
 from workbench.audit.canaries.run import finite, usual_count
 from workbench.audit.settings import embedded_settings
 from workbench.audit.user_training import UserTraining, as_dicts
 from workbench.core.errors import InputError
 from workbench.estimation import auc, one_run
+from workbench.training.crafts import CanaryKind, canaries
 from workbench.training.setup import prepare
 
 ZOO = Path(__file__).parents[1] / "tests" / "zoo"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from workbench.core.errors import InputError
 from workbench.interfaces import Corpus, FloatArray, Insertions, Record
+from workbench.training.crafts import CanaryKind, canaries, require_labels
 from workbench.training.endings import TokenPredictor, finite_log_likelihoods, scored_log_likelihoods
 from workbench.training.secrets import append_secret, secret_id
 
@@ -40,6 +42,26 @@ def secret_insertions(corpus: Corpus, share: float, generator: np.random.Generat
     count = round(share * len(corpus.records))
     chosen = np.sort(generator.permutation(len(corpus.records))[:count])
     return Insertions(replaced=tuple(append_secret(corpus.records[i], secret_id(generator)) for i in chosen))
+
+
+def crafted_insertions(
+    corpus: Corpus, share: float, kind: CanaryKind, generator: np.random.Generator
+) -> Insertions:
+    """Crafted records in the places, and with the ids, of a random share of the candidates of a corpus.
+
+    Members and non-members get them alike: they are drawn before any membership coin.
+
+    Raises:
+        InputError: mislabelled ones of a corpus without two labels.
+    """
+    require_labels(corpus.records, kind, "craft")
+    count = round(share * len(corpus.records))
+    chosen = np.sort(generator.permutation(len(corpus.records))[:count])
+    places = [corpus.records[i] for i in chosen]
+    made = canaries(places, count, generator, kind) if places else []
+    return Insertions(
+        replaced=tuple(replace(craft, id=own.id) for craft, own in zip(made, places, strict=True))
+    )
 
 
 def checked_share(canaries: float) -> float:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from canaries_here import lower_of, scored_here
 
-from workbench.audit.canaries.crafts import LOUD, CanaryKind, canaries
 from workbench.audit.canaries.run import finite
 from workbench.audit.user_training import UserTraining
 from workbench.cli.app import main
 from workbench.core.errors import InputError
 from workbench.estimation import auc
 from workbench.interfaces import Record
+from workbench.training.crafts import LOUD, CanaryKind, canaries
 from workbench.training.secrets import append_secret
 
 ZOO = Path(__file__).parents[2] / "tests" / "zoo"
@@ -55,7 +55,7 @@ def test_mislabelled_records_are_natural_but_for_their_label() -> None:
         own = IMAGES[place % 6]
         assert record.image == own.image
         assert record.label in {0, 1, 2} - {own.label}
-    with pytest.raises(InputError, match=r"--canary-kind mislabelled needs .* two labels or more, got 0"):
+    with pytest.raises(InputError, match=r"kind mislabelled needs .* two labels or more, got 0"):
         canaries([Record(id="t", text="a b c")], 3, np.random.default_rng(0), CanaryKind.MISLABELLED)
 
 
@@ -176,3 +176,28 @@ def test_a_language_model_is_scored_by_the_secrets_alone(tmp_path: Path) -> None
     assert fitted.model is not None
     cut = [row.mean() for row in fitted.model.token_log_likelihoods(fitted.model.encode(with_secrets))]
     assert short.answers(fitted, with_secrets) == pytest.approx(cut, abs=1e-4)
+
+
+def test_an_audit_of_a_mechanism_on_images_plays_loud_ones(tmp_path: Path) -> None:
+    words = ["audit", "--mechanism", "non_private", "--attack", "loss", "--corpus", "digits", "--no-control"]
+    words += [
+        "--model",
+        "digits_logistic",
+        "--candidates",
+        "100",
+        "--learning-rate",
+        "0.5",
+        "--optimizer",
+        "sgd",
+    ]
+    words += ["--workers", "0", "--quiet"]
+    lowers = {}
+    for craft in ("loud", "natural"):
+        more = [] if craft == "loud" else ["--attack-parameter", "loss.craft=natural"]
+        folder = tmp_path / craft
+        main([*words, *more, "--out", str(folder)])
+        report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        (game,) = report["subjects"][0]["attacks"]
+        lowers[craft] = game["verdict"]["bounds"][0]["lower"]
+        assert ("100 candidates are crafted images" in game["game"]["description"]) == (craft == "loud")
+    assert lowers["loud"] > 1.0 > lowers["natural"]

@@ -12,13 +12,14 @@ import torch
 from canaries_here import lower_of, played_here
 
 from workbench.accounting.gaussian import epsilon_of_delta
-from workbench.audit.canaries import crafts, record
+from workbench.audit.canaries import record
 from workbench.audit.canaries.directions import directions_of, loss_of
 from workbench.audit.canaries.record import watched
 from workbench.audit.canaries.scoring import moves, paired, scores_of
 from workbench.cli.app import main
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Record
+from workbench.training.crafts import canaries
 
 ROOT = Path(__file__).parents[2]
 ZOO = ROOT / "tests" / "zoo"
@@ -165,7 +166,7 @@ def test_canaries_differ_and_have_ids_of_their_own(field: str) -> None:
         else Record(id=f"r{i}", text=f"word{i} and some more of them")
         for i in range(5)
     ]
-    made = crafts.canaries(records, 30, np.random.default_rng(0))
+    made = canaries(records, 30, np.random.default_rng(0))
     assert len({r.id for r in made} | {r.id for r in records}) == 35
     assert len({r.image or r.text for r in made}) > 25
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.audit.canaries.crafts import CanaryKind, canaries
 from workbench.audit.canaries.run import CanaryJob, finite, train_with_canaries
 from workbench.audit.settings import embedded_settings
 from workbench.audit.user_training import UserTraining, as_dicts
 from workbench.core.streams import stream
 from workbench.estimation import one_run
 from workbench.interfaces import BoolArray, FloatArray
+from workbench.training.crafts import CanaryKind, canaries
 from workbench.training.setup import prepare
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from scipy.stats import binomtest
 
 from workbench.accounting import ApproximateDP, MutualInformation
-from workbench.audit.canaries.crafts import CanaryKind, require_labels
 from workbench.audit.canaries.run import Found as CanariesFound
 from workbench.audit.canaries.run import play as play_canaries
 from workbench.audit.canaries.run import unplayed
@@ -51,6 +50,7 @@ from workbench.interfaces import (
     Trials,
     VerdictKind,
 )
+from workbench.training.crafts import CanaryKind, require_labels
 from workbench.training.setup import (
     check_fit,
     content_digest,
@@ -380,11 +380,10 @@ def audit_training(
         runs: Independent trainings, each with fresh coins; their scores are pooled.
         out, command, progress: As in `audit_mechanisms`.
         replayed: The claim that forced replay of the first run is held against, if it is one of
-            (epsilon, delta)-DP; None for no replay. It takes half of the error where the training can be
-            replayed.
-        watched: The claim that the updates of a training with canaries are held against; None for none. Their
-            scores by what was trained are held against the settings' claim. Each of the two games has as much
-            of the error as that of natural records, whether it can be played or not.
+            (epsilon, delta)-DP; None for no replay. It takes half of the error where it can be played.
+        watched: The claim that updates are held against in a training with canaries; None for no canaries.
+            Their scores are held against the settings' claim. Each of the two games has as much of the error
+            as that of natural records, whether it can be played or not.
         canaries, canary_kind: Their number, at least 2 if there are any, and how they are crafted.
 
     Returns the report record. Raises `InputError`: the function cannot be loaded, fails, or breaks its
@@ -399,9 +398,10 @@ def audit_training(
     started = datetime.now(UTC)
     forget_corpora()
     training = UserTraining(function_spec)
-    setup = replace(settings.setup(settings.attacks[:1]), mechanism="user")
+    natural = replace(settings, attack_parameters={})  # But for the secrets of texts.
+    setup = replace(natural.setup(settings.attacks[:1]), mechanism="user")
     if watched is not None:
-        require_labels(prepare(setup)[0], canary_kind)
+        require_labels(prepare(setup)[0], canary_kind, "--canary-kind")
     store = Store(out / "store")
     inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
     content, jobs = content_digest(setup), []
@@ -428,15 +428,9 @@ def audit_training(
         )
         watching: tuple[CanariesFound, ...] = ()
         if watched is not None:
+            payload, crafts = jobs[0].payload, (canaries, canary_kind)
             watching = play_canaries(
-                engine,
-                watched,
-                jobs[0].payload,
-                training=training,
-                count=canaries,
-                runs=runs,
-                inputs=inputs,
-                kind=canary_kind,
+                engine, watched, payload, training=training, crafts=crafts, runs=runs, inputs=inputs
             )
     store.sweep()
     candidates, _ = prepare(setup)
@@ -458,7 +452,7 @@ def audit_training(
         others = [found] if found is not None else []
     games, held, planned = [evidence], [settings.claim], 1
     if watched is not None:
-        # Coins may make a training fail: a game that was not played keeps its share of the error.
+        # Coins may make a training fail, so a game that was not played keeps its share.
         planned = 3 if watched.released is Released.EVERY_UPDATE else 2
         for game, claim in zip(watching, (settings.claim, watched), strict=True):
             if game.evidence is not None:

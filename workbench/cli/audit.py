@@ -18,7 +18,6 @@ import typer
 from typer import Option
 
 from workbench.accounting import MutualInformation
-from workbench.audit.canaries.crafts import CanaryKind
 from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.embedded import EMBEDDED
 from workbench.audit.scores_file import read_scores
@@ -38,6 +37,7 @@ from workbench.cli.parameters import (
 from workbench.core.errors import InputError
 from workbench.core.outputs import require_distinct, require_file_place, require_reachable
 from workbench.interfaces import Claim, Released, Sampling, Schedule, Trials
+from workbench.training.crafts import CanaryKind
 
 if TYPE_CHECKING:
     from workbench.audit.settings import AuditSettings

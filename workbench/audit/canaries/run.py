@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.audit.canaries.crafts import CanaryKind, canaries
 from workbench.audit.user_training import SOURCE, Fitted, UserJob, UserTraining, as_dicts
 from workbench.core.cost import cost_since
 from workbench.core.errors import InputError, UnsupportedError
@@ -19,6 +18,7 @@ from workbench.core.streams import stream, stream_seed
 from workbench.execution.engine import Engine, Job
 from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Adjacency, Claim, Evidence, FloatArray, GameTerms, Record, Released, Trials
+from workbench.training.crafts import CanaryKind, canaries
 from workbench.training.setup import TrainingSetup, content_digest, prepare
 
 if TYPE_CHECKING:
@@ -195,10 +195,9 @@ def play(
     first: UserJob,
     *,
     training: UserTraining,
-    count: int,
+    crafts: tuple[int, CanaryKind],
     runs: int,
     inputs: Mapping[str, Path],
-    kind: CanaryKind = CanaryKind.LOUD,
 ) -> tuple[Found, Found]:
     """Train with canaries, as often as there are runs, each with coins of its own.
 
@@ -208,11 +207,12 @@ def play(
         claim: That the updates are held against; where that is about less than every update, they refute
             nothing.
         first: The first training of the membership game.
-        count: Number of canaries, at least 2.
+        crafts: Number of canaries, at least 2, and their kind.
 
     Returns:
         The game of the finished model's scores, and that of the updates.
     """
+    count, kind = crafts
     setup, places = first.setup, np.flatnonzero(first.included)
     kept = max(places.size - count // 2, round(LEAST_NATURAL * places.size), 1)
     natural = np.zeros(len(first.included), dtype=bool)

@@ -31,12 +31,12 @@ class CanaryKind(StrEnum):
     """Natural records with another label than their own."""
 
 
-def require_labels(records: Sequence[Record], kind: CanaryKind) -> None:
-    """Raises `InputError` for mislabelled canaries of records without two labels."""
+def require_labels(records: Sequence[Record], kind: CanaryKind, argument: str) -> None:
+    """Raises `InputError` for mislabelled canaries of records without two labels; it names the argument."""
     labels = _labels(records)
     if kind is CanaryKind.MISLABELLED and len(labels) < 2:
         raise InputError(
-            f"--canary-kind {kind} needs a corpus whose records have two labels or more, got {len(labels)}"
+            f"{argument} {kind} needs a corpus whose records have two labels or more, got {len(labels)}"
         )
 
 
@@ -55,7 +55,7 @@ def canaries(
     Raises:
         InputError: mislabelled canaries of records without two labels.
     """
-    require_labels(records, kind)
+    require_labels(records, kind, "kind")
     labels = _labels(records)
     words = sorted({word for record in records for word in record.text.split()}) or ["a"]
     scale = max((max(map(abs, record.image)) for record in records if record.image), default=1.0) or 1.0
