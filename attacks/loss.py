@@ -18,6 +18,7 @@ from workbench.attacks.shared.statistics import (
     TokenScorer,
     checked_records,
     checked_share,
+    crafted_insertions,
     ending_log_likelihoods,
     least_likely_mean,
     scored_log_likelihoods,
@@ -29,9 +30,12 @@ from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
 from workbench.games.membership import MembershipAttack, MembershipSeen, References
 from workbench.interfaces import Corpus, FloatArray, Insertions, Plan, Record, Scores
+from workbench.training.crafts import CanaryKind
 
 SCORES = ("log_likelihood", "confidence", "zlib", "min_k", "min_k_plus_plus")
 REFERENCES = ("base", "shadow")
+NATURAL = "natural"
+CRAFTS = (NATURAL, *(kind.value for kind in CanaryKind))
 
 BASE_BATCH = 32
 """Records in one pass through the base model."""
@@ -72,11 +76,14 @@ class LossAttack(MembershipAttack):
         reference: `"base"`: the public base model that training started from. `"shadow"`: models trained by
             the same mechanism on halves of the same candidates, the mean over those without the record.
         shadows: Number of shadow models, at least 2, so that each record has one without it.
-        canaries: Share of a text corpus's candidates that get a secret id before the membership coins.
+        canaries: Share of the candidates that get a secret id, in a text corpus, or are crafted, in one of
+            images, before the membership coins.
+        craft: What crafted images are: `"natural"` for none, or a kind of `workbench.training.crafts`,
+            `"loud"` or `"mislabelled"`. A record far from all others is remembered better.
 
     Raises:
-        InputError: an unknown score or reference, a share out of range, a reference without `calibrate`, both
-            kinds of ending, or fewer than 2 shadows.
+        InputError: an unknown score, reference or craft, a share out of range, a reference without
+            `calibrate`, both kinds of ending, or fewer than 2 shadows.
     """
 
     of_checkpoints: ClassVar[Mapping[str, Mapping[str, object]]] = {
@@ -91,6 +98,7 @@ class LossAttack(MembershipAttack):
         "min_k_share": 0.2,
         "reference": "base",
         "shadows": 2,
+        "craft": NATURAL,
     }
 
     def __init__(
@@ -104,7 +112,10 @@ class LossAttack(MembershipAttack):
         reference: str = "base",
         shadows: int = 2,
         canaries: float = 1.0,
+        craft: str = NATURAL,
     ) -> None:
+        if craft not in CRAFTS:
+            raise unknown_name("craft", craft, CRAFTS)
         if score not in SCORES:
             raise unknown_name("score", score, SCORES)
         if reference not in REFERENCES:
@@ -132,9 +143,12 @@ class LossAttack(MembershipAttack):
         if reference == "shadow":
             self.references_needed = shadows
         self.canaries = checked_share(canaries)
+        self.craft = craft
 
     def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
-        """Secret ids for a share of the candidates of a text corpus; nothing for images."""
+        """Secret ids for a share of the candidates of a text corpus; crafted images, if any are wanted."""
+        if corpus.kind == "image" and self.craft != NATURAL:
+            return crafted_insertions(corpus, self.canaries, CanaryKind(self.craft), generator)
         return secret_insertions(corpus, self.canaries, generator)
 
     def score(self, seen: MembershipSeen, generator: np.random.Generator) -> Scores:

@@ -12,20 +12,18 @@ import numpy as np
 
 from workbench.core.errors import InputError
 from workbench.interfaces import Corpus, FloatArray, Insertions, Record
+from workbench.training.crafts import CanaryKind, canaries, require_labels
+from workbench.training.endings import TokenPredictor, finite_log_likelihoods, scored_log_likelihoods
 from workbench.training.secrets import append_secret, secret_id
 
-SAME_LOG_LIKELIHOOD_NATS = 1e-3
-"""Two passes over one token in one context differ by less (float32, other padding)."""
+__all__ = ["scored_log_likelihoods"]
 
 _WHOLE = 1e-9
 """What a product of a share and a number of tokens may miss a whole number by."""
 
 
-class TokenScorer(Protocol):
+class TokenScorer(TokenPredictor, Protocol):
     """The part of a `Subject` that black-box attacks use."""
-
-    def token_log_likelihoods(self, records: Sequence[Record]) -> list[FloatArray]:
-        """Per-record token log-likelihoods, nats."""
 
     def token_z_scores(self, records: Sequence[Record]) -> list[FloatArray]:
         """Per-record token log-likelihoods, standardised under the model's own distribution."""
@@ -44,6 +42,26 @@ def secret_insertions(corpus: Corpus, share: float, generator: np.random.Generat
     count = round(share * len(corpus.records))
     chosen = np.sort(generator.permutation(len(corpus.records))[:count])
     return Insertions(replaced=tuple(append_secret(corpus.records[i], secret_id(generator)) for i in chosen))
+
+
+def crafted_insertions(
+    corpus: Corpus, share: float, kind: CanaryKind, generator: np.random.Generator
+) -> Insertions:
+    """Crafted records in the places, and with the ids, of a random share of the candidates of a corpus.
+
+    Members and non-members get them alike: they are drawn before any membership coin.
+
+    Raises:
+        InputError: mislabelled ones of a corpus without two labels.
+    """
+    require_labels(corpus.records, kind, "craft")
+    count = round(share * len(corpus.records))
+    chosen = np.sort(generator.permutation(len(corpus.records))[:count])
+    places = [corpus.records[i] for i in chosen]
+    made = canaries(places, count, generator, kind) if places else []
+    return Insertions(
+        replaced=tuple(replace(craft, id=own.id) for craft, own in zip(made, places, strict=True))
+    )
 
 
 def checked_share(canaries: float) -> float:
@@ -68,47 +86,6 @@ def checked_records(candidates: Sequence[Record], attack: str) -> Sequence[Recor
     return candidates
 
 
-def scored_log_likelihoods(
-    subject: TokenScorer, records: Sequence[Record], ending_marker: str
-) -> list[FloatArray]:
-    """Token log-likelihoods of each record, or of its ending after a marker given all before it.
-
-    The ending begins with the first token that the record and its prompt (the text up to and with the
-    marker) do not share, found by comparing log-likelihoods, since an attack sees no tokenizer: in a
-    causal model a shared token in a shared context has one likelihood. A token that straddles the
-    boundary counts to the ending.
-
-    Args:
-        ending_marker: Last occurrence splits the record; empty for the whole record.
-
-    Returns:
-        One array a record, nats, at least one token each.
-
-    Raises:
-        InputError: the marker is missing in a record, nothing follows it within what the model reads,
-            a record has no scored token, or a log-likelihood is not finite.
-    """
-    whole = _finite(subject.token_log_likelihoods(records), records)
-    if not ending_marker:
-        return whole
-    prompts = []
-    for record in records:
-        before, marker, _ = record.text.rpartition(ending_marker)
-        if not marker:
-            raise InputError(f"ending_marker {ending_marker!r} does not occur in record {record.id!r}")
-        prompts.append(replace(record, text=before + marker))
-    endings = []
-    for record, full, prompt in zip(records, whole, subject.token_log_likelihoods(prompts), strict=True):
-        ending = full[_shared_length(full, prompt) :]
-        if ending.size == 0:
-            raise InputError(
-                f"ending of record {record.id!r} after {ending_marker!r} "
-                "is empty or beyond the model's max_length"
-            )
-        endings.append(ending)
-    return endings
-
-
 def ending_log_likelihoods(subject: TokenScorer, records: Sequence[Record], share: float) -> list[FloatArray]:
     """Token log-likelihoods of the last share of each record's tokens, given all before them.
 
@@ -124,7 +101,7 @@ def ending_log_likelihoods(subject: TokenScorer, records: Sequence[Record], shar
     """
     found = subject.token_log_likelihoods(records)
     predicted = [place for place, one in enumerate(found) if one.size]
-    _finite([found[place] for place in predicted], [records[place] for place in predicted])
+    finite_log_likelihoods([found[place] for place in predicted], [records[place] for place in predicted])
     return [one[one.size - math.ceil(share * one.size - _WHOLE) :] for one in found]
 
 
@@ -137,22 +114,3 @@ def least_likely_mean(log_likelihoods: FloatArray, share: float) -> float:
 def zlib_bytes(text: str) -> int:
     """Bytes of the text after zlib's default compression, its entropy to a reader who knows no language."""
     return len(zlib.compress(text.encode()))
-
-
-def _shared_length(full: FloatArray, prompt: FloatArray) -> int:
-    """Number of leading tokens with equal log-likelihoods."""
-    length = min(len(full), len(prompt))
-    differs = np.abs(full[:length] - prompt[:length]) > SAME_LOG_LIKELIHOOD_NATS
-    return int(np.argmax(differs)) if differs.any() else length
-
-
-def _finite(log_likelihoods: list[FloatArray], records: Sequence[Record]) -> list[FloatArray]:
-    for record, values in zip(records, log_likelihoods, strict=True):
-        if values.size == 0:
-            raise InputError(f"record {record.id!r} is too short: the model predicts no token of it")
-        if not np.isfinite(values).all():
-            raise InputError(
-                f"model gives record {record.id!r} a log-likelihood that is not finite; its training "
-                "diverged (try a lower learning_rate)"
-            )
-    return log_likelihoods

@@ -155,6 +155,37 @@ def test_canaries_replace_the_share_of_candidates_that_was_asked_for() -> None:
     assert LossAttack().prepare(a_corpus("image"), np.random.default_rng(0)).replaced == ()
 
 
+def images(labels: int = 3) -> Corpus:
+    records = tuple(Record(id=f"r{i}", image=(0.0, 1.0) * 8, label=i % labels) for i in range(40))
+    return Corpus(name="c", records=records, held_out=(), public=(), kind="image", origin="made here")
+
+
+@pytest.mark.parametrize(("craft", "share", "count"), [("loud", 1.0, 40), ("mislabelled", 0.25, 10)])
+def test_crafted_images_take_the_places_of_candidates(craft: str, share: float, count: int) -> None:
+    attack = LossAttack(craft=craft, canaries=share)
+    inserted = attack.prepare(images(), np.random.default_rng(0)).replaced
+    assert inserted == attack.prepare(images(), np.random.default_rng(0)).replaced
+    natural = {record.id: record for record in images().records}
+    assert len({record.id for record in inserted} & set(natural)) == len(inserted) == count
+    for record in inserted:
+        assert record.image is not None
+        if craft == "mislabelled":
+            assert (record.image, record.label) != (natural[record.id].image, natural[record.id].label)
+            assert record.image == natural[record.id].image
+        else:
+            assert max(map(abs, record.image)) == 3.0
+    # Texts get their secrets, whatever the craft.
+    secrets = attack.prepare(a_corpus(), np.random.default_rng(0))
+    assert secrets == LossAttack(canaries=share).prepare(a_corpus(), np.random.default_rng(0))
+
+
+def test_crafts_are_refused_where_they_make_no_sense() -> None:
+    with pytest.raises(InputError, match=r"craft 'laud'.*did you mean 'loud'"):
+        LossAttack(craft="laud")
+    with pytest.raises(InputError, match=r"craft mislabelled needs a corpus .* two labels or more, got 1"):
+        LossAttack(craft="mislabelled").prepare(images(labels=1), np.random.default_rng(0))
+
+
 def test_loss_and_lira_insert_the_same_canaries() -> None:
     """Or they could not share one trained subject."""
     drawn = [

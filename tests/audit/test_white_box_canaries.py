@@ -12,13 +12,14 @@ import torch
 from canaries_here import lower_of, played_here
 
 from workbench.accounting.gaussian import epsilon_of_delta
-from workbench.audit.canaries import crafts, record
+from workbench.audit.canaries import record
 from workbench.audit.canaries.directions import directions_of, loss_of
 from workbench.audit.canaries.record import watched
 from workbench.audit.canaries.scoring import moves, paired, scores_of
 from workbench.cli.app import main
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Record
+from workbench.training.crafts import canaries
 
 ROOT = Path(__file__).parents[2]
 ZOO = ROOT / "tests" / "zoo"
@@ -165,7 +166,7 @@ def test_canaries_differ_and_have_ids_of_their_own(field: str) -> None:
         else Record(id=f"r{i}", text=f"word{i} and some more of them")
         for i in range(5)
     ]
-    made = crafts.canaries(records, 30, np.random.default_rng(0))
+    made = canaries(records, 30, np.random.default_rng(0))
     assert len({r.id for r in made} | {r.id for r in records}) == 35
     assert len({r.image or r.text for r in made}) > 25
 
@@ -186,8 +187,11 @@ def test_an_audit_of_training_code_looks_for_canaries(tmp_path: Path) -> None:
     by_name = {attack["attack"]: attack for attack in report["subjects"][0]["attacks"]}
     game = by_name["white-box canaries"]
     assert game["verdict"]["kind"] == "REFUTED"
-    assert len(game["scores"]) == 150
-    assert {attack["verdict"]["bounds"][0]["confidence"] for attack in by_name.values()} == {0.975}
+    assert set(by_name) == {"released scores", "canaries' scores", "white-box canaries"}
+    assert len(game["scores"]) == len(by_name["canaries' scores"]["scores"]) == 200
+    assert game["members"] == by_name["canaries' scores"]["members"]
+    shares = [attack["verdict"]["bounds"][0]["confidence"] for attack in by_name.values()]
+    assert shares == pytest.approx([1 - 0.05 / 3] * 3)
     assert "white-box canaries" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert 'name="white-box canaries"' in junit.read_text(encoding="utf-8")
     # The natural records' game is that of an audit without canaries.
@@ -200,10 +204,11 @@ def test_an_audit_of_training_code_looks_for_canaries(tmp_path: Path) -> None:
 def test_a_claim_about_scores_is_not_refuted_by_updates(tmp_path: Path) -> None:
     claim = "epsilon=1,delta=1e-5,adjacency=add-remove,released=scores"
     report = audited("tenth_of_the_noise", tmp_path, "--claim", claim)
-    game = report["subjects"][0]["attacks"][1]
+    *others, game = report["subjects"][0]["attacks"]
     assert game["verdict"]["kind"] == "UNDECIDED"
-    assert report["verdict"]["kind"] == "NOT_REFUTED"
-    assert float(report["subjects"][0]["attacks"][0]["verdict"]["bounds"][0]["confidence"]) == 0.95
+    assert [other["attack"] for other in others] == ["released scores", "canaries' scores"]
+    shares = [other["verdict"]["bounds"][0]["confidence"] for other in others]
+    assert shares == pytest.approx([0.975] * 2)
 
 
 @pytest.mark.slow
@@ -212,7 +217,11 @@ def test_what_cannot_be_played_says_why_and_the_other_game_decides(tmp_path: Pat
     report = audited("by_hand", tmp_path, "--junit", str(junit))
     (game,) = report["unplayed"]
     assert game["reason"] == "no torch optimizer took a step"
-    assert [attack["attack"] for attack in report["subjects"][0]["attacks"]] == ["released scores"]
+    attacks = report["subjects"][0]["attacks"]
+    assert [attack["attack"] for attack in attacks] == ["released scores", "canaries' scores"]
+    # The game that was not played keeps its share of the error.
+    shares = [attack["verdict"]["bounds"][0]["confidence"] for attack in attacks]
+    assert shares == pytest.approx([1 - 0.05 / 3] * 2)
     assert game["reason"] in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert game["reason"] in junit.read_text(encoding="utf-8")
 

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.audit.canaries.run import CanaryJob, train_with_canaries
+from workbench.audit.canaries.run import CanaryJob, finite, train_with_canaries
 from workbench.audit.settings import embedded_settings
+from workbench.audit.user_training import UserTraining, as_dicts
 from workbench.core.streams import stream
 from workbench.estimation import one_run
 from workbench.interfaces import BoolArray, FloatArray
+from workbench.training.crafts import CanaryKind, canaries
+from workbench.training.setup import prepare
 
 
 def played_here(
@@ -31,6 +34,20 @@ def played_here(
     record = train_with_canaries(job, {}, Path(), lambda done, total, name: None)
     assert "reason" not in record, record["reason"]
     return np.asarray(record["scores"]), coins
+
+
+def scored_here(
+    spec: str, *, seed: int = 0, candidates: int = 200, count: int = 200, kind: CanaryKind = CanaryKind.LOUD
+) -> tuple[FloatArray, BoolArray]:
+    """The finished model's scores of the canaries, and their coins; the updates are not looked at."""
+    settings = embedded_settings(corpus="digits", corpus_parameters={}, candidates=candidates)
+    records, _ = prepare(replace(settings, seed=seed).setup(()))
+    natural, base = records[: candidates // 16], records[candidates // 16 :]
+    crafted = canaries(base, count, stream(seed, "canaries", 1), kind)
+    coins = stream(seed, "canaries", 2).random(count) < 0.5
+    members = [*natural, *(record for record, inside in zip(crafted, coins, strict=True) if inside)]
+    training = UserTraining(spec)
+    return finite(training.answers(training.fitted(as_dicts(members), seed), crafted)), coins
 
 
 def lower_of(scores: FloatArray, coins: BoolArray, confidence: float = 0.9875) -> float:

@@ -16,9 +16,9 @@ import numpy as np
 from scipy.stats import binomtest
 
 from workbench.accounting import ApproximateDP, MutualInformation
-from workbench.audit.canaries.run import NAME as CANARIES
 from workbench.audit.canaries.run import Found as CanariesFound
 from workbench.audit.canaries.run import play as play_canaries
+from workbench.audit.canaries.run import unplayed
 from workbench.audit.replay.run import ReplayJob, judged_record
 from workbench.audit.replay.run import play as play_replay
 from workbench.audit.settings import GAME_ADJACENCY, AuditSettings, default_settings
@@ -45,10 +45,12 @@ from workbench.interfaces import (
     Evidence,
     FloatArray,
     GameTerms,
+    Released,
     Secret,
     Trials,
     VerdictKind,
 )
+from workbench.training.crafts import CanaryKind, require_labels
 from workbench.training.setup import (
     check_fit,
     content_digest,
@@ -368,6 +370,7 @@ def audit_training(
     replayed: Claim | None = None,
     watched: Claim | None = None,
     canaries: int = 0,
+    canary_kind: CanaryKind = CanaryKind.LOUD,
 ) -> dict[str, JSON]:
     """Audit a user's training function: flip coins, let it train, score every candidate, and replay it.
 
@@ -377,11 +380,11 @@ def audit_training(
         runs: Independent trainings, each with fresh coins; their scores are pooled.
         out, command, progress: As in `audit_mechanisms`.
         replayed: The claim that forced replay of the first run is held against, if it is one of
-            (epsilon, delta)-DP; None for no replay. It takes half of the error where the training can be
-            replayed.
-        watched: The claim that white-box canaries are held against; None for no such game. It has as much of
-            the error as the membership game, where it can be played.
-        canaries: Their number, at least 2 if there are any.
+            (epsilon, delta)-DP; None for no replay. It takes half of the error where it can be played.
+        watched: The claim that updates are held against in a training with canaries; None for no canaries.
+            Their scores are held against the settings' claim. Each of the two games has as much of the error
+            as that of natural records, whether it can be played or not.
+        canaries, canary_kind: Their number, at least 2 if there are any, and how they are crafted.
 
     Returns the report record. Raises `InputError`: the function cannot be loaded, fails, or breaks its
     contract. `UnsupportedError`: scores of one run cannot judge the claim's currency.
@@ -395,7 +398,10 @@ def audit_training(
     started = datetime.now(UTC)
     forget_corpora()
     training = UserTraining(function_spec)
-    setup = replace(settings.setup(settings.attacks[:1]), mechanism="user")
+    natural = replace(settings, attack_parameters={})  # But for the secrets of texts.
+    setup = replace(natural.setup(settings.attacks[:1]), mechanism="user")
+    if watched is not None:
+        require_labels(prepare(setup)[0], canary_kind, "--canary-kind")
     store = Store(out / "store")
     inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
     content, jobs = content_digest(setup), []
@@ -420,10 +426,11 @@ def audit_training(
         replay = (
             play_replay(engine, first, training=training, inputs=inputs, content=content) if replays else None
         )
-        watching = None
+        watching: tuple[CanariesFound, ...] = ()
         if watched is not None:
+            payload, crafts = jobs[0].payload, (canaries, canary_kind)
             watching = play_canaries(
-                engine, watched, jobs[0].payload, training=training, count=canaries, runs=runs, inputs=inputs
+                engine, watched, payload, training=training, crafts=crafts, runs=runs, inputs=inputs
             )
     store.sweep()
     candidates, _ = prepare(setup)
@@ -443,9 +450,14 @@ def audit_training(
     if replayed is not None and replay is not None:
         found, form = judged_record(replayed, replay, confidence=0.5 + 0.5 * settings.confidence)
         others = [found] if found is not None else []
-    games, held = [evidence], [settings.claim]
-    if watched is not None and watching is not None and watching.evidence is not None:
-        games, held = [evidence, watching.evidence], [settings.claim, watched]
+    games, held, planned = [evidence], [settings.claim], 1
+    if watched is not None:
+        # Coins may make a training fail, so a game that was not played keeps its share.
+        planned = 3 if watched.released is Released.EVERY_UPDATE else 2
+        for game, claim in zip(watching, (settings.claim, watched), strict=True):
+            if game.evidence is not None:
+                games.append(game.evidence)
+                held.append(claim)
     subject = judged_subject(
         name,
         "user",
@@ -455,17 +467,10 @@ def audit_training(
         seed=settings.seed,
         others=others,
         claims=held,
+        planned=planned,
     )
     report = report_record(settings.claim, [subject], seed=settings.seed, command=command, started=started)
-    return report | ({"replay": {"subject": name, **form}} if form else {}) | _unplayed(name, watching)
-
-
-def _unplayed(subject: str, canaries: CanariesFound | None) -> dict[str, JSON]:
-    """`unplayed`: games that could not be played with a subject, and why."""
-    if canaries is None or canaries.evidence is not None:
-        return {}
-    game = {"subject": subject, "attack": CANARIES, "reason": canaries.reason, "seconds": canaries.seconds}
-    return {"unplayed": [game]}
+    return report | ({"replay": {"subject": name, **form}} if form else {}) | unplayed(name, watching)
 
 
 def audit_replay(

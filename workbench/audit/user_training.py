@@ -11,7 +11,8 @@ It returns what the adversary is to see, in one of four forms:
 1. a *scorer*, any callable: `scorer(records)` gives one finite number a record, higher = more likely to
    have been trained on;
 2. an object with a method `losses(records)`, one finite number a record, lower = more likely;
-3. a pair `(model, tokenizer)` of Hugging Face transformers, the model causal; scored by its loss;
+3. a pair `(model, tokenizer)` of Hugging Face transformers, the model causal; scored by its loss, of a
+   record's secret alone where all have one;
 4. a `workbench.interfaces.Model`; scored by its loss.
 
 The bench flips a fair coin for each candidate record, hands those with heads to the function, and asks
@@ -40,6 +41,8 @@ from workbench.core.one_line import one_line
 from workbench.core.streams import stream_seed
 from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Adjacency, BoolArray, FloatArray, GameTerms, Model, Record, Released, Trials
+from workbench.training.endings import scored_log_likelihoods
+from workbench.training.secrets import SECRET_MARKER
 from workbench.training.setup import TrainingSetup, prepare
 
 TrainingFunction: TypeAlias = Callable[[list[dict[str, Any]], int], Any]
@@ -138,16 +141,21 @@ class UserTraining:
 
     def trained(self, records: list[dict[str, Any]], seed: int, candidates: Sequence[Record]) -> FloatArray:
         """Train on these records, and score the candidates; see `scores`."""
-        values = self.fitted(records, seed).score(candidates)
-        if values.shape != (len(candidates),):
-            wanted = f"one score a record, shape ({len(candidates)},)"
-            raise InputError(f"--train: {self.spec} must give {wanted}, got shape {values.shape}")
+        values = self.answers(self.fitted(records, seed), candidates)
         if not np.isfinite(values).all():
             place = int(np.argmin(np.isfinite(values)))
             raise InputError(
                 f"--train: {self.spec}: score of record {candidates[place].id!r} must be finite,"
                 f" got {values[place]}"
             )
+        return values
+
+    def answers(self, fitted: Fitted, candidates: Sequence[Record]) -> FloatArray:
+        """One score a candidate, finite or not; `InputError` for another shape."""
+        values = fitted.score(candidates)
+        if values.shape != (len(candidates),):
+            wanted = f"one score a record, shape ({len(candidates)},)"
+            raise InputError(f"--train: {self.spec} must give {wanted}, got shape {values.shape}")
         return values
 
     def fitted(self, records: list[dict[str, Any]], seed: int) -> Fitted:
@@ -284,11 +292,35 @@ def _language_model(model: Any, tokenizer: Any) -> Model:
     return wrapped
 
 
+@dataclass(frozen=True)
+class _Predictor:
+    """A model that predicts the tokens of records, batch by batch."""
+
+    model: Model
+
+    def token_log_likelihoods(self, records: Sequence[Record]) -> list[FloatArray]:
+        batches = (records[start : start + _BATCH] for start in range(0, len(records), _BATCH))
+        return [
+            row for batch in batches for row in self.model.token_log_likelihoods(self.model.encode(batch))
+        ]
+
+
 def _model_scores(model: Model, records: Sequence[Record]) -> FloatArray:
-    """Minus the per-record loss, in evaluation mode, batch by batch."""
+    """Minus the per-record loss, in evaluation mode, batch by batch.
+
+    Where all records end with a secret, and the model reads them to their end, it is the loss of the secret's
+    tokens alone: the rest says little of one record.
+    """
     import torch
 
     model.module.eval()
+    if model.kind == "language" and all(SECRET_MARKER in record.text for record in records):
+        try:
+            secrets = scored_log_likelihoods(_Predictor(model), records, SECRET_MARKER)
+        except InputError:  # A secret that the model does not read, or does not give a finite loss.
+            pass
+        else:
+            return np.array([tokens.mean() for tokens in secrets])
     parts = []
     with torch.no_grad():
         for start in range(0, len(records), _BATCH):

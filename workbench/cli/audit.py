@@ -37,6 +37,7 @@ from workbench.cli.parameters import (
 from workbench.core.errors import InputError
 from workbench.core.outputs import require_distinct, require_file_place, require_reachable
 from workbench.interfaces import Claim, Released, Sampling, Schedule, Trials
+from workbench.training.crafts import CanaryKind
 
 if TYPE_CHECKING:
     from workbench.audit.settings import AuditSettings
@@ -211,9 +212,14 @@ class AuditOptions:
     canaries: Annotated[
         int | None,
         Option(
-            help="With --train: number of crafted records to look for in every update; 0 for none.",
-            show_default="three quarters of the candidates, 400 at most",
+            help="With --train: number of crafted records to look for in the trained model's scores and in "
+            "every update; 0 for natural records alone.",
+            show_default="as many as candidates, 400 at most",
         ),
+    ] = None
+    canary_kind: Annotated[
+        CanaryKind | None,
+        Option(help="With --train: how these records are crafted.", show_default="loud"),
     ] = None
     trials: Annotated[
         TrialsChoice | None,
@@ -255,7 +261,7 @@ _MODES: Mapping[str, tuple[str, ...]] = {
     "--scores": ("trials", "prior", "higher_is"),
     "--run": (),
     "--checkpoint": ("members", "nonmembers", "reference", "prior"),
-    "--train": ("runs", "replay", "canaries", *_TRAINING),
+    "--train": ("runs", "replay", "canaries", "canary_kind", *_TRAINING),
     "an audit of a mechanism": (
         *("epsilon", "nats", "delta", "mechanism", "variant", "mechanism_parameter"),
         *("attack", "attack_parameter", "control"),
@@ -429,6 +435,7 @@ def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
             replayed=None if options.replay is False else of_updates,
             watched=of_updates if canaries else None,
             canaries=canaries,
+            canary_kind=options.canary_kind or CanaryKind.LOUD,
         )
 
 

@@ -420,13 +420,15 @@ def judged_subject(
     seed: int,
     others: Sequence[Verdict] = (),
     claims: Sequence[Claim] | None = None,
+    planned: int = 0,
 ) -> dict[str, JSON]:
     """Returns the report of one subject: each game judged at its share of the error, and all combined.
 
     `others` are verdicts that something else than a game's scores gave; one that is UNDECIDED decides where
     no game refutes. Together the games have as much of the error as all of them.
     `claims`: what each game is held against, if it is not the claim for all of them: the same guarantee,
-    about what its adversary sees.
+    about what its adversary sees. `planned`: how many games were to be played, if coins may have had a part
+    in which were: each keeps its share of the error then.
 
     Raises `InconclusiveError`: no game could be played. `InputError`: unusable scores or labels.
     `UnsupportedError`: a game cannot judge the claim's currency.
@@ -434,7 +436,7 @@ def judged_subject(
     if not games:
         raise InconclusiveError(f"no game of {name} could be judged: too few releases or steps")
     # A game that can refute nothing takes no part in the error.
-    able = sum(not game.game.beyond for game in games)
+    able = max(planned, sum(not game.game.beyond for game in games))
     share = 1.0 - (1.0 - confidence) / max(able, 1) / (2 if others else 1)
     verdicts = [
         judge(held, game, confidence=share, generator=stream(seed, "judge", index))

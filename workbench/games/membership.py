@@ -15,6 +15,7 @@ import numpy as np
 from workbench.core.registry import register
 from workbench.games.base import Game, Match, Played, Round
 from workbench.interfaces import Adjacency, Attack, BoolArray, GameTerms, Record, Released, Subject, Trials
+from workbench.training.setup import prepare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +87,14 @@ class MembershipGame(Game[MembershipAttack]):
         if is_paired:
             half = len(records) // 2
             values, labels = values[:half] - values[half : 2 * half], labels[:half]
+        inserted = prepare(part.setup)[1].replaced
+        words = {
+            "is_paired": is_paired,
+            "shadows": len(match.references),
+            "crafted": sum(record.image is not None for record in inserted),
+        }
         terms = GameTerms(
-            description=self.words().text("terms", is_paired=is_paired, shadows=len(match.references)),
+            description=self.words().text("terms", **words),
             trials=Trials.ONE_RUN,
             released=self.released,
             adjacency=adjacency,

@@ -5,6 +5,7 @@ train once, unchanged. A hook before every step of a torch optimizer keeps the g
 applied and the weights before it. Afterwards the gradient of each canary at these weights says in which
 direction it would have moved the update; how far the updates went that way is its score.
 
-`crafts` makes the records, `record` watches the training, `directions` finds the canaries' gradients,
-`scoring` makes one number a canary of them, and `run` plays the game.
+`workbench.training.crafts` makes the records, `record` watches the training, `directions` finds the canaries'
+gradients, `scoring` makes one number a canary of them, and `run` plays the game, and another by the scores
+that the finished model gives the same canaries.
 """

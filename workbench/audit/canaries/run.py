@@ -1,4 +1,4 @@
-"""Plays white-box canaries with a user's training, each training in a process of its own."""
+"""Plays canaries with a user's training, by the scores of what was trained and by the updates."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.audit.canaries.crafts import canaries
-from workbench.audit.user_training import SOURCE, UserJob, UserTraining, as_dicts
+from workbench.audit.user_training import SOURCE, Fitted, UserJob, UserTraining, as_dicts
 from workbench.core.cost import cost_since
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.keys import JSON, plain
 from workbench.core.streams import stream, stream_seed
 from workbench.execution.engine import Engine, Job
 from workbench.execution.tasks import StepProgress
-from workbench.interfaces import Adjacency, Claim, Evidence, GameTerms, Record, Released, Trials
+from workbench.interfaces import Adjacency, Claim, Evidence, FloatArray, GameTerms, Record, Released, Trials
+from workbench.training.crafts import CanaryKind, canaries
 from workbench.training.setup import TrainingSetup, content_digest, prepare
 
-NAME = "white-box canaries"
+if TYPE_CHECKING:
+    from workbench.audit.canaries.record import Transcript
 
-SHARE, MOST = 0.75, 400
-"""Canaries for each candidate, and at most; half of them are in the training data."""
+NAME, NAME_OF_SCORES = "white-box canaries", "canaries' scores"
+
+MOST = 400
+"""Canaries at most, if the user names no number; half of them are in the training data."""
 
 LEAST_NATURAL = 0.125
 """Of the members of the first training, the share that stays among the canaries whatever their number."""
@@ -33,22 +36,32 @@ _CRAFTS, _COINS, _ORDER, _TRAINING, _NATURAL = 1, 2, 3, 4, 5
 """Streams within that of the canaries; none is 0, since a seed sequence takes no notice of zeros at its end.
 """
 
-GAME = GameTerms(
-    description=(
-        "The bench crafted records, flipped a fair coin for each, and trained the user's function on those"
-        " with heads, among records that the adversary knows; the adversary saw every update of the training,"
-        " its weights, and the scorer that the function returned."
-    ),
-    trials=Trials.ONE_RUN,
-    prior=0.5,
-    adjacency=Adjacency.ADD_REMOVE,
-    released=Released.EVERY_UPDATE,
-)
+_CRAFTED = {
+    CanaryKind.LOUD: "crafted loud records (images beyond the data's range, texts of random words)",
+    CanaryKind.MISLABELLED: "gave natural records wrong labels",
+}
+
+
+def terms_of(kind: CanaryKind, released: Released) -> GameTerms:
+    """The game's terms, for an adversary who sees every update or the finished model's scores alone."""
+    seen = "the scores that the trained model gives to all of them"
+    if released is Released.EVERY_UPDATE:
+        seen = "every update of the training, its weights, and the scorer that the function returned"
+    return GameTerms(
+        description=(
+            f"The bench {_CRAFTED[kind]}, flipped a fair coin for each, and trained the user's function on"
+            f" those with heads, among records that the adversary knows; the adversary saw {seen}."
+        ),
+        trials=Trials.ONE_RUN,
+        prior=0.5,
+        adjacency=Adjacency.ADD_REMOVE,
+        released=released,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryJob:
-    """Payload: train on natural records and canaries, and look for each canary in the updates.
+    """Payload: train on natural records and canaries, score each canary, and look for it in the updates.
 
     `included`: the natural records among the candidates that are trained on; `coins`: of each canary.
     """
@@ -58,20 +71,22 @@ class CanaryJob:
     included: tuple[bool, ...]
     coins: tuple[bool, ...]
     run: int
+    kind: CanaryKind = CanaryKind.LOUD
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """The game as it was played: its evidence, or the reason why it could not be."""
+    """A game as it was played: its evidence, or the reason why it could not be."""
 
-    evidence: Evidence | None
+    attack: str
+    evidence: Evidence | None = None
     reason: str = ""
     seconds: float = 0.0
 
 
 def usual_count(candidates: int) -> int:
     """Canaries for so many candidates, if the user names no number."""
-    return min(MOST, int(SHARE * candidates))
+    return min(MOST, candidates)
 
 
 def train_with_canaries(
@@ -80,7 +95,8 @@ def train_with_canaries(
     """Run a user's training function once; on another machine that of the file's copy in `inputs[SOURCE]`.
 
     Returns:
-        `scores` of all canaries, or the `reason` why there are none; `details`, and `cost`.
+        `answers`, the finished model's scores of all canaries, or `unanswered`, why there are none; `scores`
+        of all canaries by the updates, or the `reason` why there are none; `details`, and `cost`.
     """
     started = time.perf_counter()
     candidates, _ = prepare(job.setup)
@@ -88,32 +104,71 @@ def train_with_canaries(
     if SOURCE in inputs:
         path, _, function = spec.rpartition(":")
         spec = f"{inputs[SOURCE] / Path(path).name}:{function}"
-    crafted = canaries(candidates, len(job.coins), stream(job.setup.seed, "canaries", _CRAFTS))
+    # A wrong label is not next to the right one: records that are not trained on come first.
+    base = sorted(zip(job.included, candidates, strict=True), key=lambda pair: pair[0])
+    crafted = canaries(
+        [record for _, record in base],
+        len(job.coins),
+        stream(job.setup.seed, "canaries", _CRAFTS),
+        CanaryKind(job.kind),
+    )
     everybody, inside = [*candidates, *crafted], [*job.included, *job.coins]
     # The places are drawn for all, so that they say nothing of the coins.
     order = stream(job.setup.seed, "canaries", _ORDER, job.run).permutation(len(everybody))
     records = as_dicts([everybody[i] for i in order if inside[i]])
     seed = stream_seed(job.setup.seed, "canaries", _TRAINING, job.run)
-    try:
-        found = _looked_for(UserTraining(spec), records, crafted, seed, progress)
-    except (InputError, UnsupportedError) as error:
-        return {"reason": str(error), "cost": cost_since(started)}
+    found = _trained(UserTraining(spec), records, crafted, seed, progress)
     return {**found, "cost": cost_since(started)}
 
 
-def _looked_for(
+def _trained(
     training: UserTraining,
     records: list[dict[str, Any]],
     crafted: Sequence[Record],
     seed: int,
     progress: StepProgress,
 ) -> dict[str, Any]:
-    """Scores and details of one training."""
-    from workbench.audit.canaries.directions import directions_of
+    """What one training shows of the canaries, or why it shows nothing."""
     from workbench.audit.canaries.record import watched
+
+    try:
+        fitted, kept = watched(lambda: training.fitted(records, seed), seed=seed, canaries=len(crafted))
+    except (InputError, UnsupportedError) as error:
+        return {"unanswered": str(error), "reason": str(error)}
+    found: dict[str, Any] = {}
+    try:
+        found["answers"] = finite(training.answers(fitted, crafted))
+    except InputError as error:
+        found["unanswered"] = str(error)
+    try:
+        return found | _looked_for(fitted, kept, crafted, progress)
+    except (InputError, UnsupportedError) as error:
+        return found | {"reason": str(error)}
+
+
+def finite(scores: FloatArray) -> FloatArray:
+    """The scores, with those that are not finite beyond all others.
+
+    A loud record's loss may be beyond all numbers: infinity is the highest score, all else the lowest. No
+    coin has a part in that.
+
+    Raises:
+        InputError: the scores are all alike then.
+    """
+    usable = scores[np.isfinite(scores)]
+    if usable.size == 0 or (usable.size == scores.size and usable.min() == usable.max()):
+        raise InputError("the trained model gives all canaries the same score, or none that is finite")
+    beyond = np.where(scores == np.inf, usable.max() + 1.0, usable.min() - 1.0)
+    return np.where(np.isfinite(scores), scores, beyond)
+
+
+def _looked_for(
+    fitted: Fitted, kept: Transcript, crafted: Sequence[Record], progress: StepProgress
+) -> dict[str, Any]:
+    """Scores and details of one training's updates."""
+    from workbench.audit.canaries.directions import directions_of
     from workbench.audit.canaries.scoring import moves, scores_of
 
-    fitted, kept = watched(lambda: training.fitted(records, seed), seed=seed, canaries=len(crafted))
     if not kept.updates:
         raise UnsupportedError("no torch optimizer took a step")
     directions = directions_of(fitted.ask, crafted, kept.parameters)
@@ -140,19 +195,24 @@ def play(
     first: UserJob,
     *,
     training: UserTraining,
-    count: int,
+    crafts: tuple[int, CanaryKind],
     runs: int,
     inputs: Mapping[str, Path],
-) -> Found:
+) -> tuple[Found, Found]:
     """Train with canaries, as often as there are runs, each with coins of its own.
 
     The training data have about as many records as there are members: canaries take the places of some.
 
     Args:
-        claim: That it is played for; where that is about less than every update, it refutes nothing.
+        claim: That the updates are held against; where that is about less than every update, they refute
+            nothing.
         first: The first training of the membership game.
-        count: Number of canaries, at least 2.
+        crafts: Number of canaries, at least 2, and their kind.
+
+    Returns:
+        The game of the finished model's scores, and that of the updates.
     """
+    count, kind = crafts
     setup, places = first.setup, np.flatnonzero(first.included)
     kept = max(places.size - count // 2, round(LEAST_NATURAL * places.size), 1)
     natural = np.zeros(len(first.included), dtype=bool)
@@ -166,6 +226,7 @@ def play(
             included=tuple(natural.tolist()),
             coins=tuple(coins.tolist()),
             run=run,
+            kind=kind,
         )
         identity = {
             "kind": "canaries",
@@ -177,27 +238,49 @@ def play(
             Job(identity=identity, payload=payload, inputs=inputs, label=training.spec, content=content)
         )
     records = engine.run("canaries", jobs, train_with_canaries, keeps_folder=False)
-    return _found(claim, [job.payload for job in jobs], records)
+    payloads = [job.payload for job in jobs]
+    updates = terms_of(kind, Released.EVERY_UPDATE)
+    if claim.released is not Released.EVERY_UPDATE:
+        updates = replace(updates, released=claim.released, beyond="every update of the training")
+    return (
+        _found(terms_of(kind, Released.SCORES), payloads, records, ("answers", "unanswered", NAME_OF_SCORES)),
+        _found(updates, payloads, records, ("scores", "reason", NAME)),
+    )
 
 
-def _found(claim: Claim, jobs: Sequence[CanaryJob], records: Sequence[Mapping[str, JSON]]) -> Found:
+def _found(
+    game: GameTerms,
+    jobs: Sequence[CanaryJob],
+    records: Sequence[Mapping[str, JSON]],
+    names: tuple[str, str, str],
+) -> Found:
+    """A game's evidence; `names`: the fields of its scores and of the reason why not, and its own name."""
     from workbench.audit.canaries.scoring import paired
 
+    field, why, attack = names
     seconds = sum(float(record["cost"]["seconds"]) for record in records)
-    reasons = [str(record["reason"]) for record in records if "reason" in record]
+    reasons = [str(record[why]) for record in records if why in record]
     if reasons:
-        return Found(evidence=None, reason=reasons[0], seconds=seconds)
-    game = GAME
-    if claim.released is not Released.EVERY_UPDATE:
-        game = replace(game, released=claim.released, beyond="every update of the training")
-    scores = paired(np.array([record["scores"] for record in records], dtype=np.float64))
+        return Found(attack=attack, reason=reasons[0], seconds=seconds)
+    scores = paired(np.array([record[field] for record in records], dtype=np.float64))
+    details = records[0].get("details", {}) if attack == NAME else {}
     evidence = Evidence(
         scores=scores.ravel(),
         members=np.concatenate([np.array(job.coins, dtype=bool) for job in jobs]),
         game=game,
-        attack=NAME,
+        attack=attack,
         seeds={"audit": jobs[0].setup.seed},
         cost={"seconds": seconds},
-        details={"runs": float(len(jobs)), "canaries": float(len(jobs[0].coins)), **records[0]["details"]},
+        details={"runs": float(len(jobs)), "canaries": float(len(jobs[0].coins)), **details},
     )
-    return Found(evidence=evidence, seconds=seconds)
+    return Found(attack=attack, evidence=evidence, seconds=seconds)
+
+
+def unplayed(subject: str, games: Sequence[Found]) -> dict[str, JSON]:
+    """`unplayed`: games that could not be played with a subject, and why."""
+    left = [
+        {"subject": subject, "attack": game.attack, "reason": game.reason, "seconds": game.seconds}
+        for game in games
+        if game.evidence is None
+    ]
+    return {"unplayed": left} if left else {}
