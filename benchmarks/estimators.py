@@ -2,10 +2,12 @@
 
 Writes `benchmarks/results/estimators.json`: for each estimator, truth, number of scores and kind of labels
 the share of bounds above the truth, the share refused, the mean bound and the milliseconds a call (tables
-that repetitions share are reused); then the share of a Gaussian step's true epsilon that each audits. Takes
-about ten minutes on one core.
+that repetitions share are reused); then the share of a Gaussian step's true epsilon that each audits, and
+the same coverage of the bound of mu from one run. Takes about ten minutes on one core.
 
-    python benchmarks/estimators.py [--repetitions 2000]
+    python benchmarks/estimators.py [--repetitions 2000] [--only gdp_one_run]
+
+With `--only` the other estimators' rows stay as the file has them.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ import scipy
 
 from workbench.accounting.gaussian import mu_of_epsilon
 from workbench.core.errors import UnsupportedError
-from workbench.estimation import ESTIMATORS, clopper_pearson
+from workbench.estimation import ESTIMATORS, clopper_pearson, gdp_one_run
 from workbench.interfaces import BoolArray, FloatArray
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -34,6 +37,9 @@ from oracles.known_truths import known_truths
 
 DELTA, CONFIDENCE, SEED = 1e-5, 0.95, 2026
 RESULTS = Path(__file__).parent / "results" / "estimators.json"
+NEEDS_GAUSSIAN = ("gaussian_location", "gaussian_rank", "gdp_one_run")
+"""Estimators whose epsilon is a bound for Gaussian trade-off curves alone."""
+
 LIBRARY = {"clopper_pearson": 1.05, "gaussian": 3.08}
 """Mean bounds at 1,000 scores on 1-GDP of the best public auditing library, measured beforehand."""
 
@@ -60,10 +66,10 @@ def estimators() -> dict[str, Lower]:
     return {"clopper_pearson": fixed} | {name: by_name(name) for name in ESTIMATORS}
 
 
-def draw_labels(n: int, kind: str, generator: np.random.Generator) -> BoolArray:
-    """Half members (`"fixed"`), or fair coins with both sides present (`"coins"`)."""
+def draw_labels(n: int, kind: str, generator: np.random.Generator, prior: float = 0.5) -> BoolArray:
+    """Half members (`"fixed"`), or coins with both sides present (`"coins"`)."""
     while True:
-        members = np.arange(n) < n // 2 if kind == "fixed" else generator.random(n) < 0.5
+        members = np.arange(n) < n // 2 if kind == "fixed" else generator.random(n) < prior
         if members.any() and not members.all():
             return members
 
@@ -95,10 +101,12 @@ def summary(bounds: FloatArray, milliseconds: float, epsilon: float) -> dict[str
     }
 
 
-def coverage(repetitions: int) -> Iterator[dict[str, Any]]:
-    """One row for each estimator, truth, number of scores and kind of labels."""
+def coverage(repetitions: int, only: str | None) -> Iterator[dict[str, Any]]:
+    """One row for each estimator (or the one), truth, number of scores and kind of labels."""
     cells = itertools.product(estimators().items(), known_truths(), (100, 1000), ("fixed", "coins"))
     for number, ((name, lower), truth, n, kind) in enumerate(cells):
+        if only not in (None, name):
+            continue
 
         def draw(
             generator: np.random.Generator, n: int = n, kind: str = kind, sample: Any = truth.sample
@@ -106,17 +114,42 @@ def coverage(repetitions: int) -> Iterator[dict[str, Any]]:
             members = draw_labels(n, kind, generator)
             return sample(members, generator), members
 
-        in_family = truth.is_gaussian or not name.startswith("gaussian")
+        in_family = truth.is_gaussian or name not in NEEDS_GAUSSIAN
         row = {"estimator": name, "truth": truth.name, "in_family": in_family, "n": n, "labels": kind}
         bounds, milliseconds = measure(lower, draw, repetitions, [SEED, number])
         yield row | summary(bounds, milliseconds, truth.epsilon(DELTA))
 
 
-def gaussian_step() -> Iterator[dict[str, Any]]:
+def coverage_of_mu(repetitions: int) -> Iterator[dict[str, Any]]:
+    """The bound of mu from one run: one row for each truth, number of scores and probability of the coin."""
+
+    def lower(scores: FloatArray, members: BoolArray, generator: np.random.Generator, prior: float) -> float:
+        return gdp_one_run(
+            scores, members, confidence=CONFIDENCE, prior=prior, quantity="mu", generator=generator
+        ).lower
+
+    cells = itertools.product(known_truths(), (100, 1000, 10_000), (0.5, 0.2))
+    for number, (truth, n, prior) in enumerate(cells):
+
+        def draw(
+            generator: np.random.Generator, n: int = n, prior: float = prior, sample: Any = truth.sample
+        ) -> tuple[FloatArray, BoolArray]:
+            members = draw_labels(n, "coins", generator, prior)
+            return sample(members, generator), members
+
+        row = {"estimator": "gdp_one_run", "truth": truth.name, "n": n, "prior": prior}
+        bounds, milliseconds = measure(partial(lower, prior=prior), draw, repetitions, [SEED, 2, number])
+        cell = summary(bounds, milliseconds, truth.mu)
+        yield row | {"mu": cell.pop("epsilon")} | cell
+
+
+def gaussian_step(only: str | None) -> Iterator[dict[str, Any]]:
     """Audited share of the true epsilon of a Gaussian step, with 10,000 and 100,000 observations in all."""
     sizes = ((10_000, 100), (100_000, 20))
     cells = itertools.product(estimators().items(), sizes, (1.0, 4.0))
     for number, ((name, lower), (n, repetitions), epsilon) in enumerate(cells):
+        if only not in (None, name):
+            continue
 
         def draw(
             generator: np.random.Generator, n: int = n, mu: float = mu_of_epsilon(epsilon, DELTA)
@@ -134,28 +167,33 @@ def main() -> None:
     """Run the benchmark from the command line and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=2000)
-    repetitions = parser.parse_args().repetitions
-    rows = []
-    for row in coverage(repetitions):
-        rows.append(row)
-        print(" ".join(f"{value}" for value in row.values()), flush=True)
-    step = []
-    for row in gaussian_step():
-        step.append(row)
-        print(" ".join(f"{value}" for value in row.values()), flush=True)
+    parser.add_argument("--only", choices=estimators(), help="measure this estimator alone")
+    options = parser.parse_args()
+    only, parts = options.only, {"coverage": [], "gaussian_step": [], "coverage_of_mu": []}
+    if only is not None:
+        before = json.loads(RESULTS.read_text())
+        parts = {name: [r for r in before.get(name, []) if r["estimator"] != only] for name in parts}
+    rows = {
+        "coverage": coverage(options.repetitions, only),
+        "gaussian_step": gaussian_step(only),
+        "coverage_of_mu": coverage_of_mu(options.repetitions) if only in (None, "gdp_one_run") else (),
+    }
+    for name, measured in rows.items():
+        for row in measured:
+            parts[name].append(row)
+            print(" ".join(f"{value}" for value in row.values()), flush=True)
     RESULTS.parent.mkdir(exist_ok=True)
     document = {
         "delta": DELTA,
         "confidence": CONFIDENCE,
-        "repetitions": repetitions,
+        "repetitions": options.repetitions,
         "seed": SEED,
         "machine": platform.machine(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "public_library_mean_bound_at_1000_on_gaussian": LIBRARY,
-        "coverage": rows,
-        "gaussian_step": step,
+        **parts,
     }
     RESULTS.write_text(json.dumps(document, indent=1) + "\n")
 

@@ -8,6 +8,7 @@ success probabilities and on mutual information in nats in `subset_trials`.
 | `clopper_pearson_split` | any | independent | any |
 | `clopper_pearson_all` | any | independent | any |
 | `one_run` | any | any dependence | independent coins, prior known |
+| `gdp_one_run` | any for mu; Gaussian trade-off curve for epsilon | any dependence | as `one_run` |
 | `gaussian_location` | Gaussian release, scores as released | independent | any |
 | `gaussian_rank` | Gaussian trade-off curve, any increasing score | independent | any |
 
@@ -40,6 +41,7 @@ from workbench.estimation.clopper_pearson import (
     ratio_lower,
 )
 from workbench.estimation.gaussian_family import gaussian_location, gaussian_rank
+from workbench.estimation.gdp_one_run import gdp_one_run
 from workbench.estimation.inputs import bound_of_trials, check_game, check_probability
 from workbench.estimation.metrics import (
     accuracy,
@@ -78,6 +80,7 @@ __all__ = [
     "clopper_pearson_split",
     "gaussian_location",
     "gaussian_rank",
+    "gdp_one_run",
     "midpoint_threshold_metrics",
     "one_run",
     "perfect_attack_bound",
@@ -135,6 +138,7 @@ ESTIMATORS: Mapping[str, Estimator] = {
     "one_run": one_run,
     "gaussian_location": _without_draws(gaussian_location),
     "gaussian_rank": _without_draws(gaussian_rank),
+    "gdp_one_run": gdp_one_run,
 }
 """Epsilon estimators by name."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -19,6 +20,7 @@ from workbench.accounting import subsampled_gaussian as accountant
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.estimation import ESTIMATORS
+from workbench.estimation.gdp_one_run import perfect_mu
 from workbench.estimation.searching import smallest_count
 from workbench.estimation.subset_trials import SubsetEvidence, nats_bound, perfect_log_score, success_bound
 from workbench.interfaces import BoolArray, Bound, Evidence, Family, FloatArray, Guarantee, Interval, Trials
@@ -90,19 +92,9 @@ def deciding_tests(
 ) -> list[DecidingTest]:
     """Returns the bounds that decide, with the error probability split between them."""
     game, error = evidence.game, 1.0 - confidence
-    if game.trials is Trials.ONE_RUN and game.prior_range is not None:
-        return _unknown_prior_tests(stated, evidence, game.prior_range, confidence, generator)
     if game.trials is Trials.ONE_RUN:
-        return [
-            lambda scores: estimation.one_run(
-                scores,
-                evidence.members,
-                delta=stated.delta,
-                confidence=confidence,
-                prior=game.prior,
-                generator=generator,
-            )
-        ]
+        bound = partial(estimation.one_run, delta=stated.delta, generator=generator)
+        return _one_run_tests(bound, evidence, confidence)
     fewer = min(int(np.sum(evidence.members)), int(np.sum(~evidence.members)))
     if game.family is not Family.GAUSSIAN or stated.delta == 0.0 or fewer < LEAST_GAUSSIAN:
         return [_free_test(stated, evidence, confidence, generator)]
@@ -110,24 +102,45 @@ def deciding_tests(
     return [gaussian, _free_test(stated, evidence, 1.0 - (1.0 - GAUSSIAN_SHARE) * error, generator)]
 
 
-def _unknown_prior_tests(
-    stated: ApproximateDP,
-    evidence: Evidence,
-    prior_range: tuple[float, float],
-    confidence: float,
-    generator: np.random.Generator,
-) -> list[DecidingTest]:
-    """One-run bounds for coins of an unknown probability in a range.
+def mu_tests(evidence: Evidence, confidence: float, generator: np.random.Generator) -> list[DecidingTest]:
+    """Returns the bounds of mu that decide a claim of Gaussian DP by the guesses of one run."""
+    bound = partial(estimation.gdp_one_run, quantity="mu", generator=generator)
+    return _one_run_tests(bound, evidence, confidence)
 
-    A larger prior makes "in" guesses right more often and "out" guesses less often, so "in" guesses are
-    judged at the upper end and "out" guesses at the lower, each at half of the error that the range left.
+
+def mu_trials_needed(mu: float, evidence: Evidence, confidence: float) -> int | None:
+    """Returns how many trials of one run a perfect attack would have needed against a claim of mu-GDP.
+
+    None where coins are not known to be fair, or where it is more than an experiment could hold.
     """
+    if evidence.game.prior != 0.5 or evidence.game.prior_range is not None:
+        return None
+    return smallest_count(
+        lambda n: perfect_mu(n, confidence=confidence) > mu,
+        start=2,
+        most=MOST_TRIALS_SOUGHT,
+        coarseness=64,
+    )
+
+
+def _one_run_tests(
+    estimator: Callable[..., Bound], evidence: Evidence, confidence: float
+) -> list[DecidingTest]:
+    """The tests that an estimator of one run's guesses gives, for coins of a known or an unknown prior.
+
+    A larger prior makes "in" guesses right more often and "out" guesses less often, so under an unknown prior
+    "in" guesses are judged at the upper end of its range and "out" guesses at the lower, each at half of
+    the error that the range left.
+    """
+    game = evidence.game
+    if game.prior_range is None:
+        return [lambda scores: estimator(scores, evidence.members, confidence=confidence, prior=game.prior)]
     error = (1.0 - confidence) - PRIOR_ERROR
     if error <= PRIOR_ERROR:
         raise UnsupportedError(
             f"confidence {confidence:g} leaves too little to estimate the labels' prior with: state it"
         )
-    low, high = prior_range
+    low, high = game.prior_range
 
     assumption = (
         f"labels are independent coins of one unknown probability, in [{low:.3g}, {high:.3g}] with "
@@ -139,15 +152,8 @@ def _unknown_prior_tests(
 
         def compute(scores: FloatArray) -> Bound:
             """The bound of these scores."""
-            bound = estimation.one_run(
-                scores,
-                evidence.members,
-                delta=stated.delta,
-                confidence=1.0 - error / 2.0,
-                prior=prior,
-                sides={side: 1.0},
-                generator=generator,
-            )
+            share = 1.0 - error / 2.0
+            bound = estimator(scores, evidence.members, confidence=share, prior=prior, sides={side: 1.0})
             return replace(bound, assumption=assumption)
 
         return compute

@@ -30,6 +30,8 @@ from workbench.estimation.deciding import (
     informative_bounds,
     mean_tests,
     metric_intervals,
+    mu_tests,
+    mu_trials_needed,
     reachable_bound,
     shown_words,
     silent_words,
@@ -80,6 +82,8 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
         verdict = _judge_means(claim, claim.guarantee, evidence, confidence)
     elif isinstance(claim.guarantee, MutualInformation):
         verdict = _judge_success(claim, evidence, confidence, generator)
+    elif isinstance(claim.guarantee, GaussianDP) and _is_whole_in_one_run(evidence):
+        verdict = _judge_mu(claim, claim.guarantee.mu, evidence, confidence, generator)
     elif isinstance(claim.guarantee, GaussianDP | RenyiDP) and _is_whole_and_independent(evidence):
         verdict = _judge_curve(claim, claim.guarantee, evidence, confidence)
     else:
@@ -241,6 +245,28 @@ def _judge_means(
 
 def _is_whole_and_independent(evidence: Evidence) -> bool:
     return evidence.game.trials is Trials.INDEPENDENT and not evidence.game.is_single_release
+
+
+def _is_whole_in_one_run(evidence: Evidence) -> bool:
+    return evidence.game.trials is Trials.ONE_RUN and not evidence.game.is_single_release
+
+
+def _judge_mu(
+    claim: Claim, mu: float, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> Verdict:
+    """Judges a claim of Gaussian DP in its own currency by the guesses of one run."""
+    tests = mu_tests(evidence, confidence, generator)
+    reachable = max(reachable_bound(test, evidence.members) for test in tests)
+    return _decide(
+        claim,
+        evidence,
+        confidence,
+        bounds=[test(evidence.scores) for test in tests],
+        allowed=mu,
+        allowed_text=f"mu = {mu:.4g}",
+        reachable=reachable,
+        needed=mu_trials_needed(mu, evidence, confidence) if reachable <= mu else None,
+    )
 
 
 def _judge_curve(
