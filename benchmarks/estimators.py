@@ -3,7 +3,8 @@
 Writes `benchmarks/results/estimators.json`: for each estimator, truth, number of scores and kind of labels
 the share of bounds above the truth, the share refused, the mean bound and the milliseconds a call (tables
 that repetitions share are reused); then the share of a Gaussian step's true epsilon that each audits, and
-the same coverage of the bound of mu from one run. Takes about ten minutes on one core.
+the same coverage of the bound of mu from one run; and after how many scores a sequential test refutes claims,
+true ones at their boundary among them. Takes about fifteen minutes on one core.
 
     python benchmarks/estimators.py [--repetitions 2000] [--only gdp_one_run]
 
@@ -27,10 +28,10 @@ from typing import Any
 import numpy as np
 import scipy
 
-from workbench.accounting.gaussian import mu_of_epsilon
+from workbench.accounting.gaussian import delta_of_epsilon, mu_of_epsilon
 from workbench.core.errors import UnsupportedError
-from workbench.estimation import ESTIMATORS, clopper_pearson, gdp_one_run
-from workbench.interfaces import BoolArray, FloatArray
+from workbench.estimation import ESTIMATORS, clopper_pearson, gdp_one_run, sequential
+from workbench.interfaces import BoolArray, FloatArray, Trials
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from oracles.known_truths import known_truths
@@ -143,6 +144,64 @@ def coverage_of_mu(repetitions: int) -> Iterator[dict[str, Any]]:
         yield row | {"mu": cell.pop("epsilon")} | cell
 
 
+PLAN = 1000
+"""Scores of the fixed plan with which the sequential test is compared."""
+
+
+def stopping() -> Iterator[dict[str, Any]]:
+    """The sequential test: how often and when it refutes false claims, and true ones on their boundary."""
+
+    def no_noise(members: BoolArray, generator: np.random.Generator) -> FloatArray:
+        return members + 1e-6 * generator.random(members.size)
+
+    truths = {truth.name: truth.sample for truth in known_truths()}
+    false = [(no_noise, "no noise", epsilon, DELTA) for epsilon in (1.0, 2.0, 4.0)]
+    false += [(truths["gaussian"], "gaussian", epsilon, DELTA) for epsilon in (0.25, 0.5, 1.0)]
+    false += [
+        (truths["randomised_response"], "randomised_response", epsilon, DELTA) for epsilon in (0.25, 0.5)
+    ]
+    true = [
+        (truths["gaussian"], "gaussian", epsilon, delta_of_epsilon(1.0, epsilon)) for epsilon in (0.5, 1.5)
+    ]
+    true.append((truths["randomised_response"], "randomised_response", 1.0, 0.0))
+    cells = [
+        (case, n, repetitions)
+        for cases, n, repetitions in ((false, PLAN, 100), (true, 300, 400))
+        for case in cases
+    ]
+    for number, (((sample, name, epsilon, delta), n, repetitions), trials) in enumerate(
+        itertools.product(cells, Trials)
+    ):
+        generator, watched = np.random.default_rng([SEED, 3, number]), []
+        start = time.perf_counter()
+        for _ in range(repetitions):
+            members = draw_labels(n, "coins", generator)
+            bound = sequential(
+                sample(members, generator),
+                members,
+                epsilon=epsilon,
+                delta=delta,
+                confidence=CONFIDENCE,
+                trials=trials,
+                generator=generator,
+            )
+            watched.append(bound.n if bound.lower > epsilon else n + 1)
+        seconds = time.perf_counter() - start
+        median = float(np.median(watched))
+        yield {
+            "estimator": "sequential",
+            "truth": name,
+            "claim": epsilon,
+            "delta": round(delta, 6),
+            "trials": str(trials),
+            "n": n,
+            "repetitions": repetitions,
+            "share_refuted": round(float(np.mean(np.asarray(watched) <= n)), 5),
+            "median_scores_to_refute": median if median <= n else None,
+            "milliseconds_a_call": round(1e3 * seconds / repetitions, 3),
+        }
+
+
 def gaussian_step(only: str | None) -> Iterator[dict[str, Any]]:
     """Audited share of the true epsilon of a Gaussian step, with 10,000 and 100,000 observations in all."""
     sizes = ((10_000, 100), (100_000, 20))
@@ -167,15 +226,16 @@ def main() -> None:
     """Run the benchmark from the command line and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=2000)
-    parser.add_argument("--only", choices=estimators(), help="measure this estimator alone")
+    parser.add_argument("--only", choices=[*estimators(), "sequential"], help="measure this estimator alone")
     options = parser.parse_args()
-    only, parts = options.only, {"coverage": [], "gaussian_step": [], "coverage_of_mu": []}
+    only, parts = options.only, {"coverage": [], "gaussian_step": [], "coverage_of_mu": [], "stopping": []}
     if only is not None:
         before = json.loads(RESULTS.read_text())
         parts = {name: [r for r in before.get(name, []) if r["estimator"] != only] for name in parts}
     rows = {
         "coverage": coverage(options.repetitions, only),
         "gaussian_step": gaussian_step(only),
+        "stopping": stopping() if only in (None, "sequential") else (),
         "coverage_of_mu": coverage_of_mu(options.repetitions) if only in (None, "gdp_one_run") else (),
     }
     for name, measured in rows.items():

@@ -389,6 +389,29 @@ def test_no_deep_learning_framework_is_imported(words: str, tmp_path: Path) -> N
     assert finished.returncode == 0, finished.stderr
 
 
+def test_scores_are_watched_until_the_claim_is_refuted(tmp_path: Path) -> None:
+    path, out = scores_file(tmp_path, 4.0, 400), tmp_path / "out"
+    assert main(["audit", "--scores", str(path), "--sequential", "--out", str(out), "--quiet"]) == 1
+    report = json.loads((out / "report.json").read_text())
+    (bound,) = report["subjects"][0]["attacks"][0]["verdict"]["bounds"]
+    assert bound["name"] == "sequential"
+    assert bound["n"] < 100
+    assert f"refuted after {bound['n']} of 400 scores" in report["verdict"]["sentence"]
+    assert "--sequential" in report["command"]
+
+
+def test_watched_scores_of_one_run_need_a_prior(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "uneven.csv"
+    path.write_text("score,member\n" + "".join(f"{i},{int(i % 10 == 0)}\n" for i in range(200)))
+    given = ["audit", "--scores", str(path), "--sequential", "--out", str(tmp_path / "out")]
+    assert main(given) == 2
+    assert (
+        "prior must be stated with sequential, as 10 % of the labels are members" in capsys.readouterr().err
+    )
+    assert main(["audit", "--sequential"]) == 2
+    assert "--sequential goes with --scores" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("n", "shift", "epsilon", "kind"),
     [(20, 0.0, 8, "UNDERPOWERED"), (800, 6.0, 1, "REFUTED"), (800, 0.0, 1, "NOT_REFUTED")],

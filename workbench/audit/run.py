@@ -529,6 +529,7 @@ def audit_scores(
     command: str,
     source: str,
     blind_texts: tuple[str, ...] = (),
+    sequential: bool = False,
 ) -> dict[str, JSON]:
     """Judge a claim by scores that somebody supplies; returns the report record.
 
@@ -542,6 +543,7 @@ def audit_scores(
         seed: Of sample splits.
         command, source: The command line and the file's name, for the report.
         blind_texts: Text of each record, for the blind classifier; empty for none.
+        sequential: Watch the scores in their order, and stop when the claim is refuted.
 
     Raises `InputError`: unusable input. `UnsupportedError`: these trials cannot judge the claim's currency.
     """
@@ -550,6 +552,10 @@ def audit_scores(
     even = prior is None and binomtest(int(np.sum(members)), members.size).pvalue >= UNEVEN_SIGNIFICANCE
     unknown = prior is None and not even
     share = float(np.mean(members))
+    if sequential and unknown and trials is Trials.ONE_RUN:
+        raise InputError(
+            f"prior must be stated with sequential, as {100 * share:.3g} % of the labels are members"
+        )
     chosen = share if unknown else 0.5 if prior is None else prior
     coins = (
         f"coins of an unknown probability near {share:.3g}" if unknown else f"coins of probability {chosen:g}"
@@ -557,11 +563,13 @@ def audit_scores(
     fixed = trials is Trials.INDEPENDENT and prior is None
     game = GameTerms(
         description=f"as the supplier of {source} says: labels "
-        + ("known, each score of a release of its own" if fixed else f"drawn by {coins}"),
+        + ("known, each score of a release of its own" if fixed else f"drawn by {coins}")
+        + ("; scores watched in the order of the file" if sequential else ""),
         trials=trials,
         prior=chosen,
         prior_range=unknown_prior_range(members) if unknown else None,
         released=claim.released,
+        sequential=sequential,
     )
     evidence = Evidence(
         scores=scores,

@@ -222,6 +222,13 @@ class AuditOptions:
         HigherIs | None,
         Option(help="With --scores: whether high scores mean member or non-member.", show_default="member"),
     ] = None
+    sequential: Annotated[
+        bool | None,
+        Option(
+            "--sequential",
+            help="With --scores: watch them in the file's order, and stop when the claim is refuted.",
+        ),
+    ] = None
     seed: Annotated[int, Option(help="Seed of every random choice.")] = 0
     confidence: Annotated[float, Option(help="Confidence of the verdict, in (0.5, 1).")] = 0.95
     workers: Annotated[int | None, Option(help="Worker processes; 0: this one.", show_default="2")] = None
@@ -244,7 +251,7 @@ _PLAN = (
 _TRAINING = ("corpus", "corpus_parameter", "candidates", "workers", "scheduler")
 _OWN_TRAINING = ("corpus", "corpus_parameter", "model", "model_parameter", "candidates", *_PLAN)
 _MODES: Mapping[str, tuple[str, ...]] = {
-    "--scores": ("trials", "prior", "higher_is"),
+    "--scores": ("trials", "prior", "higher_is", "sequential"),
     "--run": (),
     "--checkpoint": ("members", "nonmembers", "reference", "prior"),
     "--train": ("runs", "replay", "canaries", *_TRAINING),
@@ -396,6 +403,7 @@ def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
         command=command_line(options),
         source=path.name,
         blind_texts=content.texts,
+        sequential=bool(options.sequential),
     )
 
 

@@ -12,6 +12,8 @@ success probabilities and on mutual information in nats in `subset_trials`.
 | `gaussian_location` | Gaussian release, scores as released | independent | any |
 | `gaussian_rank` | Gaussian trade-off curve, any increasing score | independent | any |
 
+`sequential` tests one claim while scores arrive, for either kind of trials, and may be stopped at any time.
+
 >>> import numpy as np
 >>> generator = np.random.default_rng(1)
 >>> members = generator.random(1000) < 0.5
@@ -33,6 +35,7 @@ import numpy as np
 from scipy.special import betainc, betaincinv, expit
 
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.estimation.betting import SequentialTest, sequential
 from workbench.estimation.clopper_pearson import (
     binomial_lower,
     clopper_pearson,
@@ -68,6 +71,7 @@ from workbench.interfaces import BoolArray, Bound, FloatArray, Guarantee, IntArr
 __all__ = [
     "ESTIMATORS",
     "Estimator",
+    "SequentialTest",
     "TradeoffTest",
     "accuracy",
     "advantage",
@@ -87,6 +91,7 @@ __all__ = [
     "records_below_half",
     "roc_curve",
     "runs_below_half",
+    "sequential",
     "success_lower",
     "tpr_at_fpr",
     "tradeoff_violation",

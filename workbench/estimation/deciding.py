@@ -23,7 +23,18 @@ from workbench.estimation import ESTIMATORS
 from workbench.estimation.gdp_one_run import perfect_mu
 from workbench.estimation.searching import smallest_count
 from workbench.estimation.subset_trials import SubsetEvidence, nats_bound, perfect_log_score, success_bound
-from workbench.interfaces import BoolArray, Bound, Evidence, Family, FloatArray, Guarantee, Interval, Trials
+from workbench.interfaces import (
+    BoolArray,
+    Bound,
+    Evidence,
+    Family,
+    FloatArray,
+    Guarantee,
+    Interval,
+    Trials,
+    Verdict,
+    VerdictKind,
+)
 
 LARGEST_MU = 50.0
 """A larger mu implies an epsilon above a thousand, which no experiment distinguishes from no guarantee."""
@@ -92,6 +103,8 @@ def deciding_tests(
 ) -> list[DecidingTest]:
     """Returns the bounds that decide, with the error probability split between them."""
     game, error = evidence.game, 1.0 - confidence
+    if game.sequential:
+        return [_sequential_test(stated, evidence, confidence, generator)]
     if game.trials is Trials.ONE_RUN:
         bound = partial(estimation.one_run, delta=stated.delta, generator=generator)
         return _one_run_tests(bound, evidence, confidence)
@@ -100,6 +113,29 @@ def deciding_tests(
         return [_free_test(stated, evidence, confidence, generator)]
     gaussian = _gaussian_test(stated, evidence, 1.0 - GAUSSIAN_SHARE * error)
     return [gaussian, _free_test(stated, evidence, 1.0 - (1.0 - GAUSSIAN_SHARE) * error, generator)]
+
+
+def _sequential_test(
+    stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> DecidingTest:
+    """The test of scores that are watched in their order."""
+    game = evidence.game
+    if game.is_single_release:
+        raise UnsupportedError("a sequential test is about whole runs, not about single releases of one")
+    if game.trials is Trials.ONE_RUN and game.prior_range is not None:
+        raise UnsupportedError(
+            "a sequential test needs the probability of the labels' coins: state the prior"
+        )
+    return lambda scores: estimation.sequential(
+        scores,
+        evidence.members,
+        epsilon=stated.epsilon,
+        delta=stated.delta,
+        confidence=confidence,
+        trials=game.trials,
+        prior=game.prior,
+        generator=generator,
+    )
 
 
 def mu_tests(evidence: Evidence, confidence: float, generator: np.random.Generator) -> list[DecidingTest]:
@@ -246,9 +282,11 @@ def informative_bounds(
 ) -> tuple[Bound, ...]:
     """Returns bounds that are shown with the deciding ones, and never decide.
 
-    In a one-run game those that need independent trials are left out: readers would believe them.
+    In a one-run game those that need independent trials are left out, and in a sequential one those that need
+    a number of trials that was fixed beforehand: readers would believe them.
     """
-    if evidence.game.trials is Trials.ONE_RUN or evidence.game.is_single_release or is_silent(evidence):
+    game = evidence.game
+    if game.trials is Trials.ONE_RUN or game.is_single_release or game.sequential or is_silent(evidence):
         return ()
     bounds = []
     gaussian = ("gaussian_location", "gaussian_rank") if stated.delta > 0.0 else ()
@@ -280,6 +318,17 @@ def silent_words(evidence: Evidence) -> str:
     return f" All {evidence.scores.size} scores are the same number, whoever took part: they tell nothing."
 
 
+def stopping_words(evidence: Evidence, verdict: Verdict) -> str:
+    """Returns the remark that follows the verdict of a sequential test; empty for any other."""
+    if not evidence.game.sequential or verdict.bound is None:
+        return ""
+    watched, n = verdict.bound.n, evidence.scores.size
+    if verdict.kind is not VerdictKind.REFUTED:
+        more = "; more may be added, and the test go on" if evidence.game.trials is Trials.INDEPENDENT else ""
+        return f" All {n} scores were watched, in their order{more}."
+    return f" It was refuted after {watched} of {n} scores, in their order; the others were not needed."
+
+
 def metric_intervals(evidence: Evidence, confidence: float) -> tuple[Interval, ...]:
     """Returns the field's usual metrics with confidence intervals."""
     scores, members = evidence.scores, evidence.members
@@ -307,6 +356,8 @@ def trials_needed(stated: ApproximateDP, evidence: Evidence, confidence: float) 
 
     None where the number is unknown, or more than an experiment could hold.
     """
+    if evidence.game.sequential:
+        return None  # It would depend on how the labels fall.
     if evidence.game.trials is Trials.ONE_RUN and evidence.game.prior != 0.5:
         return None  # The number would be for fair coins.
     if evidence.game.family is Family.GAUSSIAN and evidence.game.is_single_release:

@@ -35,6 +35,7 @@ from workbench.estimation.deciding import (
     reachable_bound,
     shown_words,
     silent_words,
+    stopping_words,
     trials_needed,
 )
 from workbench.estimation.inputs import INDEPENDENT_SCORES, bound_of_trials
@@ -78,7 +79,9 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
     if not 0.5 < confidence < 1.0:
         raise InputError(f"confidence must be in (0.5, 1), got {confidence:g}")
     _require_covered(claim, evidence)
-    if isinstance(claim.guarantee, MutualInformation) and isinstance(evidence, SubsetEvidence):
+    if evidence.game.sequential and not isinstance(claim.guarantee, MutualInformation):
+        verdict = _judge_epsilon(claim, evidence, confidence, generator)
+    elif isinstance(claim.guarantee, MutualInformation) and isinstance(evidence, SubsetEvidence):
         verdict = _judge_means(claim, claim.guarantee, evidence, confidence)
     elif isinstance(claim.guarantee, MutualInformation):
         verdict = _judge_success(claim, evidence, confidence, generator)
@@ -97,7 +100,8 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
             verdict, kind=VerdictKind.INVALID, sentence=sentence, reasons=tuple(broken), bound=None
         )
     intervals = metric_intervals(evidence, confidence)
-    sentence = verdict.sentence + silent_words(evidence) + below_half_words(intervals)
+    remarks = stopping_words(evidence, verdict) + silent_words(evidence) + below_half_words(intervals)
+    sentence = verdict.sentence + remarks
     return replace(verdict, sentence=sentence, intervals=intervals)
 
 
@@ -167,6 +171,8 @@ def _judge_success(
             f"{claim.guarantee.describe()} bounds the average success over independent games; "
             "scores of one run cannot test it (trials must be independent, got one-run)"
         )
+    if evidence.game.sequential:
+        raise UnsupportedError(f"a sequential test is about epsilon, got {claim.guarantee.describe()}")
     allowed = claim.guarantee.max_success(evidence.game.prior)
     chosen = _at_prior(evidence.members, evidence.game.prior, generator)
     scores, members = evidence.scores[chosen], evidence.members[chosen]
