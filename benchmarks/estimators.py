@@ -4,7 +4,8 @@ Writes `benchmarks/results/estimators.json`: for each estimator, truth, number o
 the share of bounds above the truth, the share refused, the mean bound and the milliseconds a call (tables
 that repetitions share are reused); then the share of a Gaussian step's true epsilon that each audits, and
 the same coverage of the bound of mu from one run; and after how many scores a sequential test refutes claims,
-true ones at their boundary among them. Takes about fifteen minutes on one core.
+true ones at their boundary among them; and the bound that decides where the supplier of scores declares them
+Gaussian, for truths that are and others. Takes about twenty minutes on one core.
 
     python benchmarks/estimators.py [--repetitions 2000] [--only gdp_one_run]
 
@@ -21,6 +22,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,12 @@ from typing import Any
 import numpy as np
 import scipy
 
+from workbench.accounting import ApproximateDP
 from workbench.accounting.gaussian import delta_of_epsilon, mu_of_epsilon
 from workbench.core.errors import UnsupportedError
 from workbench.estimation import ESTIMATORS, clopper_pearson, gdp_one_run, sequential
-from workbench.interfaces import BoolArray, FloatArray, Trials
+from workbench.estimation.deciding import deciding_tests
+from workbench.interfaces import BoolArray, Evidence, Family, FloatArray, GameTerms, Trials
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from oracles.known_truths import known_truths
@@ -148,6 +152,32 @@ PLAN = 1000
 """Scores of the fixed plan with which the sequential test is compared."""
 
 
+def declared() -> Iterator[dict[str, Any]]:
+    """The better deciding bound of scores whose supplier declares them Gaussian, for both kinds of trials."""
+    claim = ApproximateDP(epsilon=1.0, delta=DELTA)
+
+    def lower(
+        scores: FloatArray, members: BoolArray, generator: np.random.Generator, trials: Trials
+    ) -> float:
+        terms = GameTerms(description="benchmark", trials=trials, family=Family.GAUSSIAN)
+        evidence = Evidence(scores=scores, members=members, game=terms, attack="benchmark")
+        bounds = []
+        for test in deciding_tests(claim, evidence, CONFIDENCE, generator):
+            with suppress(UnsupportedError):
+                bounds.append(test(scores).lower)
+        return max(bounds)
+
+    for number, (truth, trials) in enumerate(itertools.product(known_truths(), Trials)):
+
+        def draw(generator: np.random.Generator, sample: Any = truth.sample) -> tuple[FloatArray, BoolArray]:
+            members = draw_labels(PLAN, "coins", generator)
+            return sample(members, generator), members
+
+        row = {"estimator": "declared", "truth": truth.name, "in_family": truth.is_gaussian, "n": PLAN}
+        bounds, milliseconds = measure(partial(lower, trials=trials), draw, 200, [SEED, 4, number])
+        yield row | {"trials": str(trials)} | summary(bounds, milliseconds, truth.epsilon(DELTA))
+
+
 def stopping() -> Iterator[dict[str, Any]]:
     """The sequential test: how often and when it refutes false claims, and true ones on their boundary."""
 
@@ -226,9 +256,14 @@ def main() -> None:
     """Run the benchmark from the command line and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=2000)
-    parser.add_argument("--only", choices=[*estimators(), "sequential"], help="measure this estimator alone")
+    parser.add_argument(
+        "--only", choices=[*estimators(), "sequential", "declared"], help="measure this estimator alone"
+    )
     options = parser.parse_args()
-    only, parts = options.only, {"coverage": [], "gaussian_step": [], "coverage_of_mu": [], "stopping": []}
+    only, parts = (
+        options.only,
+        {"coverage": [], "gaussian_step": [], "coverage_of_mu": [], "stopping": [], "declared": []},
+    )
     if only is not None:
         before = json.loads(RESULTS.read_text())
         parts = {name: [r for r in before.get(name, []) if r["estimator"] != only] for name in parts}
@@ -236,6 +271,7 @@ def main() -> None:
         "coverage": coverage(options.repetitions, only),
         "gaussian_step": gaussian_step(only),
         "stopping": stopping() if only in (None, "sequential") else (),
+        "declared": declared() if only in (None, "declared") else (),
         "coverage_of_mu": coverage_of_mu(options.repetitions) if only in (None, "gdp_one_run") else (),
     }
     for name, measured in rows.items():

@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri
 
 from workbench.accounting import ApproximateDP, GaussianDP
 from workbench.accounting.gaussian import epsilon_of_delta
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import gdp_one_run
 from workbench.estimation.clopper_pearson import binomial_lower
 from workbench.estimation.deciding import unknown_prior_range
@@ -171,10 +171,12 @@ def test_perfect_attacks_show_more_the_more_candidates_there_are() -> None:
 
 def test_what_is_wrong_is_named() -> None:
     members = np.arange(20) < 10
+    with pytest.raises(UnsupportedError, match="only 2 of 20 values are distinct"):
+        gdp_one_run(members * 1.0, members, confidence=0.9, delta=0.1)
     with pytest.raises(
         InputError, match=r"sides must not hold 'both' where prior is not 0\.5, got prior 0\.3"
     ):
-        gdp_one_run(members * 1.0, members, confidence=0.9, delta=0.1, prior=0.3, sides={"both": 1.0})
+        gdp_one_run(np.arange(20.0), members, confidence=0.9, delta=0.1, prior=0.3, sides={"both": 1.0})
     with pytest.raises(InputError, match="quantity must be 'epsilon' or 'mu', got 'nats'"):
         gdp_one_run(members * 1.0, members, confidence=0.9, quantity="nats")
     with pytest.raises(InputError, match=r"delta must be in \(0, 1\), got 0"):

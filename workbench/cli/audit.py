@@ -36,7 +36,7 @@ from workbench.cli.parameters import (
 )
 from workbench.core.errors import InputError
 from workbench.core.outputs import require_distinct, require_file_place, require_reachable
-from workbench.interfaces import Claim, Released, Sampling, Schedule, Trials
+from workbench.interfaces import Claim, Family, Released, Sampling, Schedule, Trials
 
 if TYPE_CHECKING:
     from workbench.audit.settings import AuditSettings
@@ -50,6 +50,13 @@ class HigherIs(StrEnum):
 
     MEMBER = "member"
     NONMEMBER = "nonmember"
+
+
+class FamilyChoice(StrEnum):
+    """What is known of how scores are distributed."""
+
+    ANY = "any"
+    GAUSSIAN = "gaussian"
 
 
 class TrialsChoice(StrEnum):
@@ -222,6 +229,13 @@ class AuditOptions:
         HigherIs | None,
         Option(help="With --scores: whether high scores mean member or non-member.", show_default="member"),
     ] = None
+    family: Annotated[
+        FamilyChoice | None,
+        Option(
+            help="With --scores: gaussian where they are known to come from a Gaussian release.",
+            show_default="any",
+        ),
+    ] = None
     sequential: Annotated[
         bool | None,
         Option(
@@ -251,7 +265,7 @@ _PLAN = (
 _TRAINING = ("corpus", "corpus_parameter", "candidates", "workers", "scheduler")
 _OWN_TRAINING = ("corpus", "corpus_parameter", "model", "model_parameter", "candidates", *_PLAN)
 _MODES: Mapping[str, tuple[str, ...]] = {
-    "--scores": ("trials", "prior", "higher_is", "sequential"),
+    "--scores": ("trials", "prior", "higher_is", "family", "sequential"),
     "--run": (),
     "--checkpoint": ("members", "nonmembers", "reference", "prior"),
     "--train": ("runs", "replay", "canaries", *_TRAINING),
@@ -389,10 +403,10 @@ def _check_distinct(options: AuditOptions) -> None:
 
 def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
     content = read_scores(path)
-    from workbench.audit import run as runner
+    from workbench.audit import scores as judging
 
     scores = -content.scores if options.higher_is is HigherIs.NONMEMBER else content.scores
-    return runner.audit_scores(
+    return judging.audit_scores(
         scores=scores,
         members=content.members,
         claim=_claimed(options),
@@ -404,6 +418,7 @@ def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
         source=path.name,
         blind_texts=content.texts,
         sequential=bool(options.sequential),
+        family=Family[options.family.name] if options.family else Family.ANY,
     )
 
 

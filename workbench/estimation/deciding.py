@@ -51,6 +51,9 @@ PRIOR_ERROR = 0.002
 MOST_TRIALS_SOUGHT = 1 << 20
 """Where the search for a number of trials ends."""
 
+DECLARED_SHARE = 0.95
+"""The same where the supplier of scores declares them Gaussian: the other bound is for want of any noise."""
+
 LEAST_GAUSSIAN = 8
 """Observations in each class below which no normal distribution can be told from another."""
 
@@ -59,11 +62,17 @@ DecidingTest: TypeAlias = Callable[[FloatArray], Bound]
 """A deciding bound, as a function of the scores."""
 
 
-def reachable_bound(test: DecidingTest, members: BoolArray) -> float:
-    """Returns the bound of scores that equal the labels; infinite where it would need noise to be finite."""
+def reachable_bound(test: DecidingTest, members: BoolArray, *, distinct: bool = False) -> float:
+    """Returns the bound of scores that equal the labels; infinite where it would need noise to be finite.
+
+    `distinct`: no two scores are to be equal; for tests that know the order of scores alone.
+    """
+    scores = members.astype(np.float64)
+    if distinct:
+        scores += 1e-3 * np.arange(scores.size) / scores.size
     for _ in range(3):  # A resampling estimator draws a blank once in 500 times.
         try:
-            lower = test(members.astype(np.float64)).lower
+            lower = test(scores).lower
         except UnsupportedError:
             return math.inf
         if lower > 0.0:
@@ -106,13 +115,27 @@ def deciding_tests(
     if game.sequential:
         return [_sequential_test(stated, evidence, confidence, generator)]
     if game.trials is Trials.ONE_RUN:
-        bound = partial(estimation.one_run, delta=stated.delta, generator=generator)
-        return _one_run_tests(bound, evidence, confidence)
-    fewer = min(int(np.sum(evidence.members)), int(np.sum(~evidence.members)))
-    if game.family is not Family.GAUSSIAN or stated.delta == 0.0 or fewer < LEAST_GAUSSIAN:
+        free = partial(estimation.one_run, delta=stated.delta, generator=generator)
+        if not _may_be_gaussian(evidence) or stated.delta == 0.0:
+            return _one_run_tests(free, evidence, confidence)
+        gaussian = partial(estimation.gdp_one_run, delta=stated.delta, generator=generator)
+        shares = (GAUSSIAN_SHARE, 1.0 - GAUSSIAN_SHARE)
+        return [
+            test
+            for bound, share in zip((gaussian, free), shares, strict=True)
+            for test in _one_run_tests(bound, evidence, 1.0 - share * error)
+        ]
+    if not _may_be_gaussian(evidence) or stated.delta == 0.0:
         return [_free_test(stated, evidence, confidence, generator)]
-    gaussian = _gaussian_test(stated, evidence, 1.0 - GAUSSIAN_SHARE * error)
-    return [gaussian, _free_test(stated, evidence, 1.0 - (1.0 - GAUSSIAN_SHARE) * error, generator)]
+    share = GAUSSIAN_SHARE if game.is_single_release else DECLARED_SHARE
+    gaussian_test = _gaussian_test(stated, evidence, 1.0 - share * error)
+    return [gaussian_test, _free_test(stated, evidence, 1.0 - (1.0 - share) * error, generator)]
+
+
+def _may_be_gaussian(evidence: Evidence) -> bool:
+    """Whether the game says that its scores are Gaussian, and there are enough to be tested for it."""
+    fewer = min(int(np.sum(evidence.members)), int(np.sum(~evidence.members)))
+    return evidence.game.family is Family.GAUSSIAN and fewer >= LEAST_GAUSSIAN
 
 
 def _sequential_test(
@@ -142,6 +165,19 @@ def mu_tests(evidence: Evidence, confidence: float, generator: np.random.Generat
     """Returns the bounds of mu that decide a claim of Gaussian DP by the guesses of one run."""
     bound = partial(estimation.gdp_one_run, quantity="mu", generator=generator)
     return _one_run_tests(bound, evidence, confidence)
+
+
+def gaussian_mu_test(guarantee: Guarantee, evidence: Evidence, confidence: float) -> DecidingTest | None:
+    """Returns the Gaussian bound that decides a claim of mu at `DECLARED_SHARE` of the error, if one does."""
+    if not isinstance(guarantee, GaussianDP) or not _may_be_gaussian(evidence):
+        return None
+    return lambda scores: estimation.gaussian_location(
+        scores,
+        evidence.members,
+        delta=IMPLIED_DELTA,
+        confidence=1.0 - DECLARED_SHARE * (1.0 - confidence),
+        quantity="mu",
+    )
 
 
 def mu_trials_needed(mu: float, evidence: Evidence, confidence: float) -> int | None:

@@ -58,6 +58,7 @@ from scipy.special import ndtr, ndtri
 
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.core.errors import InputError
+from workbench.estimation.gaussian_family import require_continuous, require_gaussian_roc
 from workbench.estimation.inputs import check_game, check_probability
 from workbench.estimation.one_run import SIDES, check_sides, ranked_labels
 from workbench.estimation.searching import change_bracket
@@ -164,7 +165,8 @@ def gdp_one_run(
 
     The mu bound holds for every mechanism: the smallest mu for which it is mu-GDP (for adding or removing one
     record) is below it with probability at most 1 - confidence. An epsilon is what that mu is worth on the
-    Gaussian curve: a bound for mechanisms whose trade-off curve is a Gaussian one, and labelled so.
+    Gaussian curve: a bound for mechanisms whose trade-off curve is a Gaussian one, and labelled so. Like
+    `gaussian_rank` it first refuses scores that are visibly outside that family.
 
     Args:
         scores, members: See `check_game`; the labels are independent coins, tossed before the run.
@@ -176,7 +178,8 @@ def gdp_one_run(
             ends alone where coins are not fair.
         generator: Breaks ties; a fixed one by default (it knows nothing of the labels).
 
-    Raises `InputError`: an argument is unusable.
+    Raises `InputError`: an argument is unusable. `UnsupportedError`: for an epsilon, the guard finds ties, an
+    asymmetric ROC, or one that no two normals have.
 
     Source: Mahloujifar, Melis and Chaudhuri 2024; see the module for the proof.
     """
@@ -187,6 +190,8 @@ def gdp_one_run(
         raise InputError(f"quantity must be 'epsilon' or 'mu', got {quantity!r}")
     if quantity == "epsilon":
         check_probability("delta", delta)
+        require_continuous(values)
+        require_gaussian_roc(values, labels)
     if sides is None:
         sides = SIDES if prior == 0.5 else ONE_END
     check_sides(sides)
