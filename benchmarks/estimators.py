@@ -2,10 +2,14 @@
 
 Writes `benchmarks/results/estimators.json`: for each estimator, truth, number of scores and kind of labels
 the share of bounds above the truth, the share refused, the mean bound and the milliseconds a call (tables
-that repetitions share are reused); then the share of a Gaussian step's true epsilon that each audits. Takes
-about ten minutes on one core.
+that repetitions share are reused); then the share of a Gaussian step's true epsilon that each audits, and
+the same coverage of the bound of mu from one run; and after how many scores a sequential test refutes claims,
+true ones at their boundary among them; and the bound that decides where the supplier of scores declares them
+Gaussian, for truths that are and others. Takes about twenty minutes on one core.
 
-    python benchmarks/estimators.py [--repetitions 2000]
+    python benchmarks/estimators.py [--repetitions 2000] [--only gdp_one_run]
+
+With `--only` the other estimators' rows stay as the file has them.
 """
 
 from __future__ import annotations
@@ -18,22 +22,29 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
 
-from workbench.accounting.gaussian import mu_of_epsilon
+from workbench.accounting import ApproximateDP
+from workbench.accounting.gaussian import delta_of_epsilon, mu_of_epsilon
 from workbench.core.errors import UnsupportedError
-from workbench.estimation import ESTIMATORS, clopper_pearson
-from workbench.interfaces import BoolArray, FloatArray
+from workbench.estimation import ESTIMATORS, clopper_pearson, gdp_one_run, sequential
+from workbench.estimation.deciding import deciding_tests
+from workbench.interfaces import BoolArray, Evidence, Family, FloatArray, GameTerms, Trials
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from oracles.known_truths import known_truths
 
 DELTA, CONFIDENCE, SEED = 1e-5, 0.95, 2026
 RESULTS = Path(__file__).parent / "results" / "estimators.json"
+NEEDS_GAUSSIAN = ("gaussian_location", "gaussian_rank", "gdp_one_run")
+"""Estimators whose epsilon is a bound for Gaussian trade-off curves alone."""
+
 LIBRARY = {"clopper_pearson": 1.05, "gaussian": 3.08}
 """Mean bounds at 1,000 scores on 1-GDP of the best public auditing library, measured beforehand."""
 
@@ -60,10 +71,10 @@ def estimators() -> dict[str, Lower]:
     return {"clopper_pearson": fixed} | {name: by_name(name) for name in ESTIMATORS}
 
 
-def draw_labels(n: int, kind: str, generator: np.random.Generator) -> BoolArray:
-    """Half members (`"fixed"`), or fair coins with both sides present (`"coins"`)."""
+def draw_labels(n: int, kind: str, generator: np.random.Generator, prior: float = 0.5) -> BoolArray:
+    """Half members (`"fixed"`), or coins with both sides present (`"coins"`)."""
     while True:
-        members = np.arange(n) < n // 2 if kind == "fixed" else generator.random(n) < 0.5
+        members = np.arange(n) < n // 2 if kind == "fixed" else generator.random(n) < prior
         if members.any() and not members.all():
             return members
 
@@ -95,10 +106,12 @@ def summary(bounds: FloatArray, milliseconds: float, epsilon: float) -> dict[str
     }
 
 
-def coverage(repetitions: int) -> Iterator[dict[str, Any]]:
-    """One row for each estimator, truth, number of scores and kind of labels."""
+def coverage(repetitions: int, only: str | None) -> Iterator[dict[str, Any]]:
+    """One row for each estimator (or the one), truth, number of scores and kind of labels."""
     cells = itertools.product(estimators().items(), known_truths(), (100, 1000), ("fixed", "coins"))
     for number, ((name, lower), truth, n, kind) in enumerate(cells):
+        if only not in (None, name):
+            continue
 
         def draw(
             generator: np.random.Generator, n: int = n, kind: str = kind, sample: Any = truth.sample
@@ -106,17 +119,126 @@ def coverage(repetitions: int) -> Iterator[dict[str, Any]]:
             members = draw_labels(n, kind, generator)
             return sample(members, generator), members
 
-        in_family = truth.is_gaussian or not name.startswith("gaussian")
+        in_family = truth.is_gaussian or name not in NEEDS_GAUSSIAN
         row = {"estimator": name, "truth": truth.name, "in_family": in_family, "n": n, "labels": kind}
         bounds, milliseconds = measure(lower, draw, repetitions, [SEED, number])
         yield row | summary(bounds, milliseconds, truth.epsilon(DELTA))
 
 
-def gaussian_step() -> Iterator[dict[str, Any]]:
+def coverage_of_mu(repetitions: int) -> Iterator[dict[str, Any]]:
+    """The bound of mu from one run: one row for each truth, number of scores and probability of the coin."""
+
+    def lower(scores: FloatArray, members: BoolArray, generator: np.random.Generator, prior: float) -> float:
+        return gdp_one_run(
+            scores, members, confidence=CONFIDENCE, prior=prior, quantity="mu", generator=generator
+        ).lower
+
+    cells = itertools.product(known_truths(), (100, 1000, 10_000), (0.5, 0.2))
+    for number, (truth, n, prior) in enumerate(cells):
+
+        def draw(
+            generator: np.random.Generator, n: int = n, prior: float = prior, sample: Any = truth.sample
+        ) -> tuple[FloatArray, BoolArray]:
+            members = draw_labels(n, "coins", generator, prior)
+            return sample(members, generator), members
+
+        row = {"estimator": "gdp_one_run", "truth": truth.name, "n": n, "prior": prior}
+        bounds, milliseconds = measure(partial(lower, prior=prior), draw, repetitions, [SEED, 2, number])
+        cell = summary(bounds, milliseconds, truth.mu)
+        yield row | {"mu": cell.pop("epsilon")} | cell
+
+
+PLAN = 1000
+"""Scores of the fixed plan with which the sequential test is compared."""
+
+
+def declared() -> Iterator[dict[str, Any]]:
+    """The better deciding bound of scores whose supplier declares them Gaussian, for both kinds of trials."""
+    claim = ApproximateDP(epsilon=1.0, delta=DELTA)
+
+    def lower(
+        scores: FloatArray, members: BoolArray, generator: np.random.Generator, trials: Trials
+    ) -> float:
+        terms = GameTerms(description="benchmark", trials=trials, family=Family.GAUSSIAN)
+        evidence = Evidence(scores=scores, members=members, game=terms, attack="benchmark")
+        bounds = []
+        for test in deciding_tests(claim, evidence, CONFIDENCE, generator):
+            with suppress(UnsupportedError):
+                bounds.append(test(scores).lower)
+        return max(bounds)
+
+    for number, (truth, trials) in enumerate(itertools.product(known_truths(), Trials)):
+
+        def draw(generator: np.random.Generator, sample: Any = truth.sample) -> tuple[FloatArray, BoolArray]:
+            members = draw_labels(PLAN, "coins", generator)
+            return sample(members, generator), members
+
+        row = {"estimator": "declared", "truth": truth.name, "in_family": truth.is_gaussian, "n": PLAN}
+        bounds, milliseconds = measure(partial(lower, trials=trials), draw, 200, [SEED, 4, number])
+        yield row | {"trials": str(trials)} | summary(bounds, milliseconds, truth.epsilon(DELTA))
+
+
+def stopping() -> Iterator[dict[str, Any]]:
+    """The sequential test: how often and when it refutes false claims, and true ones on their boundary."""
+
+    def no_noise(members: BoolArray, generator: np.random.Generator) -> FloatArray:
+        return members + 1e-6 * generator.random(members.size)
+
+    truths = {truth.name: truth.sample for truth in known_truths()}
+    false = [(no_noise, "no noise", epsilon, DELTA) for epsilon in (1.0, 2.0, 4.0)]
+    false += [(truths["gaussian"], "gaussian", epsilon, DELTA) for epsilon in (0.25, 0.5, 1.0)]
+    false += [
+        (truths["randomised_response"], "randomised_response", epsilon, DELTA) for epsilon in (0.25, 0.5)
+    ]
+    true = [
+        (truths["gaussian"], "gaussian", epsilon, delta_of_epsilon(1.0, epsilon)) for epsilon in (0.5, 1.5)
+    ]
+    true.append((truths["randomised_response"], "randomised_response", 1.0, 0.0))
+    cells = [
+        (case, n, repetitions)
+        for cases, n, repetitions in ((false, PLAN, 100), (true, 300, 400))
+        for case in cases
+    ]
+    for number, (((sample, name, epsilon, delta), n, repetitions), trials) in enumerate(
+        itertools.product(cells, Trials)
+    ):
+        generator, watched = np.random.default_rng([SEED, 3, number]), []
+        start = time.perf_counter()
+        for _ in range(repetitions):
+            members = draw_labels(n, "coins", generator)
+            bound = sequential(
+                sample(members, generator),
+                members,
+                epsilon=epsilon,
+                delta=delta,
+                confidence=CONFIDENCE,
+                trials=trials,
+                generator=generator,
+            )
+            watched.append(bound.n if bound.lower > epsilon else n + 1)
+        seconds = time.perf_counter() - start
+        median = float(np.median(watched))
+        yield {
+            "estimator": "sequential",
+            "truth": name,
+            "claim": epsilon,
+            "delta": round(delta, 6),
+            "trials": str(trials),
+            "n": n,
+            "repetitions": repetitions,
+            "share_refuted": round(float(np.mean(np.asarray(watched) <= n)), 5),
+            "median_scores_to_refute": median if median <= n else None,
+            "milliseconds_a_call": round(1e3 * seconds / repetitions, 3),
+        }
+
+
+def gaussian_step(only: str | None) -> Iterator[dict[str, Any]]:
     """Audited share of the true epsilon of a Gaussian step, with 10,000 and 100,000 observations in all."""
     sizes = ((10_000, 100), (100_000, 20))
     cells = itertools.product(estimators().items(), sizes, (1.0, 4.0))
     for number, ((name, lower), (n, repetitions), epsilon) in enumerate(cells):
+        if only not in (None, name):
+            continue
 
         def draw(
             generator: np.random.Generator, n: int = n, mu: float = mu_of_epsilon(epsilon, DELTA)
@@ -134,28 +256,40 @@ def main() -> None:
     """Run the benchmark from the command line and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=2000)
-    repetitions = parser.parse_args().repetitions
-    rows = []
-    for row in coverage(repetitions):
-        rows.append(row)
-        print(" ".join(f"{value}" for value in row.values()), flush=True)
-    step = []
-    for row in gaussian_step():
-        step.append(row)
-        print(" ".join(f"{value}" for value in row.values()), flush=True)
+    parser.add_argument(
+        "--only", choices=[*estimators(), "sequential", "declared"], help="measure this estimator alone"
+    )
+    options = parser.parse_args()
+    only, parts = (
+        options.only,
+        {"coverage": [], "gaussian_step": [], "coverage_of_mu": [], "stopping": [], "declared": []},
+    )
+    if only is not None:
+        before = json.loads(RESULTS.read_text())
+        parts = {name: [r for r in before.get(name, []) if r["estimator"] != only] for name in parts}
+    rows = {
+        "coverage": coverage(options.repetitions, only),
+        "gaussian_step": gaussian_step(only),
+        "stopping": stopping() if only in (None, "sequential") else (),
+        "declared": declared() if only in (None, "declared") else (),
+        "coverage_of_mu": coverage_of_mu(options.repetitions) if only in (None, "gdp_one_run") else (),
+    }
+    for name, measured in rows.items():
+        for row in measured:
+            parts[name].append(row)
+            print(" ".join(f"{value}" for value in row.values()), flush=True)
     RESULTS.parent.mkdir(exist_ok=True)
     document = {
         "delta": DELTA,
         "confidence": CONFIDENCE,
-        "repetitions": repetitions,
+        "repetitions": options.repetitions,
         "seed": SEED,
         "machine": platform.machine(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "public_library_mean_bound_at_1000_on_gaussian": LIBRARY,
-        "coverage": rows,
-        "gaussian_step": step,
+        **parts,
     }
     RESULTS.write_text(json.dumps(document, indent=1) + "\n")
 

@@ -16,7 +16,8 @@ from workbench.accounting import ApproximateDP
 from workbench.attacks.canary_extraction import NOT_SHOWN, SHOWN, CanaryExtraction
 from workbench.attacks.loss import LossAttack
 from workbench.audit import run
-from workbench.audit.run import audit_mechanisms, audit_scores
+from workbench.audit.run import audit_mechanisms
+from workbench.audit.scores import audit_scores
 from workbench.audit.settings import embedded_settings
 from workbench.cli import terminal
 from workbench.core import registry

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.interfaces import BoolArray, FloatArray
@@ -28,12 +28,14 @@ class KnownTruth:
     Attributes:
         name: Short name.
         epsilon: Smallest epsilon >= 0 at a delta in (0, 1), for both directions.
+        mu: Smallest mu for which the pair is mu-GDP.
         sample: Draws scores of shape `(n,)` for labels of shape `(n,)`.
         is_gaussian: Whether it is a Gaussian release with one variance.
     """
 
     name: str
     epsilon: Callable[[float], float]
+    mu: float
     sample: Callable[[BoolArray, np.random.Generator], FloatArray]
     is_gaussian: bool
 
@@ -89,11 +91,12 @@ def _subsampled_epsilon(delta: float) -> float:
 def known_truths() -> tuple[KnownTruth, ...]:
     """Noise, randomised response and Laplace at epsilon 1, 1-GDP, and the last subsampled at one half."""
     return (
-        KnownTruth(name="noise", epsilon=lambda delta: 0.0, sample=_noise, is_gaussian=True),
+        KnownTruth(name="noise", epsilon=lambda delta: 0.0, mu=0.0, sample=_noise, is_gaussian=True),
         KnownTruth(
             name="randomised_response",
             # delta = p - e^eps (1 - p) with p = e / (e + 1)
             epsilon=lambda delta: max(0.0, math.log(math.e - delta * (math.e + 1.0))) if delta < 0.4 else 0.0,
+            mu=2.0 * float(ndtri(math.e / (math.e + 1.0))),
             sample=_randomised_response,
             is_gaussian=False,
         ),
@@ -101,16 +104,22 @@ def known_truths() -> tuple[KnownTruth, ...]:
             name="laplace",
             # delta = 1 - exp((eps - 1) / 2)
             epsilon=lambda delta: max(0.0, 1.0 + 2.0 * math.log1p(-delta)),
+            mu=2.0 * float(ndtri(1.0 - 0.5 * math.exp(-0.5))),  # The threshold in the middle is the best.
             sample=_laplace,
             is_gaussian=False,
         ),
         KnownTruth(
             name="gaussian",
             epsilon=lambda delta: epsilon_of_delta(1.0, delta),
+            mu=1.0,
             sample=_gaussian,
             is_gaussian=True,
         ),
         KnownTruth(
-            name="subsampled_gaussian", epsilon=_subsampled_epsilon, sample=_subsampled, is_gaussian=False
+            name="subsampled_gaussian",
+            epsilon=_subsampled_epsilon,
+            mu=1.0,  # Approached as the threshold grows, where the half that is not sampled says nothing.
+            sample=_subsampled,
+            is_gaussian=False,
         ),
     )

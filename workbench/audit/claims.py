@@ -88,6 +88,20 @@ def parse_claim(text: str, *, source: str = "the user", released: Released = Rel
     return Claim(guarantee=guarantee, about=about, released=released, source=source)
 
 
+def require_gaussian_curve(claim: Claim) -> None:
+    """Refuse claims that scores of a Gaussian family say nothing about beyond what any scores do.
+
+    Raises `InputError`: the claim is in another currency than mu, or epsilon with a delta above 0.
+    """
+    guarantee = claim.guarantee
+    if isinstance(guarantee, GaussianDP) or (isinstance(guarantee, ApproximateDP) and guarantee.delta > 0.0):
+        return
+    raise InputError(
+        "family gaussian goes with a claim in mu, or in epsilon with a delta above 0, got "
+        f"{guarantee.describe()}"
+    )
+
+
 def _pairs(text: str) -> dict[str, str]:
     """Keys and values of the text, each key once."""
     given: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """Runs an audit: train what is not yet trained, attack, join the labels, judge, and make the report record.
 
-Three ways in, one record out: registered mechanisms, a user's training function, and a file of scores.
+Two ways in, one record out: registered mechanisms, and a user's training function.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
 
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.audit.canaries.run import Found as CanariesFound
@@ -30,8 +29,6 @@ from workbench.core.keys import JSON, plain
 from workbench.core.outputs import write_atomically
 from workbench.core.streams import stream
 from workbench.core.version import __version__
-from workbench.estimation import check_game
-from workbench.estimation.deciding import unknown_prior_range
 from workbench.estimation.judge import claim_form, judged_subject
 from workbench.execution.engine import Engine, Job, Progress, hardware, versions
 from workbench.execution.store import Store
@@ -40,11 +37,8 @@ from workbench.games.words import Judged
 from workbench.interfaces import (
     Adjacency,
     Attack,
-    BoolArray,
     Claim,
     Evidence,
-    FloatArray,
-    GameTerms,
     Released,
     Secret,
     Trials,
@@ -62,9 +56,6 @@ from workbench.training.setup import (
 )
 
 REPORT_SCHEMA = 1
-
-UNEVEN_SIGNIFICANCE = 0.01
-"""Labels less even than fair coins would give this rarely are taken to come from coins of another kind."""
 
 EXIT_CODES = {
     VerdictKind.NOT_REFUTED: 0,
@@ -520,64 +511,6 @@ def audit_replay(
     }
     report = report_record(settings.claim, [subject], seed=settings.seed, command=command, started=started)
     return report | {"replay": {"subject": name, **form}}
-
-
-def audit_scores(
-    *,
-    scores: FloatArray,
-    members: BoolArray,
-    claim: Claim,
-    trials: Trials,
-    prior: float | None,
-    confidence: float,
-    seed: int,
-    command: str,
-    source: str,
-    blind_texts: tuple[str, ...] = (),
-) -> dict[str, JSON]:
-    """Judge a claim by scores that somebody supplies; returns the report record.
-
-    Args:
-        scores, members: Shape `(n,)`; the scores finite, higher = member.
-        trials: How the scores depend on each other, as the user says.
-        prior: Probability of the coin that chose the labels. None: one half, or, where the labels are not
-            even enough for that, an unknown one, for which the bound then pays. That the labels are looked at
-            first is not paid for; measured over priors that pass for one half, the error stays below 5 %.
-        confidence: One-sided.
-        seed: Of sample splits.
-        command, source: The command line and the file's name, for the report.
-        blind_texts: Text of each record, for the blind classifier; empty for none.
-
-    Raises `InputError`: unusable input. `UnsupportedError`: these trials cannot judge the claim's currency.
-    """
-    started = datetime.now(UTC)
-    check_game(scores, members)
-    even = prior is None and binomtest(int(np.sum(members)), members.size).pvalue >= UNEVEN_SIGNIFICANCE
-    unknown = prior is None and not even
-    share = float(np.mean(members))
-    chosen = share if unknown else 0.5 if prior is None else prior
-    coins = (
-        f"coins of an unknown probability near {share:.3g}" if unknown else f"coins of probability {chosen:g}"
-    )
-    fixed = trials is Trials.INDEPENDENT and prior is None
-    game = GameTerms(
-        description=f"as the supplier of {source} says: labels "
-        + ("known, each score of a release of its own" if fixed else f"drawn by {coins}"),
-        trials=trials,
-        prior=chosen,
-        prior_range=unknown_prior_range(members) if unknown else None,
-        released=claim.released,
-    )
-    evidence = Evidence(
-        scores=scores,
-        members=members,
-        game=game,
-        attack="scores",
-        blind_texts=blind_texts,
-        seeds={"audit": seed},
-    )
-    subject = judged_subject(source, "scores", claim, [evidence], confidence=confidence, seed=seed)
-    return report_record(claim, [subject], seed=seed, command=command, started=started)
 
 
 def write_report(report: Mapping[str, JSON], *, out: Path | None, json_file: Path | None) -> None:

@@ -36,7 +36,7 @@ from workbench.cli.parameters import (
 )
 from workbench.core.errors import InputError
 from workbench.core.outputs import require_distinct, require_file_place, require_reachable
-from workbench.interfaces import Claim, Released, Sampling, Schedule, Trials
+from workbench.interfaces import Claim, Family, Released, Sampling, Schedule, Trials
 from workbench.training.crafts import CanaryKind
 
 if TYPE_CHECKING:
@@ -51,6 +51,13 @@ class HigherIs(StrEnum):
 
     MEMBER = "member"
     NONMEMBER = "nonmember"
+
+
+class FamilyChoice(StrEnum):
+    """What is known of how scores are distributed."""
+
+    ANY = "any"
+    GAUSSIAN = "gaussian"
 
 
 class TrialsChoice(StrEnum):
@@ -236,6 +243,20 @@ class AuditOptions:
         HigherIs | None,
         Option(help="With --scores: whether high scores mean member or non-member.", show_default="member"),
     ] = None
+    family: Annotated[
+        FamilyChoice | None,
+        Option(
+            help="With --scores: gaussian where they are known to come from a Gaussian release.",
+            show_default="any",
+        ),
+    ] = None
+    sequential: Annotated[
+        bool | None,
+        Option(
+            "--sequential",
+            help="With --scores: watch them in the file's order, and stop when the claim is refuted.",
+        ),
+    ] = None
     seed: Annotated[int, Option(help="Seed of every random choice.")] = 0
     confidence: Annotated[float, Option(help="Confidence of the verdict, in (0.5, 1).")] = 0.95
     workers: Annotated[int | None, Option(help="Worker processes; 0: this one.", show_default="2")] = None
@@ -258,7 +279,7 @@ _PLAN = (
 _TRAINING = ("corpus", "corpus_parameter", "candidates", "workers", "scheduler")
 _OWN_TRAINING = ("corpus", "corpus_parameter", "model", "model_parameter", "candidates", *_PLAN)
 _MODES: Mapping[str, tuple[str, ...]] = {
-    "--scores": ("trials", "prior", "higher_is"),
+    "--scores": ("trials", "prior", "higher_is", "family", "sequential"),
     "--run": (),
     "--checkpoint": ("members", "nonmembers", "reference", "prior"),
     "--train": ("runs", "replay", "canaries", "canary_kind", *_TRAINING),
@@ -396,10 +417,10 @@ def _check_distinct(options: AuditOptions) -> None:
 
 def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
     content = read_scores(path)
-    from workbench.audit import run as runner
+    from workbench.audit import scores as judging
 
     scores = -content.scores if options.higher_is is HigherIs.NONMEMBER else content.scores
-    return runner.audit_scores(
+    return judging.audit_scores(
         scores=scores,
         members=content.members,
         claim=_claimed(options),
@@ -410,6 +431,8 @@ def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
         command=command_line(options),
         source=path.name,
         blind_texts=content.texts,
+        sequential=bool(options.sequential),
+        family=Family[options.family.name] if options.family else Family.ANY,
     )
 
 

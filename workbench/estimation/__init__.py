@@ -8,8 +8,11 @@ success probabilities and on mutual information in nats in `subset_trials`.
 | `clopper_pearson_split` | any | independent | any |
 | `clopper_pearson_all` | any | independent | any |
 | `one_run` | any | any dependence | independent coins, prior known |
+| `gdp_one_run` | any for mu; Gaussian trade-off curve for epsilon | any dependence | as `one_run` |
 | `gaussian_location` | Gaussian release, scores as released | independent | any |
 | `gaussian_rank` | Gaussian trade-off curve, any increasing score | independent | any |
+
+`sequential` tests one claim while scores arrive, for either kind of trials, and may be stopped at any time.
 
 >>> import numpy as np
 >>> generator = np.random.default_rng(1)
@@ -32,6 +35,7 @@ import numpy as np
 from scipy.special import betainc, betaincinv, expit
 
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.estimation.betting import SequentialTest, sequential
 from workbench.estimation.clopper_pearson import (
     binomial_lower,
     clopper_pearson,
@@ -40,6 +44,7 @@ from workbench.estimation.clopper_pearson import (
     ratio_lower,
 )
 from workbench.estimation.gaussian_family import gaussian_location, gaussian_rank
+from workbench.estimation.gdp_one_run import gdp_one_run
 from workbench.estimation.inputs import bound_of_trials, check_game, check_probability
 from workbench.estimation.metrics import (
     accuracy,
@@ -66,6 +71,7 @@ from workbench.interfaces import BoolArray, Bound, FloatArray, Guarantee, IntArr
 __all__ = [
     "ESTIMATORS",
     "Estimator",
+    "SequentialTest",
     "TradeoffTest",
     "accuracy",
     "advantage",
@@ -78,12 +84,14 @@ __all__ = [
     "clopper_pearson_split",
     "gaussian_location",
     "gaussian_rank",
+    "gdp_one_run",
     "midpoint_threshold_metrics",
     "one_run",
     "perfect_attack_bound",
     "records_below_half",
     "roc_curve",
     "runs_below_half",
+    "sequential",
     "success_lower",
     "tpr_at_fpr",
     "tradeoff_violation",
@@ -135,6 +143,7 @@ ESTIMATORS: Mapping[str, Estimator] = {
     "one_run": one_run,
     "gaussian_location": _without_draws(gaussian_location),
     "gaussian_rank": _without_draws(gaussian_rank),
+    "gdp_one_run": gdp_one_run,
 }
 """Epsilon estimators by name."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -19,9 +20,21 @@ from workbench.accounting import subsampled_gaussian as accountant
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.estimation import ESTIMATORS
+from workbench.estimation.gdp_one_run import perfect_mu
 from workbench.estimation.searching import smallest_count
 from workbench.estimation.subset_trials import SubsetEvidence, nats_bound, perfect_log_score, success_bound
-from workbench.interfaces import BoolArray, Bound, Evidence, Family, FloatArray, Guarantee, Interval, Trials
+from workbench.interfaces import (
+    BoolArray,
+    Bound,
+    Evidence,
+    Family,
+    FloatArray,
+    Guarantee,
+    Interval,
+    Trials,
+    Verdict,
+    VerdictKind,
+)
 
 LARGEST_MU = 50.0
 """A larger mu implies an epsilon above a thousand, which no experiment distinguishes from no guarantee."""
@@ -38,6 +51,9 @@ PRIOR_ERROR = 0.002
 MOST_TRIALS_SOUGHT = 1 << 20
 """Where the search for a number of trials ends."""
 
+DECLARED_SHARE = 0.95
+"""The same where the supplier of scores declares them Gaussian: the other bound is for want of any noise."""
+
 LEAST_GAUSSIAN = 8
 """Observations in each class below which no normal distribution can be told from another."""
 
@@ -46,11 +62,17 @@ DecidingTest: TypeAlias = Callable[[FloatArray], Bound]
 """A deciding bound, as a function of the scores."""
 
 
-def reachable_bound(test: DecidingTest, members: BoolArray) -> float:
-    """Returns the bound of scores that equal the labels; infinite where it would need noise to be finite."""
+def reachable_bound(test: DecidingTest, members: BoolArray, *, distinct: bool = False) -> float:
+    """Returns the bound of scores that equal the labels; infinite where it would need noise to be finite.
+
+    `distinct`: no two scores are to be equal; for tests that know the order of scores alone.
+    """
+    scores = members.astype(np.float64)
+    if distinct:
+        scores += 1e-3 * np.arange(scores.size) / scores.size
     for _ in range(3):  # A resampling estimator draws a blank once in 500 times.
         try:
-            lower = test(members.astype(np.float64)).lower
+            lower = test(scores).lower
         except UnsupportedError:
             return math.inf
         if lower > 0.0:
@@ -90,44 +112,107 @@ def deciding_tests(
 ) -> list[DecidingTest]:
     """Returns the bounds that decide, with the error probability split between them."""
     game, error = evidence.game, 1.0 - confidence
-    if game.trials is Trials.ONE_RUN and game.prior_range is not None:
-        return _unknown_prior_tests(stated, evidence, game.prior_range, confidence, generator)
+    if game.sequential:
+        return [_sequential_test(stated, evidence, confidence, generator)]
     if game.trials is Trials.ONE_RUN:
+        free = partial(estimation.one_run, delta=stated.delta, generator=generator)
+        if not _may_be_gaussian(evidence) or stated.delta == 0.0:
+            return _one_run_tests(free, evidence, confidence)
+        gaussian = partial(estimation.gdp_one_run, delta=stated.delta, generator=generator)
+        shares = (GAUSSIAN_SHARE, 1.0 - GAUSSIAN_SHARE)
         return [
-            lambda scores: estimation.one_run(
-                scores,
-                evidence.members,
-                delta=stated.delta,
-                confidence=confidence,
-                prior=game.prior,
-                generator=generator,
-            )
+            test
+            for bound, share in zip((gaussian, free), shares, strict=True)
+            for test in _one_run_tests(bound, evidence, 1.0 - share * error)
         ]
-    fewer = min(int(np.sum(evidence.members)), int(np.sum(~evidence.members)))
-    if game.family is not Family.GAUSSIAN or stated.delta == 0.0 or fewer < LEAST_GAUSSIAN:
+    if not _may_be_gaussian(evidence) or stated.delta == 0.0:
         return [_free_test(stated, evidence, confidence, generator)]
-    gaussian = _gaussian_test(stated, evidence, 1.0 - GAUSSIAN_SHARE * error)
-    return [gaussian, _free_test(stated, evidence, 1.0 - (1.0 - GAUSSIAN_SHARE) * error, generator)]
+    share = GAUSSIAN_SHARE if game.is_single_release else DECLARED_SHARE
+    gaussian_test = _gaussian_test(stated, evidence, 1.0 - share * error)
+    return [gaussian_test, _free_test(stated, evidence, 1.0 - (1.0 - share) * error, generator)]
 
 
-def _unknown_prior_tests(
-    stated: ApproximateDP,
-    evidence: Evidence,
-    prior_range: tuple[float, float],
-    confidence: float,
-    generator: np.random.Generator,
-) -> list[DecidingTest]:
-    """One-run bounds for coins of an unknown probability in a range.
+def _may_be_gaussian(evidence: Evidence) -> bool:
+    """Whether the game says that its scores are Gaussian, and there are enough to be tested for it."""
+    fewer = min(int(np.sum(evidence.members)), int(np.sum(~evidence.members)))
+    return evidence.game.family is Family.GAUSSIAN and fewer >= LEAST_GAUSSIAN
 
-    A larger prior makes "in" guesses right more often and "out" guesses less often, so "in" guesses are
-    judged at the upper end and "out" guesses at the lower, each at half of the error that the range left.
+
+def _sequential_test(
+    stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> DecidingTest:
+    """The test of scores that are watched in their order."""
+    game = evidence.game
+    if game.is_single_release:
+        raise UnsupportedError("a sequential test is about whole runs, not about single releases of one")
+    if game.trials is Trials.ONE_RUN and game.prior_range is not None:
+        raise UnsupportedError(
+            "a sequential test needs the probability of the labels' coins: state the prior"
+        )
+    return lambda scores: estimation.sequential(
+        scores,
+        evidence.members,
+        epsilon=stated.epsilon,
+        delta=stated.delta,
+        confidence=confidence,
+        trials=game.trials,
+        prior=game.prior,
+        generator=generator,
+    )
+
+
+def mu_tests(evidence: Evidence, confidence: float, generator: np.random.Generator) -> list[DecidingTest]:
+    """Returns the bounds of mu that decide a claim of Gaussian DP by the guesses of one run."""
+    bound = partial(estimation.gdp_one_run, quantity="mu", generator=generator)
+    return _one_run_tests(bound, evidence, confidence)
+
+
+def gaussian_mu_test(guarantee: Guarantee, evidence: Evidence, confidence: float) -> DecidingTest | None:
+    """Returns the Gaussian bound that decides a claim of mu at `DECLARED_SHARE` of the error, if one does."""
+    if not isinstance(guarantee, GaussianDP) or not _may_be_gaussian(evidence):
+        return None
+    return lambda scores: estimation.gaussian_location(
+        scores,
+        evidence.members,
+        delta=IMPLIED_DELTA,
+        confidence=1.0 - DECLARED_SHARE * (1.0 - confidence),
+        quantity="mu",
+    )
+
+
+def mu_trials_needed(mu: float, evidence: Evidence, confidence: float) -> int | None:
+    """Returns how many trials of one run a perfect attack would have needed against a claim of mu-GDP.
+
+    None where coins are not known to be fair, or where it is more than an experiment could hold.
     """
+    if evidence.game.prior != 0.5 or evidence.game.prior_range is not None:
+        return None
+    return smallest_count(
+        lambda n: perfect_mu(n, confidence=confidence) > mu,
+        start=2,
+        most=MOST_TRIALS_SOUGHT,
+        coarseness=64,
+    )
+
+
+def _one_run_tests(
+    estimator: Callable[..., Bound], evidence: Evidence, confidence: float
+) -> list[DecidingTest]:
+    """The tests that an estimator of one run's guesses gives, for coins of a known or an unknown prior.
+
+    A larger prior makes "in" guesses right more often and "out" guesses less often, so under an unknown prior
+    "in" guesses are judged at the upper end of its range and "out" guesses at the lower, each at half of
+    the error that the range left.
+    """
+    game = evidence.game
+    if game.prior_range is None:
+        return [lambda scores: estimator(scores, evidence.members, confidence=confidence, prior=game.prior)]
     error = (1.0 - confidence) - PRIOR_ERROR
     if error <= PRIOR_ERROR:
         raise UnsupportedError(
             f"confidence {confidence:g} leaves too little to estimate the labels' prior with: state it"
         )
-    low, high = prior_range
+    low, high = game.prior_range
 
     assumption = (
         f"labels are independent coins of one unknown probability, in [{low:.3g}, {high:.3g}] with "
@@ -139,15 +224,8 @@ def _unknown_prior_tests(
 
         def compute(scores: FloatArray) -> Bound:
             """The bound of these scores."""
-            bound = estimation.one_run(
-                scores,
-                evidence.members,
-                delta=stated.delta,
-                confidence=1.0 - error / 2.0,
-                prior=prior,
-                sides={side: 1.0},
-                generator=generator,
-            )
+            share = 1.0 - error / 2.0
+            bound = estimator(scores, evidence.members, confidence=share, prior=prior, sides={side: 1.0})
             return replace(bound, assumption=assumption)
 
         return compute
@@ -240,9 +318,11 @@ def informative_bounds(
 ) -> tuple[Bound, ...]:
     """Returns bounds that are shown with the deciding ones, and never decide.
 
-    In a one-run game those that need independent trials are left out: readers would believe them.
+    In a one-run game those that need independent trials are left out, and in a sequential one those that need
+    a number of trials that was fixed beforehand: readers would believe them.
     """
-    if evidence.game.trials is Trials.ONE_RUN or evidence.game.is_single_release or is_silent(evidence):
+    game = evidence.game
+    if game.trials is Trials.ONE_RUN or game.is_single_release or game.sequential or is_silent(evidence):
         return ()
     bounds = []
     gaussian = ("gaussian_location", "gaussian_rank") if stated.delta > 0.0 else ()
@@ -274,6 +354,17 @@ def silent_words(evidence: Evidence) -> str:
     return f" All {evidence.scores.size} scores are the same number, whoever took part: they tell nothing."
 
 
+def stopping_words(evidence: Evidence, verdict: Verdict) -> str:
+    """Returns the remark that follows the verdict of a sequential test; empty for any other."""
+    if not evidence.game.sequential or verdict.bound is None:
+        return ""
+    watched, n = verdict.bound.n, evidence.scores.size
+    if verdict.kind is not VerdictKind.REFUTED:
+        more = "; more may be added, and the test go on" if evidence.game.trials is Trials.INDEPENDENT else ""
+        return f" All {n} scores were watched, in their order{more}."
+    return f" It was refuted after {watched} of {n} scores, in their order; the others were not needed."
+
+
 def metric_intervals(evidence: Evidence, confidence: float) -> tuple[Interval, ...]:
     """Returns the field's usual metrics with confidence intervals."""
     scores, members = evidence.scores, evidence.members
@@ -301,6 +392,8 @@ def trials_needed(stated: ApproximateDP, evidence: Evidence, confidence: float) 
 
     None where the number is unknown, or more than an experiment could hold.
     """
+    if evidence.game.sequential:
+        return None  # It would depend on how the labels fall.
     if evidence.game.trials is Trials.ONE_RUN and evidence.game.prior != 0.5:
         return None  # The number would be for fair coins.
     if evidence.game.family is Family.GAUSSIAN and evidence.game.is_single_release:

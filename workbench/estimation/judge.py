@@ -10,7 +10,7 @@ game that the evidence names.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,15 +24,21 @@ from workbench.core.keys import JSON, plain
 from workbench.core.streams import stream
 from workbench.estimation.blind import blind_p_value
 from workbench.estimation.deciding import (
+    DECLARED_SHARE,
+    DecidingTest,
     below_half_words,
     deciding_tests,
+    gaussian_mu_test,
     implied_epsilon,
     informative_bounds,
     mean_tests,
     metric_intervals,
+    mu_tests,
+    mu_trials_needed,
     reachable_bound,
     shown_words,
     silent_words,
+    stopping_words,
     trials_needed,
 )
 from workbench.estimation.inputs import INDEPENDENT_SCORES, bound_of_trials
@@ -76,10 +82,14 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
     if not 0.5 < confidence < 1.0:
         raise InputError(f"confidence must be in (0.5, 1), got {confidence:g}")
     _require_covered(claim, evidence)
-    if isinstance(claim.guarantee, MutualInformation) and isinstance(evidence, SubsetEvidence):
+    if evidence.game.sequential and not isinstance(claim.guarantee, MutualInformation):
+        verdict = _judge_epsilon(claim, evidence, confidence, generator)
+    elif isinstance(claim.guarantee, MutualInformation) and isinstance(evidence, SubsetEvidence):
         verdict = _judge_means(claim, claim.guarantee, evidence, confidence)
     elif isinstance(claim.guarantee, MutualInformation):
         verdict = _judge_success(claim, evidence, confidence, generator)
+    elif isinstance(claim.guarantee, GaussianDP) and _is_whole_in_one_run(evidence):
+        verdict = _judge_mu(claim, claim.guarantee.mu, evidence, confidence, generator)
     elif isinstance(claim.guarantee, GaussianDP | RenyiDP) and _is_whole_and_independent(evidence):
         verdict = _judge_curve(claim, claim.guarantee, evidence, confidence)
     else:
@@ -93,7 +103,8 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
             verdict, kind=VerdictKind.INVALID, sentence=sentence, reasons=tuple(broken), bound=None
         )
     intervals = metric_intervals(evidence, confidence)
-    sentence = verdict.sentence + silent_words(evidence) + below_half_words(intervals)
+    remarks = stopping_words(evidence, verdict) + silent_words(evidence) + below_half_words(intervals)
+    sentence = verdict.sentence + remarks
     return replace(verdict, sentence=sentence, intervals=intervals)
 
 
@@ -163,6 +174,8 @@ def _judge_success(
             f"{claim.guarantee.describe()} bounds the average success over independent games; "
             "scores of one run cannot test it (trials must be independent, got one-run)"
         )
+    if evidence.game.sequential:
+        raise UnsupportedError(f"a sequential test is about epsilon, got {claim.guarantee.describe()}")
     allowed = claim.guarantee.max_success(evidence.game.prior)
     chosen = _at_prior(evidence.members, evidence.game.prior, generator)
     scores, members = evidence.scores[chosen], evidence.members[chosen]
@@ -243,18 +256,41 @@ def _is_whole_and_independent(evidence: Evidence) -> bool:
     return evidence.game.trials is Trials.INDEPENDENT and not evidence.game.is_single_release
 
 
+def _is_whole_in_one_run(evidence: Evidence) -> bool:
+    return evidence.game.trials is Trials.ONE_RUN and not evidence.game.is_single_release
+
+
+def _judge_mu(
+    claim: Claim, mu: float, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> Verdict:
+    """Judges a claim of Gaussian DP in its own currency by the guesses of one run."""
+    return _decide_by_tests(
+        mu_tests(evidence, confidence, generator),
+        claim,
+        evidence,
+        confidence,
+        allowed=mu,
+        allowed_text=f"mu = {mu:.4g}",
+        needed=lambda: mu_trials_needed(mu, evidence, confidence),
+    )
+
+
 def _judge_curve(
     claim: Claim, guarantee: GaussianDP | RenyiDP, evidence: Evidence, confidence: float
 ) -> Verdict:
     """Judges a claim with a trade-off curve in its own currency: the smallest parameter that is not rejected.
 
     The test looks at all thresholds and knows no family; a larger parameter allows more, so the largest
-    rejected one is a lower confidence bound.
+    rejected one is a lower confidence bound. Where the supplier of the scores declares a Gaussian family, a
+    bound of that family has most of the error in a claim of mu.
     """
     if isinstance(guarantee, GaussianDP):
         quantity, allowed = "mu", guarantee.mu
     else:
         quantity, allowed = f"epsilon(alpha = {guarantee.alpha:g})", guarantee.epsilon
+
+    gaussian = gaussian_mu_test(guarantee, evidence, confidence)
+    significance = (1.0 - confidence) * (1.0 if gaussian is None else 1.0 - DECLARED_SHARE)
 
     def rejected(scores: FloatArray, parameter: float) -> bool:
         """Whether the scores reject the curve of this parameter."""
@@ -262,25 +298,23 @@ def _judge_curve(
         if isinstance(guarantee, RenyiDP):
             curve = replace(guarantee, epsilon=parameter)
         return estimation.tradeoff_violation(
-            scores, evidence.members, curve, significance=1.0 - confidence
+            scores, evidence.members, curve, significance=significance
         ).rejected
 
-    def lower(scores: FloatArray) -> float:
-        holds = partial(rejected, scores)
-        return change_bracket(holds, relative=2e-3, most=LARGEST_PARAMETER)[0]
+    def free(scores: FloatArray) -> Bound:
+        """The bound of these scores that knows no family."""
+        lower = change_bracket(partial(rejected, scores), relative=2e-3, most=LARGEST_PARAMETER)[0]
+        name, n = "tradeoff_violation", scores.size
+        ends = (lower, math.nan)
+        return bound_of_trials(name, quantity, ends, INDEPENDENT_SCORES, 1.0 - significance, n=n)
 
-    scores, name = evidence.scores, "tradeoff_violation"
-    bound = bound_of_trials(
-        name, quantity, (lower(scores), math.nan), INDEPENDENT_SCORES, confidence, n=scores.size
-    )
-    return _decide(
+    return _decide_by_tests(
+        [free] if gaussian is None else [gaussian, free],
         claim,
         evidence,
         confidence,
-        bounds=(bound,),
         allowed=allowed,
         allowed_text=f"{quantity} = {allowed:.4g}",
-        reachable=lower(evidence.members.astype(np.float64)),
     )
 
 
@@ -302,24 +336,52 @@ def _judge_epsilon(
 ) -> Verdict:
     """Judges a claim that is, or implies, an (epsilon, delta) statement."""
     stated = implied_epsilon(claim.guarantee)
-    tests = deciding_tests(stated, evidence, confidence, generator)
+    return _decide_by_tests(
+        deciding_tests(stated, evidence, confidence, generator),
+        claim,
+        evidence,
+        confidence,
+        extra=lambda: informative_bounds(stated, evidence, confidence, generator),
+        allowed=stated.epsilon,
+        allowed_text=f"epsilon = {stated.epsilon:.4g} at delta = {stated.delta:g}",
+        needed=lambda: trials_needed(stated, evidence, confidence),
+    )
+
+
+def _decide_by_tests(
+    tests: Sequence[DecidingTest],
+    claim: Claim,
+    evidence: Evidence,
+    confidence: float,
+    *,
+    allowed: float,
+    allowed_text: str,
+    needed: Callable[[], int | None] = lambda: None,
+    extra: Callable[[], Sequence[Bound]] = tuple,
+) -> Verdict:
+    """Computes the deciding bounds, and what a perfect attack would have shown, and decides.
+
+    A bound that refuses its family is left out, with its reason among the verdict's. `needed`: how many
+    trials would have done, asked where these cannot. `extra`: bounds that are shown and decide nothing.
+    """
     bounds, refused = [], []
     for test in tests:
         try:
             bounds.append(test(evidence.scores))
         except UnsupportedError as error:
             refused.append(str(error))
-    reachable = max(reachable_bound(test, evidence.members) for test in tests)
+    distinct = evidence.game.trials is Trials.ONE_RUN
+    reachable = max(reachable_bound(test, evidence.members, distinct=distinct) for test in tests)
     verdict = _decide(
         claim,
         evidence,
         confidence,
         bounds=bounds,
-        extra=informative_bounds(stated, evidence, confidence, generator),
-        allowed=stated.epsilon,
-        allowed_text=f"epsilon = {stated.epsilon:.4g} at delta = {stated.delta:g}",
+        extra=extra(),
+        allowed=allowed,
+        allowed_text=allowed_text,
         reachable=reachable,
-        needed=trials_needed(stated, evidence, confidence) if reachable <= stated.epsilon else None,
+        needed=needed() if reachable <= allowed else None,
     )
     return replace(verdict, reasons=tuple(refused))
 

@@ -71,6 +71,8 @@ class GameTerms:
             refutes no claim.
         steps: Number T of releases of the run that the claim covers, where a trial is one release.
         sampling_probability: Probability q with which a record takes part in each of them.
+        sequential: Whether the scores are watched in their order, by a test that stops when the claim is
+            refuted and is valid whenever it stops.
     """
 
     description: str
@@ -83,6 +85,7 @@ class GameTerms:
     beyond: str = ""
     steps: int = 1
     sampling_probability: float = 1.0
+    sequential: bool = False
 
     @property
     def is_single_release(self) -> bool:
