@@ -98,8 +98,8 @@ class DPSGD(GradientMechanism):
 
     def weighted_release(self) -> WeightedRelease:
         """The clip factors, and noise of standard deviation sigma * C."""
-        noise = settled_noise(self.noise_multiplier) * self.l2_clip_norm
-        return WeightedRelease(factors=self.clip_factors, noise_scale=noise)
+        sigma = math.nan if self.noise_multiplier is None else self.noise_multiplier
+        return WeightedRelease(factors=self.clip_factors, noise_scale=sigma * self.l2_clip_norm)
 
     def for_plan(self, plan: Plan) -> Self:
         """The mechanism with its noise calibrated to the plan's budget, unless a noise was given.

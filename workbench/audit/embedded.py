@@ -10,4 +10,4 @@ EMBEDDED: dict[str, Any] = tomllib.loads(
     (files("workbench.data") / "embedded_audit.toml").read_text(encoding="utf-8")
 )
 """Fields of `workbench.audit.settings.AuditSettings`; `elsewhere` has parameters of the same attacks on other
-corpora."""
+corpora, `together` those that differ where shadows are trained as an ensemble."""

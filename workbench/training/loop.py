@@ -80,7 +80,8 @@ class WeightedRelease:
 
     Attributes:
         factors: From norms to factors, elementwise, for tensors of any shape; None for factors of one.
-        noise_scale: Standard deviation of the noise in each coordinate; 0 for none, and no draws.
+        noise_scale: Standard deviation of the noise in each coordinate; 0 for none, and no draws. NaN where
+            the mechanism is not settled yet.
     """
 
     factors: Callable[[Tensor], Tensor] | None
@@ -133,9 +134,9 @@ class GradientMechanism(Mechanism):
     def weighted_release(self) -> WeightedRelease | None:
         """What `privatise` does to every sample, where it is a `WeightedRelease`; None where it is not.
 
-        Called on the settled mechanism, which must depend on the plan's spec and budget alone. It lets many
-        models be trained at once (`workbench.training.ensemble`). A subclass that overrides a method by which
-        a run trains, and not this one, is never asked.
+        It lets many models be trained at once (`workbench.training.ensemble`). The settled mechanism must
+        depend on the plan's spec and budget alone. A subclass that overrides a method by which a run trains,
+        and not this one, is never asked.
         """
         return None
 

@@ -20,7 +20,18 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.interfaces import FloatArray, IntArray, Mechanism, Model, Plan, Record, Sampling, Transcript
+from workbench.interfaces import (
+    FloatArray,
+    IntArray,
+    Mechanism,
+    Model,
+    Plan,
+    Record,
+    Sampling,
+    TrainingSpec,
+    Transcript,
+)
+from workbench.training.content import model_facets
 from workbench.training.ensemble.network import StackedNetwork, layers_of
 from workbench.training.fine_tuning import (
     Seeds,
@@ -32,7 +43,6 @@ from workbench.training.fine_tuning import (
     trainable,
 )
 from workbench.training.loop import GradientMechanism, WeightedRelease, require_readable
-from workbench.training.models import Classifier
 from workbench.training.samples import step_samples
 from workbench.training.steps import diverged
 from workbench.training.subject import TrainedSubject
@@ -51,7 +61,7 @@ WEIGHTS_AT_ONCE = 1 << 18
 
 
 def release_of(mechanism: Mechanism) -> WeightedRelease | None:
-    """The `weighted_release` of a settled mechanism, if it describes what the mechanism does.
+    """The `weighted_release` of a mechanism, if it describes what the mechanism does.
 
     None where a class overrides how a run trains, below the class that describes it: its description would be
     that of another mechanism.
@@ -66,24 +76,19 @@ def release_of(mechanism: Mechanism) -> WeightedRelease | None:
     return None
 
 
-def refusal(mechanism: Mechanism, plan: Plan) -> str:
-    """Why an ensemble cannot train plans like this one with a mechanism; empty where it can.
+def refusal(mechanism: Mechanism, spec: TrainingSpec) -> str:
+    """Why an ensemble cannot train such models with a mechanism; empty where it can.
 
-    Raises as the mechanism's `check` and `claim`: the plan is unusable.
+    Decided by what mechanism and model declare: nothing is built.
     """
-    if not isinstance(mechanism, GradientMechanism) or release_of(mechanism.for_plan(plan)) is None:
+    if release_of(mechanism) is None:
         return f"{type(mechanism).__name__} does not release weighted sums of gradients with Gaussian noise"
-    if plan.adapter != "full":
-        return f"an ensemble trains all weights of a model, got adapter {plan.adapter!r}"
-    if plan.insertions.gradient_canary is not None:
-        return "an ensemble takes no gradient canary"
-    model = build_model(plan)
-    if type(model) is not Classifier:
-        return f"an ensemble trains classifiers of images, got model {plan.model!r}"
-    try:
-        layers_of(model.module)
-    except UnsupportedError as error:
-        return str(error)
+    if spec.adapter != "full":
+        return f"an ensemble trains all weights of a model, got adapter {spec.adapter!r}"
+    if not model_facets(spec.model).stacks:
+        return (
+            f"an ensemble trains linear layers with ReLU between them, and model {spec.model!r} is not such"
+        )
     return ""
 
 
@@ -109,6 +114,8 @@ class Ensemble:
         for plan in plans:
             if plan.spec() != first.spec() or plan.budget != first.budget:
                 raise InputError("plans of an ensemble must have one spec and one budget")
+            if plan.insertions.gradient_canary is not None:
+                raise UnsupportedError("an ensemble takes no gradient canary")
             mechanism.check(plan)
         reason = refusal(mechanism, first)
         if reason:
