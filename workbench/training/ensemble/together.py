@@ -13,7 +13,6 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -141,8 +140,8 @@ class Ensemble:
         """The weights, one model a row, shape `(R, d)`; they change while the models are trained."""
         return self._weights.detach()
 
-    def train(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Train, once; `progress(done, total)` is called after each step.
+    def train(self) -> None:
+        """Train, once.
 
         Raises `InconclusiveError`: a model left the finite numbers.
         """
@@ -172,8 +171,6 @@ class Ensemble:
             optimizer.step()
             self._sizes[:, step] = sizes
             np.divide(losses, sizes, out=self._losses[:, step], where=sizes > 0)
-            if progress is not None:
-                progress(step + 1, plan.steps)
         self._weights.grad = None
         self._seconds = (time.perf_counter() - started) / count
 
@@ -334,25 +331,50 @@ def _draws(plan: Plan, generator: np.random.Generator) -> Callable[[int], tuple[
     return draw_batches
 
 
-def train_together(
-    mechanism: GradientMechanism, plans: Sequence[Plan], progress: Callable[[int, int], None] | None = None
-) -> list[TrainedSubject]:
-    """Train one subject a plan, as ensembles of a size that a processor's cache holds.
+def trained_ensembles(
+    mechanism: GradientMechanism,
+    plans: Sequence[Plan],
+    *,
+    initial: Tensor | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Ensemble]:
+    """Train one model a plan, as ensembles of a size that a processor's cache holds, in the plans' order.
 
-    Arguments, and what is raised, as of `Ensemble`; `progress(done, total)` counts steps of all ensembles.
+    Arguments, and what is raised, as of `Ensemble`; `progress(done, total)` counts models.
     """
     if not plans:
         raise InputError("plans must not be empty")
-    size = max(1, WEIGHTS_AT_ONCE // max(1, StackedNetwork.flat_of(build_model(plans[0]).module).numel()))
-    subjects: list[TrainedSubject] = []
-    total = plans[0].steps * -(-len(plans) // size)
+    dimension = StackedNetwork.flat_of(build_model(plans[0]).module).numel()
+    size = max(1, WEIGHTS_AT_ONCE // dimension)
     for start in range(0, len(plans), size):
-        done = plans[0].steps * (start // size)
-        ensemble = Ensemble(mechanism, plans[start : start + size])
-        ensemble.train(None if progress is None else partial(_report, progress, done, total))
-        subjects += ensemble.subjects()
-    return subjects
+        ensemble = Ensemble(mechanism, plans[start : start + size], initial=initial)
+        ensemble.train()
+        if progress is not None:
+            progress(start + len(ensemble.plans), len(plans))
+        yield ensemble
 
 
-def _report(progress: Callable[[int, int], None], before: int, total: int, step: int, _: int) -> None:
-    progress(before + step, total)
+def train_together(
+    mechanism: GradientMechanism, plans: Sequence[Plan], progress: Callable[[int, int], None] | None = None
+) -> list[TrainedSubject]:
+    """One subject a plan; see `trained_ensembles`."""
+    ensembles = trained_ensembles(mechanism, plans, progress=progress)
+    return [subject for ensemble in ensembles for subject in ensemble.subjects()]
+
+
+def fitted_weights(plan: Plan, *, steps: int = 500, step_size: float = 0.01) -> Tensor:
+    """Weights that fit the plan's records, by full batches of AdamW without privacy, shape `(d,)`.
+
+    From the plan's own initial weights; deterministic.
+    """
+    model = build_model(plan)
+    layers = layers_of(model.module)
+    weights = nn.Parameter(StackedNetwork.flat_of(model.module)[None], requires_grad=False)
+    batch, network = model.encode(plan.records), StackedNetwork(layers, weights.detach())
+    optimizer = torch.optim.AdamW([weights], lr=step_size, weight_decay=0.0)
+    share = torch.full((1, len(plan.records)), 1.0 / len(plan.records))
+    for _ in range(steps):
+        weights.grad = torch.zeros_like(weights)
+        network.signals(batch["images"][None], batch["labels"][None]).add_sums(share, weights.grad)
+        optimizer.step()
+    return weights.detach()[0]
