@@ -4,8 +4,8 @@ The canary is a record that no other resembles. An image is bright where all oth
 repeats one rare word. Its gradient is large and hardly shared by other records, so that it is clipped to the
 full norm in every step, and nothing else undoes what it does: where every record takes part in each step, the
 loss moves like the sum of the steps' noise along one direction, and the audit is nearly as tight as one that
-sees every update. Weights of the adversary's choice fit all other records, whose gradients then hardly change,
-and hold the canary for something else, so that its gradient stays large.
+sees every update. Weights of the adversary's choice fit all other records, whose gradients then hardly
+change, and hold the canary for something else, so that its gradient stays large.
 
 Source: Annamalai and De Cristofaro 2024, "Nearly tight black-box auditing of differentially private machine
 learning" (crafted target record, worst-case initial weights, loss of the final model).

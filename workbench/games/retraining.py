@@ -91,7 +91,7 @@ class RetrainingAttack(Attack[RetrainingSeen]):
         """Returns the plan with the canary in the place of its last record, and the canary."""
 
     def fitted(self, others: tuple[Record, ...], canary: Record) -> tuple[Record, ...]:
-        """Returns the records that worst-case weights are fitted to: all but the canary, unless overridden."""
+        """Returns the records that worst-case weights fit: all but the canary, unless overridden."""
         return others
 
 
