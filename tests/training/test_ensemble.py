@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from workbench.mechanisms.non_private import NonPrivate
 from workbench.mechanisms.rldp import RLDP
 from workbench.training.ensemble.network import StackedNetwork, layers_of
 from workbench.training.ensemble.together import Ensemble, refusal, release_of, train_together
-from workbench.training.loop import GradientMechanism, load_subject
+from workbench.training.loop import GradientMechanism, WeightedRelease, gaussian_noise, load_subject
 
 TOLERANCE = 1e-4
 """Of weights after tens of steps, relative to the largest: float32 rounding, 6e-8, carried along."""
@@ -204,24 +205,50 @@ class TenthOfNoise(DPSGD):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unclipped(DPSGD):
-    """Clips nothing."""
+class LargestTo(DPSGD):
+    """Scales all records alike, so that the largest has norm C: a factor depends on the other records."""
 
     def clip_factors(self, norms: Tensor) -> Tensor:
-        return torch.ones_like(norms)
+        return self.l2_clip_norm / norms.max() * torch.ones_like(norms)
 
 
-def test_a_mechanism_that_overrides_its_step_is_not_taken_for_its_base() -> None:
+@dataclass(frozen=True, kw_only=True)
+class Described(DPSGD):
+    """Clips nothing, and says so; claims what it likes."""
+
+    l2_clip_norm: float = 2.0
+
+    def weighted_release(self) -> WeightedRelease:
+        return WeightedRelease(factors=None, noise_scale=super().weighted_release().noise_scale)
+
+    def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
+        summed = signals.weighted_sum(torch.ones_like(signals.norms()))
+        return summed + gaussian_noise(summed, self.weighted_release().noise_scale, generator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renamed(Described):
+    """Another default, and another number for the report."""
+
+    l2_clip_norm: float = 3.0
+
+    def settings(self) -> Mapping[str, float]:
+        return {"own": 1.0}
+
+
+@pytest.mark.parametrize("broken", [TenthOfNoise, LargestTo])
+def test_a_mechanism_that_overrides_its_step_is_not_taken_for_its_base(broken: type[DPSGD]) -> None:
     """What the base describes is not what it does: it would be audited with noise that it does not add."""
-    broken = TenthOfNoise(noise_multiplier=1.0)
-    assert release_of(broken) is None
-    with pytest.raises(UnsupportedError, match="TenthOfNoise does not release weighted sums"):
-        Ensemble(broken, plans_of(1))
+    mechanism = broken(noise_multiplier=1.0)
+    assert release_of(mechanism) is None
+    with pytest.raises(UnsupportedError, match=f"{broken.__name__} does not release weighted sums"):
+        Ensemble(mechanism, plans_of(1))
 
 
-def test_factors_of_a_subclass_are_its_own() -> None:
+@pytest.mark.parametrize("described", [Described, Renamed])
+def test_a_subclass_that_describes_itself_is_trained_as_it_is(described: type[DPSGD]) -> None:
     plans = plans_of(2)
-    mechanism = Unclipped(noise_multiplier=1.0, measures_quality=False)
+    mechanism = described(noise_multiplier=0.5, measures_quality=False)
     ensemble = Ensemble(mechanism, plans)
     ensemble.train()
     assert distance(ensemble.weights[0], weights_of(mechanism, plans[0])) < TOLERANCE

@@ -135,8 +135,8 @@ class GradientMechanism(Mechanism):
         """What `privatise` does to every sample, where it is a `WeightedRelease`; None where it is not.
 
         It lets many models be trained at once (`workbench.training.ensemble`). The settled mechanism must
-        depend on the plan's spec and budget alone. A subclass that overrides a method by which a run trains,
-        and not this one, is never asked.
+        depend on the plan's spec and budget alone. A subclass that overrides other methods than claims and
+        settings, and not this one, is never asked.
         """
         return None
 

@@ -13,6 +13,8 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from types import FunctionType
 
 import numpy as np
 import torch
@@ -46,8 +48,10 @@ from workbench.training.samples import step_samples
 from workbench.training.steps import diverged
 from workbench.training.subject import TrainedSubject
 
-DECIDE_TRAINING = ("privatise", "steps", "sample_signals", "train", "trained")
-"""Methods of a gradient mechanism that decide what a run does; see `release_of`."""
+OVERRIDDEN_FREELY = frozenset(
+    {"audit_defaults", "capabilities", "check", "claim", "for_plan", "settings", "views"}
+)
+"""Methods of a mechanism that decide nothing in a step, or that an ensemble calls as the loop does."""
 
 WIDEST_PASS = 512
 """Most records of one model in one pass."""
@@ -62,17 +66,24 @@ WEIGHTS_AT_ONCE = 1 << 18
 def release_of(mechanism: Mechanism) -> WeightedRelease | None:
     """The `weighted_release` of a mechanism, if it describes what the mechanism does.
 
-    None where a class overrides how a run trains, below the class that describes it: its description would be
-    that of another mechanism.
+    None where a subclass of the class that describes it overrides or adds any other method than those of
+    `OVERRIDDEN_FREELY`: the description might then be that of another mechanism.
     """
     if not isinstance(mechanism, GradientMechanism):
         return None
     for owner in type(mechanism).__mro__:
         if "weighted_release" in vars(owner):
             return mechanism.weighted_release()
-        if any(name in vars(owner) for name in DECIDE_TRAINING):
+        if any(_is_method(name, value) for name, value in vars(owner).items()):
             return None
     return None
+
+
+def _is_method(name: str, value: object) -> bool:
+    """Whether a class's attribute may change what a step does: a method or property that is not special."""
+    kinds = (FunctionType, property, cached_property, classmethod, staticmethod)
+    is_special = name in OVERRIDDEN_FREELY or name.startswith("__")
+    return isinstance(value, kinds) and not is_special
 
 
 def refusal(mechanism: Mechanism, spec: TrainingSpec) -> str:
