@@ -38,7 +38,7 @@ from workbench.mechanisms.shared.gaussian_sums import (
     require_positive,
     settled_noise,
 )
-from workbench.training.loop import GradientMechanism
+from workbench.training.loop import GradientMechanism, WeightedRelease
 
 CLIPPINGS = ("flat", "automatic")
 
@@ -95,6 +95,11 @@ class DPSGD(GradientMechanism):
         """
         noise = settled_noise(self.noise_multiplier) * self.l2_clip_norm
         return noisy_sum(signals, self.clip_factors(signals.norms()), noise, generator)
+
+    def weighted_release(self) -> WeightedRelease:
+        """The clip factors, and noise of standard deviation sigma * C."""
+        sigma = math.nan if self.noise_multiplier is None else self.noise_multiplier
+        return WeightedRelease(factors=self.clip_factors, noise_scale=sigma * self.l2_clip_norm)
 
     def for_plan(self, plan: Plan) -> Self:
         """The mechanism with its noise calibrated to the plan's budget, unless a noise was given.

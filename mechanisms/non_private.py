@@ -15,7 +15,7 @@ from workbench.games.consecutive import PermutingMechanism
 from workbench.interfaces import Capabilities, Claim, Model, Plan, Signals
 from workbench.mechanisms.shared.gaussian_sums import no_claim
 from workbench.mechanisms.shared.shuffling import ShuffledPlainSums, released_weights
-from workbench.training.loop import GradientMechanism
+from workbench.training.loop import GradientMechanism, WeightedRelease
 from workbench.training.steps import PlainSums, Steps
 
 
@@ -52,6 +52,10 @@ class NonPrivate(GradientMechanism, PermutingMechanism):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """The plain sum of the gradients; draws nothing from the generator."""
         return signals.weighted_sum(torch.ones_like(signals.norms()))
+
+    def weighted_release(self) -> WeightedRelease | None:
+        """Factors of one, and no noise; None where the weights are permuted."""
+        return None if self.shuffle else WeightedRelease(factors=None, noise_scale=0.0)
 
     def steps(self, plan: Plan, model: Model) -> Steps:
         """Plain backward passes; with a gradient canary in the plan, the per-record signals that it joins.

@@ -49,7 +49,7 @@ def tiny_gpt2(*, seed: int, max_length: int = 256) -> LanguageModel:
     return LanguageModel(module, checkpoint.load_tokenizer(TINY_GPT2_FOLDER), max_length, "tiny_gpt2")
 
 
-@register("model", "digits_logistic")
+@register("model", "digits_logistic", facets=ModelFacets(stacks=True))
 def digits_logistic(*, seed: int) -> Classifier:
     """Multinomial logistic regression on 8 x 8 digits, 650 parameters, drawn from the seed."""
     from workbench.data.bases import vision
@@ -58,7 +58,7 @@ def digits_logistic(*, seed: int) -> Classifier:
     return Classifier(vision.seeded(vision.logistic, seed), "digits_logistic")
 
 
-@register("model", "digits_mlp")
+@register("model", "digits_mlp", facets=ModelFacets(stacks=True))
 def digits_mlp(*, seed: int, hidden: int = 64, hidden_layers: int = 1) -> Classifier:
     """A network with hidden layers on 8 x 8 digits; 4,810 parameters by default.
 

@@ -34,6 +34,7 @@ REFUSED = {
     "joint_canary": {"dp_weights", "ferret", "mezo", "paczero", "shuffled_dp_sgd", "zo_surrogate"},
     "lira": {"ferret", "paczero"},
     "loss": {"ferret", "paczero"},
+    "retrained_canary": {"paczero", "rldp"},
     "sign_transcript": {*MECHANISMS} - {"ferret"},
     "subset_posterior": {*MECHANISMS} - {"paczero"},
     "trajectory": {"dp_weights", "ferret", "mezo", "paczero", "shuffled_dp_sgd", "zo_surrogate"},

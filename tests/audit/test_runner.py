@@ -175,7 +175,7 @@ from pathlib import Path
 from dataclasses import replace
 from workbench.audit.run import audit_mechanisms
 from workbench.audit.settings import embedded_settings
-settings = embedded_settings(corpus="digits", corpus_parameters={{}}, model="digits_logistic",
+settings = embedded_settings(corpus="digits", corpus_parameters={{}}, model="digits_vit",
     model_parameters={{}}, attacks=("lira",), attack_parameters={{"lira": {{"shadows": 6}}}}, candidates=60,
     steps=12, optimizer="sgd", learning_rate=0.5, control=False, workers={workers})
 audit_mechanisms(settings, out=Path({out!r}), command="c", progress=lambda *done: print(*done, flush=True))

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from workbench.accounting import ApproximateDP, MutualInformation
-from workbench.audit.embedded import EMBEDDED
+from workbench.audit.embedded import APART, EMBEDDED
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.games.base import game_named
 from workbench.interfaces import (
@@ -178,7 +178,7 @@ class AuditSettings(TimedSpec):
 
 def embedded_settings(**changes: Any) -> AuditSettings:
     """The embedded audit with these fields changed."""
-    content = {name: value for name, value in EMBEDDED.items() if not name.startswith("elsewhere")}
+    content = {name: value for name, value in EMBEDDED.items() if name not in APART}
     return AuditSettings(**{**content, "attacks": tuple(content["attacks"]), **changes})
 
 
@@ -229,9 +229,19 @@ def default_settings(
     settings = replace(settings, **{**defaults.settings, **changes})
     if "attack_parameters" in changes:
         return settings
-    corpus = settings.for_members().corpus  # The embedded attacks score the secret in the embedded corpus.
-    given = embedded.attack_parameters if corpus == embedded.corpus else EMBEDDED["elsewhere"]
+    members = settings.for_members()
+    given = embedded.attack_parameters  # They score the secret in the embedded corpus.
+    if members.corpus != embedded.corpus:
+        given = {**EMBEDDED["elsewhere"], **(EMBEDDED["together"] if _trains_together(members) else {})}
     return replace(settings, attack_parameters={**given, **defaults.attack_parameters})
+
+
+def _trains_together(settings: AuditSettings) -> bool:
+    """Whether ensembles train the shadows, of the subject and of the control."""
+    from workbench.training.ensemble.together import refusal
+
+    trained = [settings, *([settings.as_control()] if settings.control else [])]
+    return not any(refusal(mechanism_of(made.mechanism, made.mechanism_parameters), made) for made in trained)
 
 
 def _is_playable(attack: str, can: Capabilities) -> bool:

@@ -20,10 +20,12 @@ from workbench.execution.engine import Engine, Job
 from workbench.games.base import Game, Match, Part, game_named, match_of, play_part
 from workbench.interfaces import Adjacency, Attack, BoolArray, Evidence
 from workbench.training.setup import (
+    ShadowsJob,
     TrainingJob,
     TrainingSetup,
     content_digest,
     create_attack,
+    create_mechanism,
     load_corpus,
     train,
     with_attacks,
@@ -109,15 +111,33 @@ class Audited:
         """The parts of a game that is cut."""
         return attack.game.jobs(self.setup, self.included.tolist(), attack.name, attack.given)
 
+    @cached_property
+    def shadows_together(self) -> bool:
+        """Whether the shadows are trained as an ensemble, in one job."""
+        from workbench.training.ensemble.together import refusal
+
+        mechanism = create_mechanism(self.setup)
+        return len(self.shadow_included) > 0 and refusal(mechanism, self.setup) == ""
+
     def trainings(self) -> list[Job]:
         """The target first, then the shadows; nothing where no attack reads what is trained."""
-        rows = [self.included, *self.shadow_included] if self.shared else []
-        return [self._training(row, run) for run, row in enumerate(rows)]
+        if not self.shared:
+            return []
+        target = self._training(self.included, 0)
+        if self.shadows_together:
+            return [target, self._shadows()]
+        return [
+            target,
+            *(self._training(row, run) for run, row in enumerate(self.shadow_included, start=1)),
+        ]
 
     def on_trained(self, engine: Engine) -> list[Job]:
         """One job for each attack on the trained subject; the shadows go to those that ask for them."""
         trainings, content = self.trainings(), content_digest(self.setup)
         folders = [_trained_folder(engine, job.key) for job in trainings]
+        if self.shadows_together:
+            runs = range(1, len(self.shadow_included) + 1)
+            folders = [folders[0], *(folders[1] / str(run) for run in runs)]
         jobs = []
         for attack in self.shared:
             count = self._references(attack.name)
@@ -135,13 +155,25 @@ class Audited:
         return jobs
 
     def _training(self, included: BoolArray, run: int) -> Job:
-        setup, content = self.setup, content_digest(self.setup)
-        if run > 0:  # A shadow has no gradient canary, so attacks that only insert one leave its key alone.
-            inserting = {n: p for n, p in setup.attack_parameters.items() if _inserts_records(setup, n)}
-            setup = with_attacks(setup, inserting)
+        setup, content = self._shadow_setup if run > 0 else self.setup, content_digest(self.setup)
         payload = TrainingJob(setup=setup, included=tuple(included.tolist()), run=run)
         identity = {"kind": "training", "job": plain(payload), "content": content}
         label = setup.mechanism + (f", shadow {run}" if run else "")
+        return Job(identity=identity, payload=payload, label=label, content=content)
+
+    @cached_property
+    def _shadow_setup(self) -> TrainingSetup:
+        """A shadow has no gradient canary, so attacks that only insert one leave its key alone."""
+        given = self.setup.attack_parameters
+        return with_attacks(self.setup, {n: p for n, p in given.items() if _inserts_records(self.setup, n)})
+
+    def _shadows(self) -> Job:
+        content = content_digest(self.setup)
+        payload = ShadowsJob(
+            setup=self._shadow_setup, included=tuple(tuple(row.tolist()) for row in self.shadow_included)
+        )
+        identity = {"kind": "shadows", "job": plain(payload), "content": content}
+        label = f"{self.setup.mechanism}, {len(self.shadow_included)} shadows"
         return Job(identity=identity, payload=payload, label=label, content=content)
 
     def _references(self, name: str) -> int:

@@ -89,12 +89,14 @@ class ModelFacets:
             records and the source's parameters. None for a model without a task.
         check_folder: Refuses (`InputError`) a folder that cannot replace the model; None where the source
             cannot tell.
+        stacks: The module is linear layers with ReLU between them, so that an ensemble can train many.
     """
 
     fingerprint: Callable[..., str] | None = None
     stands_on: tuple[str, str] | None = None
     check_records: Callable[..., None] | None = None
     check_folder: Callable[[Path], None] | None = None
+    stacks: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -136,7 +136,14 @@ def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def make_optimizer(plan: Plan, module: nn.Module, *, fused: bool = False) -> torch.optim.Optimizer:
-    """The plan's optimizer over the trainable parameters, with weight decay on all of them.
+    """The plan's optimizer over the trainable parameters of a module; see `optimizer_of`."""
+    return optimizer_of(plan, list(trainable(module).values()), fused=fused)
+
+
+def optimizer_of(
+    plan: Plan, parameters: Sequence[nn.Parameter], *, fused: bool = False
+) -> torch.optim.Optimizer:
+    """The plan's optimizer over these parameters, with weight decay on all of them.
 
     AdamW decays by a share of the weight itself (Loshchilov & Hutter 2019), SGD by an L2 penalty; other
     settings are torch's, as in transformers' `Trainer` (which exempts biases and layer norms from decay).
@@ -145,7 +152,6 @@ def make_optimizer(plan: Plan, module: nn.Module, *, fused: bool = False) -> tor
     """
     kind: type[torch.optim.SGD | torch.optim.AdamW]
     kind = torch.optim.SGD if plan.optimizer == "sgd" else torch.optim.AdamW
-    parameters = list(trainable(module).values())
     return kind(parameters, lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=fused or None)
 
 

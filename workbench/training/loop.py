@@ -75,6 +75,20 @@ def gaussian_noise(like: Tensor, standard_deviation: float, generator: torch.Gen
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightedRelease:
+    """A release that multiplies each record's gradient by a factor of its own norm, and adds Gaussian noise.
+
+    Attributes:
+        factors: From norms to factors, elementwise, for tensors of any shape; None for factors of one.
+        noise_scale: Standard deviation of the noise in each coordinate; 0 for none, and no draws. NaN where
+            the mechanism is not settled yet.
+    """
+
+    factors: Callable[[Tensor], Tensor] | None
+    noise_scale: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class GradientMechanism(Mechanism):
     """A mechanism that releases one privatised sum of gradients per step.
 
@@ -116,6 +130,15 @@ class GradientMechanism(Mechanism):
         Returns shape `(..., d)`, as of `signals.weighted_sum`: with leading trial axes each row is a separate
         release with its own noise. Further released numbers follow the d of the sum.
         """
+
+    def weighted_release(self) -> WeightedRelease | None:
+        """What `privatise` does to every sample, where it is a `WeightedRelease`; None where it is not.
+
+        It lets many models be trained at once (`workbench.training.ensemble`). The settled mechanism must
+        depend on the plan's spec and budget alone. A subclass that overrides other methods than claims and
+        settings, and not this one, is never asked.
+        """
+        return None
 
     def clipping_groups(self, layout: Layout) -> Groups:
         """The groups of parameters that `privatise` clips separately; by default one of all.

@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.core import registry
 from workbench.core.cost import cost_since
-from workbench.core.errors import ContentError, InputError
+from workbench.core.errors import ContentError, InputError, UnsupportedError
 from workbench.core.streams import stream, stream_seed
 from workbench.interfaces import (
     Attack,
@@ -254,10 +254,45 @@ def _has_task(setup: TrainingSetup) -> bool:
     return isinstance(made, TaskModel)
 
 
-def train(
-    job: TrainingJob, inputs: Mapping[str, Path], scratch: Path, progress: Callable[[int, int], None]
+@dataclass(frozen=True, kw_only=True)
+class ShadowsJob:
+    """Train the shadows of a setup as an ensemble; row r of `included` has the members of run r + 1."""
+
+    setup: TrainingSetup
+    included: tuple[tuple[bool, ...], ...]
+
+
+def train_shadows(
+    job: ShadowsJob, inputs: Mapping[str, Path], scratch: Path, progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
-    """Train one subject and save it to the scratch folder; returns `claim`, `losses`, `metrics`, `cost`."""
+    """Train all shadows, and save each to the folder of its run in the scratch folder; returns `cost`."""
+    from workbench.training.ensemble.together import train_together
+    from workbench.training.loop import GradientMechanism
+
+    started, mechanism = time.perf_counter(), create_mechanism(job.setup)
+    if not isinstance(mechanism, GradientMechanism):
+        raise UnsupportedError(f"mechanism {job.setup.mechanism!r} is not a gradient mechanism")
+    plans = [
+        make_plan(job.setup, np.array(row, dtype=bool), run) for run, row in enumerate(job.included, start=1)
+    ]
+    for run, subject in enumerate(train_together(mechanism, plans, progress), start=1):
+        (scratch / str(run)).mkdir()
+        subject.save(scratch / str(run))
+    return {"cost": cost_since(started)}
+
+
+def train(
+    job: TrainingJob | ShadowsJob,
+    inputs: Mapping[str, Path],
+    scratch: Path,
+    progress: Callable[[int, int], None],
+) -> dict[str, Any]:
+    """Train one subject and save it to the scratch folder; returns `claim`, `losses`, `metrics`, `cost`.
+
+    Shadows: see `train_shadows`.
+    """
+    if isinstance(job, ShadowsJob):
+        return train_shadows(job, inputs, scratch, progress)
     started = time.perf_counter()
     plan = make_plan(job.setup, np.array(job.included, dtype=bool), job.run)
     subject = create_mechanism(job.setup).train(plan, progress)

@@ -1,0 +1,158 @@
+"""R networks of linear layers with ReLU between them, their losses and per-record gradients.
+
+The weights of a network are a row of a matrix, in the order of the flat vector of one model. The gradient of
+record i in a linear layer is the outer product of the error e_i and the input a_i, so its squared norm is
+|e_i|^2 |a_i|^2, and |e_i|^2 for the bias: no per-record gradient is formed (Goodfellow 2015, "Efficient
+per-example gradient computations"). Errors are written out, without autograd.
+
+    >>> import torch
+    >>> module = torch.nn.Linear(2, 3)
+    >>> weights = StackedNetwork.flat_of(module).repeat(4, 1)
+    >>> network = StackedNetwork(layers_of(module), weights)
+    >>> signals = network.signals(torch.ones(4, 5, 2), torch.zeros(4, 5, dtype=torch.int64))
+    >>> signals.losses.shape, signals.norms().shape
+    (torch.Size([4, 5]), torch.Size([4, 5]))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.errors import UnsupportedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """A linear layer: the places of its weight and bias in the flat vector, and its width.
+
+    `bias` is None for a layer without one.
+    """
+
+    weight: slice
+    bias: slice | None
+    inputs: int
+    outputs: int
+
+
+def layers_of(module: nn.Module) -> tuple[Layer, ...]:
+    """The linear layers of a network.
+
+    Raises `UnsupportedError`: the module is no `Linear` and no `Sequential` of `Linear`s with a `ReLU`
+    between each two, or it has a parameter that is not trained, or not in float32.
+    """
+    parts = list(module) if type(module) is nn.Sequential else [module]
+    kinds = [nn.ReLU if place % 2 else nn.Linear for place in range(len(parts))]
+    if len(parts) % 2 == 0 or any(type(p) is not k for p, k in zip(parts, kinds, strict=True)):
+        raise UnsupportedError(
+            f"an ensemble trains linear layers with ReLU between them, got module {type(module).__name__}"
+        )
+    if any(not p.requires_grad or p.dtype != torch.float32 for p in module.parameters()):
+        raise UnsupportedError("an ensemble trains all parameters of a module, in float32")
+    layers, start = [], 0
+    for part in parts[::2]:
+        assert isinstance(part, nn.Linear)
+        weight = slice(start, start + part.weight.numel())
+        bias = None if part.bias is None else slice(weight.stop, weight.stop + part.out_features)
+        start = (weight if bias is None else bias).stop
+        layers.append(Layer(weight=weight, bias=bias, inputs=part.in_features, outputs=part.out_features))
+    return tuple(layers)
+
+
+class StackedNetwork:
+    """R networks of the same layers; `weights` of shape `(R, d)` are read at every call, and may change.
+
+    Within, records are the last axis: products and sums over few classes are several times faster so.
+    """
+
+    def __init__(self, layers: Sequence[Layer], weights: Tensor) -> None:
+        """Networks with these weights, one a row."""
+        self._layers = tuple(layers)
+        self._weights = _matrices(self._layers, weights)
+
+    @staticmethod
+    def flat_of(module: nn.Module) -> Tensor:
+        """The parameters of one module as a flat vector, shape `(d,)`."""
+        return torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+
+    def losses(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Cross entropy of each record under each network, nats, shape `(R, n)`.
+
+        `images`: shape `(R, n, features)`. `labels`: shape `(R, n)`.
+        """
+        *_, last = self._forward(images)
+        return -last.log_softmax(1).gather(1, labels[:, None])[:, 0]
+
+    def signals(self, images: Tensor, labels: Tensor) -> StackedSignals:
+        """Losses and gradients of each record under its own network; arguments as of `losses`."""
+        *inputs, logits = self._forward(images)
+        log_p, chosen = logits.log_softmax(1), labels[:, None]
+        losses = -log_p.gather(1, chosen)[:, 0]
+        error = log_p.exp_()
+        error.scatter_add_(1, chosen, error.new_full((), -1.0).expand(chosen.shape))
+        errors = [error]
+        for (weight, _), layer_input in zip(self._weights[:0:-1], inputs[:0:-1], strict=True):
+            error = torch.bmm(weight.transpose(1, 2), error).mul_(layer_input > 0)
+            errors.append(error)
+        return StackedSignals(self._layers, losses, inputs, errors[::-1])
+
+    def _forward(self, images: Tensor) -> list[Tensor]:
+        """The input of each layer, and the logits, each of shape `(R, features, n)`."""
+        values = [images.transpose(1, 2)]
+        for place, (weight, bias) in enumerate(self._weights):
+            if place:
+                values[-1].relu_()
+            product = torch.bmm(weight, values[-1])
+            values.append(product if bias is None else product.add_(bias[..., None]))
+        return values
+
+
+class StackedSignals:
+    """The gradients of R batches of n records, each batch under its own network.
+
+    `losses`: cross entropy, nats, shape `(R, n)`.
+    """
+
+    def __init__(
+        self, layers: Sequence[Layer], losses: Tensor, inputs: list[Tensor], errors: list[Tensor]
+    ) -> None:
+        """Keep each layer's inputs and errors, shapes `(R, inputs, n)` and `(R, outputs, n)`."""
+        self.losses = losses
+        self._layers, self._inputs, self._errors = layers, inputs, errors
+
+    def norms(self) -> Tensor:
+        """Norm of each record's gradient, shape `(R, n)`."""
+        squares = torch.zeros_like(self.losses)
+        for layer, values, error in zip(self._layers, self._inputs, self._errors, strict=True):
+            of_input = values.square().sum(1)
+            if layer.bias is not None:
+                of_input += 1.0
+            squares.addcmul_(error.square().sum(1), of_input)
+        return squares.sqrt_()
+
+    def add_sums(self, weights: Tensor, total: Tensor) -> None:
+        """Add each batch's sum over its records of `weights[r, i] * gradient_i` to `total[r]`, in place.
+
+        `weights`: shape `(R, n)`. `total`: shape `(R, d)`.
+        """
+        matrices = _matrices(self._layers, total)
+        for values, error, (weight_sum, bias_sum) in zip(self._inputs, self._errors, matrices, strict=True):
+            weighted = error * weights[:, None]
+            # Not `baddbmm_`, which is slow on a part of a larger matrix.
+            weight_sum.add_(torch.bmm(weighted, values.transpose(1, 2)))
+            if bias_sum is not None:
+                bias_sum.add_(weighted.sum(2))
+
+
+def _matrices(layers: Sequence[Layer], flat: Tensor) -> list[tuple[Tensor, Tensor | None]]:
+    """Views of the weights `(R, outputs, inputs)` and biases `(R, outputs)` of each layer."""
+    return [
+        (
+            flat[:, layer.weight].view(-1, layer.outputs, layer.inputs),
+            None if layer.bias is None else flat[:, layer.bias],
+        )
+        for layer in layers
+    ]
