@@ -10,8 +10,8 @@ EMBEDDED: dict[str, Any] = tomllib.loads(
     (files("workbench.data") / "embedded_audit.toml").read_text(encoding="utf-8")
 )
 """Fields of `workbench.audit.settings.AuditSettings`; `elsewhere` has parameters of the same attacks on other
-corpora, `elsewhere_candidates` numbers of candidates for a user's training on them, `together` parameters that
-differ where shadows are trained as an ensemble."""
+corpora, `elsewhere_candidates` numbers of candidates for a user's training on them, `together` parameters
+that differ where shadows are trained as an ensemble."""
 
 APART = ("elsewhere", "elsewhere_candidates", "together")
 """What is no field of the settings."""
