@@ -5,7 +5,6 @@ Three ways in, one record out: registered mechanisms, a user's training function
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,7 +26,6 @@ from workbench.audit.user_training import GAME, SOURCE, UserJob, UserTraining, t
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.keys import JSON, plain
-from workbench.core.outputs import write_atomically
 from workbench.core.streams import stream
 from workbench.core.version import __version__
 from workbench.estimation import check_game
@@ -73,6 +71,11 @@ EXIT_CODES = {
 }
 
 
+_LABELS = {
+    Adjacency.ADD_REMOVE: "whether a record was in or out",
+    Adjacency.REPLACE_ONE: "which of two records was in",
+    Adjacency.ZERO_OUT: "whether a record or a null one was in",
+}
 _ABOUT = {Secret.RECORD: "one record", Secret.SUBSET: "the candidate subset"}
 _ASKED = {
     Secret.RECORD: "test one record's membership",
@@ -524,6 +527,7 @@ def audit_scores(
     claim: Claim,
     trials: Trials,
     prior: float | None,
+    adjacency: Adjacency | None,
     confidence: float,
     seed: int,
     command: str,
@@ -538,12 +542,15 @@ def audit_scores(
         prior: Probability of the coin that chose the labels. None: one half, or, where the labels are not
             even enough for that, an unknown one, for which the bound then pays. That the labels are looked at
             first is not paid for; measured over priors that pass for one half, the error stays below 5 %.
+        adjacency: Which neighbours the two labels stand for, as the user says; None for a claim about a
+            secret.
         confidence: One-sided.
         seed: Of sample splits.
         command, source: The command line and the file's name, for the report.
         blind_texts: Text of each record, for the blind classifier; empty for none.
 
-    Raises `InputError`: unusable input. `UnsupportedError`: these trials cannot judge the claim's currency.
+    Raises `InputError`: unusable input. `UnsupportedError`: these trials cannot judge the claim's currency,
+    or are of another adjacency.
     """
     started = datetime.now(UTC)
     check_game(scores, members)
@@ -557,10 +564,12 @@ def audit_scores(
     fixed = trials is Trials.INDEPENDENT and prior is None
     game = GameTerms(
         description=f"as the supplier of {source} says: labels "
-        + ("known, each score of a release of its own" if fixed else f"drawn by {coins}"),
+        + ("known, each score of a release of its own" if fixed else f"drawn by {coins}")
+        + ("" if adjacency is None else f"; a label says {_LABELS[adjacency]} ({adjacency})"),
         trials=trials,
         prior=chosen,
         prior_range=unknown_prior_range(members) if unknown else None,
+        adjacency=adjacency,
         released=claim.released,
     )
     evidence = Evidence(
@@ -573,17 +582,3 @@ def audit_scores(
     )
     subject = judged_subject(source, "scores", claim, [evidence], confidence=confidence, seed=seed)
     return report_record(claim, [subject], seed=seed, command=command, started=started)
-
-
-def write_report(report: Mapping[str, JSON], *, out: Path | None, json_file: Path | None) -> None:
-    """Write `report.json` and `report.html` to a folder, and the record to a file.
-
-    Raises `InputError`: a place cannot be written.
-    """
-    text = registry.create("report", "html", report=report) if out is not None else ""
-    content = json.dumps(plain(report), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    if out is not None:
-        write_atomically(out / "report.json", content)
-        write_atomically(out / "report.html", text)
-    if json_file is not None:
-        write_atomically(json_file, content)

@@ -226,7 +226,7 @@ def success_lower(
 
     Raises `InputError`: an argument is unusable, or a class has fewer than two scores.
     """
-    values, labels = check_game(scores, members)
+    values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("confidence", confidence)
     first = half_split(labels, generator)
     order = np.argsort(values[first], kind="stable")

@@ -215,6 +215,8 @@ def _gaussian_test(stated: ApproximateDP, evidence: Evidence, confidence: float)
 
     def compute(scores: FloatArray) -> Bound:
         """The bound of one release, composed to its run."""
+        if np.ptp(scores) == 0.0:
+            raise UnsupportedError("scores are outside the Gaussian family: all of them are one number")
         release = estimation.gaussian_location(
             scores, evidence.members, delta=stated.delta, confidence=confidence, quantity="mu"
         )
@@ -238,7 +240,7 @@ def _gaussian_test(stated: ApproximateDP, evidence: Evidence, confidence: float)
 def informative_bounds(
     stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
 ) -> tuple[Bound, ...]:
-    """Returns bounds that are shown with the deciding ones, and never decide.
+    """Returns bounds that are shown with the deciding ones, and never decide; nor do they end an audit.
 
     In a one-run game those that need independent trials are left out: readers would believe them.
     """
@@ -248,17 +250,17 @@ def informative_bounds(
     gaussian = ("gaussian_location", "gaussian_rank") if stated.delta > 0.0 else ()
     for name in ("one_run", "clopper_pearson_split", *gaussian):
         try:
-            bounds.append(
-                ESTIMATORS[name](
+            with np.errstate(all="ignore"):
+                bound = ESTIMATORS[name](
                     evidence.scores,
                     evidence.members,
                     delta=stated.delta,
                     confidence=confidence,
                     generator=generator,
                 )
-            )
-        except UnsupportedError:
-            continue  # Outside its family the estimator refuses, and a refused bound is not shown.
+        except (UnsupportedError, ValueError, ArithmeticError):
+            continue  # Outside its family, with one record of a class, or with numbers too large: not shown.
+        bounds.append(bound)
     return tuple(bounds)
 
 
@@ -268,8 +270,8 @@ def is_silent(evidence: Evidence) -> bool:
 
 
 def silent_words(evidence: Evidence) -> str:
-    """Returns the remark on such scores that follows the verdict; empty where scores differ."""
-    if not is_silent(evidence):
+    """Returns the remark on such scores of independent trials; empty where scores differ."""
+    if not is_silent(evidence) or evidence.game.trials is Trials.ONE_RUN:
         return ""
     return f" All {evidence.scores.size} scores are the same number, whoever took part: they tell nothing."
 

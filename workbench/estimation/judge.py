@@ -28,6 +28,7 @@ from workbench.estimation.deciding import (
     deciding_tests,
     implied_epsilon,
     informative_bounds,
+    is_silent,
     mean_tests,
     metric_intervals,
     reachable_bound,
@@ -63,12 +64,20 @@ none.
 """
 
 
-def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.random.Generator) -> Verdict:
+def judge(
+    claim: Claim,
+    evidence: Evidence,
+    *,
+    confidence: float,
+    generator: np.random.Generator,
+    subject: str = "the subject",
+) -> Verdict:
     """Judges one claim by one attack's evidence.
 
     A true claim is refuted with probability at most `1 - confidence`. The verdict is UNDECIDED where an
-    adversary who knows more than the claim grants (`GameTerms.beyond`) shows more than it allows. `generator`
-    is for sample splits and the blind classifier's relabellings.
+    adversary who knows more than the claim grants (`GameTerms.beyond`) shows more than it allows, and INVALID
+    where the scores of one run are all the same number. `generator` is for sample splits and the blind
+    classifier's relabellings; `subject` names what was attacked, for the sentence.
 
     Raises `InputError`: unusable scores or labels, a confidence out of (0.5, 1), a claim that promises
     nothing. `UnsupportedError`: the claim's currency cannot be judged in this game.
@@ -82,11 +91,14 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
         verdict = _judge_success(claim, evidence, confidence, generator)
     elif isinstance(claim.guarantee, GaussianDP | RenyiDP) and _is_whole_and_independent(evidence):
         verdict = _judge_curve(claim, claim.guarantee, evidence, confidence)
+    elif _is_constant_run(evidence):
+        implied_epsilon(claim.guarantee)  # Refuses a claim that the game cannot judge.
+        verdict = Verdict(kind=VerdictKind.INVALID, sentence="", significance=1.0 - confidence)
     else:
         verdict = _judge_epsilon(claim, evidence, confidence, generator)
     if evidence.game.beyond and verdict.kind is VerdictKind.REFUTED:
         verdict = _beyond_the_claim(claim, evidence, verdict)
-    broken = _broken_assumptions(evidence, generator)
+    broken = _broken_assumptions(evidence, generator, subject)
     if broken:
         sentence = f"INVALID: the experiment broke its own assumptions: {'; '.join(broken)}"
         verdict = replace(
@@ -121,9 +133,19 @@ def _require_covered(claim: Claim, evidence: Evidence) -> None:
         )
 
 
-def _broken_assumptions(evidence: Evidence, generator: np.random.Generator) -> list[str]:
+def _is_constant_run(evidence: Evidence) -> bool:
+    """Whether one run's scores are all the same: of independent trials an observation, here a mistake."""
+    return evidence.game.trials is Trials.ONE_RUN and is_silent(evidence)
+
+
+def _broken_assumptions(evidence: Evidence, generator: np.random.Generator, subject: str) -> list[str]:
     """The assumptions of the game that the evidence breaks, each with the figure that shows it."""
     broken = []
+    if _is_constant_run(evidence):
+        broken.append(
+            f"the {evidence.attack} attack gives all {evidence.scores.size} candidates of {subject} the same "
+            f"score, {evidence.scores[0]:g}, which says nothing of who is a member"
+        )
     game, count = evidence.game, int(np.sum(evidence.members))
     if game.trials is Trials.ONE_RUN and game.prior_range is None:
         p_coin = float(binomtest(count, evidence.members.size, game.prior).pvalue)
@@ -437,7 +459,7 @@ def judged_subject(
     able = sum(not game.game.beyond for game in games)
     share = 1.0 - (1.0 - confidence) / max(able, 1) / (2 if others else 1)
     verdicts = [
-        judge(held, game, confidence=share, generator=stream(seed, "judge", index))
+        judge(held, game, confidence=share, generator=stream(seed, "judge", index), subject=name)
         for index, (held, game) in enumerate(zip(claims or [claim] * len(games), games, strict=True))
     ]
     attacks = [
