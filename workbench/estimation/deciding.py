@@ -17,11 +17,22 @@ from workbench import estimation
 from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, NoGuarantee, RenyiDP
 from workbench.accounting import subsampled_gaussian as accountant
 from workbench.accounting.gaussian import epsilon_of_delta
-from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import ESTIMATORS
+from workbench.estimation.perfect import MOST_TRIALS, trials_to_reach
 from workbench.estimation.searching import smallest_count
 from workbench.estimation.subset_trials import SubsetEvidence, nats_bound, perfect_log_score, success_bound
-from workbench.interfaces import BoolArray, Bound, Evidence, Family, FloatArray, Guarantee, Interval, Trials
+from workbench.interfaces import (
+    BoolArray,
+    Bound,
+    Evidence,
+    Family,
+    FloatArray,
+    GameTerms,
+    Guarantee,
+    Interval,
+    Trials,
+)
 
 LARGEST_MU = 50.0
 """A larger mu implies an epsilon above a thousand, which no experiment distinguishes from no guarantee."""
@@ -34,9 +45,6 @@ GAUSSIAN_SHARE = 0.8
 
 PRIOR_ERROR = 0.002
 """Probability that the range of an unknown prior misses it, taken from the error of the verdict."""
-
-MOST_TRIALS_SOUGHT = 1 << 20
-"""Where the search for a number of trials ends."""
 
 LEAST_GAUSSIAN = 8
 """Observations in each class below which no normal distribution can be told from another."""
@@ -298,22 +306,27 @@ def below_half_words(intervals: Sequence[Interval]) -> str:
     return ""
 
 
-def trials_needed(stated: ApproximateDP, evidence: Evidence, confidence: float) -> int | None:
-    """Returns how many trials a perfect attack would have needed for the deciding family-free bound.
+def trials_needed(stated: ApproximateDP, game: GameTerms, confidence: float) -> int | None:
+    """Returns with how many trials a perfect attack refutes almost always, whatever the coins say.
 
-    None where the number is unknown, or more than an experiment could hold.
+    In `workbench.estimation.perfect.ALMOST_ALWAYS` of all cases; independent trials are half members. None
+    where the coins' probability is unknown, or the number is more than an experiment could hold.
     """
-    if evidence.game.trials is Trials.ONE_RUN and evidence.game.prior != 0.5:
-        return None  # The number would be for fair coins.
-    if evidence.game.family is Family.GAUSSIAN and evidence.game.is_single_release:
+    if game.trials is Trials.ONE_RUN and game.prior_range is not None:
+        return None
+    if game.family is Family.GAUSSIAN and stated.delta > 0.0:
         return 2 * LEAST_GAUSSIAN
-    name = "one_run" if evidence.game.trials is Trials.ONE_RUN else "clopper_pearson_all"
-    q = evidence.game.sampling_probability if evidence.game.is_single_release else 1.0
-    epsilon = stated.epsilon if q == 1.0 else math.log1p(math.expm1(min(stated.epsilon, 700.0)) / q)
-    try:
-        return estimation.trials_needed(epsilon, min(stated.delta / q, 0.5), confidence, name)
-    except InconclusiveError:
-        return None  # More than any experiment could hold; the verdict then names no number.
+    q = game.sampling_probability if game.is_single_release else 1.0
+    if stated.delta >= q / 2.0:
+        return None
+    return trials_to_reach(
+        stated.epsilon if q == 1.0 else math.log1p(math.expm1(min(stated.epsilon, 700.0)) / q),
+        trials=game.trials,
+        prior=game.prior,
+        delta=stated.delta / q,
+        confidence=confidence,
+        top_only=game.is_single_release,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,7 +352,7 @@ class MeanTest:
     def needed(self) -> int | None:
         """With how many trials a perfect attack would show more than is allowed; None above a million."""
         start = max(4, self.trials)
-        return smallest_count(lambda n: self.perfect(n) > self.allowed, start=start, most=MOST_TRIALS_SOUGHT)
+        return smallest_count(lambda n: self.perfect(n) > self.allowed, start=start, most=MOST_TRIALS)
 
 
 def mean_tests(claimed: MutualInformation, evidence: SubsetEvidence, confidence: float) -> list[MeanTest]:

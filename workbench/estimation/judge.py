@@ -341,7 +341,7 @@ def _judge_epsilon(
         allowed=stated.epsilon,
         allowed_text=f"epsilon = {stated.epsilon:.4g} at delta = {stated.delta:g}",
         reachable=reachable,
-        needed=trials_needed(stated, evidence, confidence) if reachable <= stated.epsilon else None,
+        needed=trials_needed(stated, evidence.game, confidence) if reachable <= stated.epsilon else None,
     )
     return replace(verdict, reasons=tuple(refused))
 

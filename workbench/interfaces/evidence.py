@@ -164,7 +164,7 @@ class Verdict:
         significance: The error probability that the deciding test was allowed.
         bounds: Every bound that was computed, the deciding ones first.
         intervals: Metrics with their confidence intervals.
-        trials_needed: For UNDERPOWERED: how many trials a perfect attack would have needed.
+        trials_needed: For UNDERPOWERED: with how many trials a perfect attack refutes almost always.
         reasons: For INVALID: what broke. Else further remarks.
     """
 
