@@ -19,7 +19,7 @@ from workbench.accounting import subsampled_gaussian as accountant
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import ESTIMATORS
-from workbench.estimation.perfect import MOST_TRIALS, trials_to_reach
+from workbench.estimation.perfect import ALMOST_ALWAYS, MOST_TRIALS, trials_to_reach
 from workbench.estimation.searching import smallest_count
 from workbench.estimation.subset_trials import SubsetEvidence, nats_bound, perfect_log_score, success_bound
 from workbench.interfaces import (
@@ -193,11 +193,11 @@ def _free_test(
         )
         carried = f"; carried from one release to the run by the sampling probability q = {q:g}"
         # A delta that no release can have carries nothing to the run.
-        lower = 0.0 if stated.delta >= q / 2.0 else _with_participation(bound.lower, q)
+        lower = 0.0 if stated.delta >= q / 2.0 else with_participation(bound.lower, q)
         return replace(
             bound,
             lower=lower,
-            estimate=_with_participation(bound.estimate, q),
+            estimate=with_participation(bound.estimate, q),
             delta=stated.delta,
             assumption=bound.assumption + carried,
         )
@@ -205,7 +205,7 @@ def _free_test(
     return compute
 
 
-def _with_participation(epsilon: float, q: float) -> float:
+def with_participation(epsilon: float, q: float) -> float:
     """log(1 + q (e^epsilon - 1)), stably: the epsilon where the record takes part with probability q."""
     if q == 1.0 or epsilon == 0.0 or math.isnan(epsilon):
         return epsilon
@@ -316,6 +316,16 @@ def trials_needed(stated: ApproximateDP, game: GameTerms, confidence: float) -> 
         return None
     if game.family is Family.GAUSSIAN and stated.delta > 0.0:
         return 2 * LEAST_GAUSSIAN
+    return free_trials_needed(stated, game, confidence)
+
+
+def free_trials_needed(
+    stated: ApproximateDP, game: GameTerms, confidence: float, probability: float = ALMOST_ALWAYS
+) -> int | None:
+    """Returns with how many trials a perfect attack refutes with a probability, by the bound of any family.
+
+    None where the number is more than an experiment could hold.
+    """
     q = game.sampling_probability if game.is_single_release else 1.0
     if stated.delta >= q / 2.0:
         return None
@@ -325,6 +335,7 @@ def trials_needed(stated: ApproximateDP, game: GameTerms, confidence: float) -> 
         prior=game.prior,
         delta=stated.delta / q,
         confidence=confidence,
+        probability=probability,
         top_only=game.is_single_release,
     )
 
