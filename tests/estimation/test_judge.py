@@ -152,6 +152,42 @@ def test_a_claim_out_of_reach_is_underpowered_and_says_how_many_trials_would_do(
     assert judged(claim, make_evidence(50.0, n=fewer)).kind is VerdictKind.UNDERPOWERED
 
 
+@pytest.mark.parametrize("trials", list(Trials))
+def test_a_claim_that_stands_says_what_a_perfect_attack_could_have_shown(trials: Trials) -> None:
+    evidence = make_evidence(0.3, trials=trials)
+    kept = judged(EPSILON_ONE, evidence)
+    perfect = judged(EPSILON_ONE, replace(evidence, scores=evidence.members.astype(float)))
+    assert kept.kind is VerdictKind.NOT_REFUTED
+    assert kept.bound is not None
+    assert perfect.kind is VerdictKind.REFUTED
+    assert perfect.bound is not None
+    assert perfect.ceiling is None
+    assert kept.ceiling == pytest.approx(perfect.bound.lower, abs=0.3)  # The resampling tosses new coins.
+    said = f"A perfect attack on this many trials could have shown at most epsilon >= {kept.ceiling:.4g}."
+    assert said in kept.sentence
+    assert said in combine([kept, kept], confidence=0.9).sentence
+    few = judged(EPSILON_ONE, make_evidence(0.3, n=10, trials=trials))
+    assert few.kind is VerdictKind.UNDERPOWERED
+    assert f"could show at most epsilon >= {few.ceiling:.4g}, and the claim" in few.sentence
+
+
+def test_the_ceiling_is_in_the_currency_of_the_claim_and_open_for_releases_without_noise() -> None:
+    independent = make_evidence(0.0, trials=Trials.INDEPENDENT)
+    for guarantee, quantity in (
+        (GaussianDP(mu=1.0), "mu"),
+        (MutualInformation(nats=0.1, secret=Secret.RECORD), "success"),
+    ):
+        verdict = judged(make_claim(guarantee), independent)
+        assert verdict.ceiling is not None
+        assert f"could have shown at most {quantity} >= {verdict.ceiling:.4g}." in verdict.sentence
+    releases = make_evidence(0.0, trials=Trials.INDEPENDENT, family=Family.GAUSSIAN, steps=10)
+    verdict = judged(EPSILON_ONE, releases)
+    assert verdict.ceiling == math.inf
+    assert "A perfect attack has no ceiling here" in verdict.sentence
+    inverted = judged(EPSILON_ONE, make_evidence(-3.0))
+    assert inverted.ceiling is None
+
+
 def test_inverted_scores_are_invalid_though_they_separate() -> None:
     verdict = judged(EPSILON_ONE, make_evidence(-3.0))
     assert verdict.kind is VerdictKind.INVALID

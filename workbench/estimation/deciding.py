@@ -403,6 +403,13 @@ def mean_tests(claimed: MutualInformation, evidence: SubsetEvidence, confidence:
     return [tests[name] for name in chosen]
 
 
+def ceiling_words(bound: Bound, ceiling: float) -> str:
+    """Returns in words what a perfect attack could have shown in the quantity of a bound; may be infinite."""
+    if math.isinf(ceiling):
+        return "A perfect attack has no ceiling here: the less its scores vary, the more they show."
+    return f"A perfect attack on this many trials could have shown at most {bound.quantity} >= {ceiling:.4g}."
+
+
 def shown_words(bound: Bound) -> str:
     """Returns a bound in words, with delta, confidence, estimator and family."""
     at = "" if bound.delta is None else f" at delta = {bound.delta:g}"

@@ -25,6 +25,7 @@ from workbench.core.streams import stream
 from workbench.estimation.blind import blind_p_value
 from workbench.estimation.deciding import (
     below_half_words,
+    ceiling_words,
     deciding_tests,
     implied_epsilon,
     informative_bounds,
@@ -102,7 +103,12 @@ def judge(
     if broken:
         sentence = f"INVALID: the experiment broke its own assumptions: {'; '.join(broken)}"
         verdict = replace(
-            verdict, kind=VerdictKind.INVALID, sentence=sentence, reasons=tuple(broken), bound=None
+            verdict,
+            kind=VerdictKind.INVALID,
+            sentence=sentence,
+            reasons=tuple(broken),
+            bound=None,
+            ceiling=None,
         )
     intervals = metric_intervals(evidence, confidence)
     sentence = verdict.sentence + silent_words(evidence) + below_half_words(intervals)
@@ -368,6 +374,9 @@ def _decide(
     subject, percent = _subject_of(claim), f"{100 * confidence:.4g} %"
     n = evidence.scores.size
     words = "" if best is None else shown_words(best)
+    quantity = "" if best is None else f"{best.quantity} >= "
+    # A resampling estimator tosses other coins for each of the two.
+    ceiling = reachable if best is None else max(reachable, best.lower, 0.0)
     if best is not None and best.lower > allowed:
         kind = VerdictKind.REFUTED
         sentence = (
@@ -380,14 +389,15 @@ def _decide(
         more = f"; a perfect attack would need about {needed} trials" if needed else ""
         sentence = (
             f"UNDERPOWERED: with {n} scores at {percent} confidence even a perfect {evidence.attack} attack "
-            f"could show no more than {reachable:.4g}, and {subject} allows "
+            f"could show at most {quantity}{max(reachable, 0.0):.4g}, and {subject} allows "
             f"{allowed_text}{more}. Nothing is shown."
         )
     else:
         kind = VerdictKind.NOT_REFUTED
         sentence = (
             f"NOT REFUTED: the {evidence.attack} attack shows {words}, which is compatible with {subject} "
-            f"({n} scores, trials: {evidence.game.trials}). This does not show that the claim is true."
+            f"({n} scores, trials: {evidence.game.trials}). {ceiling_words(best, ceiling)} "
+            "This does not show that the claim is true."
         )
     ordered = tuple(sorted(bounds, key=lambda bound: -bound.lower)) + tuple(extra)
     return Verdict(
@@ -397,6 +407,7 @@ def _decide(
         bound=best,
         bounds=ordered,
         trials_needed=needed if kind is VerdictKind.UNDERPOWERED else None,
+        ceiling=None if kind is VerdictKind.REFUTED else ceiling,
     )
 
 
