@@ -386,7 +386,9 @@ def _decide(
         )
     elif reachable <= allowed or best is None:
         kind = VerdictKind.UNDERPOWERED
-        more = f"; a perfect attack would need about {needed} trials" if needed else ""
+        chosen = evidence.game.trials is Trials.INDEPENDENT and not isinstance(evidence, SubsetEvidence)
+        halves = ", half of them members" if chosen else ""
+        more = f"; a perfect attack would need about {needed} trials{halves}" if needed else ""
         sentence = (
             f"UNDERPOWERED: with {n} scores at {percent} confidence even a perfect {evidence.attack} attack "
             f"could show at most {quantity}{max(reachable, 0.0):.4g}, and {subject} allows "
