@@ -28,6 +28,7 @@ import torch
 from shared import RESULTS, machine, options, page, quiet
 
 from workbench.audit.replay.measured import NotMeasured
+from workbench.audit.report_file import read_report
 from workbench.core.keys import plain
 
 ZOO = Path(__file__).parents[1] / "tests" / "zoo"
@@ -96,8 +97,7 @@ def audited(file: str, name: str, claim: str, *words: str) -> dict[str, Any]:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if not place.is_file():
             return {"error": done.stderr.strip().splitlines()[-1:]}
-        report: dict[str, Any] = json.loads(place.read_text())
-        return report
+        return read_report(place)
 
 
 def cell(kind: str, parts: list[str], expected: str, seconds: float, lower: Any = None) -> dict[str, Any]:

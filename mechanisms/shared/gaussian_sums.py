@@ -145,8 +145,9 @@ def dp_budget(plan: Plan, mechanism: str) -> ApproximateDP:
 def accounted(noise_multiplier: float, plan: Plan, mechanism: str, accountant: str = CERTIFIED) -> Guarantee:
     """What a given noise multiplier guarantees: (epsilon, the budget's delta)-DP, or mu-GDP at q = 1.
 
-    Raises `InputError`: there is no budget to read delta from. `UnsupportedError`: the accountant's library
-    is missing, or it finds no finite epsilon.
+    `NoGuarantee` where the accountant finds no finite epsilon for so little noise. Raises `InputError`: there
+    is no budget to read delta from. `UnsupportedError`: the accountant's library is missing, or it gives no
+    number.
     """
     q, steps, budget = plan.sampling_probability, plan.steps, plan.budget
     if isinstance(budget, ApproximateDP):
@@ -154,8 +155,11 @@ def accounted(noise_multiplier: float, plan: Plan, mechanism: str, accountant: s
         if accountant != CERTIFIED:
             spent = _epsilon_by(accountant, sigma, delta, q, steps)
         else:
-            spent = epsilon(noise_multiplier=sigma, sampling_probability=q, steps=steps, delta=delta)
-        return ApproximateDP(epsilon=spent, delta=delta)
+            try:
+                spent = epsilon(noise_multiplier=sigma, sampling_probability=q, steps=steps, delta=delta)
+            except UnsupportedError:
+                spent = math.inf
+        return ApproximateDP(epsilon=spent, delta=delta) if math.isfinite(spent) else NoGuarantee()
     if q == 1 and accountant == CERTIFIED:
         return GaussianDP(mu=math.sqrt(steps) / noise_multiplier)
     where = ", where q < 1" if accountant == CERTIFIED else f" with accountant {accountant!r}"
@@ -183,15 +187,15 @@ def _noise_by(accountant: str, budget: ApproximateDP, sampling_probability: floa
 def _epsilon_by(
     accountant: str, noise_multiplier: float, delta: float, sampling_probability: float, steps: int
 ) -> float:
-    """The epsilon that a registered accountant finds."""
+    """The epsilon that a registered accountant finds; may be infinite."""
     made: Accountant = registry.create("accountant", accountant)
     run = gaussian_run(
         noise_multiplier=noise_multiplier, sampling_probability=sampling_probability, steps=steps
     )
     spent = made.epsilon(run, delta=delta, adjacency=Adjacency.ADD_REMOVE)
-    if not 0 <= spent < math.inf:
+    if not spent >= 0:
         raise UnsupportedError(
-            f"accountant {accountant!r} finds no finite epsilon for noise_multiplier {noise_multiplier:g}, "
+            f"accountant {accountant!r} finds no epsilon for noise_multiplier {noise_multiplier:g}, "
             f"q = {sampling_probability:g}, T = {steps} at delta {delta:g}"
         )
     return float(spent)

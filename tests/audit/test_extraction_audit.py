@@ -162,6 +162,7 @@ def test_another_attacks_aside_has_its_own_heading(
         claim=CLAIM,
         trials=Trials.ONE_RUN,
         prior=None,
+        adjacency=Adjacency.ADD_REMOVE,
         confidence=0.95,
         seed=0,
         command="test",

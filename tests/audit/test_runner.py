@@ -65,6 +65,13 @@ def broken_mechanisms() -> Iterator[None]:
         del registry._entries["mechanism"][name]
 
 
+def test_too_little_noise_for_an_epsilon_is_audited_under_the_users_claim(tmp_path: Path) -> None:
+    settings = replace(DIGITS, mechanism_parameters={"noise_multiplier": 0.01})
+    report = audit_mechanisms(settings, out=tmp_path, command="the command")
+    assert report["verdict"]["kind"] == "REFUTED"
+    assert report["subjects"][0]["own_claim"]["guarantee"] == {"currency": "none"}
+
+
 def test_an_audit_makes_a_whole_record(tmp_path: Path) -> None:
     settings = replace(DIGITS, attacks=("loss", "lira", "dirac_canary"), control=True)
     settings = replace(settings, attack_parameters={"lira": {"shadows": 4}})

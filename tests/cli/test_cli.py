@@ -88,7 +88,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
 
     for name in ("audit_scores", "audit_mechanisms", "audit_training"):
         monkeypatch.setattr(scores if name == "audit_scores" else runner, name, record(name))
-    monkeypatch.setattr(runner, "write_report", write)
+    monkeypatch.setattr("workbench.cli.audit.write_report", write)
     return calls
 
 
@@ -125,6 +125,23 @@ def refused(words: Sequence[object], capsys: pytest.CaptureFixture[str], *parts:
         (["audit", "--scores", "a.csv", "--train", "b.py:c"], ["--scores and --train exclude each other"]),
         (["audit", "--scores", "a.csv"], ["'a.csv' does not exist"]),
         (["audit", "--scores", "a.csv", "--model", "x"], ["--model goes with an audit of a mechanism, not"]),
+        (
+            ["audit", "--scores", "a.csv", "--claim", "epsilon=1,delta=0,adjacency=replace-one"],
+            [
+                "--claim says adjacency replace-one, and the labels are of add-remove",
+                "--adjacency replace-one",
+            ],
+        ),
+        (
+            ["audit", "--scores", "a.csv", "--adjacency", "zero-out"],
+            ["--claim says adjacency add-remove, and the labels are of zero-out"],
+        ),
+        (
+            ["audit", "--scores", "a.csv", "--adjacency", "zero-out", "--claim", "nats=1,secret=record"],
+            ["--adjacency goes with a claim about an adjacency, not about the record"],
+        ),
+        (["audit", "--adjacency", "zero-out"], ["--adjacency goes with --scores"]),
+        (["audit", "--scores", "a.csv", "--adjacency", "swap"], ["--adjacency", "'swap'"]),
         (["audit", "--scores", "a.csv", "--no-control"], ["--control goes with"]),
         (["audit", "--scores", "a.csv", "--prior", "1"], ["--prior must be in (0, 1), got 1"]),
         (["audit", "--scores", "a.csv", "--trials", "both"], ["--trials", "one-run"]),
@@ -347,7 +364,7 @@ def test_a_reader_who_leaves_early_changes_no_exit_code(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(runner, "audit_mechanisms", lambda *given, **named: fake_report("REFUTED", 1))
-    monkeypatch.setattr(runner, "write_report", lambda *given, **named: None)
+    monkeypatch.setattr("workbench.cli.audit.write_report", lambda *given, **named: None)
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as stream:
@@ -499,6 +516,7 @@ def scores_csv(folder: Path) -> Path:
         (["--json", "scores.csv"], "--json and --scores are the same file"),
         (["--json", "x.json", "--junit", "./x.json"], "--junit and --json are the same file"),
         (["--json", "o/report.json"], "--json and --out's report.json are the same file"),
+        (["--json", "o/report"], "--json's scores and --out's report.scores.npz are the same file"),
         (["--json", "fifo"], "--json must be a regular file, got 'fifo'"),
     ],
 )

@@ -18,12 +18,13 @@ from workbench.accounting import (
 from workbench.accounting.subsampled_gaussian import calibrate_noise_multiplier
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation.deciding import implied_epsilon, unknown_prior_range
-from workbench.estimation.judge import combine, judge
+from workbench.estimation.judge import combine, judge, judged_subject
 from workbench.interfaces import (
     Adjacency,
     Claim,
     Evidence,
     Family,
+    FloatArray,
     GameTerms,
     Guarantee,
     Released,
@@ -93,9 +94,50 @@ def test_one_score_for_everybody_is_an_observation_of_independent_trials(guarant
     assert verdict.bound.lower == 0.0
     assert "All 1000 scores are the same number" in verdict.sentence
     assert next(one for one in verdict.intervals if one.name == "auc").estimate == 0.5
-    one_run = make_evidence(4.0)
-    with pytest.raises(InputError, match="scores must not be constant"):
-        judged(EPSILON_ONE, replace(one_run, scores=np.full(1000, -0.1)))
+    one_run = judged(EPSILON_ONE, replace(make_evidence(4.0), scores=np.full(1000, -0.1)))
+    assert one_run.kind is VerdictKind.INVALID
+    assert "the test attack gives all 1000 candidates of the subject the same score, -0.1" in one_run.sentence
+    assert (one_run.bound, one_run.bounds) == (None, ())
+
+
+def test_one_score_for_everybody_is_an_observation_in_every_currency_and_family() -> None:
+    gaussian = make_evidence(
+        0.0, trials=Trials.INDEPENDENT, family=Family.GAUSSIAN, steps=10, sampling_probability=0.1
+    )
+    for claim, evidence in (
+        (EPSILON_ONE, gaussian),
+        (
+            make_claim(MutualInformation(nats=0.1, secret=Secret.RECORD)),
+            make_evidence(0.0, trials=Trials.INDEPENDENT),
+        ),
+    ):
+        verdict = judged(claim, replace(evidence, scores=np.zeros(1000)))
+        assert verdict.kind is VerdictKind.NOT_REFUTED
+        assert "All 1000 scores are the same number" in verdict.sentence
+
+
+def test_a_constant_attack_leaves_the_others_their_results() -> None:
+    told, silent = make_evidence(4.0), replace(make_evidence(4.0), scores=np.full(1000, 2.5), attack="silent")
+    whole = judged_subject("dp_sgd", "subject", EPSILON_ONE, [told, silent], confidence=0.95, seed=0)
+    assert [attack["verdict"]["kind"] for attack in whole["attacks"]] == ["REFUTED", "INVALID"]
+    assert whole["verdict"]["kind"] == "REFUTED"
+    alone = judged_subject("dp_sgd", "subject", EPSILON_ONE, [silent], confidence=0.95, seed=0)
+    assert (
+        "the silent attack gives all 1000 candidates of dp_sgd the same score, 2.5"
+        in (alone["verdict"]["sentence"])
+    )
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("scores", [np.arange(40.0), np.where(np.arange(40) < 20, np.arange(40.0), 1e300)])
+def test_a_bound_that_does_not_decide_ends_no_audit(scores: FloatArray, place: int) -> None:
+    """One member, or one non-member, cannot be split into halves; 1e300 has no square."""
+    members = (np.arange(40) == 7) == bool(place)
+    evidence = replace(make_evidence(0.0, n=40, trials=Trials.INDEPENDENT), scores=scores, members=members)
+    verdict = judged(EPSILON_ONE, evidence)
+    assert verdict.kind is VerdictKind.UNDERPOWERED
+    assert verdict.bounds[0].name == "clopper_pearson_all"
+    assert "clopper_pearson_split" not in {bound.name for bound in verdict.bounds}
 
 
 def test_a_claim_out_of_reach_is_underpowered_and_says_how_many_trials_would_do() -> None:
@@ -104,9 +146,46 @@ def test_a_claim_out_of_reach_is_underpowered_and_says_how_many_trials_would_do(
     assert verdict.kind is VerdictKind.UNDERPOWERED
     assert verdict.trials_needed is not None
     assert verdict.trials_needed > 60
-    # Coins rarely fall evenly, and the number is for even classes.
-    enough = make_evidence(50.0, n=round(1.25 * verdict.trials_needed))
-    assert judged(claim, enough).kind is VerdictKind.REFUTED
+    enough = [judged(claim, make_evidence(50.0, n=verdict.trials_needed, seed=seed)) for seed in range(12)]
+    assert sum(found.kind is VerdictKind.REFUTED for found in enough) >= 10  # Of 95 %; else once in 8,000.
+    fewer = round(0.9 * verdict.trials_needed)
+    assert judged(claim, make_evidence(50.0, n=fewer)).kind is VerdictKind.UNDERPOWERED
+
+
+@pytest.mark.parametrize("trials", list(Trials))
+def test_a_claim_that_stands_says_what_a_perfect_attack_could_have_shown(trials: Trials) -> None:
+    evidence = make_evidence(0.3, trials=trials)
+    kept = judged(EPSILON_ONE, evidence)
+    perfect = judged(EPSILON_ONE, replace(evidence, scores=evidence.members.astype(float)))
+    assert kept.kind is VerdictKind.NOT_REFUTED
+    assert kept.bound is not None
+    assert perfect.kind is VerdictKind.REFUTED
+    assert perfect.bound is not None
+    assert perfect.ceiling is None
+    assert kept.ceiling == pytest.approx(perfect.bound.lower, abs=0.3)  # The resampling tosses new coins.
+    said = f"A perfect attack on this many trials could have shown at most epsilon >= {kept.ceiling:.4g}."
+    assert said in kept.sentence
+    assert said in combine([kept, kept], confidence=0.9).sentence
+    few = judged(EPSILON_ONE, make_evidence(0.3, n=10, trials=trials))
+    assert few.kind is VerdictKind.UNDERPOWERED
+    assert f"could show at most epsilon >= {few.ceiling:.4g}, and the claim" in few.sentence
+
+
+def test_the_ceiling_is_in_the_currency_of_the_claim_and_open_for_releases_without_noise() -> None:
+    independent = make_evidence(0.0, trials=Trials.INDEPENDENT)
+    for guarantee, quantity in (
+        (GaussianDP(mu=1.0), "mu"),
+        (MutualInformation(nats=0.1, secret=Secret.RECORD), "success"),
+    ):
+        verdict = judged(make_claim(guarantee), independent)
+        assert verdict.ceiling is not None
+        assert f"could have shown at most {quantity} >= {verdict.ceiling:.4g}." in verdict.sentence
+    releases = make_evidence(0.0, trials=Trials.INDEPENDENT, family=Family.GAUSSIAN, steps=10)
+    verdict = judged(EPSILON_ONE, releases)
+    assert verdict.ceiling == math.inf
+    assert "A perfect attack has no ceiling here" in verdict.sentence
+    inverted = judged(EPSILON_ONE, make_evidence(-3.0))
+    assert inverted.ceiling is None
 
 
 def test_inverted_scores_are_invalid_though_they_separate() -> None:

@@ -10,18 +10,15 @@ from sklearn.metrics import roc_curve as sklearn_roc_curve
 from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import (
-    ESTIMATORS,
     accuracy,
     advantage,
     auc,
     balanced_accuracy,
     midpoint_threshold_metrics,
-    perfect_attack_bound,
     roc_curve,
     success_lower,
     tpr_at_fpr,
     tradeoff_violation,
-    trials_needed,
 )
 from workbench.estimation.metrics import _two_suprema
 
@@ -170,41 +167,7 @@ def test_a_guarantee_without_a_curve_is_unsupported():
         )
 
 
-@pytest.mark.parametrize(
-    "estimator", ["clopper_pearson", "clopper_pearson_split", "clopper_pearson_all", "one_run"]
-)
-def test_trials_needed_are_enough_and_not_many_more(estimator):
-    def reached(n):
-        return perfect_attack_bound(n // 2, n // 2, delta=1e-5, confidence=0.95, estimator=estimator)
-
-    for epsilon in (1.0, 4.0):
-        needed = trials_needed(epsilon, 1e-5, 0.95, estimator)
-        assert reached(needed) > epsilon
-        assert reached(2 * int(0.45 * needed)) <= epsilon
-
-
-def test_perfect_bounds_are_those_of_the_estimators():
-    members = np.arange(400) < 200
-    generator = np.random.default_rng(7)
-    for name in ("clopper_pearson_split", "one_run"):
-        lower = ESTIMATORS[name](
-            members * 1.0, members, delta=1e-5, confidence=0.95, generator=generator
-        ).lower
-        assert perfect_attack_bound(200, 200, delta=1e-5, confidence=0.95, estimator=name) == pytest.approx(
-            lower
-        )
-    assert (
-        perfect_attack_bound(200, 200, delta=1e-5, confidence=0.95, estimator="gaussian_location") == math.inf
-    )
-
-
 def test_unusable_input_is_named():
-    with pytest.raises(InputError, match="unknown estimator 'guess'"):
-        perfect_attack_bound(10, 10, delta=1e-5, confidence=0.95, estimator="guess")
-    with pytest.raises(InputError, match="n_members"):
-        perfect_attack_bound(0, 10, delta=1e-5, confidence=0.95, estimator="one_run")
-    with pytest.raises(InputError, match="epsilon must be finite"):
-        trials_needed(math.inf, 1e-5, 0.95, "one_run")
     with pytest.raises(InputError, match=r"fpr must be in \(0, 1\), got 0"):
         tpr_at_fpr(PERFECT * 1.0, PERFECT, fpr=0.0, confidence=0.95)
     with pytest.raises(InputError, match=r"confidence must be in \(0, 1\), got 95"):

@@ -174,6 +174,12 @@ def test_a_given_noise_multiplier_is_accounted_for() -> None:
     assert DPSGD(noise_multiplier=6.0).claim(every_record).guarantee == GaussianDP(mu=0.5)
 
 
+@pytest.mark.parametrize("noise", [0.001, 1e-9, 1e-200])
+def test_noise_without_a_finite_epsilon_promises_nothing(noise: float) -> None:
+    """So it can be audited under a claim of the user's."""
+    assert DPSGD(noise_multiplier=noise).claim(make_plan()).guarantee == NoGuarantee()
+
+
 def test_a_gaussian_budget_is_met_exactly_where_every_record_is_in_every_step() -> None:
     plan = make_plan(sampling_probability=1.0, steps=9, budget=GaussianDP(mu=0.5))
     assert DPSGD().for_plan(plan).noise_multiplier == pytest.approx(6.0)

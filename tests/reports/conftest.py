@@ -35,11 +35,12 @@ SENTENCES = {
     "NOT_REFUTED": (
         "NOT REFUTED: the dirac_canary attack shows epsilon >= 0.2 at 98.33 % confidence, which is "
         "compatible with the claim of (epsilon = 1, delta = 1e-05)-DP (adjacency: add-remove; released: "
-        "every update). This does not show that the claim is true."
+        "every update). A perfect attack on this many trials could have shown at most epsilon >= 3.2. This "
+        "does not show that the claim is true."
     ),
     "UNDERPOWERED": (
-        "UNDERPOWERED: with 40 scores at 95 % confidence even a perfect loss attack could show no more than "
-        "2.1, and the claim allows epsilon = 8; "
+        "UNDERPOWERED: with 40 scores at 95 % confidence even a perfect loss attack could show at most "
+        "epsilon >= 2.1, and the claim allows epsilon = 8; "
         "a perfect attack would need about 17890 trials. Nothing is shown."
     ),
     "INVALID": (

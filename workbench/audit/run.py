@@ -5,7 +5,6 @@ Two ways in, one record out: registered mechanisms, and a user's training functi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,7 +25,6 @@ from workbench.audit.user_training import GAME, SOURCE, UserJob, UserTraining, t
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.keys import JSON, plain
-from workbench.core.outputs import write_atomically
 from workbench.core.streams import stream
 from workbench.core.version import __version__
 from workbench.estimation.judge import claim_form, judged_subject
@@ -511,17 +509,3 @@ def audit_replay(
     }
     report = report_record(settings.claim, [subject], seed=settings.seed, command=command, started=started)
     return report | {"replay": {"subject": name, **form}}
-
-
-def write_report(report: Mapping[str, JSON], *, out: Path | None, json_file: Path | None) -> None:
-    """Write `report.json` and `report.html` to a folder, and the record to a file.
-
-    Raises `InputError`: a place cannot be written.
-    """
-    text = registry.create("report", "html", report=report) if out is not None else ""
-    content = json.dumps(plain(report), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    if out is not None:
-        write_atomically(out / "report.json", content)
-        write_atomically(out / "report.html", text)
-    if json_file is not None:
-        write_atomically(json_file, content)

@@ -14,10 +14,16 @@ from workbench.core.keys import JSON
 from workbench.estimation import check_game
 from workbench.estimation.deciding import unknown_prior_range
 from workbench.estimation.judge import judged_subject
-from workbench.interfaces import BoolArray, Claim, Evidence, Family, FloatArray, GameTerms, Trials
+from workbench.interfaces import Adjacency, BoolArray, Claim, Evidence, Family, FloatArray, GameTerms, Trials
 
 UNEVEN_SIGNIFICANCE = 0.01
 """Labels less even than fair coins would give this rarely are taken to come from coins of another kind."""
+
+_LABELS = {
+    Adjacency.ADD_REMOVE: "whether a record was in or out",
+    Adjacency.REPLACE_ONE: "which of two records was in",
+    Adjacency.ZERO_OUT: "whether a record or a null one was in",
+}
 
 
 def audit_scores(
@@ -27,6 +33,7 @@ def audit_scores(
     claim: Claim,
     trials: Trials,
     prior: float | None,
+    adjacency: Adjacency | None,
     confidence: float,
     seed: int,
     command: str,
@@ -43,6 +50,8 @@ def audit_scores(
         prior: Probability of the coin that chose the labels. None: one half, or, where the labels are not
             even enough for that, an unknown one, for which the bound then pays. That the labels are looked at
             first is not paid for; measured over priors that pass for one half, the error stays below 5 %.
+        adjacency: Which neighbours the two labels stand for, as the user says; None for a claim about a
+            secret.
         confidence: One-sided.
         seed: Of sample splits.
         command, source: The command line and the file's name, for the report.
@@ -50,7 +59,8 @@ def audit_scores(
         sequential: Watch the scores in their order, and stop when the claim is refuted.
         family: What the supplier declares; a Gaussian one is tested for, and decides within its share.
 
-    Raises `InputError`: unusable input. `UnsupportedError`: these trials cannot judge the claim's currency.
+    Raises `InputError`: unusable input. `UnsupportedError`: these trials cannot judge the claim's currency,
+    or are of another adjacency.
     """
     started = datetime.now(UTC)
     check_game(scores, members)
@@ -73,11 +83,13 @@ def audit_scores(
     game = GameTerms(
         description=f"as the supplier of {source} says: labels "
         + ("known, each score of a release of its own" if fixed else f"drawn by {coins}")
+        + ("" if adjacency is None else f"; a label says {_LABELS[adjacency]} ({adjacency})")
         + ("; scores watched in the order of the file" if sequential else "")
         + (f"; family declared: {family}" if family is not Family.ANY else ""),
         trials=trials,
         prior=chosen,
         prior_range=unknown_prior_range(members) if unknown else None,
+        adjacency=adjacency,
         released=claim.released,
         sequential=sequential,
         family=family,

@@ -20,6 +20,7 @@ from typer import Option
 from workbench.accounting import MutualInformation
 from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.embedded import EMBEDDED
+from workbench.audit.report_file import scores_beside, write_report
 from workbench.audit.scores_file import read_scores
 from workbench.cli import junit, terminal
 from workbench.cli.parameters import (
@@ -36,7 +37,7 @@ from workbench.cli.parameters import (
 )
 from workbench.core.errors import InputError
 from workbench.core.outputs import require_distinct, require_file_place, require_reachable
-from workbench.interfaces import Claim, Family, Released, Sampling, Schedule, Trials
+from workbench.interfaces import Adjacency, Claim, Family, Released, Sampling, Schedule, Trials
 from workbench.training.crafts import CanaryKind
 
 if TYPE_CHECKING:
@@ -239,6 +240,14 @@ class AuditOptions:
             show_default="0.5, estimated where the labels are uneven; with --checkpoint no coin",
         ),
     ] = None
+    adjacency: Annotated[
+        Adjacency | None,
+        Option(
+            help="With --scores: what a label tells: whether a record was in or out (add-remove), which of "
+            "two was in (replace-one), or whether a record or a null one was in (zero-out).",
+            show_default="add-remove",
+        ),
+    ] = None
     higher_is: Annotated[
         HigherIs | None,
         Option(help="With --scores: whether high scores mean member or non-member.", show_default="member"),
@@ -279,7 +288,7 @@ _PLAN = (
 _TRAINING = ("corpus", "corpus_parameter", "candidates", "workers", "scheduler")
 _OWN_TRAINING = ("corpus", "corpus_parameter", "model", "model_parameter", "candidates", *_PLAN)
 _MODES: Mapping[str, tuple[str, ...]] = {
-    "--scores": ("trials", "prior", "higher_is", "family", "sequential"),
+    "--scores": ("trials", "prior", "adjacency", "higher_is", "family", "sequential"),
     "--run": (),
     "--checkpoint": ("members", "nonmembers", "reference", "prior"),
     "--train": ("runs", "replay", "canaries", "canary_kind", *_TRAINING),
@@ -406,16 +415,28 @@ def _check_distinct(options: AuditOptions) -> None:
         "--nonmembers": options.nonmembers,
         "--out's report.html": options.out / "report.html",
         "--out's report.json": options.out / "report.json",
+        "--out's report.scores.npz": options.out / "report.scores.npz",
         "--json": options.json,
         "--junit": options.junit,
+        "--json's scores": None if options.json is None else scores_beside(options.json),
     }
     require_distinct(places)
-    for name in ("report.html", "report.json"):
+    for name in ("report.html", "report.json", "report.scores.npz"):
         if (options.out / name).is_dir():
             raise InputError(f"--out {str(options.out)!r} holds a folder named {name}")
 
 
 def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
+    claim, played = _claimed(options), options.adjacency
+    if isinstance(claim.about, Adjacency):
+        played = played or Adjacency.ADD_REMOVE
+        if played is not claim.about:
+            raise InputError(
+                f"--claim says adjacency {claim.about}, and the labels are of {played}: if each says what "
+                f"{claim.about} says of a record, add --adjacency {claim.about}"
+            )
+    elif played is not None:
+        raise InputError(f"--adjacency goes with a claim about an adjacency, not about the {claim.about}")
     content = read_scores(path)
     from workbench.audit import scores as judging
 
@@ -423,7 +444,8 @@ def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
     return judging.audit_scores(
         scores=scores,
         members=content.members,
-        claim=_claimed(options),
+        claim=claim,
+        adjacency=played,
         trials=Trials(options.trials.value) if options.trials else Trials.ONE_RUN,
         prior=options.prior,
         confidence=options.confidence,
@@ -568,8 +590,6 @@ def _settings(options: AuditOptions, **given: Any) -> AuditSettings:
 
 
 def _write(options: AuditOptions, report: dict[str, Any]) -> None:
-    from workbench.audit import run as runner
-
-    runner.write_report(report, out=options.out, json_file=options.json)
+    write_report(report, out=options.out, json_file=options.json)
     if options.junit is not None:
         junit.write_junit(report, options.junit)

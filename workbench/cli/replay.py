@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from workbench.audit.claims import EXAMPLE, parse_claim
+from workbench.audit.report_file import write_report
 from workbench.cli import junit, terminal
 from workbench.cli.parameters import known, parameters
 from workbench.core.errors import InputError
@@ -144,8 +145,6 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _write(options: ReplayOptions, report: dict[str, Any]) -> None:
-    from workbench.audit.run import write_report
-
     write_report(report, out=options.out, json_file=options.json)
     if options.junit is not None:
         junit.write_junit(report, options.junit)

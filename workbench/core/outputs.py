@@ -50,8 +50,8 @@ def require_distinct(places: Mapping[str, Path | None]) -> None:
             raise InputError(f"{flag} and {first} are the same file {str(path)!r}")
 
 
-def write_atomically(path: Path, content: str) -> None:
-    """Writes a text file so that a reader sees the old content or the new, never a part.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Writes a file, text as UTF-8, so that a reader sees the old content or the new, never a part.
 
     Raises `InputError`: the place cannot be written (no space, no permission, a file where a folder should
     be).
@@ -63,8 +63,8 @@ def write_atomically(path: Path, content: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(content)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(name, 0o666 & ~UMASK)

@@ -25,23 +25,19 @@ success probabilities and on mutual information in nats in `subset_trials`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 from scipy.special import betainc, betaincinv, expit
 
-from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.estimation.betting import SequentialTest, sequential
 from workbench.estimation.clopper_pearson import (
     binomial_lower,
     clopper_pearson,
     clopper_pearson_split,
     half_split,
-    ratio_lower,
 )
 from workbench.estimation.gaussian_family import gaussian_location, gaussian_rank
 from workbench.estimation.gdp_one_run import gdp_one_run
@@ -60,12 +56,9 @@ from workbench.estimation.metrics import (
 )
 from workbench.estimation.one_run import (
     clopper_pearson_all,
-    coin_sample_size,
     one_run,
-    perfect_guesses_bound,
     ranked_labels,
 )
-from workbench.estimation.searching import smallest_count
 from workbench.interfaces import BoolArray, Bound, FloatArray, Guarantee, IntArray
 
 __all__ = [
@@ -87,7 +80,6 @@ __all__ = [
     "gdp_one_run",
     "midpoint_threshold_metrics",
     "one_run",
-    "perfect_attack_bound",
     "records_below_half",
     "roc_curve",
     "runs_below_half",
@@ -95,11 +87,7 @@ __all__ = [
     "success_lower",
     "tpr_at_fpr",
     "tradeoff_violation",
-    "trials_needed",
 ]
-
-
-_LARGEST = 2**19
 
 
 class Estimator(Protocol):
@@ -148,77 +136,6 @@ ESTIMATORS: Mapping[str, Estimator] = {
 """Epsilon estimators by name."""
 
 
-@lru_cache(maxsize=4096)
-def perfect_attack_bound(
-    n_members: int, n_nonmembers: int, *, delta: float, confidence: float, estimator: str
-) -> float:
-    """Returns the epsilon bound that an estimator gives a perfect attack.
-
-    Infinite for the Gaussian family, where scores without noise have no finite epsilon. `estimator` is a key
-    of `ESTIMATORS`, or `"clopper_pearson"`. Raises `InputError`: an argument is unusable, or the estimator
-    unknown.
-    """
-    if n_members < 1 or n_nonmembers < 1:
-        raise InputError(f"n_members and n_nonmembers must be at least 1, got {n_members} and {n_nonmembers}")
-    check_probability("delta", delta, zero_allowed=True)
-    check_probability("confidence", confidence)
-    significance = 1.0 - confidence
-    if estimator == "clopper_pearson":
-        pairs = ((n_members, n_nonmembers), (n_nonmembers, n_members))
-        share = significance / 2
-        return max(ratio_lower(up, up, 0, down, delta=delta, significance=share) for up, down in pairs)
-    if estimator == "clopper_pearson_split":
-        up, down = n_members - n_members // 2, n_nonmembers - n_nonmembers // 2
-        pairs = ((up, down), (down, up))
-        return max(ratio_lower(a, a, 0, b, delta=delta, significance=significance) for a, b in pairs)
-    if estimator not in ESTIMATORS:
-        raise InputError(
-            f"unknown estimator {estimator!r}; known: {', '.join(sorted([*ESTIMATORS, 'clopper_pearson']))}"
-        )
-    if min(n_members, n_nonmembers) < 2:
-        return 0.0
-    if estimator == "clopper_pearson_all":
-        # Its coins fall at random; a balanced fall is the one that serves a perfect attack best.
-        size, prior = coin_sample_size(n_members, n_nonmembers)
-        return perfect_guesses_bound(size, prior, delta, significance)
-    members = np.arange(n_members + n_nonmembers) < n_members
-    try:
-        return ESTIMATORS[estimator](
-            members.astype(np.float64),
-            members,
-            delta=delta,
-            confidence=confidence,
-            generator=np.random.default_rng(0),
-        ).lower
-    except UnsupportedError:
-        return math.inf
-
-
-@lru_cache(maxsize=1024)
-def trials_needed(epsilon: float, delta: float, confidence: float, estimator: str) -> int:
-    """Number of trials, half of them members, with which a perfect attack's bound exceeds epsilon.
-
-    An even number, at most a sixty-fourth above the smallest. `epsilon` is the claim, finite and >= 0; the
-    other arguments are those of `perfect_attack_bound`.
-
-    Raises `InputError`: an argument is unusable, or the estimator unknown. `InconclusiveError`: no number up
-    to 2^20 would do.
-    """
-    if not (math.isfinite(epsilon) and epsilon >= 0):
-        raise InputError(f"epsilon must be finite and at least 0, got {epsilon!r}")
-
-    def reaches(half: int) -> bool:
-        bound = perfect_attack_bound(half, half, delta=delta, confidence=confidence, estimator=estimator)
-        return bound > epsilon
-
-    half = smallest_count(reaches, start=2, most=_LARGEST, coarseness=64)
-    if half is None:
-        raise InconclusiveError(
-            f"no {estimator} experiment of up to {2 * _LARGEST} trials reaches epsilon {epsilon:g}"
-        )
-    return 2 * half
-
-
 _GROWTH = 1.5
 _LEVELS = expit(np.linspace(-25.0, 25.0, 401))
 
@@ -235,7 +152,7 @@ def success_lower(
 
     Raises `InputError`: an argument is unusable, or a class has fewer than two scores.
     """
-    values, labels = check_game(scores, members)
+    values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("confidence", confidence)
     first = half_split(labels, generator)
     order = np.argsort(values[first], kind="stable")

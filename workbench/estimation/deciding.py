@@ -18,9 +18,10 @@ from workbench import estimation
 from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, NoGuarantee, RenyiDP
 from workbench.accounting import subsampled_gaussian as accountant
 from workbench.accounting.gaussian import epsilon_of_delta
-from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import ESTIMATORS
 from workbench.estimation.gdp_one_run import perfect_mu
+from workbench.estimation.perfect import ALMOST_ALWAYS, MOST_TRIALS, trials_to_reach
 from workbench.estimation.searching import smallest_count
 from workbench.estimation.subset_trials import SubsetEvidence, nats_bound, perfect_log_score, success_bound
 from workbench.interfaces import (
@@ -29,6 +30,7 @@ from workbench.interfaces import (
     Evidence,
     Family,
     FloatArray,
+    GameTerms,
     Guarantee,
     Interval,
     Trials,
@@ -47,9 +49,6 @@ GAUSSIAN_SHARE = 0.8
 
 PRIOR_ERROR = 0.002
 """Probability that the range of an unknown prior misses it, taken from the error of the verdict."""
-
-MOST_TRIALS_SOUGHT = 1 << 20
-"""Where the search for a number of trials ends."""
 
 DECLARED_SHARE = 0.95
 """The same where the supplier of scores declares them Gaussian: the other bound is for want of any noise."""
@@ -190,7 +189,7 @@ def mu_trials_needed(mu: float, evidence: Evidence, confidence: float) -> int | 
     return smallest_count(
         lambda n: perfect_mu(n, confidence=confidence) > mu,
         start=2,
-        most=MOST_TRIALS_SOUGHT,
+        most=MOST_TRIALS,
         coarseness=64,
     )
 
@@ -263,11 +262,11 @@ def _free_test(
         )
         carried = f"; carried from one release to the run by the sampling probability q = {q:g}"
         # A delta that no release can have carries nothing to the run.
-        lower = 0.0 if stated.delta >= q / 2.0 else _with_participation(bound.lower, q)
+        lower = 0.0 if stated.delta >= q / 2.0 else with_participation(bound.lower, q)
         return replace(
             bound,
             lower=lower,
-            estimate=_with_participation(bound.estimate, q),
+            estimate=with_participation(bound.estimate, q),
             delta=stated.delta,
             assumption=bound.assumption + carried,
         )
@@ -275,7 +274,7 @@ def _free_test(
     return compute
 
 
-def _with_participation(epsilon: float, q: float) -> float:
+def with_participation(epsilon: float, q: float) -> float:
     """log(1 + q (e^epsilon - 1)), stably: the epsilon where the record takes part with probability q."""
     if q == 1.0 or epsilon == 0.0 or math.isnan(epsilon):
         return epsilon
@@ -293,6 +292,8 @@ def _gaussian_test(stated: ApproximateDP, evidence: Evidence, confidence: float)
 
     def compute(scores: FloatArray) -> Bound:
         """The bound of one release, composed to its run."""
+        if np.ptp(scores) == 0.0:
+            raise UnsupportedError("scores are outside the Gaussian family: all of them are one number")
         release = estimation.gaussian_location(
             scores, evidence.members, delta=stated.delta, confidence=confidence, quantity="mu"
         )
@@ -316,7 +317,7 @@ def _gaussian_test(stated: ApproximateDP, evidence: Evidence, confidence: float)
 def informative_bounds(
     stated: ApproximateDP, evidence: Evidence, confidence: float, generator: np.random.Generator
 ) -> tuple[Bound, ...]:
-    """Returns bounds that are shown with the deciding ones, and never decide.
+    """Returns bounds that are shown with the deciding ones, and never decide; nor do they end an audit.
 
     In a one-run game those that need independent trials are left out, and in a sequential one those that need
     a number of trials that was fixed beforehand: readers would believe them.
@@ -328,17 +329,17 @@ def informative_bounds(
     gaussian = ("gaussian_location", "gaussian_rank") if stated.delta > 0.0 else ()
     for name in ("one_run", "clopper_pearson_split", *gaussian):
         try:
-            bounds.append(
-                ESTIMATORS[name](
+            with np.errstate(all="ignore"):
+                bound = ESTIMATORS[name](
                     evidence.scores,
                     evidence.members,
                     delta=stated.delta,
                     confidence=confidence,
                     generator=generator,
                 )
-            )
-        except UnsupportedError:
-            continue  # Outside its family the estimator refuses, and a refused bound is not shown.
+        except (UnsupportedError, ValueError, ArithmeticError):
+            continue  # Outside its family, with one record of a class, or with numbers too large: not shown.
+        bounds.append(bound)
     return tuple(bounds)
 
 
@@ -348,8 +349,8 @@ def is_silent(evidence: Evidence) -> bool:
 
 
 def silent_words(evidence: Evidence) -> str:
-    """Returns the remark on such scores that follows the verdict; empty where scores differ."""
-    if not is_silent(evidence):
+    """Returns the remark on such scores of independent trials; empty where scores differ."""
+    if not is_silent(evidence) or evidence.game.trials is Trials.ONE_RUN:
         return ""
     return f" All {evidence.scores.size} scores are the same number, whoever took part: they tell nothing."
 
@@ -387,24 +388,40 @@ def below_half_words(intervals: Sequence[Interval]) -> str:
     return ""
 
 
-def trials_needed(stated: ApproximateDP, evidence: Evidence, confidence: float) -> int | None:
-    """Returns how many trials a perfect attack would have needed for the deciding family-free bound.
+def trials_needed(stated: ApproximateDP, game: GameTerms, confidence: float) -> int | None:
+    """Returns with how many trials a perfect attack refutes almost always, whatever the coins say.
 
-    None where the number is unknown, or more than an experiment could hold.
+    In `workbench.estimation.perfect.ALMOST_ALWAYS` of all cases; independent trials are half members. None
+    where the coins' probability is unknown, or the number is more than an experiment could hold.
     """
-    if evidence.game.sequential:
+    if game.sequential:
         return None  # It would depend on how the labels fall.
-    if evidence.game.trials is Trials.ONE_RUN and evidence.game.prior != 0.5:
-        return None  # The number would be for fair coins.
-    if evidence.game.family is Family.GAUSSIAN and evidence.game.is_single_release:
+    if game.trials is Trials.ONE_RUN and game.prior_range is not None:
+        return None
+    if game.family is Family.GAUSSIAN and game.is_single_release and stated.delta > 0.0:
         return 2 * LEAST_GAUSSIAN
-    name = "one_run" if evidence.game.trials is Trials.ONE_RUN else "clopper_pearson_all"
-    q = evidence.game.sampling_probability if evidence.game.is_single_release else 1.0
-    epsilon = stated.epsilon if q == 1.0 else math.log1p(math.expm1(min(stated.epsilon, 700.0)) / q)
-    try:
-        return estimation.trials_needed(epsilon, min(stated.delta / q, 0.5), confidence, name)
-    except InconclusiveError:
-        return None  # More than any experiment could hold; the verdict then names no number.
+    return free_trials_needed(stated, game, confidence)
+
+
+def free_trials_needed(
+    stated: ApproximateDP, game: GameTerms, confidence: float, probability: float = ALMOST_ALWAYS
+) -> int | None:
+    """Returns with how many trials a perfect attack refutes with a probability, by the bound of any family.
+
+    None where the number is more than an experiment could hold.
+    """
+    q = game.sampling_probability if game.is_single_release else 1.0
+    if stated.delta >= q / 2.0:
+        return None
+    return trials_to_reach(
+        stated.epsilon if q == 1.0 else math.log1p(math.expm1(min(stated.epsilon, 700.0)) / q),
+        trials=game.trials,
+        prior=game.prior,
+        delta=stated.delta / q,
+        confidence=confidence,
+        probability=probability,
+        top_only=game.is_single_release,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -430,7 +447,7 @@ class MeanTest:
     def needed(self) -> int | None:
         """With how many trials a perfect attack would show more than is allowed; None above a million."""
         start = max(4, self.trials)
-        return smallest_count(lambda n: self.perfect(n) > self.allowed, start=start, most=MOST_TRIALS_SOUGHT)
+        return smallest_count(lambda n: self.perfect(n) > self.allowed, start=start, most=MOST_TRIALS)
 
 
 def mean_tests(claimed: MutualInformation, evidence: SubsetEvidence, confidence: float) -> list[MeanTest]:
@@ -468,6 +485,13 @@ def mean_tests(claimed: MutualInformation, evidence: SubsetEvidence, confidence:
         ),
     }
     return [tests[name] for name in chosen]
+
+
+def ceiling_words(bound: Bound, ceiling: float) -> str:
+    """Returns in words what a perfect attack could have shown in the quantity of a bound; may be infinite."""
+    if math.isinf(ceiling):
+        return "A perfect attack has no ceiling here: the less its scores vary, the more they show."
+    return f"A perfect attack on this many trials could have shown at most {bound.quantity} >= {ceiling:.4g}."
 
 
 def shown_words(bound: Bound) -> str:

@@ -27,10 +27,12 @@ from workbench.estimation.deciding import (
     DECLARED_SHARE,
     DecidingTest,
     below_half_words,
+    ceiling_words,
     deciding_tests,
     gaussian_mu_test,
     implied_epsilon,
     informative_bounds,
+    is_silent,
     mean_tests,
     metric_intervals,
     mu_tests,
@@ -69,12 +71,20 @@ none.
 """
 
 
-def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.random.Generator) -> Verdict:
+def judge(
+    claim: Claim,
+    evidence: Evidence,
+    *,
+    confidence: float,
+    generator: np.random.Generator,
+    subject: str = "the subject",
+) -> Verdict:
     """Judges one claim by one attack's evidence.
 
     A true claim is refuted with probability at most `1 - confidence`. The verdict is UNDECIDED where an
-    adversary who knows more than the claim grants (`GameTerms.beyond`) shows more than it allows. `generator`
-    is for sample splits and the blind classifier's relabellings.
+    adversary who knows more than the claim grants (`GameTerms.beyond`) shows more than it allows, and INVALID
+    where the scores of one run are all the same number. `generator` is for sample splits and the blind
+    classifier's relabellings; `subject` names what was attacked, for the sentence.
 
     Raises `InputError`: unusable scores or labels, a confidence out of (0.5, 1), a claim that promises
     nothing. `UnsupportedError`: the claim's currency cannot be judged in this game.
@@ -92,15 +102,23 @@ def judge(claim: Claim, evidence: Evidence, *, confidence: float, generator: np.
         verdict = _judge_mu(claim, claim.guarantee.mu, evidence, confidence, generator)
     elif isinstance(claim.guarantee, GaussianDP | RenyiDP) and _is_whole_and_independent(evidence):
         verdict = _judge_curve(claim, claim.guarantee, evidence, confidence)
+    elif _is_constant_run(evidence):
+        implied_epsilon(claim.guarantee)  # Refuses a claim that the game cannot judge.
+        verdict = Verdict(kind=VerdictKind.INVALID, sentence="", significance=1.0 - confidence)
     else:
         verdict = _judge_epsilon(claim, evidence, confidence, generator)
     if evidence.game.beyond and verdict.kind is VerdictKind.REFUTED:
         verdict = _beyond_the_claim(claim, evidence, verdict)
-    broken = _broken_assumptions(evidence, generator)
+    broken = _broken_assumptions(evidence, generator, subject)
     if broken:
         sentence = f"INVALID: the experiment broke its own assumptions: {'; '.join(broken)}"
         verdict = replace(
-            verdict, kind=VerdictKind.INVALID, sentence=sentence, reasons=tuple(broken), bound=None
+            verdict,
+            kind=VerdictKind.INVALID,
+            sentence=sentence,
+            reasons=tuple(broken),
+            bound=None,
+            ceiling=None,
         )
     intervals = metric_intervals(evidence, confidence)
     remarks = stopping_words(evidence, verdict) + silent_words(evidence) + below_half_words(intervals)
@@ -132,9 +150,19 @@ def _require_covered(claim: Claim, evidence: Evidence) -> None:
         )
 
 
-def _broken_assumptions(evidence: Evidence, generator: np.random.Generator) -> list[str]:
+def _is_constant_run(evidence: Evidence) -> bool:
+    """Whether one run's scores are all the same: of independent trials an observation, here a mistake."""
+    return evidence.game.trials is Trials.ONE_RUN and is_silent(evidence)
+
+
+def _broken_assumptions(evidence: Evidence, generator: np.random.Generator, subject: str) -> list[str]:
     """The assumptions of the game that the evidence breaks, each with the figure that shows it."""
     broken = []
+    if _is_constant_run(evidence):
+        broken.append(
+            f"the {evidence.attack} attack gives all {evidence.scores.size} candidates of {subject} the same "
+            f"score, {evidence.scores[0]:g}, which says nothing of who is a member"
+        )
     game, count = evidence.game, int(np.sum(evidence.members))
     if game.trials is Trials.ONE_RUN and game.prior_range is None:
         p_coin = float(binomtest(count, evidence.members.size, game.prior).pvalue)
@@ -344,7 +372,7 @@ def _judge_epsilon(
         extra=lambda: informative_bounds(stated, evidence, confidence, generator),
         allowed=stated.epsilon,
         allowed_text=f"epsilon = {stated.epsilon:.4g} at delta = {stated.delta:g}",
-        needed=lambda: trials_needed(stated, evidence, confidence),
+        needed=lambda: trials_needed(stated, evidence.game, confidence),
     )
 
 
@@ -408,6 +436,9 @@ def _decide(
     subject, percent = _subject_of(claim), f"{100 * confidence:.4g} %"
     n = evidence.scores.size
     words = "" if best is None else shown_words(best)
+    quantity = "" if best is None else f"{best.quantity} >= "
+    # A resampling estimator tosses other coins for each of the two.
+    ceiling = reachable if best is None else max(reachable, best.lower, 0.0)
     if best is not None and best.lower > allowed:
         kind = VerdictKind.REFUTED
         sentence = (
@@ -417,17 +448,20 @@ def _decide(
         )
     elif reachable <= allowed or best is None:
         kind = VerdictKind.UNDERPOWERED
-        more = f"; a perfect attack would need about {needed} trials" if needed else ""
+        chosen = evidence.game.trials is Trials.INDEPENDENT and not isinstance(evidence, SubsetEvidence)
+        halves = ", half of them members" if chosen else ""
+        more = f"; a perfect attack would need about {needed} trials{halves}" if needed else ""
         sentence = (
             f"UNDERPOWERED: with {n} scores at {percent} confidence even a perfect {evidence.attack} attack "
-            f"could show no more than {reachable:.4g}, and {subject} allows "
+            f"could show at most {quantity}{max(reachable, 0.0):.4g}, and {subject} allows "
             f"{allowed_text}{more}. Nothing is shown."
         )
     else:
         kind = VerdictKind.NOT_REFUTED
         sentence = (
             f"NOT REFUTED: the {evidence.attack} attack shows {words}, which is compatible with {subject} "
-            f"({n} scores, trials: {evidence.game.trials}). This does not show that the claim is true."
+            f"({n} scores, trials: {evidence.game.trials}). {ceiling_words(best, ceiling)} "
+            "This does not show that the claim is true."
         )
     ordered = tuple(sorted(bounds, key=lambda bound: -bound.lower)) + tuple(extra)
     return Verdict(
@@ -437,6 +471,7 @@ def _decide(
         bound=best,
         bounds=ordered,
         trials_needed=needed if kind is VerdictKind.UNDERPOWERED else None,
+        ceiling=None if kind is VerdictKind.REFUTED else ceiling,
     )
 
 
@@ -501,7 +536,7 @@ def judged_subject(
     able = max(planned, sum(not game.game.beyond for game in games))
     share = 1.0 - (1.0 - confidence) / max(able, 1) / (2 if others else 1)
     verdicts = [
-        judge(held, game, confidence=share, generator=stream(seed, "judge", index))
+        judge(held, game, confidence=share, generator=stream(seed, "judge", index), subject=name)
         for index, (held, game) in enumerate(zip(claims or [claim] * len(games), games, strict=True))
     ]
     attacks = [

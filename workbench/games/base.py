@@ -243,6 +243,7 @@ class Game(ABC, Generic[AttackT]):
         secrets: What the claims of nats that it tests are about.
         uses_target: It is played against a trained subject, which several attacks share.
         trains_once: Its labels are the candidates of that one training.
+        unit: What one of its trials is, in the plural.
         most_trials: A game of its own trainings is cut into parts of so many trials; 0 for one part.
         plays_elsewhere: An attack may choose other data and another model than the audited plan's; a report's
             notes then say which.
@@ -257,6 +258,7 @@ class Game(ABC, Generic[AttackT]):
     secrets: ClassVar[frozenset[Secret]] = frozenset()
     uses_target: ClassVar[bool] = False
     trains_once: ClassVar[bool] = False
+    unit: ClassVar[str] = "trainings"
     most_trials: ClassVar[int] = 0
     plays_elsewhere: ClassVar[bool] = False
     stage: ClassVar[str] = "attacking"

@@ -67,6 +67,7 @@ class MembershipGame(Game[MembershipAttack]):
     released = Released.SCORES
     uses_target = True
     trains_once = True
+    unit = "candidates of one training"
 
     def check(self, match: Match[MembershipAttack]) -> None:
         """Refuses nothing: every subject answers likelihoods."""

@@ -53,6 +53,7 @@ class ReleaseGame(Game[ReleaseAttack]):
     adjacencies = frozenset({Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE})
     released = Released.EVERY_UPDATE
     uses_target = True
+    unit = "releases"
 
     def check(self, match: Match[ReleaseAttack]) -> None:
         """Refuses a mechanism without noised sums, into which a canary could be put."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from workbench.core.keys import JSON
+from workbench.core.keys import JSON, LATER
 from workbench.interfaces.arrays import BoolArray, FloatArray
 from workbench.interfaces.claims import Adjacency, Released
 
@@ -167,7 +167,9 @@ class Verdict:
         significance: The error probability that the deciding test was allowed.
         bounds: Every bound that was computed, the deciding ones first.
         intervals: Metrics with their confidence intervals.
-        trials_needed: For UNDERPOWERED: how many trials a perfect attack would have needed.
+        trials_needed: For UNDERPOWERED: with how many trials a perfect attack refutes almost always.
+        ceiling: For NOT_REFUTED and UNDERPOWERED of a game: the largest bound that a perfect attack could
+            have had of its trials, in the quantity of `bound`; may be infinite.
         reasons: For INVALID: what broke. Else further remarks.
     """
 
@@ -178,6 +180,7 @@ class Verdict:
     bounds: tuple[Bound, ...] = ()
     intervals: tuple[Interval, ...] = ()
     trials_needed: int | None = None
+    ceiling: float | None = field(default=None, metadata=LATER)
     reasons: tuple[str, ...] = ()
 
 

@@ -1,0 +1,255 @@
+"""Plans an audit: how many trials of which game refute a claim with which probability, and at what cost.
+
+The numbers are the power of the judge's own bounds (`workbench.estimation.power`). Seconds are those of a
+report that the user names, or else those that `benchmarks/plan.py` measured (`data/planning.toml`), in
+proportion to the trials. The same measurements say which game sees a suspected fault.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from workbench.accounting import ApproximateDP
+from workbench.audit.report_file import read_report
+from workbench.core import registry
+from workbench.core.errors import UnsupportedError, unknown_name
+from workbench.core.keys import JSON, plain
+from workbench.estimation.deciding import implied_epsilon
+from workbench.estimation.judge import claim_form
+from workbench.estimation.power import Strength, outcomes, trials_for_power
+from workbench.interfaces import Adjacency, Claim, Family, GameTerms, Trials
+
+PLAN_SCHEMA = 1
+
+PROBABILITIES = (0.5, 0.95)
+"""Of refuting the claim, and of reaching an epsilon, that a plan gives numbers for."""
+
+USUAL = ("membership", "canaries", "weights", "release")
+"""Games that are planned where none is named."""
+
+CANARIES = "canaries"
+"""White-box canaries, which `workbench audit --train` plays; no registered game: the code is the user's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedGame:
+    """A game as a plan sees it: what a trial is, and the terms under which its scores are judged."""
+
+    name: str
+    unit: str
+    terms: GameTerms
+
+
+def planned_games(
+    names: Sequence[str], claim: Claim, *, prior: float, steps: int, sampling_probability: float
+) -> list[PlannedGame]:
+    """Returns the games of these names, or without names the usual ones that test the claim.
+
+    `prior`: of the coins of one run. `steps`, `sampling_probability`: of the run, for the game of releases.
+    Raises `InputError`: an unknown game. `UnsupportedError`: one of them, or none, tests such a claim.
+    """
+    known = registry.entries("game")
+    for name in names:
+        if name not in known and name != CANARIES:
+            raise unknown_name("game", name, [*known, CANARIES])
+        if claim.about not in _adjacencies(name):
+            raise UnsupportedError(f"game {name!r} does not test claims about {claim.about}: leave it out")
+    chosen = names or [name for name in USUAL if claim.about in _adjacencies(name)]
+    if not chosen:
+        raise UnsupportedError(f"no game tests claims about {claim.about}")
+    run = {"steps": steps, "sampling_probability": sampling_probability}
+    return [_planned_game(name, prior, run) for name in chosen]
+
+
+def _adjacencies(name: str) -> frozenset[Adjacency]:
+    """The pairs of data sets that a game's coin decides between."""
+    if name == CANARIES:
+        return frozenset({Adjacency.ADD_REMOVE})
+    game: Any = registry.create("game", name)
+    return frozenset(game.adjacencies)
+
+
+def _planned_game(name: str, prior: float, run: Mapping[str, Any]) -> PlannedGame:
+    one_run = GameTerms(description="planned", trials=Trials.ONE_RUN, prior=prior)
+    if name == CANARIES:
+        return PlannedGame(name=name, unit="crafted records of one training", terms=one_run)
+    game: Any = registry.create("game", name)
+    if game.trains_once:
+        return PlannedGame(name=name, unit=game.unit, terms=one_run)
+    terms = GameTerms(description="planned", trials=Trials.INDEPENDENT)
+    if game.unit == "releases":
+        terms = replace(terms, family=Family.GAUSSIAN, **run)
+    return PlannedGame(name=name, unit=game.unit, terms=terms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Seconds of one trial of a game, those of the training before any, and where the figures come from."""
+
+    seconds: float
+    training: float
+    source: str
+
+
+@lru_cache(maxsize=1)
+def measured() -> Mapping[str, JSON]:
+    """Returns what `benchmarks/plan.py` measured: `machine`, and by name `game` and `fault`."""
+    return tomllib.loads((files("workbench.data") / "planning.toml").read_text(encoding="utf-8"))
+
+
+def cost_of(game: str, report: Path | None) -> Cost | None:
+    """Returns what a trial of a game costs, by a report in which it was played, or as measured.
+
+    None where neither tells. Raises `InputError`: the report cannot be read.
+    """
+    if report is not None:
+        found = _reported(game, report)
+        if found is not None:
+            return found
+    table = measured()["game"].get(game)
+    if table is None:
+        return None
+    return Cost(
+        seconds=table["seconds"] / table["trials"],
+        training=table.get("training", 0.0),
+        source=f"benchmarks/plan.py: {table['trials']} trials, {measured()['machine']}",
+    )
+
+
+def _reported(game: str, path: Path) -> Cost | None:
+    """What a game cost in a report's first subject; None where it was not played."""
+    subject = read_report(path)["subjects"][0]
+    for attack in subject["attacks"]:
+        name = str(attack["attack"]).partition(" (")[0]
+        seconds = float(attack.get("cost", {}).get("seconds", 0.0))
+        if _game_of(name) != game or not seconds > 0:
+            continue
+        training, count = float(subject.get("cost", {}).get("seconds", 0.0)), len(attack["scores"])
+        if attack["game"]["trials"] == Trials.ONE_RUN:  # More candidates are more to train on.
+            seconds, training = seconds + training, 0.0
+        source = f"{path}: {count} trials of {name}"
+        return Cost(seconds=seconds / count, training=training, source=source)
+    return None
+
+
+def _game_of(attack: str) -> str | None:
+    """The game of an attack of a report, by its name there."""
+    named = {"white-box canaries": CANARIES, "released scores": "membership"}
+    if attack in named:
+        return named[attack]
+    entry: Any = registry.entries("attack").get(attack)
+    return None if entry is None else str(entry.factory.game)
+
+
+def advice(fault: str) -> dict[str, JSON]:
+    """Returns how each game does on trainers with a fault: the one that sees most first, then the cheapest.
+
+    Fields: `fault`, `trainers` (wrong ones that were tried), `games` (each with `name`, `refuted` and
+    `undecided` of them, and `seconds` of one audit), `first` (None where no game sees any), `source`.
+
+    Raises `InputError`: an unknown fault.
+    """
+    table = measured()
+    if fault not in table["fault"]:
+        raise unknown_name("fault", fault, table["fault"])
+    found = table["fault"][fault]
+    games = [
+        {
+            "name": name,
+            "refuted": found[name][0],
+            "undecided": found[name][1],
+            "seconds": table["game"][name]["seconds"],
+        }
+        for name in ("replay", "canaries", "scores")
+    ]
+    games.sort(key=lambda game: (-game["refuted"], -game["undecided"], game["seconds"]))
+    first = games[0]["name"] if games[0]["refuted"] or games[0]["undecided"] else None
+    source = f"benchmarks/plan.py: {table['machine']}"
+    return {"fault": fault, "trainers": found["trainers"], "games": games, "first": first, "source": source}
+
+
+def plan_record(
+    claim: Claim,
+    strength: Strength,
+    games: Sequence[PlannedGame],
+    *,
+    trials: Sequence[int],
+    confidence: float,
+    seed: int,
+    report: Path | None = None,
+) -> dict[str, JSON]:
+    """Returns the plan: for each game the trials needed, their cost, and what given numbers of trials show.
+
+    Args:
+        claim: Of differential privacy.
+        strength: Of the attack, in a trial of every game.
+        games: What could be played.
+        trials: Numbers of trials to say the reachable epsilons of, each at least 4.
+        confidence: Of the verdict.
+        seed: Of what is drawn.
+        report: An audit's report whose costs are used.
+
+    Raises `UnsupportedError`: the judge tests such a claim in another currency in one of the games.
+    """
+    stated = implied_epsilon(claim.guarantee)
+    exact = isinstance(claim.guarantee, ApproximateDP)
+    planned, drawn = [], {"confidence": confidence, "seed": seed}
+    for game in games:
+        if not exact and game.terms.trials is Trials.INDEPENDENT and not game.terms.is_single_release:
+            raise UnsupportedError(
+                f"{claim.guarantee.describe()} is tested by its own curve in the independent trials of "
+                f"{game.name!r}, which is not planned: leave it out"
+            )
+        planned.append(_planned(stated, strength, game, trials, cost_of(game.name, report), **drawn))
+    return {
+        "schema": PLAN_SCHEMA,
+        "kind": "plan",
+        "claim": claim_form(claim),
+        "confidence": confidence,
+        "strength": strength.describe(),
+        "epsilon": stated.epsilon,
+        "delta": stated.delta,
+        "games": planned,
+    }
+
+
+def _planned(
+    stated: ApproximateDP,
+    strength: Strength,
+    game: PlannedGame,
+    trials: Sequence[int],
+    cost: Cost | None,
+    **drawn: Any,
+) -> dict[str, JSON]:
+    """One game of a plan; `drawn`: confidence and seed."""
+    needed, shown = [], []
+    for probability in PROBABILITIES:
+        count = trials_for_power(stated, game.terms, strength, probability, **drawn)
+        seconds = None if count is None or cost is None else cost.training + count * cost.seconds
+        needed.append({"probability": probability, "trials": count, "seconds": seconds})
+    for count in trials:
+        found = outcomes(stated, game.terms, strength, count, **drawn)
+        shown.append(
+            {
+                "trials": count,
+                "power": found.power(stated.epsilon),
+                "epsilon": [
+                    [probability, plain(found.reached(probability))] for probability in PROBABILITIES
+                ],
+            }
+        )
+    return {
+        "name": game.name,
+        "unit": game.unit,
+        "terms": plain(game.terms),
+        "most": plain(strength.most(stated, game.terms)),
+        "needed": needed,
+        "shown": shown,
+        "cost": plain(cost),
+    }

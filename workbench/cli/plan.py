@@ -1,0 +1,190 @@
+"""`workbench plan`: how many trials of which game refute a claim, how likely, and at what cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+from typer import Option
+
+from workbench.audit.claims import EXAMPLE, parse_claim
+from workbench.cli import terminal
+from workbench.cli.display import duration
+from workbench.cli.parameters import ReportFile
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.outputs import require_distinct, require_file_place, write_atomically
+from workbench.interfaces import Adjacency, Released
+
+MOST_TRIALS = 100_000
+"""Numbers of trials beyond this are simulated for hours."""
+
+COMMANDS = {
+    "replay": "workbench replay FILE.py:FUNCTION --claim ...",
+    "canaries": "workbench audit --train FILE.py:FUNCTION --claim ...",
+    "scores": "workbench audit --train FILE.py:FUNCTION --claim ...",
+}
+"""What plays a game of the table of faults."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """The options of `workbench plan`; None where the user gave none."""
+
+    claim: Annotated[
+        str | None, Option(help="The guarantee to test, as for workbench audit.", show_default=EXAMPLE)
+    ] = None
+    game: Annotated[
+        list[str] | None,
+        Option(
+            help="A game of `workbench list games`, or canaries (white-box, with --train); may be repeated.",
+            show_default="membership, canaries, weights, release",
+        ),
+    ] = None
+    attack_strength: Annotated[
+        str,
+        Option(
+            metavar="perfect|mu=...|tpr=...,fpr=...",
+            help="How well the attack tells members in a trial: as unit normals mu apart, or by its ROC.",
+        ),
+    ] = "perfect"
+    trials: Annotated[
+        list[int] | None,
+        Option(help="Say what so many trials show; may be repeated.", show_default="100, 1000"),
+    ] = None
+    steps: Annotated[int, Option(help="Of the release game: steps of the run.")] = 1
+    sampling_probability: Annotated[
+        float, Option(help="Of the release game: probability of a record to be in a step's sample.")
+    ] = 1.0
+    prior: Annotated[float, Option(help="Probability of the coins of one training.")] = 0.5
+    fault: Annotated[
+        str | None,
+        Option(help="What you suspect: noise, clip, sampler, normaliser, accountant or side-channel."),
+    ] = None
+    cost_from: Annotated[
+        Path | None, Option(metavar="FILE", help="An audit's report.json whose seconds are used.")
+    ] = None
+    confidence: Annotated[float, Option(help="Confidence of the verdict, in (0.5, 1).")] = 0.95
+    seed: Annotated[int, Option(help="Seed of what is simulated.")] = 0
+    json: ReportFile = None
+
+
+def plan(options: PlanOptions) -> int:
+    """Say how many trials refute a claim, how likely, at what cost, and by which game.
+
+    The numbers are the power of the bounds that decide, random coins included: over all coins for a perfect
+    attack, simulated for any other. Fix the number of trials by them before the audit.
+
+    Exit code: 0 planned, 2 bad input.
+    """
+    record = _record(options)
+    if options.json is not None:
+        write_atomically(options.json, json.dumps(record, indent=1, allow_nan=False) + "\n")
+    _print(record)
+    return 0
+
+
+def _record(options: PlanOptions) -> dict[str, Any]:
+    claim = parse_claim(EXAMPLE if options.claim is None else options.claim, released=Released.EVERY_UPDATE)
+    if not isinstance(claim.about, Adjacency):
+        raise UnsupportedError(
+            f"--claim: plans are of claims of differential privacy, got {claim.guarantee.describe()}"
+        )
+    if not 0.5 < options.confidence < 1:
+        raise InputError(f"--confidence must be in (0.5, 1), got {options.confidence:g}")
+    if not 0 < options.prior < 1:
+        raise InputError(f"--prior must be in (0, 1), got {options.prior:g}")
+    if not 0 < options.sampling_probability <= 1:
+        raise InputError(f"--sampling-probability must be in (0, 1], got {options.sampling_probability:g}")
+    if options.steps < 1:
+        raise InputError(f"--steps must be at least 1, got {options.steps}")
+    if options.seed < 0:
+        raise InputError(f"--seed must be at least 0, got {options.seed}")
+    for count in options.trials or []:
+        if not 4 <= count <= MOST_TRIALS:
+            raise InputError(f"--trials must be in [4, {MOST_TRIALS}], got {count}")
+    if options.game and len(set(options.game)) < len(options.game):
+        raise InputError("--game must not repeat")
+    if options.json is not None:
+        require_file_place("--json", options.json)
+        require_distinct({"--json": options.json, "--cost-from": options.cost_from})
+    from workbench.audit.plan import advice, plan_record, planned_games
+    from workbench.estimation.power import Strength
+
+    try:
+        strength = Strength.parse(options.attack_strength)
+    except InputError as error:
+        raise InputError(f"--attack-strength: {error}") from error
+    suspected = None if options.fault is None else advice(options.fault)
+    games = planned_games(
+        options.game or (),
+        claim,
+        prior=options.prior,
+        steps=options.steps,
+        sampling_probability=options.sampling_probability,
+    )
+    record = plan_record(
+        claim,
+        strength,
+        games,
+        trials=options.trials or (100, 1000),
+        confidence=options.confidence,
+        seed=options.seed,
+        report=options.cost_from,
+    )
+    return record | ({"fault": suspected} if suspected else {})
+
+
+def _print(record: Mapping[str, Any]) -> None:
+    """The plan as tables, and the advice on the suspected fault."""
+    typer.echo(f"Claim: {record['claim']['text']}; judged at {100 * record['confidence']:g} % confidence")
+    typer.echo(f"Attack: {record['strength']}\n")
+    console = terminal.output_console()
+    style: Any = {"title_justify": "left", "box": box.SIMPLE_HEAD, "pad_edge": False}
+    headings = ("game", "trials are", "half of the time", "95 % of the time", "cost of that")
+    needed = Table(*headings, title="Trials with which it refutes the claim", **style)
+    for game in record["games"]:
+        half, often = game["needed"]
+        cost = "not known" if often["seconds"] is None else duration(often["seconds"])
+        cells = [_trials(game, row, record["epsilon"]) for row in (half, often)]
+        needed.add_row(Text(game["name"]), game["unit"], *cells, "-" if often["trials"] is None else cost)
+    console.print(needed)
+    headings = ("game", "trials", "half of the time", "95 % of the time", "refutes the claim")
+    shown = Table(*headings, title="What so many trials show", **style)
+    for game in record["games"]:
+        for row in game["shown"]:
+            epsilons = [f"epsilon >= {float(epsilon):.3g}" for _, epsilon in row["epsilon"]]
+            shown.add_row(Text(game["name"]), str(row["trials"]), *epsilons, f"{100 * row['power']:.3g} %")
+    console.print(shown)
+    for source in dict.fromkeys(game["cost"]["source"] for game in record["games"] if game["cost"]):
+        typer.echo(f"Cost in proportion to the trials, from {source}.")
+    if "fault" in record:
+        _print_advice(record["fault"])
+
+
+def _print_advice(advice: Mapping[str, Any]) -> None:
+    tried = [
+        f"{game['name']} refuted {game['refuted']}"
+        + (f" and left {game['undecided']} undecided" if game["undecided"] else "")
+        + f" of {advice['trainers']} in {game['seconds']:.3g} s each"
+        for game in advice["games"]
+    ]
+    typer.echo(f"Suspected: {advice['fault']}. Of wrong trainers ({advice['source']}), {'; '.join(tried)}.")
+    if advice["first"] is None:
+        typer.echo("None of them sees it.")
+    else:
+        typer.echo(f"First: {advice['first']}: {COMMANDS[advice['first']]}")
+
+
+def _trials(game: Mapping[str, Any], row: Mapping[str, Any], claimed: float) -> str:
+    """A number of trials, or why there is none."""
+    if row["trials"] is not None:
+        return str(row["trials"])
+    most = float(game["most"])
+    return f"never: at most {most:.3g}" if most <= claimed else "too many to count"
