@@ -155,12 +155,10 @@ class AuditOptions:
     candidates: Annotated[
         int | None,
         Option(
-            help="Number of candidate records.",
-            show_default=f"{EMBEDDED['candidates']}; "
-            + ", ".join(
-                f"{count} with --train on {corpus}"
-                for corpus, count in EMBEDDED["elsewhere_candidates"].items()
-            ),
+            help="Number of candidate records; with --train "
+            + ", ".join(f"{count} of {name}" for name, count in EMBEDDED["elsewhere_candidates"].items())
+            + " unless given.",
+            show_default=str(EMBEDDED["candidates"]),
         ),
     ] = None
     steps: Annotated[
