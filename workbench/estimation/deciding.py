@@ -51,7 +51,7 @@ PRIOR_ERROR = 0.002
 MOST_TRIALS_SOUGHT = 1 << 20
 """Where the search for a number of trials ends."""
 
-DECLARED_SHARE = 0.95
+DECLARED_SHARE = 0.98
 """The same where the supplier of scores declares them Gaussian: the other bound is for want of any noise."""
 
 LEAST_GAUSSIAN = 8
