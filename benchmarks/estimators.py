@@ -174,7 +174,7 @@ def declared() -> Iterator[dict[str, Any]]:
             return sample(members, generator), members
 
         row = {"estimator": "declared", "truth": truth.name, "in_family": truth.is_gaussian, "n": PLAN}
-        bounds, milliseconds = measure(partial(lower, trials=trials), draw, 200, [SEED, 4, number])
+        bounds, milliseconds = measure(partial(lower, trials=trials), draw, 400, [SEED, 4, number])
         yield row | {"trials": str(trials)} | summary(bounds, milliseconds, truth.epsilon(DELTA))
 
 

@@ -50,7 +50,7 @@ GAUSSIAN_SHARE = 0.8
 PRIOR_ERROR = 0.002
 """Probability that the range of an unknown prior misses it, taken from the error of the verdict."""
 
-DECLARED_SHARE = 0.95
+DECLARED_SHARE = 0.98
 """The same where the supplier of scores declares them Gaussian: the other bound is for want of any noise."""
 
 LEAST_GAUSSIAN = 8
