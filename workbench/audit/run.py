@@ -44,6 +44,7 @@ from workbench.interfaces import (
 )
 from workbench.training.crafts import CanaryKind, require_labels
 from workbench.training.setup import (
+    TrainingSetup,
     check_fit,
     content_digest,
     create_mechanism,
@@ -393,19 +394,7 @@ def audit_training(
         require_labels(prepare(setup)[0], canary_kind, "--canary-kind")
     store = Store(out / "store")
     inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
-    content, jobs = content_digest(setup), []
-    for run in range(runs):
-        coins = stream(settings.seed, "coins", run).random(settings.candidates) < 0.5
-        payload = UserJob(setup=setup, spec=function_spec, included=tuple(coins.tolist()), run=run)
-        identity = {
-            "kind": "user",
-            "source": training.source_sha256,
-            "job": plain(payload),
-            "content": content,
-        }
-        jobs.append(
-            Job(identity=identity, payload=payload, inputs=inputs, label=function_spec, content=content)
-        )
+    jobs = _user_jobs(training, setup, runs=runs, inputs=inputs)
     # Never in this process: the user's code may end it, and an exit code of ours is a verdict.
     processes = max(1, settings.workers)
     with Engine(store, workers=processes, scheduler=settings.scheduler, progress=progress) as engine:
@@ -413,7 +402,9 @@ def audit_training(
         replays = replayed is not None and isinstance(replayed.guarantee, ApproximateDP)
         first = ReplayJob(setup=setup, spec=function_spec, included=jobs[0].payload.included)
         replay = (
-            play_replay(engine, first, training=training, inputs=inputs, content=content) if replays else None
+            play_replay(engine, first, training=training, inputs=inputs, content=jobs[0].content)
+            if replays
+            else None
         )
         watching: tuple[CanariesFound, ...] = ()
         if watched is not None:
@@ -422,24 +413,12 @@ def audit_training(
                 engine, watched, payload, training=training, crafts=crafts, runs=runs, inputs=inputs
             )
     store.sweep()
-    candidates, _ = prepare(setup)
-    texts = tuple(record.text for record in candidates) if runs == 1 and candidates[0].text else ()
-    evidence = Evidence(
-        scores=np.concatenate([np.array(record["scores"], dtype=np.float64) for record in records]),
-        members=np.concatenate([np.array(job.payload.included, dtype=bool) for job in jobs]),
-        game=GAME,
-        attack="released scores",
-        blind_texts=texts,
-        seeds={"audit": settings.seed},
-        cost={"seconds": sum(float(record["cost"]["seconds"]) for record in records)},
-        details={"runs": float(runs)},
-    )
     name, others = function_spec.rpartition(":")[2], []
     form: dict[str, JSON] | None = None
     if replayed is not None and replay is not None:
         found, form = judged_record(replayed, replay, confidence=0.5 + 0.5 * settings.confidence)
         others = [found] if found is not None else []
-    games, held, planned = [evidence], [settings.claim], 1
+    games, held, planned = [_natural_evidence(setup, jobs, records)], [settings.claim], 1
     if watched is not None:
         # Coins may make a training fail, so a game that was not played keeps its share.
         planned = 3 if watched.released is Released.EVERY_UPDATE else 2
@@ -460,6 +439,44 @@ def audit_training(
     )
     report = report_record(settings.claim, [subject], seed=settings.seed, command=command, started=started)
     return report | ({"replay": {"subject": name, **form}} if form else {}) | unplayed(name, watching)
+
+
+def _user_jobs(
+    training: UserTraining, setup: TrainingSetup, *, runs: int, inputs: Mapping[str, Path]
+) -> list[Job]:
+    """Trainings of a user's function on natural records, each with coins of its own."""
+    content, jobs = content_digest(setup), []
+    for run in range(runs):
+        coins = stream(setup.seed, "coins", run).random(setup.candidates) < 0.5
+        payload = UserJob(setup=setup, spec=training.spec, included=tuple(coins.tolist()), run=run)
+        identity = {
+            "kind": "user",
+            "source": training.source_sha256,
+            "job": plain(payload),
+            "content": content,
+        }
+        jobs.append(
+            Job(identity=identity, payload=payload, inputs=inputs, label=training.spec, content=content)
+        )
+    return jobs
+
+
+def _natural_evidence(
+    setup: TrainingSetup, jobs: Sequence[Job], records: Sequence[Mapping[str, JSON]]
+) -> Evidence:
+    """The scores of natural records, pooled over the trainings."""
+    candidates, _ = prepare(setup)
+    texts = tuple(record.text for record in candidates) if len(jobs) == 1 and candidates[0].text else ()
+    return Evidence(
+        scores=np.concatenate([np.array(record["scores"], dtype=np.float64) for record in records]),
+        members=np.concatenate([np.array(job.payload.included, dtype=bool) for job in jobs]),
+        game=GAME,
+        attack="released scores",
+        blind_texts=texts,
+        seeds={"audit": setup.seed},
+        cost={"seconds": sum(float(record["cost"]["seconds"]) for record in records)},
+        details={"runs": float(len(jobs))},
+    )
 
 
 def audit_replay(
