@@ -21,11 +21,6 @@ finally:
 
 PARTS = {"noise", "clip", "normaliser", "sampler", "side channel", "accountant"}
 
-MISSED = {
-    "opacus_19": "the estimate is above the claim, and its lower end is not: the true epsilon is about 1.1",
-}
-"""NOT REFUTED, although the promise is too small."""
-
 NAMED = {"opacus_571"}
 """NOT REFUTED, as most accounting takes the number of records to be public; a caution names the part."""
 
@@ -39,14 +34,8 @@ OPEN = {
 amount, or that nobody has."""
 
 
-def marked(name: str) -> object:
-    """The bug's name, with its expected failure."""
-    reason = MISSED.get(name)
-    return pytest.param(name, marks=[pytest.mark.xfail(strict=True, reason=reason)] if reason else [])
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [marked(name) for name in BUGS])
+@pytest.mark.parametrize("name", list(BUGS))
 def test_a_reported_bug_gets_its_verdict_and_its_part(name: str) -> None:
     bug = BUGS[name]
     found = judged_here(f"{ZOO / 'reported.py'}:{name}", claim=bug.claim)
@@ -71,7 +60,7 @@ def test_the_table_is_whole() -> None:
         assert bug.direction in {LESS, MORE, WRONG}, name
         assert bug.fault in (PARTS if bug.direction != MORE else {""}), name
         assert bug.verified != bug.source.startswith("no report found"), name
-    assert {*MISSED, *OPEN, *NAMED} <= set(BUGS)
+    assert {*OPEN, *NAMED} <= set(BUGS)
 
 
 def test_the_page_has_every_bug() -> None:

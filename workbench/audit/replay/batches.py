@@ -17,6 +17,9 @@ from workbench.audit.replay.runs import Place, Runs, agreement
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
 
+MORE_SEEDS = 4
+"""Seeds under which batches are counted, besides the two of the runs; they make the rate better known."""
+
 
 @dataclass(frozen=True)
 class Batches:
@@ -41,7 +44,7 @@ def batches_of(
 
     With all records the first craft or all the second, updates differ by what one place's two crafts do, as
     often as there are records in the batch. Where records so loud add one length, because they are clipped,
-    lengths count the records of all steps, under another seed too; and a batch's update over its records is
+    lengths count the records of all steps, under other seeds too; and a batch's update over its records is
     what one adds.
 
     Args:
@@ -75,13 +78,20 @@ def batches_of(
         sizes.append(min(max(round(count), 1), len(runs.records)))
         lengths.append(norms[:, step].max() / sizes[-1])
     unit = max(lengths, default=0.0)
-    if sum(length > (1 - 1e-4) * unit for length in lengths) < max(2, len(lengths) / 2):
+    if sum(length > (1 - 1e-4) * unit for length in lengths) < max(1, len(lengths) / 2):
         return Batches(sizes)
     # Where no craft is loud enough to be clipped, the length says nothing.
     every, elsewhere = (whole_numbers(rows.max(axis=0) / unit) for rows in (norms, theirs))
     every[~agree] = -1
-    counted = [int(size) for size in (*every, *elsewhere) if size >= 0]
-    if len(counted) <= 0.5 * (agree.sum() + again.steps) or max(counted) > len(runs.records):
+    seeds = [every, elsewhere]
+    loudest = everywhere[int((norms >= (1 - 1e-4) * norms.max(axis=0)).sum(axis=1).argmax())]
+    for number in range(2, 2 + MORE_SEEDS):
+        own_lengths = lengths_of(runs(loudest, forced=a, number=number), a.steps)
+        seeds.append(whole_numbers(own_lengths / unit))
+    # Samples that are the same under another seed are counted once.
+    different = {sizes.tobytes(): sizes for sizes in seeds}.values()
+    counted = [int(size) for sizes in different for size in sizes if size >= 0]
+    if len(counted) <= 0.5 * sum(map(len, different)) or max(counted) > len(runs.records):
         return Batches(sizes)
     alone = np.zeros(a.steps)
     for step in np.flatnonzero((every > 0) & (noise.by_step > 0)):

@@ -156,7 +156,7 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
             "sampler",
             f"none of {len(run.sizes)} batches is empty, by Poisson sampling some would be: are empty ones "
             "drawn again?",
-            sampler.kind == "Poisson" and _lacks_empty(run),
+            bool(run.sizes) and sampler.kind in {"Poisson", "sampled"} and _lacks_empty(run),
         ),
         (
             "accountant",

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.audit.replay.batches import Batches, batches_of, counted
+from workbench.audit.replay.batches import MORE_SEEDS, Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted, overflowing
 from workbench.audit.replay.measured import Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import Noise, is_linear, is_repeated, noise_of, turned
@@ -47,6 +47,9 @@ PLACES = 2
 MORE_PLACES = 6
 """Records that are replaced by one craft, for the steps that they take part in."""
 
+SPARE_PLACES = 24
+"""Further records, replaced one after the other while none has taken part in a step."""
+
 
 class _RefusedError(Exception):
     """Carries the reason why a training cannot be replayed."""
@@ -71,9 +74,10 @@ def measured(
         InputError: the training fails on its own records.
     """
     generator = stream(seed, "replay")
-    chosen = [int(i) for i in generator.permutation(len(records))[: PLACES + MORE_PLACES]]
+    chosen = [int(i) for i in generator.permutation(len(records))[: PLACES + MORE_PLACES + SPARE_PLACES]]
     crafts = {place: crafted(records, place, generator) for place in chosen}
-    count = 20 + len(chosen) + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
+    usual = min(len(chosen), PLACES + MORE_PLACES)
+    count = 20 + MORE_SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
     runs = Runs(train, records, seed, count, progress)
     try:
         return _measured(runs, crafts)
@@ -235,11 +239,13 @@ class _Replacements:
         Raises:
             _RefusedError: the training takes no craft.
         """
-        places = [Place(place) for place in crafts]
-        for at in places:
-            self.add(at, crafts[at.place][:1])
-            if not self._noise.values and at.present.any():
+        places: list[Place] = []
+        for place in crafts:
+            is_seen = any(at.present.any() for at in places)
+            if is_seen and (len(places) >= PLACES + MORE_PLACES or not self._noise.values):
                 break
+            places.append(Place(place))
+            self.add(places[-1], crafts[place][:1])
         seen = [at for at in places if at.raw.size]
         if not any(at.versions for at in seen):
             raise _RefusedError(f"the training takes none of the crafted records: {self.failed[0]}")

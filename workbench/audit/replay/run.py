@@ -19,7 +19,7 @@ from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Claim, Verdict, VerdictKind
 from workbench.training.setup import TrainingSetup, prepare
 
-FORM = 3
+FORM = 4
 """Of what is measured; a stored result of another form is not read."""
 
 PROBES = 64
@@ -55,9 +55,10 @@ def replay_user(
         path, _, function = spec.rpartition(":")
         spec = f"{inputs[SOURCE] / Path(path).name}:{function}"
     training = UserTraining(spec)
-    seeds = [stream_seed(job.setup.seed, "training", run) for run in (0, 1)]
     found = measured(
-        lambda records, number: training.trained(records, seeds[number], candidates[:PROBES]),
+        lambda records, number: training.trained(
+            records, stream_seed(job.setup.seed, "training", number), candidates[:PROBES]
+        ),
         as_dicts([record for record, inside in zip(candidates, job.included, strict=True) if inside]),
         seed=job.setup.seed,
         progress=lambda done, total: progress(done, total, "trainings"),

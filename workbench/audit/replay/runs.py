@@ -14,7 +14,7 @@ from workbench.audit.replay.record import Recording, recorded
 from workbench.interfaces import BoolArray, FloatArray
 
 Train = Callable[[list[Any], int], Any]
-"""Trains on records with one of two seeds, 0 or 1; returns the finished model's scores of fixed records."""
+"""Trains on records with a seed of its own for each number from 0; returns the scores of fixed records."""
 
 
 class Runs:
@@ -46,7 +46,7 @@ class Runs:
         number: int = 0,
         still: bool = False,
     ) -> Recording:
-        """One run, with seed 0 or 1; on the records that are measured, unless others are given."""
+        """One run, with the seed of this number; on the records that are measured unless others are given."""
         own = [dict(record) for record in (self.records if records is None else records)]
         made = recorded(
             lambda: self._train(own, number),

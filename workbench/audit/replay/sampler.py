@@ -23,8 +23,8 @@ class Sampler:
 
     Attributes:
         kind: `"every step"`, `"shuffled epochs"`, `"fixed batches"` of random records, `"Poisson"`,
-            `"sampled"` where batches were not counted, or `"sampled unevenly"`, some records more often than
-            others.
+            `"sampled"` where batches were not counted or are of another kind, or `"sampled unevenly"`, some
+            records more often than others.
         rate: Share of the steps that a record takes part in.
         lower, upper: Interval of the rate.
         batches: Steps of an epoch, for shuffled epochs.
@@ -80,7 +80,9 @@ def sampler_of(
         (_, times), most = Counter(sizes).most_common(1)[0], tries // len(sizes)
         likeliest = float(binom.pmf(math.floor((most + 1) * hits / cells), most, hits / cells))
         chance = (most + 1) * float(binom.sf(times - 1, len(sizes), likeliest))
-        kind = "fixed batches" if chance < BY_CHANCE else "Poisson"
+        kind = "Poisson"
+        if chance < BY_CHANCE:
+            kind = "fixed batches" if len(set(sizes)) <= 2 else "sampled"
     return Sampler(
         kind="sampled unevenly" if uneven else kind,
         rate=hits / cells,
