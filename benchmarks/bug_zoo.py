@@ -17,6 +17,7 @@ import threading
 import time
 import types
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
@@ -61,6 +62,16 @@ SEEDED = (
 
 BLACK_BOX, WHITE_BOX = "released scores", "white-box canaries"
 """The attacks of the two membership games."""
+
+KINDS = (
+    "REFUTED with the part that the bug is in",
+    "UNDECIDED with that part: no epsilon is known of it",
+    "NOT REFUTED, with that part in a caution",
+    "NOT REFUTED, rightly: too much noise",
+    "REFUTED or UNDECIDED, with another part",
+    "NOT REFUTED, although the promise is too small",
+)
+"""What replay says of reported bugs: rows of docs/bug_zoo.md."""
 
 CAUGHT, PART, NAMED, MISSED = "caught", "caught, other part", "named in a caution", "missed"
 RIGHT, ALARM = "not refuted", "FALSE ALARM"
@@ -213,8 +224,21 @@ def replayed(name: str, seed: int) -> dict[str, Any]:
     return {"verdict": str(found.verdict.kind), "lower": plain(found.lower), "seconds": seconds}
 
 
+def kind_of(line: str) -> str:
+    """Which of `KINDS` a row of docs/bug_zoo.md is of."""
+    _, _, direction, part, says, *_ = line.removeprefix("| ").split(" | ")
+    verdict, _, parts = says.partition(": ")
+    if says == f"NOT REFUTED, caution: {part}":
+        return KINDS[2]
+    if verdict == "NOT REFUTED":
+        return KINDS[3] if direction == reported.MORE else KINDS[5]
+    if parts.split(", ")[0] != part:
+        return KINDS[4]
+    return KINDS[0] if verdict == "REFUTED" else KINDS[1]
+
+
 def update_page(rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write the rows of docs/bug_zoo.md anew."""
+    """Write the rows of docs/bug_zoo.md anew, and count them."""
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     for place, line in enumerate(lines):
         name = line.split("`")[1] if line.startswith("| `") else ""
@@ -227,6 +251,11 @@ def update_page(rows: Mapping[str, Mapping[str, Any]]) -> None:
             )
             cells = [f"`{name}`", bug.source, bug.direction, bug.fault or "none", said, f"≥ {epsilon}"]
             lines[place] = f"| {' | '.join(cells)} | {row['seconds']:.0f} |"
+    found = Counter(map(kind_of, filter(lambda line: line.startswith("| `"), lines)))
+    for place, line in enumerate(lines):
+        if line.startswith(tuple(f"| {kind} |" for kind in KINDS)):
+            kind = line.split(" |")[0].removeprefix("| ")
+            lines[place] = f"| {kind} | {found[kind]} |"
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
