@@ -17,7 +17,7 @@ from workbench.audit.replay.runs import Place, Runs, agreement
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
 
-MORE_SEEDS = 4
+MORE_SEEDS = 3
 """Seeds under which batches are counted, besides the two of the runs; they make the rate better known."""
 
 
@@ -84,14 +84,13 @@ def batches_of(
     every, elsewhere = (whole_numbers(rows.max(axis=0) / unit) for rows in (norms, theirs))
     every[~agree] = -1
     seeds = [every, elsewhere]
-    loudest = everywhere[int((norms >= (1 - 1e-4) * norms.max(axis=0)).sum(axis=1).argmax())]
     for number in range(2, 2 + MORE_SEEDS):
-        own_lengths = lengths_of(runs(loudest, forced=a, number=number), a.steps)
-        seeds.append(whole_numbers(own_lengths / unit))
+        rows = [lengths_of(runs(records, forced=a, number=number), a.steps) for records in everywhere]
+        seeds.append(whole_numbers(np.max(rows, axis=0) / unit))
     # Samples that are the same under another seed are counted once.
     different = {sizes.tobytes(): sizes for sizes in seeds}.values()
     counted = [int(size) for sizes in different for size in sizes if size >= 0]
-    if len(counted) <= 0.5 * sum(map(len, different)) or max(counted) > len(runs.records):
+    if len(counted) <= 0.5 * (len(every) + len(elsewhere)) or max(counted) > len(runs.records):
         return Batches(sizes)
     alone = np.zeros(a.steps)
     for step in np.flatnonzero((every > 0) & (noise.by_step > 0)):
