@@ -432,7 +432,7 @@ def test_the_defaults_are_those_of_the_currency_and_all_can_be_overridden(
     assert own.mechanism_parameters == {"granularity": "2"}  # A name that looks like a number.
     assert own.attack_parameters["sign_transcript"] == {"canary": "opposed,average", "trials": 60}
     assert own.attack_parameters["lira"] == {"shadows": 6}
-    assert own.attack_parameters["loss"] == {}
+    assert own.attack_parameters["loss"] == {"craft": "loud"}
     plain = AuditOptions(mechanism="ferret")
     assert plain.epsilon is None
     assert settings_of(monkeypatch, tmp_path, "").claim.guarantee == MutualInformation(

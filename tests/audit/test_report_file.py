@@ -12,7 +12,7 @@ import pytest
 
 from workbench.accounting import ApproximateDP
 from workbench.audit.report_file import MOST_INLINE, read_report, scores_beside, write_report
-from workbench.audit.run import audit_scores
+from workbench.audit.scores import audit_scores
 from workbench.cli.junit import junit_xml
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.keys import plain
