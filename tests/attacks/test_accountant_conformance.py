@@ -31,7 +31,7 @@ from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 
 HERE = Path(__file__).parent
-SECONDS = 6.0
+SECONDS = 120.0
 
 
 def _load(name: str) -> ModuleType:
