@@ -20,7 +20,6 @@ from workbench.attacks.shared.statistics import (
     TokenScorer,
     checked_records,
     checked_share,
-    scored_log_likelihoods,
     secret_insertions,
 )
 from workbench.core.arguments import whole_number
@@ -28,6 +27,7 @@ from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
 from workbench.games.membership import MembershipAttack, MembershipSeen, References
 from workbench.interfaces import BoolArray, Corpus, FloatArray, Insertions, Record, Scores
+from workbench.training.endings import scored_log_likelihoods
 
 MODES = ("online", "offline")
 VARIANCES = ("auto", "fixed", "per_example")

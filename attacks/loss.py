@@ -21,7 +21,6 @@ from workbench.attacks.shared.statistics import (
     crafted_insertions,
     ending_log_likelihoods,
     least_likely_mean,
-    scored_log_likelihoods,
     secret_insertions,
     zlib_bytes,
 )
@@ -31,6 +30,7 @@ from workbench.core.registry import register
 from workbench.games.membership import MembershipAttack, MembershipSeen, References
 from workbench.interfaces import Corpus, FloatArray, Insertions, Plan, Record, Scores
 from workbench.training.crafts import CanaryKind
+from workbench.training.endings import scored_log_likelihoods
 
 SCORES = ("log_likelihood", "confidence", "zlib", "min_k", "min_k_plus_plus")
 REFERENCES = ("base", "shadow")

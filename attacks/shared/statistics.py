@@ -13,10 +13,8 @@ import numpy as np
 from workbench.core.errors import InputError
 from workbench.interfaces import Corpus, FloatArray, Insertions, Record
 from workbench.training.crafts import CanaryKind, canaries, require_labels
-from workbench.training.endings import TokenPredictor, finite_log_likelihoods, scored_log_likelihoods
+from workbench.training.endings import TokenPredictor, finite_log_likelihoods
 from workbench.training.secrets import append_secret, secret_id
-
-__all__ = ["scored_log_likelihoods"]
 
 _WHOLE = 1e-9
 """What a product of a share and a number of tokens may miss a whole number by."""

@@ -478,6 +478,18 @@ def drawn_seed(generator: np.random.Generator) -> int:
     return int(generator.integers(2**62))
 
 
+def two_worlds(plan: Plan, *, without: str, start: int) -> dict[bool, Plan]:
+    """Returns the plan with all its records (True) and without one; the number of records stays public.
+
+    Both start from one initial seed: the plan's own, or else `start`.
+    """
+    size = len(plan.records) if plan.public_size is None else plan.public_size
+    initial = start if plan.initial_seed is None else plan.initial_seed
+    inside = replace(plan, held_out=(), public_size=size, initial_seed=initial)
+    rest = tuple(record for record in plan.records if record.id != without)
+    return {True: inside, False: replace(inside, records=rest)}
+
+
 def half_included(trials: int, generator: np.random.Generator) -> BoolArray:
     """Returns labels of which half are True, in random order."""
     labels: BoolArray = generator.permutation(np.arange(trials) < trials // 2)

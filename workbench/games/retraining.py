@@ -39,6 +39,7 @@ from workbench.games.base import (
     pooled,
     pooled_cost,
     quickened,
+    two_worlds,
 )
 from workbench.interfaces import (
     Attack,
@@ -138,21 +139,16 @@ class RetrainingGame(Game[RetrainingAttack]):
         """Trains with and without the canary record, and asks each model for its loss."""
         attack, part = match.attack, match.part
         plan, canary = attack.insert(match.plan, stream(part.setup.seed, "insertions"))
-        size = len(plan.records) if plan.public_size is None else plan.public_size
-        start = plan.seed if plan.initial_seed is None else plan.initial_seed
-        inside = replace(plan, held_out=(), public_size=size, initial_seed=start)
-        outside = replace(inside, records=tuple(r for r in plan.records if r.id != canary.id))
+        worlds = two_worlds(plan, without=canary.id, start=plan.seed)
         order, seeds = (np.random.default_rng(s) for s in np.random.SeedSequence(match.seed()).spawn(2))
         included = half_included(part.trials or attack.trials, order)
-        plans = [
-            replace(inside if takes_part else outside, seed=drawn_seed(seeds))
-            for takes_part in included.tolist()
-        ]
+        plans = [replace(worlds[takes_part], seed=drawn_seed(seeds)) for takes_part in included.tolist()]
         initial = None
         if attack.initialisation is Initialisation.WORST_CASE:
             from workbench.training.ensemble.together import fitted_weights
 
-            initial = fitted_weights(replace(outside, records=attack.fitted(outside.records, canary)))
+            others = worlds[False]
+            initial = fitted_weights(replace(others, records=attack.fitted(others.records, canary)))
         losses = canary_losses(
             quickened(match.mechanism, plan),
             plans,

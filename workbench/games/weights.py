@@ -19,7 +19,17 @@ from workbench.core.errors import InputError
 from workbench.core.registry import register
 from workbench.core.streams import stream
 from workbench.execution.tasks import silent
-from workbench.games.base import Game, Match, Played, Round, Scale, drawn_seed, half_included, many_trainings
+from workbench.games.base import (
+    Game,
+    Match,
+    Played,
+    Round,
+    Scale,
+    drawn_seed,
+    half_included,
+    many_trainings,
+    two_worlds,
+)
 from workbench.interfaces import (
     Adjacency,
     Attack,
@@ -121,14 +131,10 @@ def play_weights(
     mechanism = mechanism.without_quality()
     if [record.id for record in plan.records].count(canary) != 1 or len(plan.records) < 2:
         raise InputError(f"records must hold {canary!r} once, beside others")
-    size = len(plan.records) if plan.public_size is None else plan.public_size
     order, trial_seeds, reference_seeds, initial = (
         np.random.default_rng(world) for world in np.random.SeedSequence(seed).spawn(4)
     )
-    start = drawn_seed(initial) if plan.initial_seed is None else plan.initial_seed
-    with_canary = replace(plan, held_out=(), public_size=size, initial_seed=start)
-    rest = tuple(record for record in plan.records if record.id != canary)
-    worlds = {True: with_canary, False: replace(with_canary, records=rest)}
+    worlds = two_worlds(plan, without=canary, start=drawn_seed(initial))
     included = half_included(trials, order)
     known = np.arange(2 * references) < references
     subjects: list[Subject] = []
