@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from replay_here import judged_here
 
-from workbench.audit.replay.batches import whole_numbers
+from workbench.audit.replay.batches import by_common_measure, whole_numbers
 from workbench.audit.replay.judging import Replayed
 from workbench.audit.replay.measured import NotMeasured
 from workbench.audit.replay.runs import radius
@@ -261,3 +261,25 @@ def test_the_rate_is_covered() -> None:
         found = sampler_of(generator.random((8, 40)) < 0.1, 0.025)
         missed += not found.lower <= 0.1 <= found.upper
     assert missed <= 400 * 0.025 + 3 * np.sqrt(400 * 0.025 * 0.975)
+
+
+@pytest.mark.parametrize("size", [10, 16, 40])
+def test_sizes_of_batches_follow_from_what_they_have_in_common(size: int) -> None:
+    true = np.random.default_rng(size).binomial(20 * size, 0.05, size=(5, 60))
+    seen = true / true[0] * (1 + np.random.default_rng(1).normal(scale=2e-6, size=true.shape))
+    assert (by_common_measure(seen, {}) == true).mean() > 0.97
+    # With some sizes known, steps in which all sizes share a divisor are right, too.
+    assert (by_common_measure(seen, {step: int(true[0, step]) for step in range(60)}) == true).all()
+
+
+@pytest.mark.parametrize("size", [16, 2])
+def test_batches_of_one_size_or_few_records_have_no_common_measure_that_tells(size: int) -> None:
+    fixed = (
+        np.full((5, 60), 16.0) if size == 16 else 1.0 + np.random.default_rng(0).binomial(40, 0.05, (5, 60))
+    )
+    assert (by_common_measure(fixed / fixed[0], {}) == -1).all()
+
+
+def test_updates_that_are_no_multiples_have_no_sizes() -> None:
+    seen = np.random.default_rng(0).uniform(0.5, 2.0, size=(5, 60))
+    assert (by_common_measure(seen, {}) == -1).all()

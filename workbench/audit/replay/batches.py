@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,10 +15,19 @@ from workbench.audit.replay.noise import RARE, Noise
 from workbench.audit.replay.record import Recording
 from workbench.audit.replay.runs import Place, Runs, agreement
 from workbench.core.errors import InputError
-from workbench.interfaces import FloatArray
+from workbench.interfaces import BoolArray, FloatArray
 
-MORE_SEEDS = 3
-"""Seeds under which batches are counted, besides the two of the runs; they make the rate better known."""
+SEEDS = 5
+"""Seeds under which batches are counted; the more there are, the better the rate is known."""
+
+WHOLE = 2e-3
+"""A count that is so near a whole number is one."""
+
+MOST = 100
+"""Records that a batch may have where its size is found by a common measure."""
+
+LARGE = 8
+"""Records that batches have on average where their common measure is taken for one record."""
 
 
 @dataclass(frozen=True)
@@ -37,35 +46,64 @@ class Batches:
     alone: FloatArray = field(default_factory=lambda: np.zeros(0))
 
 
-def batches_of(
-    runs: Runs, own: tuple[Recording, Recording], first: Place, copied: Sequence[Craft], noise: Noise
-) -> Batches:
+def batches_of(runs: Runs, a: Recording, first: Place, copied: Sequence[Craft], noise: Noise) -> Batches:
     """Count the records of batches.
 
     With all records the first craft or all the second, updates differ by what one place's two crafts do, as
-    often as there are records in the batch. Where records so loud add one length, because they are clipped,
-    lengths count the records of all steps, under other seeds too; and a batch's update over its records is
-    what one adds.
+    often as there are records in the batch. That counts the batches that the place is in. Under other seeds,
+    at the same weights, they differ by a multiple of the same. Where records so loud add one length, because
+    they are clipped, lengths count the records of all steps; and a batch's update over its records is what
+    one adds.
 
     Args:
-        own: Run A, and under the other seed.
+        a: Run A.
         copied: Two crafts of the place.
     """
-    a, again = own
     everywhere = [
         runs.with_records(dict.fromkeys(range(len(runs.records)), craft.record)) for craft in copied
     ]
     try:
         pair = [runs(records, forced=a) for records in everywhere]
-        others = [runs(records, forced=again, number=1) for records in everywhere]
+        agree = agreement([first.versions[0], first.versions[1], *pair], a.steps).all(axis=0)
+        known = _batches_with(first, pair, agree & first.present, len(runs.records))
+        if known is None:
+            return Batches()
+        seen = [_Seed.of(pair, pair)]
+        seen += [
+            _Seed.of([runs(records, forced=a, number=number, still=True) for records in everywhere], pair)
+            for number in range(1, SEEDS)
+        ]
     except InputError:
         return Batches()
-    agree = agreement([first.versions[0], first.versions[1], *pair], a.steps).all(axis=0)
-    norms, theirs = (
-        np.array([lengths_of(run, own.steps) for run in two]) for own, two in ((a, pair), (again, others))
-    )
-    sizes, lengths = [], []
-    for step in np.flatnonzero(agree & first.present):
+    norms = np.array([seed.lengths for seed in seen])
+    lengths = [float(norms[0][:, step].max()) / size for step, size in known.items()]
+    unit = max(lengths, default=0.0)
+    # Where no craft is loud enough to be clipped, the length says nothing.
+    if lengths and sum(length > (1 - 1e-4) * unit for length in lengths) >= max(1, len(lengths) / 2):
+        counts, alike = whole_numbers(norms.max(axis=1) / unit), True
+    else:
+        counts, alike = by_common_measure(np.array([seed.multiples for seed in seen]), known), False
+    every = counts[0]
+    every[~agree] = -1
+    # Samples that are the same under another seed are counted once.
+    different = {sizes.tobytes(): sizes for sizes in counts}.values()
+    counted = [int(size) for sizes in different for size in sizes if size >= 0]
+    if len(counted) <= a.steps or max(counted) > len(runs.records):
+        return Batches(list(known.values()))
+    alone = np.zeros(a.steps)
+    for step in np.flatnonzero((every > 0) & (noise.by_step > 0)) if alike else ():
+        update = pair[int(norms[0][:, step].argmax())].gradients[step].double()[noise.scale > 0]
+        scale = noise.scale[noise.scale > 0] * float(noise.by_step[step])
+        alone[step] = float((update / scale).norm()) / every[step]
+    return Batches(counted, True, alone)
+
+
+def _batches_with(
+    first: Place, pair: Sequence[Recording], steps: BoolArray, records: int
+) -> dict[int, int] | None:
+    """Records in the batches of these steps, which the place is in; None where they are no whole numbers."""
+    known = {}
+    for step in np.flatnonzero(steps):
         once = (first.versions[0].gradients[step] - first.versions[1].gradients[step]).double()
         all_of = (pair[0].gradients[step] - pair[1].gradients[step]).double()
         size = float(once.square().sum())
@@ -74,30 +112,68 @@ def batches_of(
         count = float(all_of @ once) / size
         aside = float((all_of - count * once).norm())
         if abs(count - round(count)) > 0.01 or aside > 1e-2 * math.sqrt(size) * max(count, 1.0):
-            return Batches()
-        sizes.append(min(max(round(count), 1), len(runs.records)))
-        lengths.append(norms[:, step].max() / sizes[-1])
-    unit = max(lengths, default=0.0)
-    if sum(length > (1 - 1e-4) * unit for length in lengths) < max(1, len(lengths) / 2):
-        return Batches(sizes)
-    # Where no craft is loud enough to be clipped, the length says nothing.
-    every, elsewhere = (whole_numbers(rows.max(axis=0) / unit) for rows in (norms, theirs))
-    every[~agree] = -1
-    seeds = [every, elsewhere]
-    for number in range(2, 2 + MORE_SEEDS):
-        rows = [lengths_of(runs(records, forced=a, number=number), a.steps) for records in everywhere]
-        seeds.append(whole_numbers(np.max(rows, axis=0) / unit))
-    # Samples that are the same under another seed are counted once.
-    different = {sizes.tobytes(): sizes for sizes in seeds}.values()
-    counted = [int(size) for sizes in different for size in sizes if size >= 0]
-    if len(counted) <= 0.5 * (len(every) + len(elsewhere)) or max(counted) > len(runs.records):
-        return Batches(sizes)
-    alone = np.zeros(a.steps)
-    for step in np.flatnonzero((every > 0) & (noise.by_step > 0)):
-        update = pair[int(norms[:, step].argmax())].gradients[step].double()[noise.scale > 0]
-        scale = noise.scale[noise.scale > 0] * float(noise.by_step[step])
-        alone[step] = float((update / scale).norm()) / every[step]
-    return Batches(counted, True, alone)
+            return None
+        known[int(step)] = min(max(round(count), 1), records)
+    return known
+
+
+@dataclass(frozen=True)
+class _Seed:
+    """What two trainings on copies show under one seed.
+
+    Attributes:
+        lengths: Norms of the updates, shape `(2, T)`; NaN where there is none.
+        multiples: What the updates differ by, over what those of the first seed do, shape `(T,)`; NaN where
+            that is no multiple.
+    """
+
+    lengths: FloatArray
+    multiples: FloatArray
+
+    @classmethod
+    def of(cls, pair: Sequence[Recording], usual: Sequence[Recording]) -> _Seed:
+        steps = usual[0].steps
+        multiples = np.full(steps, math.nan)
+        for step in range(min(steps, *(run.steps for run in (*pair, *usual)))):
+            here, there = (
+                (two[0].gradients[step] - two[1].gradients[step]).double() for two in (pair, usual)
+            )
+            if here.shape != there.shape or float(there.norm()) == 0:
+                continue
+            multiple = float(here @ there) / float(there.square().sum())
+            if float((here - multiple * there).norm()) <= WHOLE * float(there.norm()) * max(multiple, 1.0):
+                multiples[step] = multiple
+        return cls(np.array([lengths_of(run, steps) for run in pair]), multiples)
+
+
+def by_common_measure(multiples: FloatArray, known: Mapping[int, int]) -> npt.NDArray[np.int64]:
+    """Sizes of batches of several seeds, from the multiples of the first seed's that they are.
+
+    Where that size is not known, it is the least that makes all of them whole. All might share a divisor;
+    then they are fewer than those of other steps by a factor, and are taken by it.
+
+    Args:
+        multiples: Shape `(seeds, T)`.
+        known: Sizes of the first seed's batches, of some steps.
+
+    Returns:
+        Same shape; -1 where nothing is known.
+    """
+    sizes = np.full(multiples.shape, -1, dtype=np.int64)
+    for step in np.flatnonzero(np.isfinite(multiples).all(axis=0)):
+        row = multiples[:, step]
+        for size in [known[int(step)]] if int(step) in known else range(1, MOST + 1):
+            if (whole := whole_numbers(row * size)).min() >= 0:
+                sizes[:, step] = whole
+                break
+    is_known = np.isin(np.arange(multiples.shape[1]), list(known))
+    means = sizes.mean(axis=0)
+    found = (sizes >= 0).all(axis=0)
+    usual = float(np.median(means[found])) if found.any() else 0.0
+    if usual < LARGE:
+        return np.full(multiples.shape, -1, dtype=np.int64)
+    times = np.where(is_known, 1, np.maximum(1, np.round(usual / np.maximum(means, 1e-30)))).astype(np.int64)
+    return np.where(found, sizes * times, -1)
 
 
 def lengths_of(run: Recording, steps: int) -> FloatArray:
@@ -109,7 +185,7 @@ def lengths_of(run: Recording, steps: int) -> FloatArray:
 def whole_numbers(counts: FloatArray) -> npt.NDArray[np.int64]:
     """The whole numbers among some counts; -1 for the others, and for 0 but for rounding."""
     near = np.where(np.isfinite(counts), counts, -1.0).round()
-    is_whole = (np.abs(counts - near) < 2e-3) & ((near > 0) | (counts < 1e-6))
+    is_whole = (np.abs(counts - near) < WHOLE) & ((near > 0) | (counts < 1e-6))
     return np.where(is_whole, near, -1.0).astype(np.int64)
 
 

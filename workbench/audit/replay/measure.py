@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.audit.replay.batches import MORE_SEEDS, Batches, batches_of, counted
+from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted, overflowing
 from workbench.audit.replay.measured import Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import Noise, is_linear, is_repeated, noise_of, turned
@@ -77,7 +77,7 @@ def measured(
     chosen = [int(i) for i in generator.permutation(len(records))[: PLACES + MORE_PLACES + SPARE_PLACES]]
     crafts = {place: crafted(records, place, generator) for place in chosen}
     usual = min(len(chosen), PLACES + MORE_PLACES)
-    count = 20 + 2 * MORE_SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
+    count = 16 + 2 * SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
     runs = Runs(train, records, seed, count, progress)
     try:
         return _measured(runs, crafts)
@@ -138,7 +138,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         recognised=b.recognised,
         elsewhere=b.elsewhere,
         scores_repeat=scores_repeat,
-        **_of_records(runs, (a, b, again), noise, crafts),
+        **_of_records(runs, (a, b), noise, crafts),
     )
 
 
@@ -258,21 +258,21 @@ class _Replacements:
 
 def _of_records(
     runs: Runs,
-    own: tuple[Recording, Recording, Recording],
+    own: tuple[Recording, Recording],
     noise: Noise,
     crafts: Mapping[int, Sequence[Craft]],
 ) -> dict[str, Any]:
     """What replaced records show: fields of `Measured`.
 
     Args:
-        own: Run A, run B, and run A under the other seed.
+        own: Run A and run B.
     """
-    a, b, again = own
+    a, b = own
     shown = _Replacements(runs, a, b, noise)
     places = shown.played(crafts)
     deep, first = places[:PLACES], places[0]
     usual = noise.values and len(first.versions) > 1
-    batches = batches_of(runs, (a, again), first, crafts[first.place][:2], noise) if usual else Batches()
+    batches = batches_of(runs, a, first, crafts[first.place][:2], noise) if usual else Batches()
     hits, tries, sizes, varies = counted(batches, len(runs.records))
     together = _together(runs, a, b, crafts[first.place][0]) if usual else math.nan
     return {
