@@ -18,6 +18,7 @@ import numpy as np
 
 from workbench.attacks.shared.statistics import (
     TokenScorer,
+    checked_included,
     checked_records,
     checked_share,
     secret_insertions,
@@ -134,11 +135,7 @@ def record_logits(subject: TokenScorer, records: Sequence[Record], ending_marker
 
 def _shadow_logits(references: References, records: Sequence[Record], ending_marker: str) -> FloatArray:
     """Logits of the candidates under every shadow, shape `(n_shadows, n)`."""
-    expected = (len(references.subjects), len(records))
-    if references.included.shape != expected:
-        raise InputError(f"references.included must have shape {expected}, got {references.included.shape}")
-    if len(references.subjects) < 2:
-        raise InputError(f"lira needs at least 2 references, got {len(references.subjects)}")
+    checked_included(references, records, "lira", least=2)
     return np.stack([record_logits(shadow, records, ending_marker) for shadow in references.subjects])
 
 

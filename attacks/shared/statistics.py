@@ -11,7 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from workbench.core.errors import InputError
-from workbench.interfaces import Corpus, FloatArray, Insertions, Record
+from workbench.games.membership import MembershipSeen, References
+from workbench.interfaces import BoolArray, Corpus, FloatArray, Insertions, Record
 from workbench.training.crafts import CanaryKind, canaries, require_labels
 from workbench.training.endings import TokenPredictor, finite_log_likelihoods
 from workbench.training.secrets import append_secret, secret_id
@@ -82,6 +83,39 @@ def checked_records(candidates: Sequence[Record], attack: str) -> Sequence[Recor
     if not candidates:
         raise InputError(f"attack {attack!r} needs at least one candidate, got 0")
     return candidates
+
+
+def checked_included(
+    references: References, records: Sequence[Record], attack: str, *, least: int
+) -> BoolArray:
+    """Which reference was trained on which candidate, shape `(n_references, n)`.
+
+    Raises:
+        InputError: another shape, or fewer than `least` references.
+    """
+    expected = (len(references.subjects), len(records))
+    if references.included.shape != expected:
+        raise InputError(f"references.included must have shape {expected}, got {references.included.shape}")
+    if len(references.subjects) < least:
+        plural = "s" if least > 1 else ""
+        raise InputError(f"{attack} needs at least {least} reference{plural}, got {len(references.subjects)}")
+    return references.included
+
+
+def population_of(seen: MembershipSeen, share: float, generator: np.random.Generator) -> tuple[Record, ...]:
+    """The game's records that were never candidates, of which as many texts get a secret id as candidates.
+
+    `share` is that of `secret_insertions`. Secrets are drawn anew, so they are no candidate's.
+    """
+    population = seen.population
+    count = round(share * len(population))
+    if not count or not population[0].text:
+        return population
+    chosen = set(generator.permutation(len(population))[:count].tolist())
+    return tuple(
+        append_secret(record, secret_id(generator)) if place in chosen else record
+        for place, record in enumerate(population)
+    )
 
 
 def ending_log_likelihoods(subject: TokenScorer, records: Sequence[Record], share: float) -> list[FloatArray]:

@@ -35,6 +35,7 @@ REFUSED = {
     "lira": {"ferret", "paczero"},
     "loss": {"ferret", "paczero"},
     "retrained_canary": {"paczero", "rldp"},
+    "rmia": {"ferret", "paczero"},
     "sign_transcript": {*MECHANISMS} - {"ferret"},
     "subset_posterior": {*MECHANISMS} - {"paczero"},
     "trajectory": {"dp_weights", "ferret", "mezo", "paczero", "shuffled_dp_sgd", "zo_surrogate"},

@@ -15,7 +15,7 @@ import numpy as np
 from workbench.core.registry import register
 from workbench.games.base import Game, Match, Played, Round
 from workbench.interfaces import Adjacency, Attack, BoolArray, GameTerms, Record, Released, Subject, Trials
-from workbench.training.setup import prepare
+from workbench.training.setup import load_corpus, prepare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +38,14 @@ class MembershipSeen:
         subject: The target, which answers likelihoods.
         records: The candidates, members and non-members alike.
         references: The adversary's shadow models.
+        population: Records of the same source that are nobody's members, as the corpus holds them out; empty
+            where there are none.
     """
 
     subject: Subject
     records: tuple[Record, ...]
     references: References = References()
+    population: tuple[Record, ...] = ()
 
 
 class MembershipAttack(Attack[MembershipSeen]):
@@ -80,7 +83,12 @@ class MembershipGame(Game[MembershipAttack]):
         """
         target, part, records = match.required_target(), match.part, match.candidates()
         references = References(subjects=match.references, included=np.array(part.shadows, dtype=bool))
-        seen = MembershipSeen(subject=target, records=records, references=references)
+        seen = MembershipSeen(
+            subject=target,
+            records=records,
+            references=references,
+            population=load_corpus(part.setup).held_out,
+        )
         scores = match.attack.score(seen, match.generator())
         values, labels = scores.values, np.array(part.included, dtype=bool)
         adjacency = match.mechanism.capabilities.adjacency
