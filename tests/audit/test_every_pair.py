@@ -34,6 +34,7 @@ REFUSED = {
     "joint_canary": {"dp_weights", "ferret", "mezo", "paczero", "shuffled_dp_sgd", "zo_surrogate"},
     "lira": {"ferret", "paczero"},
     "loss": {"ferret", "paczero"},
+    "quantile_regression": {"ferret", "paczero"},
     "retrained_canary": {"paczero", "rldp"},
     "rmia": {"ferret", "paczero"},
     "sign_transcript": {*MECHANISMS} - {"ferret"},
@@ -70,6 +71,7 @@ def attack_parameters(attack: str) -> dict[str, Any]:
     few = {scale.parameter: 20 for scale in game_named(attack).cost(made)}
     few |= {
         "lira": {"shadows": 4},
+        "quantile_regression": {"fit": "candidates"},
         "canary_extraction": {"secrets": 2, "generations": 40, "references": 40},
     }.get(attack, {})
     return few
