@@ -32,6 +32,7 @@ REFUSED = {
     "canary_extraction": {"ferret", "paczero"},
     "dirac_canary": {"dp_weights", "ferret", "mezo", "paczero", "shuffled_dp_sgd", "zo_surrogate"},
     "joint_canary": {"dp_weights", "ferret", "mezo", "paczero", "shuffled_dp_sgd", "zo_surrogate"},
+    "label_only": {"ferret", "paczero"},
     "lira": {"ferret", "paczero"},
     "loss": {"ferret", "paczero"},
     "quantile_regression": {"ferret", "paczero"},

@@ -52,6 +52,8 @@ class MembershipAttack(Attack[MembershipSeen]):
     """An attack that scores candidates; its scores have one value a record."""
 
     game = "membership"
+    answers: ClassVar[str] = "likelihoods"
+    """What of the trained model's answers the attack reads."""
     of_checkpoints: ClassVar[Mapping[str, Mapping[str, object]]] = {}
     """Parameters with which the attack scores a finished model of somebody else's, by the name of the score.
 
@@ -100,6 +102,7 @@ class MembershipGame(Game[MembershipAttack]):
         words = {
             "is_paired": is_paired,
             "shadows": len(match.references),
+            "answers": match.attack.answers,
             "crafted": sum(record.image is not None for record in inserted),
         }
         terms = GameTerms(

@@ -356,6 +356,13 @@ class Subject(Protocol):
         its standard deviation there. Raises `UnsupportedError`: the model is no language model.
         """
 
+    def predicted_right(self, records: Sequence[Record]) -> list[BoolArray]:
+        """Returns whether each prediction of a record is right: its label's, or every token's but the first.
+
+        A prediction is the most likely token, or the most likely of the labels that occur in the records.
+        Raises `UnsupportedError`: the model predicts neither.
+        """
+
     def release_canary(
         self, canary: GradientCanary, included: BoolArray, generator: np.random.Generator
     ) -> FloatArray:

@@ -14,7 +14,7 @@ from torch.optim.adamw import adamw
 
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
-from workbench.interfaces import FloatArray, Model, Plan, Record, Sampling, Schedule, TaskModel
+from workbench.interfaces import BoolArray, FloatArray, Model, Plan, Record, Sampling, Schedule, TaskModel
 from workbench.training.lora import check_lora, with_lora
 from workbench.training.models import LanguageModel
 
@@ -232,10 +232,29 @@ def quality(model: Model, records: Sequence[Record]) -> dict[str, float]:
 
 def accuracy(model: Model, records: Sequence[Record]) -> float:
     """Share of records whose label has the lowest loss among all labels that occur in the records."""
+    return float(np.mean(_labels_right(model, records)))
+
+
+def record_hits(model: Model, records: Sequence[Record]) -> list[BoolArray]:
+    """Whether each predicted token, or the predicted label, is the record's (`Subject.predicted_right`)."""
+    if isinstance(model, LanguageModel):
+        hits: list[BoolArray] = []
+        with evaluating(model):
+            for batch in _batches(records):
+                hits.extend(model.token_hits(model.encode(batch)))
+        return hits
+    if any(record.label is None for record in records):
+        raise UnsupportedError(f"model {model.name!r} predicts neither a label nor every token of a record")
+    return list(_labels_right(model, records)[:, None])
+
+
+def _labels_right(model: Model, records: Sequence[Record]) -> BoolArray:
+    """Whether each record's label has the lowest loss among all labels that occur, shape `(n,)`."""
     labels = sorted({record.label for record in records if record.label is not None})
     losses = [record_losses(model, [replace(record, label=label) for record in records]) for label in labels]
     chosen = np.array(labels)[np.argmin(np.stack(losses), axis=0)]
-    return float(np.mean(chosen == np.array([record.label for record in records])))
+    right: BoolArray = chosen == np.array([record.label for record in records])
+    return right
 
 
 def _batches(records: Sequence[Record]) -> Iterator[Sequence[Record]]:

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from workbench.core.errors import InputError
-from workbench.interfaces import FloatArray, Model, Record
+from workbench.interfaces import BoolArray, FloatArray, Model, Record
 from workbench.training.hugging_face import positions_of, switch_cache_off
-from workbench.training.logits import IGNORED, target_losses
+from workbench.training.logits import IGNORED, logits_at, target_losses
 
 _DROPOUT_WORDS = ("dropout", "layerdrop", "drop_prob", "drop_path", "pdrop")
 
@@ -159,6 +159,15 @@ class LanguageModel:
                 chosen = log_p.gather(1, target[1:length, None])[:, 0]
                 rows.append(((chosen - mean) / deviation).cpu().numpy())
         return rows
+
+    def token_hits(self, batch: Mapping[str, Tensor]) -> list[BoolArray]:
+        """Whether each of a record's tokens but the first is the most likely one; no gradient is recorded."""
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        chosen = mask.bool() & torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], dim=1).bool()
+        with torch.no_grad():
+            guesses = logits_at(self.module, batch, chosen).argmax(1)
+        hits = (guesses == torch.cat([ids[:, 1:], ids[:, :1]], dim=1)[chosen]).cpu().numpy()
+        return np.split(hits, np.cumsum(chosen.sum(1).cpu().numpy())[:-1])
 
     def _token_losses(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Losses, zero where nothing is predicted, and the mask of predictions; both `(n, length)`."""

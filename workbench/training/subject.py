@@ -39,6 +39,7 @@ from workbench.interfaces import (
 from workbench.training.canary import FixedSignals, SignalsWithCanary
 from workbench.training.fine_tuning import (
     build_model,
+    record_hits,
     record_log_likelihoods,
     record_losses,
     record_z_scores,
@@ -87,6 +88,10 @@ class TrainedSubject:
     def token_z_scores(self, records: Sequence[Record]) -> list[FloatArray]:
         """Each token's log-likelihood, standardised under the model's own distribution."""
         return record_z_scores(self.model, records)
+
+    def predicted_right(self, records: Sequence[Record]) -> list[BoolArray]:
+        """Whether each predicted token, or the predicted label, is the record's."""
+        return record_hits(self.model, records)
 
     def release_canary(
         self, canary: GradientCanary, included: BoolArray, generator: np.random.Generator
