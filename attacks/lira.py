@@ -11,11 +11,13 @@ remain fair coins given the scores' recipe: bad shadows cost power, never validi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from workbench.attacks.shared.augmentations import MOVES, shifted
 from workbench.attacks.shared.statistics import (
     TokenScorer,
     checked_included,
@@ -26,7 +28,7 @@ from workbench.attacks.shared.statistics import (
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
-from workbench.games.membership import MembershipAttack, MembershipSeen, References
+from workbench.games.membership import MembershipAttack, MembershipSeen
 from workbench.interfaces import BoolArray, Corpus, FloatArray, Insertions, Record, Scores
 from workbench.training.endings import scored_log_likelihoods
 
@@ -35,6 +37,8 @@ VARIANCES = ("auto", "fixed", "per_example")
 
 ENOUGH_FOR_OWN_VARIANCE = 64
 """Below this many shadows one variance for all candidates does better (section VI-C of the paper)."""
+
+MOST_QUERIES = 1000
 
 SMALLEST_LOSS_NATS = 2.0**-24
 """Half the spacing of float32 at 1: a smaller loss is a rounded 0, whose logit would be infinite."""
@@ -56,10 +60,15 @@ class LiraAttack(MembershipAttack):
         ending_marker: Use only the confidence in what follows the last occurrence of this text (with
             canaries: `"secret_id="`); empty for the whole record.
         canaries: Share of a text corpus's candidates that get a secret id before the membership coins.
+        queries: Answers a record, whose scores are averaged as if they were independent. Of images up to 9:
+            the record and copies moved by a pixel (the paper queries augmented copies, too). A text's scored
+            tokens are cut in so many parts of equal length, each given all before it.
 
     Raises:
-        InputError: an unknown mode or variance, fewer than 4 shadows, or a share outside [0, 1].
+        InputError: an unknown mode or variance, fewer than 4 shadows, no query, or a share outside [0, 1].
     """
+
+    later_parameters: ClassVar[Mapping[str, object]] = {"queries": 1}
 
     def __init__(
         self,
@@ -69,6 +78,7 @@ class LiraAttack(MembershipAttack):
         variance: str = "auto",
         ending_marker: str = "",
         canaries: float = 1.0,
+        queries: int = 1,
     ) -> None:
         shadows = whole_number("shadows", shadows, least=4)
         if not isinstance(ending_marker, str):
@@ -82,6 +92,7 @@ class LiraAttack(MembershipAttack):
         self.variance = variance
         self.ending_marker = ending_marker
         self.canaries = checked_share(canaries)
+        self.queries = whole_number("queries", queries, least=1, most=MOST_QUERIES)
 
     def prepare(self, corpus: Corpus, generator: np.random.Generator) -> Insertions:
         """Secret ids for a share of the candidates of a text corpus; nothing for images."""
@@ -96,21 +107,42 @@ class LiraAttack(MembershipAttack):
             distribution function is increasing) without rounding to 1.
 
         Raises:
-            InputError: no candidates, references that do not match them, or too few of these.
+            InputError: no candidates, references that do not match them, or too few of these; more queries
+                than moves of an image, or than tokens of a text.
         """
         records, references = checked_records(seen.records, "lira"), seen.references
-        shadows = _shadow_logits(references, records, self.ending_marker)
-        target = record_logits(seen.subject, records, self.ending_marker)
+        checked_included(references, records, "lira", least=2)
+        shadows = np.stack([self._logits(shadow, records) for shadow in references.subjects], axis=1)
+        target = self._logits(seen.subject, records)
         own = self.variance == "per_example" or (
             self.variance == "auto" and len(references.subjects) >= ENOUGH_FOR_OWN_VARIANCE
         )
         score = online_scores if self.mode == "online" else offline_scores
-        values = score(target, shadows, references.included, per_example_variance=own)
-        gap = shadows[references.included].mean() - shadows[~references.included].mean()
+        included = references.included
+        values = np.mean(
+            [
+                score(of_target, of_shadows, included, per_example_variance=own)
+                for of_target, of_shadows in zip(target, shadows, strict=True)
+            ],
+            axis=0,
+        )
+        gap = shadows[:, included].mean() - shadows[:, ~included].mean()
         return Scores(
             values=values,
             details={"shadows": float(len(references.subjects)), "mean_shadow_logit_gap": float(gap)},
         )
+
+    def _logits(self, model: TokenScorer, records: Sequence[Record]) -> FloatArray:
+        """Logits of the answers to every query, shape `(queries, n)`."""
+        if self.queries == 1:
+            return record_logits(model, records, self.ending_marker)[None]
+        if records[0].image is not None:
+            if self.queries > len(MOVES):
+                raise InputError(f"queries must be at most {len(MOVES)} for images, got {self.queries}")
+            return np.stack(
+                [record_logits(model, copy) for copy in shifted(records, self.queries, "queries")]
+            )
+        return part_logits(model, records, self.queries, self.ending_marker)
 
 
 def logit_confidence(log_probability: FloatArray) -> FloatArray:
@@ -127,16 +159,31 @@ def record_logits(subject: TokenScorer, records: Sequence[Record], ending_marker
     """Logit-scaled confidence of each record, shape `(n,)`.
 
     A classifier's p is the probability of the label; a language model's the geometric mean of the true
-    tokens' probabilities, exp(-loss). One query a record: the paper's augmentations are for images.
+    tokens' probabilities, exp(-loss).
     """
     log_likelihoods = scored_log_likelihoods(subject, records, ending_marker)
     return logit_confidence(np.array([tokens.mean() for tokens in log_likelihoods]))
 
 
-def _shadow_logits(references: References, records: Sequence[Record], ending_marker: str) -> FloatArray:
-    """Logits of the candidates under every shadow, shape `(n_shadows, n)`."""
-    checked_included(references, records, "lira", least=2)
-    return np.stack([record_logits(shadow, records, ending_marker) for shadow in references.subjects])
+def part_logits(
+    subject: TokenScorer, records: Sequence[Record], parts: int, ending_marker: str = ""
+) -> FloatArray:
+    """Logit-scaled confidence of each part of a record's scored tokens, shape `(parts, n)`.
+
+    Parts differ in length by at most one token.
+
+    Raises:
+        InputError: a record has fewer tokens than parts.
+    """
+    log_likelihoods = scored_log_likelihoods(subject, records, ending_marker)
+    for record, tokens in zip(records, log_likelihoods, strict=True):
+        if tokens.size < parts:
+            raise InputError(
+                f"queries must be at most the scored tokens of each record, got {parts}, "
+                f"and {record.id!r} has {tokens.size}"
+            )
+    means = [[part.mean() for part in np.array_split(tokens, parts)] for tokens in log_likelihoods]
+    return logit_confidence(np.array(means).T)
 
 
 @dataclass(frozen=True, kw_only=True)

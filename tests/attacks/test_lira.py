@@ -17,6 +17,7 @@ from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.games.membership import MembershipSeen, References
 from workbench.interfaces import BoolArray, FloatArray, Record, Subject
+from workbench.training.content import settled
 from workbench.training.shadows import shadow_memberships
 
 NOTHING = np.random.default_rng(0)
@@ -225,6 +226,7 @@ def test_references_must_match_the_candidates() -> None:
         ({"shadows": 3}, "shadows must be a whole number >= 4, got 3"),
         ({"shadows": 4.5}, "shadows must be a whole number >= 4, got 4.5"),
         ({"ending_marker": 5}, "ending_marker must be text, got 5"),
+        ({"queries": 0}, "queries must be a whole number >= 1, got 0"),
         ({"mode": "on-line"}, "unknown mode 'on-line'; did you mean 'online'"),
         ({"variance": "fix"}, "unknown variance 'fix'; did you mean 'fixed'"),
         ({"canaries": -0.1}, "canaries must be in \\[0, 1\\], got -0.1"),
@@ -235,7 +237,63 @@ def test_bad_parameters_are_named(parameters: dict[str, Any], message: str) -> N
         registry.create("attack", "lira", **parameters)
 
 
+def row_subject(logits: FloatArray) -> Subject:
+    """A subject that gives record i, of id str(i), the tokens of row i."""
+    log_likelihoods = -np.logaddexp(0.0, -logits)
+
+    def token_log_likelihoods(records: Sequence[Record]) -> list[FloatArray]:
+        return [log_likelihoods[int(record.id)] for record in records]
+
+    return cast(Subject, SimpleNamespace(token_log_likelihoods=token_log_likelihoods))
+
+
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_several_queries_of_a_text_are_the_mean_over_its_parts(mode: str) -> None:
+    """Four tokens in two parts; each part is scored alone, with the shadows' same part."""
+    game, rng = Game(30, 8, seed=0), np.random.default_rng(1)
+    tables = [rng.normal(size=(30, 4)) for _ in range(9)]
+    references = References(subjects=tuple(map(row_subject, tables[1:])), included=game.included)
+    seen = game.seen(subject=row_subject(tables[0]), references=references)
+    halves = []
+    for part in (slice(0, 2), slice(2, 4)):
+        target, *shadows = [
+            logit_confidence((-np.logaddexp(0.0, -table[:, part])).mean(axis=1)) for table in tables
+        ]
+        score = online_scores if mode == "online" else offline_scores
+        halves.append(score(target, np.array(shadows), game.included, per_example_variance=False))
+    found = LiraAttack(shadows=8, mode=mode, queries=2).score(seen, NOTHING).values
+    assert found == pytest.approx(np.mean(halves, axis=0))
+    with pytest.raises(InputError, match="queries must be at most the scored tokens of each record, got 5"):
+        LiraAttack(shadows=8, queries=5).score(seen, NOTHING)
+
+
+def test_queries_of_an_image_are_its_moves() -> None:
+    """A model that is sure where the first pixel is bright; the copies move it away."""
+    game = Game(6, 8, seed=2)
+    records = tuple(Record(id=str(i), image=(0.1 * i, 0.0, 0.0, 0.0), label=0) for i in range(6))
+
+    def subject(logits: FloatArray) -> Subject:
+        def token_log_likelihoods(asked: Sequence[Record]) -> list[FloatArray]:
+            bright = [sum(record.image or ()) + (record.image or (0.0,))[0] for record in asked]
+            values = [logits[int(r.id)] + b for r, b in zip(asked, bright, strict=True)]
+            return [-np.logaddexp(0.0, -np.array([value])) for value in values]
+
+        return cast(Subject, SimpleNamespace(token_log_likelihoods=token_log_likelihoods))
+
+    references = References(subjects=tuple(map(subject, game.shadows)), included=game.included)
+    seen = game.seen(subject=subject(game.target), records=records, references=references)
+    alone, twice = (LiraAttack(shadows=8, queries=queries).score(seen, NOTHING).values for queries in (1, 2))
+    assert twice == pytest.approx(alone, rel=1e-6, abs=1e-6)  # A move shifts target and shadows alike.
+    with pytest.raises(InputError, match="queries must be at most 9 for images, got 10"):
+        LiraAttack(shadows=8, queries=10).score(seen, NOTHING)
+
+
 def test_lira_asks_for_its_shadows() -> None:
     attack = registry.create("attack", "lira", shadows=12)
     assert attack.references_needed == 12
     assert attack.game == "membership"
+
+
+def test_queries_joined_later_and_leave_the_old_keys_as_they_were() -> None:
+    assert "queries" not in settled("attack", "lira", {"shadows": 8})
+    assert settled("attack", "lira", {"queries": 4})["queries"] == 4
