@@ -14,7 +14,7 @@ from workbench.attacks.shared.augmentations import noisy, shifted
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import auc
-from workbench.games.membership import MembershipSeen
+from workbench.games.membership import MembershipGame, MembershipSeen
 from workbench.interfaces import BoolArray, Plan, Record, Scores, Subject
 from workbench.training.fine_tuning import record_hits
 from workbench.training.models import LanguageModel
@@ -125,3 +125,13 @@ def test_what_cannot_be_asked_is_refused() -> None:
 def test_bad_parameters_are_named(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         registry.create("attack", "label_only", **parameters)
+
+
+@pytest.mark.parametrize(("attack", "answers"), [("label_only", "predicted labels"), ("loss", "likelihoods")])
+def test_the_games_words_say_what_is_asked_for_and_what_a_bound_is_about(attack: str, answers: str) -> None:
+    made = registry.create("attack", attack)
+    words = (
+        MembershipGame().words().text("terms", is_paired=False, shadows=0, crafted=0, answers=made.answers)
+    )
+    assert f"asks the trained model for its {answers}, knows every candidate" in words
+    assert words.endswith("a bound is about all scores together, not about each record")
