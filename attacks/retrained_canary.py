@@ -18,15 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workbench.attacks.lira import logit_confidence
-from workbench.attacks.weight_canary import RARE_WORD
 from workbench.core.arguments import whole_number
 from workbench.core.errors import unknown_name
 from workbench.core.registry import register
 from workbench.games.retraining import Initialisation, RetrainingAttack, RetrainingSeen
 from workbench.interfaces import Plan, Record, Scores
-
-DARK = 0.05
-"""A pixel whose mean over all other images is below this share of the brightest is dark in them."""
+from workbench.training.crafts import odd_one
 
 
 @register("attack", "retrained_canary")
@@ -56,10 +53,7 @@ class RetrainedCanary(RetrainingAttack):
     def insert(self, plan: Plan, generator: np.random.Generator) -> tuple[Plan, Record]:
         """The plan with the canary in the place of its last record, and the canary; draws nothing."""
         *rest, last = plan.records
-        if last.image is None:
-            canary = replace(last, text=RARE_WORD * max(8, len(last.text) // len(RARE_WORD)))
-        else:
-            canary = _unlike(last, rest)
+        canary = odd_one(last, rest)
         return replace(plan, records=(*rest, canary)), canary
 
     def fitted(self, others: tuple[Record, ...], canary: Record) -> tuple[Record, ...]:
@@ -72,14 +66,3 @@ class RetrainedCanary(RetrainingAttack):
     def score(self, seen: RetrainingSeen, generator: np.random.Generator) -> Scores:
         """The logit of the canary's probability: its order is that of the losses, its noise nearly normal."""
         return Scores(values=logit_confidence(-seen.losses))
-
-
-def _unlike(record: Record, others: list[Record]) -> Record:
-    """The record with an image that is bright where the others' are dark, under the next label."""
-    images = np.array([other.image for other in others])
-    brightest = max(float(images.max()), 1.0)
-    mean = images.mean(0)
-    dark = mean <= max(DARK * brightest, float(mean.min()))
-    labels = {other.label for other in others if other.label is not None}
-    label = None if record.label is None else (record.label + 1) % (max(labels) + 1)
-    return replace(record, image=tuple(np.where(dark, brightest, 0.0).tolist()), label=label)

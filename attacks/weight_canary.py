@@ -50,10 +50,10 @@ from workbench.interfaces import (
     Scores,
     Verdict,
 )
+from workbench.training.crafts import RARE_WORD
 
 CANARIES = ("spread", "coordinate", "record")
 STATISTICS = ("vector", "coordinate")
-RARE_WORD = "zyzzyva "
 
 
 @register("attack", "weight_canary")

@@ -78,6 +78,7 @@ from workbench.interfaces import (
     Trials,
 )
 from workbench.interfaces.evidence import terms_from
+from workbench.training.crafts import RARE_WORD
 from workbench.training.setup import TrainingSetup, create_attack
 
 
@@ -211,8 +212,6 @@ MAGNITUDE = 1000.0
 
 SCALE = 1000.0
 """What the outlier's image is multiplied by."""
-
-RARE_WORD = "zyzzyva "
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,11 @@ LIT = 0.125
 FEWEST_WORDS, MOST_WORDS = 4, 16
 """Words of a text; in a short one each has a large part in the gradient."""
 
+RARE_WORD = "zyzzyva "
+
+DARK = 0.05
+"""A pixel whose mean over all other images is below this share of the brightest is dark in them."""
+
 
 class CanaryKind(StrEnum):
     """How canaries are crafted."""
@@ -79,6 +84,27 @@ def canaries(
             changes["text"] = " ".join(words[int(i)] for i in drawn)
         made.append(replace(record, **changes))  # type: ignore[arg-type]
     return made
+
+
+def odd_one(record: Record, others: Sequence[Record], *, loudness: float = 1.0) -> Record:
+    """The record made unlike all others; it keeps its id.
+
+    An image is bright where the others' are dark, under the next label; a text repeats one rare word.
+
+    Args:
+        record: Where id, form and label come from.
+        others: At least one.
+        loudness: Size of the bright pixels, as a multiple of the others' brightest.
+    """
+    if record.image is None:
+        return replace(record, text=RARE_WORD * max(8, len(record.text) // len(RARE_WORD)))
+    images = np.array([other.image for other in others])
+    brightest = max(float(images.max()), 1.0)
+    mean = images.mean(0)
+    dark = mean <= max(DARK * brightest, float(mean.min()))
+    labels = {other.label for other in others if other.label is not None}
+    label = None if record.label is None else (record.label + 1) % (max(labels) + 1)
+    return replace(record, image=tuple(np.where(dark, loudness * brightest, 0.0).tolist()), label=label)
 
 
 def _labels(records: Sequence[Record]) -> list[int]:
