@@ -140,7 +140,12 @@ def _reported(game: str, path: Path) -> Cost | None:
 
 def _game_of(attack: str) -> str | None:
     """The game of an attack of a report, by its name there."""
-    named = {"white-box canaries": CANARIES, "released scores": "membership"}
+    named = {
+        "white-box canaries": CANARIES,
+        "released scores": "membership",
+        "retraining": "retraining",
+        "white-box retraining": "retraining",
+    }
     if attack in named:
         return named[attack]
     entry: Any = registry.entries("attack").get(attack)

@@ -19,6 +19,8 @@ from workbench.audit.canaries.run import play as play_canaries
 from workbench.audit.canaries.run import unplayed
 from workbench.audit.replay.run import ReplayJob, judged_record
 from workbench.audit.replay.run import play as play_replay
+from workbench.audit.retraining import play as play_retraining
+from workbench.audit.retraining import records_of
 from workbench.audit.settings import GAME_ADJACENCY, AuditSettings, default_settings
 from workbench.audit.subjects import CONTROL, MAIN, MEMBERS, Audited, Found, PlayedBy, audited_by, play
 from workbench.audit.user_training import GAME, SOURCE, UserJob, UserTraining, train_user
@@ -361,6 +363,8 @@ def audit_training(
     watched: Claim | None = None,
     canaries: int = 0,
     canary_kind: CanaryKind = CanaryKind.LOUD,
+    retrained: Claim | None = None,
+    trainings: int = 0,
 ) -> dict[str, JSON]:
     """Audit a user's training function: flip coins, let it train, score every candidate, and replay it.
 
@@ -375,6 +379,9 @@ def audit_training(
             Their scores are held against the settings' claim. Each of the two games has as much of the error
             as that of natural records, whether it can be played or not.
         canaries, canary_kind: Their number, at least 2 if there are any, and how they are crafted.
+        retrained: The claim that updates are held against in the retraining game; None for no such game. Its
+            scores are held against the settings' claim; each has a share as the games with canaries have.
+        trainings: Those of the retraining game, at least 20.
 
     Returns the report record. Raises `InputError`: the function cannot be loaded, fails, or breaks its
     contract. `UnsupportedError`: scores of one run cannot judge the claim's currency.
@@ -395,6 +402,8 @@ def audit_training(
     store = Store(out / "store")
     inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
     jobs = _user_jobs(training, setup, runs=runs, inputs=inputs)
+    if retrained is not None:
+        records_of(setup, jobs[0].payload.included)
     # Never in this process: the user's code may end it, and an exit code of ours is a verdict.
     processes = max(1, settings.workers)
     with Engine(store, workers=processes, scheduler=settings.scheduler, progress=progress) as engine:
@@ -406,26 +415,36 @@ def audit_training(
             if replays
             else None
         )
-        watching: tuple[CanariesFound, ...] = ()
+        watching: list[CanariesFound] = []
+        against: list[Claim] = []
         if watched is not None:
             payload, crafts = jobs[0].payload, (canaries, canary_kind)
-            watching = play_canaries(
+            watching += play_canaries(
                 engine, watched, payload, training=training, crafts=crafts, runs=runs, inputs=inputs
             )
+            against += [settings.claim, watched]
+        if retrained is not None:
+            payload = jobs[0].payload
+            watching += play_retraining(
+                engine, retrained, payload, training=training, trainings=trainings, inputs=inputs
+            )
+            against += [settings.claim, retrained]
     store.sweep()
     name, others = function_spec.rpartition(":")[2], []
     form: dict[str, JSON] | None = None
     if replayed is not None and replay is not None:
         found, form = judged_record(replayed, replay, confidence=0.5 + 0.5 * settings.confidence)
         others = [found] if found is not None else []
-    games, held, planned = [_natural_evidence(setup, jobs, records)], [settings.claim], 1
-    if watched is not None:
-        # Coins may make a training fail, so a game that was not played keeps its share.
-        planned = 3 if watched.released is Released.EVERY_UPDATE else 2
-        for game, claim in zip(watching, (settings.claim, watched), strict=True):
-            if game.evidence is not None:
-                games.append(game.evidence)
-                held.append(claim)
+    games, held = [_natural_evidence(setup, jobs, records)], [settings.claim]
+    # Coins may make a training fail, so a game that was not played keeps its share.
+    planned = 1
+    for updates in (watched, retrained):
+        if updates is not None:
+            planned += 2 if updates.released is Released.EVERY_UPDATE else 1
+    for game, claim in zip(watching, against, strict=True):
+        if game.evidence is not None:
+            games.append(game.evidence)
+            held.append(claim)
     subject = judged_subject(
         name,
         "user",

@@ -10,7 +10,6 @@ import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +22,7 @@ from workbench.audit.embedded import EMBEDDED
 from workbench.audit.report_file import scores_beside, write_report
 from workbench.audit.scores_file import read_scores
 from workbench.cli import junit, terminal
+from workbench.cli.choices import FamilyChoice, HigherIs, TrialsChoice
 from workbench.cli.parameters import (
     JunitFile,
     ReportFile,
@@ -45,27 +45,6 @@ if TYPE_CHECKING:
 
 
 __all__ = ["AuditOptions", "audit", "command_line", "parameters"]
-
-
-class HigherIs(StrEnum):
-    """Whether high scores of a file mean member or non-member."""
-
-    MEMBER = "member"
-    NONMEMBER = "nonmember"
-
-
-class FamilyChoice(StrEnum):
-    """What is known of how scores are distributed."""
-
-    ANY = "any"
-    GAUSSIAN = "gaussian"
-
-
-class TrialsChoice(StrEnum):
-    """`workbench.interfaces.Trials`, as the command line spells it."""
-
-    ONE_RUN = Trials.ONE_RUN.value
-    INDEPENDENT = Trials.INDEPENDENT.value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,6 +206,14 @@ class AuditOptions:
         CanaryKind | None,
         Option(help="With --train: how these records are crafted.", show_default="loud"),
     ] = None
+    retrain: Annotated[
+        int | None,
+        Option(
+            metavar="N",
+            help="With --train: the retraining game: N more trainings, half of them with one crafted record.",
+            show_default="none",
+        ),
+    ] = None
     trials: Annotated[
         TrialsChoice | None,
         Option(help="With --scores: how the scores depend on each other.", show_default="one-run"),
@@ -279,6 +266,9 @@ class AuditOptions:
 LEAST_CANARIES = 16
 """Fewer could refute nothing but the smallest claims, and leave no room for chance in their coins."""
 
+FEWEST_TRAININGS = 20
+"""Of a retraining game: fewer refute nothing but the smallest claims."""
+
 _PLAN = (
     *("steps", "sampling_probability", "sampling", "learning_rate", "schedule", "warmup", "optimizer"),
     *("weight_decay", "adapter", "lora_rank", "lora_alpha", "lora_targets"),
@@ -289,7 +279,7 @@ _MODES: Mapping[str, tuple[str, ...]] = {
     "--scores": ("trials", "prior", "adjacency", "higher_is", "family", "sequential"),
     "--run": (),
     "--checkpoint": ("members", "nonmembers", "reference", "prior"),
-    "--train": ("runs", "replay", "canaries", "canary_kind", *_TRAINING),
+    "--train": ("runs", "replay", "canaries", "canary_kind", "retrain", *_TRAINING),
     "an audit of a mechanism": (
         *("epsilon", "nats", "delta", "mechanism", "variant", "mechanism_parameter"),
         *("attack", "attack_parameter", "control"),
@@ -379,6 +369,8 @@ def _check(options: AuditOptions, mode: str) -> None:
         raise InputError(f"--runs must be at least 1, got {options.runs}")
     if options.canaries is not None and options.canaries != 0 and options.canaries < LEAST_CANARIES:
         raise InputError(f"--canaries must be 0 or at least {LEAST_CANARIES}, got {options.canaries}")
+    if options.retrain is not None and options.retrain < FEWEST_TRAININGS:
+        raise InputError(f"--retrain must be {FEWEST_TRAININGS} or more, got {options.retrain}")
     numbers = [name for name in ("epsilon", "nats", "claim") if getattr(options, name) is not None]
     if len(numbers) > 1:
         raise InputError(f"--{numbers[0]} and --{numbers[1]} exclude each other: both say what is claimed")
@@ -479,6 +471,8 @@ def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
             watched=of_updates if canaries else None,
             canaries=canaries,
             canary_kind=options.canary_kind or CanaryKind.LOUD,
+            retrained=of_updates if options.retrain else None,
+            trainings=options.retrain or 0,
         )
 
 

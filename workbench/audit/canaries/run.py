@@ -158,7 +158,14 @@ def finite(scores: FloatArray) -> FloatArray:
     usable = scores[np.isfinite(scores)]
     if usable.size == 0 or (usable.size == scores.size and usable.min() == usable.max()):
         raise InputError("the trained model gives all canaries the same score, or none that is finite")
-    beyond = np.where(scores == np.inf, usable.max() + 1.0, usable.min() - 1.0)
+    return in_range(scores)
+
+
+def in_range(scores: FloatArray) -> FloatArray:
+    """The scores, with infinity as the highest of them and what else is not finite as the lowest."""
+    usable = scores[np.isfinite(scores)]
+    least, most = (usable.min(), usable.max()) if usable.size else (0.0, 0.0)
+    beyond = np.where(scores == np.inf, most + 1.0, least - 1.0)
     return np.where(np.isfinite(scores), scores, beyond)
 
 
