@@ -73,8 +73,8 @@ def terms_of(trainings: int, released: Released) -> GameTerms:
     return GameTerms(
         description=(
             f"The bench trained the user's function {trainings} times; half of the trainings, in random"
-            " order, held one crafted record (a loud image, or a text that repeats a rare word), and the others had"
-            f" one record fewer. The adversary knows all other records and saw {seen}."
+            " order, held one crafted record (a loud image, or a text that repeats a rare word), and the"
+            f" others had one record fewer. The adversary knows all other records and saw {seen}."
         ),
         trials=Trials.INDEPENDENT,
         adjacency=Adjacency.ADD_REMOVE,
