@@ -9,12 +9,17 @@ scores themselves for normal.
 
 Run `python benchmarks/retraining.py` (some minutes), or `--seeds 2`. Results go to
 `benchmarks/results/retraining.json` and `retraining.md`.
+
+With `--user` the same game is played with user code, trainers of the digits that claim (1, 1e-5), by scores
+and by updates (`--seeds 10`: hours). Results go to `retraining_user.json` and `retraining_user.md`.
 """
 
 from __future__ import annotations
 
 import statistics
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +28,24 @@ from shared import machine, options, quiet, write
 
 from workbench.accounting import GaussianDP
 from workbench.accounting.gaussian import epsilon_of_delta, mu_of_epsilon
+from workbench.audit.canaries.run import in_range
+from workbench.audit.retraining import RetrainingJob, train_once
 from workbench.audit.run import audit_mechanisms
-from workbench.audit.settings import DEFAULT_CLAIM, claim_of, default_settings
+from workbench.audit.settings import DEFAULT_CLAIM, claim_of, default_settings, embedded_settings
 from workbench.core.keys import plain
+from workbench.estimation import clopper_pearson_all
 from workbench.estimation.judge import judge
-from workbench.interfaces import Claim
+from workbench.games.base import half_included
+from workbench.interfaces import BoolArray, Claim, FloatArray
 from workbench.interfaces.evidence import Evidence, terms_from
 
 EPSILON, DELTA, TRIALS = 10.0, 1e-5, 1000
 PUBLISHED = {"epsilon": 7.21, "source": "Annamalai and De Cristofaro 2024 (MNIST, true epsilon 10)"}
 GOAL = 7.3
+
+USER_FILE = Path(__file__).with_name("white_box_trainers.py")
+USER_TRAINERS = ("no_noise", "tenth_of_the_noise", "third_of_the_noise", "correct")
+USER_CLAIM, USER_CONFIDENCE, RECORDS = 1.0, 0.95, 200
 
 
 def played(model: str, initialisation: str, seed: int) -> dict[str, Any]:
@@ -104,12 +117,80 @@ def summary(model: str, initialisation: str, seeds: int) -> dict[str, Any]:
     }
 
 
+def user_trials(name: str, seed: int, trainings: int) -> tuple[dict[str, FloatArray], BoolArray]:
+    """The scores of a trainer's trainings, by what was seen, and which of them held the canary."""
+    settings = embedded_settings(corpus="digits", corpus_parameters={}, candidates=RECORDS, seed=seed)
+    setup, spec = settings.setup(()), f"{USER_FILE}:{name}"
+    # Each quarter has as many with the canary as without, so that it is a game of its own.
+    quarters = [half_included(trainings // 4, np.random.default_rng((seed, part))) for part in range(4)]
+    included = np.concatenate(quarters)
+    records = []
+    for run, takes_part in enumerate(included.tolist()):
+        job = RetrainingJob(
+            setup=setup, spec=spec, included=(True,) * RECORDS, takes_part=takes_part, run=run
+        )
+        records.append(train_once(job, {}, Path(), lambda done, total, part: None))
+    fields = {"scores": "answer", "updates": "moved"}
+    return {
+        seen: in_range(np.array([record[field] for record in records])) for seen, field in fields.items()
+    }, included
+
+
+def user_game(name: str, seed: int, trainings: int) -> dict[str, Any]:
+    """The bounds of one game with a quarter, half, and all of its trainings."""
+    started = time.perf_counter()
+    scores, included = user_trials(name, seed, trainings)
+    found: dict[str, Any] = {"seed": seed, "seconds": time.perf_counter() - started}
+    for seen, values in scores.items():
+        found[seen] = [
+            clopper_pearson_all(
+                values[:count],
+                included[:count],
+                delta=DELTA,
+                confidence=USER_CONFIDENCE,
+                generator=np.random.default_rng(seed),
+            ).lower
+            for count in (trainings // 4, trainings // 2, trainings)
+        ]
+    print(name, found, flush=True)
+    return found
+
+
+def user_row(name: str, seeds: int, trainings: int) -> dict[str, Any]:
+    """Means of the bounds over seeds, and how many of those of all trainings are above the claim."""
+    games = [user_game(name, seed, trainings) for seed in range(seeds)]
+    row: dict[str, Any] = {"trainer": name, "games": games}
+    for seen in ("scores", "updates"):
+        lowers = np.array([game[seen] for game in games])
+        row[seen] = {"mean": lowers.mean(axis=0).tolist(), "above": int((lowers[:, -1] > USER_CLAIM).sum())}
+    return row
+
+
+def user_report(trainers: Sequence[str], seeds: int, trainings: int) -> dict[str, Any]:
+    """The game with user code."""
+    return {
+        "machine": machine(("torch",)),
+        "seeds": seeds,
+        "trainings": trainings,
+        "records": RECORDS,
+        "claim": USER_CLAIM,
+        "confidence": USER_CONFIDENCE,
+        "rows": [user_row(name, seeds, trainings) for name in trainers],
+    }
+
+
 def main() -> None:
     """Run the benchmark from the command line and write its results."""
     parser = options(__doc__)
     parser.add_argument("--seeds", type=int, default=5, help="games a cell")
+    parser.add_argument("--user", action="store_true", help="play with user code instead")
+    parser.add_argument("--trainings", type=int, default=2000, help="with --user: trainings of a game")
+    parser.add_argument("--trainers", nargs="+", default=list(USER_TRAINERS), choices=USER_TRAINERS)
     given = parser.parse_args()
     quiet(given.threads)
+    if given.user:
+        write(given.out, "retraining_user", user_report(given.trainers, given.seeds, given.trainings))
+        return
     cells = [
         summary(model, initialisation, given.seeds)
         for model in ("digits_logistic", "digits_mlp")

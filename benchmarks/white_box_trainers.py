@@ -1,4 +1,4 @@
-"""Trainers of the digits for `white_box_canaries.py`: the zoo's, and correct ones at larger epsilons."""
+"""Trainers of the digits for `white_box_canaries.py` and `retraining.py`: those of the zoo, and others."""
 
 import sys
 from functools import cache
@@ -47,5 +47,10 @@ class At(Trainer):
         return torch.normal(0.0, deviation, parameter.shape, generator=self.generator)
 
 
+class ThirdOfTheNoise(Trainer):
+    noise = 1 / 3
+
+
+third_of_the_noise = ThirdOfTheNoise()
 correct_at_4 = At(4.0)
 correct_at_8 = At(8.0)

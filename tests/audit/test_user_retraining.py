@@ -154,7 +154,9 @@ def test_unusable_numbers_are_refused_before_any_work(
 
 
 def test_updates_of_a_training_without_noise_tell_the_canary() -> None:
-    by_scores, by_updates, included = retrained_here(f"{ZOO / 'dp_sgd.py'}:no_noise", trainings=60, candidates=60)
+    by_scores, by_updates, included = retrained_here(
+        f"{ZOO / 'dp_sgd.py'}:no_noise", trainings=60, candidates=60
+    )
     assert lower_of_trials(by_updates, included) > 1.0
     assert lower_of_trials(by_scores, included) > 1.0
 
