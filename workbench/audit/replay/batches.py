@@ -68,9 +68,11 @@ def batches_of(runs: Runs, a: Recording, first: Place, copied: Sequence[Craft], 
         known = _batches_with(first, pair, agree & first.present, len(runs.records))
         if known is None:
             return Batches()
-        seen = [_Seed.of(pair, pair)]
+        seen = [_Seed.of(pair, pair, a.steps)]
         seen += [
-            _Seed.of([runs(records, forced=a, number=number, still=True) for records in everywhere], pair)
+            _Seed.of(
+                [runs(records, forced=a, number=number, still=True) for records in everywhere], pair, a.steps
+            )
             for number in range(1, SEEDS)
         ]
     except InputError:
@@ -131,8 +133,7 @@ class _Seed:
     multiples: FloatArray
 
     @classmethod
-    def of(cls, pair: Sequence[Recording], usual: Sequence[Recording]) -> _Seed:
-        steps = usual[0].steps
+    def of(cls, pair: Sequence[Recording], usual: Sequence[Recording], steps: int) -> _Seed:
         multiples = np.full(steps, math.nan)
         for step in range(min(steps, *(run.steps for run in (*pair, *usual)))):
             here, there = (
