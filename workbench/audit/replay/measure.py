@@ -286,7 +286,7 @@ def _of_records(
         "failed": tuple(shown.failed[:3]),
         "counted": hits,
         "rate_varies": varies,
-        "follows_contents": _follows_contents(runs, a, places, crafts[first.place])
+        "follows_contents": _follows_contents(runs, a, places, shown, crafts)
         if usual and len(first.versions) > 3
         else False,
         "tries": tries,
@@ -318,14 +318,21 @@ def _together(runs: Runs, a: Recording, b: Recording, craft: Craft) -> float:
     return float(np.median(shares)) if shares else math.nan
 
 
-def _follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts: Sequence[Craft]) -> bool:
+def _follows_contents(
+    runs: Runs,
+    a: Recording,
+    places: Sequence[Place],
+    shown: _Replacements,
+    crafts: Mapping[int, Sequence[Craft]],
+) -> bool:
     """Whether records that change places take their batches with them, or move steps that neither is in.
 
     Where batches are drawn by place, exchanging two crafts moves the steps that just one of the places is in.
 
     Args:
         places: The first with all its versions.
-        crafts: Of the first place.
+        shown: Replaces the pair's records by a second craft each, of another label: one that the model has
+            learned moves nothing, and would pass for one that is in no batch.
     """
     pairs = [
         (int((one.present ^ two.present).sum()), one, two)
@@ -335,7 +342,10 @@ def _follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts:
     steps, one, two = max(pairs, key=lambda pair: pair[0], default=(0, places[0], places[0]))
     if steps < FEWEST_EXPECTED:
         return False
-    this, other = crafts[0].record, crafts[2].record
+    for at in (one, two):
+        if len(at.versions) == 1:
+            shown.add(at, crafts[at.place][1:2])
+    this, other = (crafts[places[0].place][number].record for number in (0, 2))
     try:
         run, exchanged = (
             runs(runs.with_records({one.place: first, two.place: second}), forced=a)
