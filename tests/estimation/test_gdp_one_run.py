@@ -210,15 +210,15 @@ def claim(guarantee: Guarantee) -> Claim:
 
 
 def test_a_claim_of_mu_is_decided_in_mu_and_earlier_than_in_epsilon() -> None:
-    """What mu = 0.42 implies at delta = 1e-5 is epsilon = 1.65, more than a bound in epsilon shows here."""
+    """What mu = 0.46 implies at delta = 1e-5 is epsilon = 1.82, more than a bound in epsilon shows here."""
     generator = np.random.default_rng(6)
     scores = evidence(1.0)
-    verdict = judge(claim(GaussianDP(mu=0.42)), scores, confidence=0.95, generator=generator)
+    verdict = judge(claim(GaussianDP(mu=0.46)), scores, confidence=0.95, generator=generator)
     assert verdict.kind is VerdictKind.REFUTED
     assert verdict.bound is not None
     assert (verdict.bound.quantity, verdict.bound.name) == ("mu", "gdp_one_run")
-    assert "where the claim allows mu = 0.42 (" in verdict.sentence
-    implied = ApproximateDP(epsilon=epsilon_of_delta(0.42, 1e-5), delta=1e-5)
+    assert "where the claim allows mu = 0.46 (" in verdict.sentence
+    implied = ApproximateDP(epsilon=epsilon_of_delta(0.46, 1e-5), delta=1e-5)
     in_epsilon = judge(claim(implied), scores, confidence=0.95, generator=generator)
     assert in_epsilon.kind is VerdictKind.NOT_REFUTED
     true = judge(claim(GaussianDP(mu=1.0)), scores, confidence=0.95, generator=generator)

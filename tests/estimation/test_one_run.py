@@ -236,6 +236,16 @@ def test_independent_trials_pay_less_for_delta():
     assert (one.trials, many.trials, one.family) == (Trials.ONE_RUN, Trials.INDEPENDENT, Family.ANY)
 
 
+def test_many_equally_good_guesses_show_nearly_all_of_their_epsilon():
+    lower = []
+    for seed in range(3):
+        generator = np.random.default_rng(seed)
+        members, right = generator.random(100_000) < 0.5, generator.random(100_000) < 1 / (1 + math.exp(-1))
+        scores = np.where(right, members, ~members) + 1e-3 * generator.random(100_000)
+        lower.append(one_run(scores, members, delta=0.0, confidence=0.95).lower)
+    assert 0.96 < np.mean(lower) < 1.0
+
+
 def test_guess_sets_are_nested_and_end_at_half():
     for n in (2, 3, 10, 100, 12_345):
         sets = guess_sets(n, 0.5, "both")

@@ -13,9 +13,12 @@ independently (the numbers right are stochastically dominated by these, jointly 
 the labels one at a time; given the scores and the labels revealed, each posterior odds is at most e^eps
 times the prior odds). So the whole path of the attack is compared with a random walk whose law is known, and
 looking at every set size costs just what the exact boundary-crossing probability says. The statistic of a
-path is the largest Clopper-Pearson epsilon over the sets, at one nominal level; its exact distribution under
-the walk turns it into a bound. The statistic does not depend on the hypothesis and the walk grows with
-epsilon, hence the test is monotone in epsilon and its inversion is valid as it stands.
+path is the largest Clopper-Pearson epsilon over the sets, each at a nominal level of its own, a fixed
+function of the sizes; its exact distribution under the walk turns it into a bound. The statistic does not
+depend on the hypothesis and the walk grows with epsilon, hence the test is monotone in epsilon and its
+inversion is valid as it stands. The levels decide which attacks are favoured: of many thousand candidates,
+small sets have lower ones, or their wide intervals would cost the largest set, which tells most of randomised
+response, a twentieth of its epsilon.
 
 **Delta (proof for one run).** Let p be the chance that a guess is right under pure epsilon, C_i whether
 guess i is right. Reveal the labels in the order of their index. Given the scores t and the labels before i,
@@ -56,7 +59,8 @@ _TRIM = 1e-14
 _STATISTIC_STEP = 0.01
 _EPSILON_STEP = 2e-3
 _GROWTH = 1.25
-_NOMINAL_SHARE = 0.25
+_NOMINAL_SHARE = 0.5
+_TILT, _TILTED_FROM = 0.2, 1000
 _UNREACHABLE = 2**62
 _LARGEST_EPSILON = 700.0
 _DELTA_SHARE = 0.2
@@ -85,14 +89,21 @@ class GuessSets:
         """Guesses in each set, shape `(sets,)`."""
         return np.asarray(self.ins, dtype=np.float64) + np.asarray(self.outs, dtype=np.float64)
 
+    @cached_property
+    def nominal(self) -> FloatArray:
+        """Nominal level of each set as a share of the error probability, shape `(sets,)`."""
+        candidates = 2 * max(*self.ins, *self.outs)
+        tilt = _TILT * min(max(math.log10(candidates / _TILTED_FROM), 0.0), 2.0)
+        return np.asarray(_NOMINAL_SHARE * (self.sizes / self.sizes.max()) ** tilt, dtype=np.float64)
+
     def correct(self, ranked_members: IntArray) -> IntArray:
         """Right guesses in each set, shape `(sets,)`, from labels (0 or 1) in descending order of score."""
         from_top = np.concatenate([[0], np.cumsum(ranked_members)])
         from_bottom = np.concatenate([[0], np.cumsum(1 - ranked_members[::-1])])
         return np.asarray(from_top[list(self.ins)] + from_bottom[list(self.outs)], dtype=np.int64)
 
-    def epsilons(self, correct: IntArray, level: float) -> FloatArray:
-        """Clopper-Pearson epsilon of each set at a nominal level, not corrected for the number of sets.
+    def epsilons(self, correct: IntArray, level: float | FloatArray) -> FloatArray:
+        """Clopper-Pearson epsilon of each set at its nominal level, not corrected for the number of sets.
 
         Right guesses and result have shape `(sets,)`; numbers outside [0, size] are clipped. At most 0 where
         the guesses are no better than the prior allows anyway.
@@ -109,7 +120,7 @@ class GuessSets:
             value = float(np.log(self._odds(np.minimum(rate, 1.0)))[index])
         return max(0.0, value)
 
-    def boundaries(self, statistic: float, level: float) -> IntArray:
+    def boundaries(self, statistic: float, level: float | FloatArray) -> IntArray:
         """Smallest number of right guesses in each set whose epsilon reaches `statistic`, shape `(sets,)`."""
         low = np.zeros(len(self.ins), dtype=np.int64)
         high = self.sizes.astype(np.int64) + 1
@@ -225,7 +236,7 @@ def _rejected_up_to(
 
     The error is monotone within the stage. Returns the stage's first epsilon where nothing is rejected.
     """
-    boundaries = sets.boundaries(statistic, significance * _NOMINAL_SHARE)
+    boundaries = sets.boundaries(statistic, significance * sets.nominal)
     # A set too small to reach the statistic with every guess right does not reach it by a gift either.
     boundaries = np.where(boundaries + stage.shift > sets.sizes, _UNREACHABLE, boundaries)
 
@@ -273,7 +284,7 @@ def epsilon_from_path(
         significance: Probability that the bound exceeds the true epsilon, at most.
         floor: A bound that is already known; 0 is returned at once where this one can hardly exceed it.
     """
-    nominal = significance * _NOMINAL_SHARE
+    nominal = significance * sets.nominal
     ends = [stage.from_epsilon for stage in stages[1:]] + [math.inf]
     reached = 0.0
     if float(np.max(sets.epsilons(correct - stages[-1].shift, nominal))) < floor - 1.0:
