@@ -64,7 +64,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.accounting import ApproximateDP
+from workbench.accounting import ApproximateDP, NoGuarantee
 from workbench.core.arguments import LARGEST, require_count
 from workbench.core.errors import InconclusiveError, InputError, unknown_name
 from workbench.core.keys import JSON
@@ -140,6 +140,10 @@ PRICE_FLOOR = 1e-6
 """What Eq. 18 adds to the change of the ledger."""
 SMALLEST_RATIO = -0.999
 """Eq. 19."""
+
+
+LARGEST_READ = 1e6
+"""What the controller reads of a ledger that is infinite, as it is where so little noise promises nothing."""
 
 
 @register("mechanism", "rldp")
@@ -320,7 +324,7 @@ class RLDP(GradientMechanism):
         """`adjacency`, as the bench names it."""
         return Adjacency(self.adjacency)
 
-    def promised(self, plan: Plan) -> ApproximateDP:
+    def promised(self, plan: Plan) -> ApproximateDP | NoGuarantee:
         """(epsilon_max, delta): the budget, or what the ledger gives for a noise multiplier of the user's.
 
         Raises as `claim`.
@@ -330,8 +334,8 @@ class RLDP(GradientMechanism):
     def claim(self, plan: Plan) -> Claim:
         """Theorem 7.13: (epsilon_target, delta)-DP of the whole procedure, as its authors state it.
 
-        Raises `InputError`: the plan has no budget. `UnsupportedError`: the budget is in another currency, or
-        the ledger finds no finite epsilon.
+        None of a noise multiplier for which the ledger finds no finite epsilon. Raises `InputError`: the plan
+        has no budget. `UnsupportedError`: the budget is in another currency, or the ledger finds epsilon 0.
         """
         self.for_plan(plan)  # refuses a budget that no noise meets
         return theorem_7_13(
@@ -353,15 +357,16 @@ class ControlledSteps(PrivatisedSums):
         Raises `InputError`: the mechanism is not settled.
         """
         super().__init__(mechanism, plan, model)
-        budget = mechanism.promised(plan)
+        promised = mechanism.promised(plan)
         self._settled = mechanism
         self._groups = mechanism.clipping_groups(FlatLayout.of(model.module).places)
         n = len(self._groups)
         self._radii: FloatArray = np.full(n, mechanism.initial_clip_norm)  # lines 3 and 4
         self._sigma = self._sigma_0 = settled_noise(mechanism.noise_multiplier)
         self._policy = self._make_policy(n)  # line 5
-        self._largest_epsilon, self._delta = budget.epsilon, budget.delta
-        self._ledger = Ledger(mechanism.accountant, plan.sampling_probability, budget.delta)  # line 6
+        self._largest_epsilon = promised.epsilon if isinstance(promised, ApproximateDP) else math.inf
+        self._delta = budget_of(plan).delta
+        self._ledger = Ledger(mechanism.accountant, plan.sampling_probability, self._delta)  # line 6
         # line 7
         self._norms: FloatArray = np.zeros((0, n))
         self._loss = math.nan
@@ -418,7 +423,7 @@ class ControlledSteps(PrivatisedSums):
         super().descend(learning_rate)
         t, warm_up = self._done, self._settled.warm_up
         spent = self._ledger.step(self._sigma)  # line 14
-        if not math.isfinite(spent):
+        if not math.isfinite(spent) and math.isfinite(self._largest_epsilon):
             raise InconclusiveError(f"step {t} left the ledger infinite at noise_multiplier {self._sigma:g}")
         self._trace_step(spent)
         if len(self._norms) and math.isfinite(self._loss):  # line 15, unless the sample was empty
@@ -429,13 +434,14 @@ class ControlledSteps(PrivatisedSums):
             self._radii = self._buffer.medians(otherwise=self._radii)
         if self._policy is None or self._latest is None:
             return
+        spent = min(spent, LARGEST_READ)
         self._policy.observe(statistics(*self._latest, spent))
         if t > warm_up and t % self._settled.decision_interval == 0:  # line 20
             self._decide(self._policy, -self._latest[1], spent)
 
     def _decide(self, policy: Policy, utility: float, spent: float) -> None:
         """Lines 21 to 42."""
-        share = spent / self._largest_epsilon
+        share = spent / self._largest_epsilon if math.isfinite(self._largest_epsilon) else 1.0
         state = policy.state()  # line 21
         action = policy.act(state, share)  # line 22
         self._radii = chosen_radii(action[:-1], self._settled.max_clip_norm)  # line 24

@@ -28,7 +28,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from workbench.accounting import ApproximateDP
+from workbench.accounting import ApproximateDP, NoGuarantee
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import Composed, Event, Gaussian, SubsampledGaussian
 from workbench.accounting.events import gaussian_run as dp_sgd_event
@@ -84,11 +84,11 @@ def budget_of(plan: Plan) -> ApproximateDP:
     return budget
 
 
-def promised_by(accountant: str, noise_multiplier: float | None, plan: Plan) -> ApproximateDP:
+def promised_by(accountant: str, noise_multiplier: float | None, plan: Plan) -> ApproximateDP | NoGuarantee:
     """The budget, or what the ledger gives for a noise multiplier of the user's.
 
-    Raises `InputError`: the plan has no budget. `UnsupportedError`: the budget is in another currency, or the
-    ledger finds no finite epsilon.
+    `NoGuarantee` where the ledger finds no finite epsilon for so little noise. Raises `InputError`: the plan
+    has no budget. `UnsupportedError`: the budget is in another currency, or the ledger finds epsilon 0.
     """
     budget, q = budget_of(plan), plan.sampling_probability
     if noise_multiplier is None:
@@ -96,17 +96,19 @@ def promised_by(accountant: str, noise_multiplier: float | None, plan: Plan) -> 
     epsilon = constant_noise_epsilon(accountant, noise_multiplier, budget.delta, q, plan.steps)
     if budget.epsilon * (1 - CALIBRATION_ERROR) <= epsilon <= budget.epsilon:
         return budget
-    if not 0 < epsilon < math.inf:
+    if not epsilon > 0:
         raise UnsupportedError(
-            f"rldp's ledger finds no finite epsilon above 0 for noise_multiplier {noise_multiplier:g}, "
+            f"rldp's ledger finds no epsilon above 0 for noise_multiplier {noise_multiplier:g}, "
             f"q = {q:g}, T = {plan.steps} at delta {budget.delta:g}"
         )
+    if math.isinf(epsilon):
+        return NoGuarantee()
     return ApproximateDP(epsilon=epsilon, delta=budget.delta)
 
 
 def theorem_7_13(
     plan: Plan,
-    guarantee: ApproximateDP,
+    guarantee: ApproximateDP | NoGuarantee,
     *,
     accountant: str,
     adjacency: Adjacency,
@@ -118,6 +120,9 @@ def theorem_7_13(
     The noise is scaled to all adapters together where it `is_joint`; radii are capped by `largest_radius`.
     """
     q, steps = plan.sampling_probability, plan.steps
+    if isinstance(guarantee, NoGuarantee):
+        source = f"nobody's: ledger {accountant!r} finds no finite epsilon for so little noise"
+        return Claim(guarantee=guarantee, about=adjacency, released=Released.EVERY_UPDATE, source=source)
     samples = f"each step's sample is Poisson with q = {q:g} and stays secret (Theorem 7.5)"
     if plan.sampling is Sampling.SHUFFLED:
         samples = (

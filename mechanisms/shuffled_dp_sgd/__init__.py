@@ -344,9 +344,9 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
     def claim(self, plan: Plan) -> Claim:
         """What the authors claim: the budget; with a given sigma, the epsilon of their accountant.
 
-        Without permutations, the epsilon of the bench's certified accountant at the budget's delta. Raises
-        `InputError`: there is no budget to read delta from. `UnsupportedError`: the budget is in another
-        currency, the samples are not Poisson, or the accountant finds no finite epsilon.
+        Without permutations, the epsilon of the bench's certified accountant at the budget's delta; none
+        where no finite epsilon is found for so little noise. Raises `InputError`: there is no budget to read
+        delta from. `UnsupportedError`: the budget is in another currency, or the samples are not Poisson.
         """
         return self._run(plan).claim()
 

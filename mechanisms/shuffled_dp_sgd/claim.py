@@ -130,8 +130,9 @@ class AccountedRun:
         """The budget; with a given noise multiplier, the epsilon of the authors' accountant.
 
         Of a run without permutations, which the authors promise nothing of, what a certified accountant
-        finds. Raises `InputError`: there is no budget to read delta from. `UnsupportedError`: the budget is
-        in another currency, the samples are not Poisson, or the accountant finds no finite epsilon.
+        finds; none where no finite epsilon is found for so little noise. Raises `InputError`: there is no
+        budget to read delta from. `UnsupportedError`: the budget is in another currency, or the samples are
+        not Poisson.
         """
         require_poisson(self.plan, "shuffled_dp_sgd")
         guarantee, source = self._guarantee()
@@ -177,10 +178,9 @@ class AccountedRun:
             return budget, source
         largest = max(self.epsilons(budget.delta).values())
         if math.isinf(largest):
-            used = self.noises["sigma_0" if self.falls_back else "sigma"]
-            raise UnsupportedError(
-                "accountant shuffled_dp_sgd finds no finite epsilon "
-                f"for noise_multiplier {used:g} at delta {budget.delta:g}"
+            return (
+                NoGuarantee(),
+                "nobody's: the authors' accountant finds no finite epsilon for so little noise",
             )
         return ApproximateDP(epsilon=largest, delta=budget.delta), source
 
