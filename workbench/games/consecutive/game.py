@@ -360,12 +360,15 @@ def _certified(subject: Form, control: Form | None) -> Mapping[str, Any] | None:
     control_noise = (
         math.nan if control is None else float(control["metrics"].get("noise_multiplier", math.nan))
     )
-    epsilon = accountant.epsilon(
-        noise_multiplier=noise,
-        sampling_probability=float(setup["sampling_probability"]),
-        steps=int(setup["steps"]),
-        delta=guarantee.delta,
-    )
+    try:
+        epsilon = accountant.epsilon(
+            noise_multiplier=noise,
+            sampling_probability=float(setup["sampling_probability"]),
+            steps=int(setup["steps"]),
+            delta=guarantee.delta,
+        )
+    except UnsupportedError:  # So little noise has no finite epsilon.
+        return None
     return {
         "noise": noise,
         "control": control["name"] if control is not None and control_noise > 0.0 else "",
