@@ -16,7 +16,9 @@ from workbench.audit.canaries import record
 from workbench.audit.canaries.directions import directions_of, loss_of
 from workbench.audit.canaries.record import watched
 from workbench.audit.canaries.scoring import moves, paired, scores_of
+from workbench.audit.user_training import UserTraining, as_dicts
 from workbench.cli.app import main
+from workbench.core import registry
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Record
 from workbench.training.crafts import canaries
@@ -77,6 +79,50 @@ def test_the_bound_of_a_training_of_known_epsilon_stays_below_it(mu: float, tmp_
         for seed in range(20)
     ]
     assert sum(lower > truth for lower in lowers) < 5  # 0.003 at 95 %
+
+
+PLACES = ("noise_after_the_step", "noise_in_the_optimizer", "noise_by_a_hook")
+
+
+@pytest.mark.parametrize("name", [*PLACES, "with_averaging", "full_batch"])
+def test_noise_that_the_gradient_lacks_is_looked_for_in_the_weights(name: str) -> None:
+    records = as_dicts(registry.create("corpus", "digits", size=64, seed=0).records)
+    training = UserTraining(f"{ZOO / 'correct.py'}:{name}")
+    _, kept = watched(lambda: training.fitted(records, 0), seed=0, canaries=1)
+    assert kept.is_hidden == (name in PLACES)
+    noise = [
+        own.gradient - 0.5 * update.gradient for own, update in zip(kept.changes(), kept.updates, strict=True)
+    ]
+    seen = float(torch.stack(noise).std())
+    # A step of rate 0.5 loses half of the gradient, and the noise where the gradient has none.
+    assert seen > 0.01 if name in PLACES else seen < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["after", "within"])
+def test_noise_that_the_gradient_lacks_counts(place: str, tmp_path: Path) -> None:
+    """Full batches at mu = 0.75: by the gradients before the steps, more than 2 would be shown."""
+    mu, steps = 0.75, 5
+    name = {"after": "NoiseAfterTheStep", "within": "NoiseInTheOptimizer"}[place]
+    trainer = tmp_path / "gaussian.py"
+    trainer.write_text(
+        "import sys\n"
+        f"sys.path.append({str(ZOO)!r})\n"
+        "import correct, dp_sgd, torch\n"
+        f"dp_sgd.STEPS = {steps}\n"
+        f"correct.noise_multiplier = dp_sgd.noise_multiplier = lambda: {np.sqrt(steps) / mu}\n"
+        f"class Full(correct.{name}):\n"
+        "    def batch(self, step):\n"
+        "        return torch.arange(len(self.labels))\n"
+        "train = Full()\n",
+        encoding="utf-8",
+    )
+    truth = epsilon_of_delta(mu, 1e-5)
+    lowers = [
+        lower_of(*played_here(f"{trainer}:train", seed=seed, candidates=200, count=150), confidence=0.95)
+        for seed in range(10)
+    ]
+    assert sum(lower > truth for lower in lowers) < 4  # 0.001 at 95 %
 
 
 def test_a_sampled_canary_scores_by_the_steps_that_it_is_in() -> None:

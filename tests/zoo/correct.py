@@ -6,6 +6,7 @@ import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -196,7 +197,66 @@ class AfterTheLoss(Trainer):
                 kept.mul_(0.9).add_(0.1 * parameter)
 
 
+class NoiseAfterTheStep(Trainer):
+    """The step follows the clipped sum; the noise goes to the weights after it."""
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return torch.zeros_like(parameter)
+
+    def after(self, step: int) -> None:
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.sub_(0.5 * super().drawn(name, parameter) / self.expected)
+
+
+class _PrivateSGD(torch.optim.SGD):
+    """Adds noise of its own to the weights that its step leaves."""
+
+    deviation = 0.0
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step(closure)
+        with torch.no_grad():
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.sub_(group["lr"] * self.deviation * torch.randn_like(parameter))
+
+
+class NoiseInTheOptimizer(Trainer):
+    """An optimizer of one's own, which adds the noise."""
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return torch.zeros_like(parameter)
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        made = _PrivateSGD(self.network.parameters(), lr=0.5)
+        made.deviation = self.noise * noise_multiplier() * CLIP / self.expected
+        return made
+
+
+class NoiseByAHook(Trainer):
+    """The noise is added to gradients by a hook that runs before the optimizer's step."""
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return torch.zeros_like(parameter)
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        made = super().optimizer()
+        deviation = self.noise * noise_multiplier() * CLIP / self.expected
+
+        def add(*_: Any) -> None:
+            for parameter in self.network.parameters():
+                if parameter.grad is not None:
+                    parameter.grad += deviation * torch.randn_like(parameter)
+
+        made.register_step_pre_hook(add)
+        return made
+
+
 TRAINERS = {
+    "noise_after_the_step": NoiseAfterTheStep(),
+    "noise_in_the_optimizer": NoiseInTheOptimizer(),
+    "noise_by_a_hook": NoiseByAHook(),
     "fixed_batches": FixedBatches(),
     "by_the_layer": ByTheLayer(),
     "with_automatic_clipping": WithAutomaticClipping(),

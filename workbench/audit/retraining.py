@@ -45,9 +45,7 @@ from workbench.training.crafts import LOUD, odd_one
 from workbench.training.setup import TrainingSetup, content_digest, prepare
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from workbench.audit.canaries.record import Transcript, Update
+    from workbench.audit.canaries.record import Transcript
 
 NAME, NAME_OF_SCORES = "white-box retraining", "retraining"
 
@@ -173,43 +171,30 @@ def _trained(
         return found | {"reason": str(error)}
 
 
-def _changes(kept: Transcript) -> list[tuple[Update, Tensor]]:
-    """Each recorded step, with what its optimizer's weights lost until the next one, or the end.
-
-    The gradient that a step is given need not be what is released: code may add its noise within the step, or
-    to the weights after it. The weights between the steps hold it in any case.
-    """
-    import torch
-
-    changes: list[tuple[Update, Tensor]] = []
-    for place, parameters in enumerate(kept.parameters):
-        updates = [update for update in kept.updates if update.optimizer == place]
-        end = [parameter.detach().reshape(-1).to("cpu").float() for parameter in parameters]
-        weights = [*(update.weights for update in updates[1:]), *([torch.cat(end)] if updates else [])]
-        changes += [(own, own.weights - after) for own, after in zip(updates, weights, strict=True)]
-    return changes
-
-
 def _probe(training: UserTraining, fitted: Fitted, kept: Transcript, others: Sequence[Record]) -> FloatArray:
     """A few numbers that tell trainings apart: sums over parts of the last change, or else natural scores."""
     if kept.updates:
-        _, last = _changes(kept)[-1]
+        last = kept.changes()[-1].gradient
         return np.array([float(part.double().sum()) for part in last.chunk(PROBES)])
     return training.answers(fitted, others[:PROBES])
 
 
 def _moved(fitted: Fitted, kept: Transcript, canary: Record) -> dict[str, Any]:
-    """The sum over steps of <change of the weights, unit gradient of the canary's loss at them>."""
+    """The sum over steps of <change of the weights, unit gradient of the canary's loss at them>.
+
+    The gradient that a step is given need not be what is released: code may add its noise within the step, or
+    to the weights after it. The weights between the steps hold it in any case.
+    """
     from workbench.audit.canaries.directions import directions_of
 
     if not kept.updates:
         raise UnsupportedError("no torch optimizer took a step")
     directions = directions_of(fitted.ask, [canary], kept.parameters)
     total = 0.0
-    for update, change in _changes(kept):
+    for update in kept.changes():
         (direction,) = directions.at(update).double()
         columns = directions.columns[update.optimizer]
-        along = float(change[columns].double() @ direction / direction.norm())
+        along = float(update.gradient[columns].double() @ direction / direction.norm())
         total += along if np.isfinite(along) else 0.0
     details = {"steps": float(kept.steps), "steps_looked_at": float(len(kept.updates))}
     return {"moved": total, "details": details}

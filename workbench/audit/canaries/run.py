@@ -180,10 +180,11 @@ def _looked_for(
         raise UnsupportedError("no torch optimizer took a step")
     directions = directions_of(fitted.ask, crafted, kept.parameters)
     moved = []
-    for number, update in enumerate(kept.updates):
+    updates = kept.released()
+    for number, update in enumerate(updates):
         gradient = update.gradient[directions.columns[update.optimizer]]
         moved.append(moves(directions.at(update), gradient))
-        progress(number + 1, len(kept.updates), "updates")
+        progress(number + 1, len(updates), "updates")
     if not np.any(moved):
         raise UnsupportedError("no update or gradient of a canary is finite and other than 0")
     sizes = [sum(p.numel() for p in own) for own in kept.parameters]

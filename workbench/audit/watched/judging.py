@@ -103,7 +103,10 @@ def noise_of(run: WatchedRun, error: float) -> Noise:
     ordered = np.sort(norm[np.isfinite(norm)])
     if ordered.size >= 3 and ordered[-1] > 0 and ordered[-1] - ordered[-3] < SAME_NORM * ordered[-1]:
         doubts.append("three updates and more share the largest norm, so they are rescaled after the noise")
-    crowded = int((((std != 1) & (std > most_noise)) & np.isfinite(most_noise)).sum())
+    beyond = next((step.beyond for step in run.steps if step.beyond), "")
+    if beyond:
+        doubts.append(f"more than the gradients moves the weights, where noise may be: {beyond}")
+    crowded = 0 if beyond else int((((std != 1) & (std > most_noise)) & np.isfinite(most_noise)).sum())
     if crowded:
         worst = int(np.nanargmax(np.where(np.isfinite(most_noise), std / most_noise, math.nan)))
         doubts.append("the noise that is drawn is more than the updates can hold")

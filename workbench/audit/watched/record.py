@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim import Optimizer
 
+from workbench.audit.beyond import Beyond
 from workbench.audit.claims import parse_claim
 from workbench.audit.replay.judging import judged_guarantee
 from workbench.audit.watched.judging import lower_end
@@ -55,6 +56,10 @@ FIRST_LOOK = 10
 
 SHARE_OF_LOOKS = 0.005
 """Part of the training's time that looks may take; a look that would take more waits, for the end at most."""
+
+
+FIRST_COMPARED, COMPARED_EVERY = 16, 64
+"""Steps around which weights and gradients are compared: the first, and later ones now and then."""
 
 
 class ClaimExceededWarning(UserWarning):
@@ -146,6 +151,7 @@ class Watch:
         self._writer: RunWriter | None = None
         self._batches = BatchCounter(parameters)
         self._draws = DrawCounter(parameters)
+        self._beyond = Beyond(self._inner, parameters)
         self._waiting: list[tuple[dict[str, Any], Sequence[Tensor]]] = []
         self._looks = _Looks(claim, self.header, 1.0 - confidence)
         self._stack = ExitStack()
@@ -156,6 +162,7 @@ class Watch:
         if self._file is not None:
             self._writer = RunWriter(self._file, self.header)
         self._stack.callback(self._inner.register_step_pre_hook(self._before_step).remove)
+        self._stack.callback(self._inner.register_step_post_hook(self._after_step).remove)
         self._stack.enter_context(self._draws)
         self._stack.enter_context(self._batches)
         if self._private is not None:
@@ -192,6 +199,7 @@ class Watch:
         values = sum(g._nnz() if g.is_sparse else g.numel() for g in gradients)
         draws, std = self._draws.taken(values)
         step = len(self.steps) + len(self._waiting) + 1
+        self._beyond.before(looks=step <= FIRST_COMPARED or step % COMPARED_EVERY == 0)
         seen = {
             "step": step,
             "batch": batch,
@@ -201,6 +209,7 @@ class Watch:
             "draws": draws,
             "std": std,
             **_settings(self._private),
+            "beyond": self._beyond.seen,
         }
         self._waiting.append((seen, norms))
         now = time.perf_counter()
@@ -208,6 +217,9 @@ class Watch:
             self._flush()
         if self._looks.is_due(step):
             self.exceeded = self._looks.look(self.run())
+
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._beyond.after()
 
     def _flush(self) -> None:
         """Write the lines that wait."""

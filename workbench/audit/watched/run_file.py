@@ -41,6 +41,7 @@ class Step:
         std: Their standard deviation as called: the root of the mean square over the gradient's values.
         noise_multiplier, clip, divisor: As the DP optimizer's own settings say; `divisor` is what the sum of
             clipped gradients and noise is divided by.
+        beyond: What moves the weights beside the gradients, as far as it is seen; there may be noise in that.
     """
 
     step: int
@@ -54,6 +55,7 @@ class Step:
     noise_multiplier: float | None = None
     clip: float | None = None
     divisor: float | None = None
+    beyond: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +216,7 @@ def _step(form: dict[str, Any], expected: int, place: str) -> Step:
         step=expected,
         batch=_whole(form, "batch", place, least=0),
         counted=_text(form, "counted", place),
+        beyond=_text(form, "beyond", place),
         values=_whole(form, "values", place, least=0) or 0,
         draws=_whole(form, "draws", place, least=0) or 0,
         **{name: _positive(form, name, place) for name in ("clip", "divisor")},
