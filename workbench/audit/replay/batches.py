@@ -23,6 +23,9 @@ SEEDS = 5
 WHOLE = 2e-3
 """A count that is so near a whole number is one."""
 
+MOST_COUNTED = 2**31
+"""Numbers beyond it count nothing: lengths of updates that nothing clips."""
+
 MOST = 100
 """Records that a batch may have where its size is found by a common measure."""
 
@@ -185,7 +188,7 @@ def lengths_of(run: Recording, steps: int) -> FloatArray:
 
 def whole_numbers(counts: FloatArray) -> npt.NDArray[np.int64]:
     """The whole numbers among some counts; -1 for the others, and for 0 but for rounding."""
-    near = np.where(np.isfinite(counts), counts, -1.0).round()
+    near = np.where(np.abs(counts) < MOST_COUNTED, counts, -1.0).round()
     is_whole = (np.abs(counts - near) < WHOLE) & ((near > 0) | (counts < 1e-6))
     return np.where(is_whole, near, -1.0).astype(np.int64)
 
