@@ -283,3 +283,13 @@ def test_batches_of_one_size_or_few_records_have_no_common_measure_that_tells(si
 def test_updates_that_are_no_multiples_have_no_sizes() -> None:
     seen = np.random.default_rng(0).uniform(0.5, 2.0, size=(5, 60))
     assert (by_common_measure(seen, {}) == -1).all()
+
+
+def test_steps_of_unknown_sizes_stay_unknown() -> None:
+    true = np.random.default_rng(0).binomial(320, 0.05, size=(5, 60))
+    seen = true / true[0]
+    seen[:, 7] = np.array([1.0, 0.123456, 2.3, 1.1, 0.7])
+    sizes = by_common_measure(seen, {})
+    assert (sizes[:, 7] == -1).all()
+    assert (np.delete(sizes, 7, axis=1) == np.delete(true, 7, axis=1)).mean() > 0.97
+    assert (whole_numbers(np.array([1e30, np.inf, np.nan, 3.0])) == [-1, -1, -1, 3]).all()

@@ -176,7 +176,7 @@ def by_common_measure(multiples: FloatArray, known: Mapping[int, int]) -> npt.ND
     usual = float(np.median(means[found])) if found.any() else 0.0
     if usual < LARGE:
         return np.full(multiples.shape, -1, dtype=np.int64)
-    times = np.where(is_known, 1, np.maximum(1, np.round(usual / np.maximum(means, 1e-30)))).astype(np.int64)
+    times = np.where(is_known, 1, np.maximum(1, np.round(usual / np.maximum(means, 1.0)))).astype(np.int64)
     return np.where(found, sizes * times, -1)
 
 
