@@ -9,7 +9,8 @@ the divergence of p(z) from p(z | model).
 Within one training both orders are the order of r(x), for z and gamma are the same for every x: the count
 coarsens it, and the divergence shifts it. They differ where scores of several trainings are pooled.
 
-InfoRMIA's formula and the offline line follow summaries of the papers and other people's code, not the papers.
+InfoRMIA's formula and the offline line follow summaries of the papers and other people's code; the papers
+themselves were not at hand.
 """
 
 from __future__ import annotations

@@ -95,12 +95,25 @@ def batches_of(runs: Runs, a: Recording, first: Place, copied: Sequence[Craft], 
     counted = [int(size) for sizes in different for size in sizes if size >= 0]
     if len(counted) <= a.steps or max(counted) > len(runs.records):
         return Batches(list(known.values()))
-    alone = np.zeros(a.steps)
-    for step in np.flatnonzero((every > 0) & (noise.by_step > 0)) if alike else ():
-        update = pair[int(norms[0][:, step].argmax())].gradients[step].double()[noise.scale > 0]
+    return Batches(counted, True, _alone(pair, norms[0], every, noise) if alike else np.zeros(a.steps))
+
+
+def _alone(
+    pair: Sequence[Recording], lengths: FloatArray, sizes: npt.NDArray[np.int64], noise: Noise
+) -> FloatArray:
+    """What one of the copies adds at each step, in standard deviations of the noise, shape `(T,)`.
+
+    Args:
+        pair: Trainings on copies.
+        lengths: Of their updates, shape `(2, T)`.
+        sizes: Records in each batch, shape `(T,)`; -1 where they are not known.
+    """
+    alone = np.zeros(len(sizes))
+    for step in np.flatnonzero((sizes > 0) & (noise.by_step > 0)):
+        update = pair[int(lengths[:, step].argmax())].gradients[step].double()[noise.scale > 0]
         scale = noise.scale[noise.scale > 0] * float(noise.by_step[step])
-        alone[step] = float((update / scale).norm()) / every[step]
-    return Batches(counted, True, alone)
+        alone[step] = float((update / scale).norm()) / sizes[step]
+    return alone
 
 
 def _batches_with(
