@@ -293,3 +293,30 @@ def test_steps_of_unknown_sizes_stay_unknown() -> None:
     assert (sizes[:, 7] == -1).all()
     assert (np.delete(sizes, 7, axis=1) == np.delete(true, 7, axis=1)).mean() > 0.97
     assert (whole_numbers(np.array([1e30, np.inf, np.nan, 3.0])) == [-1, -1, -1, 3]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mean_of_the_shape_of_a_bias", "UNDECIDED"),
+        ("histogram_by_uniform_numbers", "UNDECIDED"),
+        ("public_steps_first", "of a kind that replay does not know"),
+        ("less_the_mean_gradient", "NOT_REFUTED"),
+        ("unfreezing", "change between its steps"),
+    ],
+)
+def test_what_is_paid_elsewhere_or_unusual_is_not_refuted(name: str, expected: str) -> None:
+    found = judged_here(f"{ZOO.with_name('paid_elsewhere.py')}:{name}")
+    if isinstance(found, NotMeasured):
+        assert expected in found.reason
+    else:
+        assert found.verdict.kind == expected, found.verdict.sentence
+
+
+@pytest.mark.slow
+def test_one_random_step_for_each_record_is_no_poisson_sample() -> None:
+    claim = "epsilon=19.2,delta=1e-5,adjacency=add-remove"
+    found = judged_here(f"{ZOO.with_name('paid_elsewhere.py')}:one_random_step", claim=claim)
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind != "REFUTED", found.verdict.sentence

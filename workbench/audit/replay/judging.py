@@ -194,7 +194,7 @@ def _composed(
 def _may_be_epochs(run: Measured, sampler: Sampler) -> bool:
     """Whether every record may be in one batch of each epoch: all are in equally many, but for the last."""
     times = (run.present & run.compared).sum(axis=1)
-    is_known = sampler.kind in {"fixed batches", "sampled"} and 0 < sampler.rate <= 0.5
+    is_known = sampler.kind in {"fixed batches", "sampled", "Poisson"} and 0 < sampler.rate <= 0.5
     return is_known and int(times.max() - times.min()) <= 1
 
 

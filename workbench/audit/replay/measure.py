@@ -32,6 +32,9 @@ NEGLIGIBLE = 1e-5
 STRAIGHT = 1e-3
 """Two updates on copies of one record whose directions differ by less have no noise."""
 
+TURNED = 0.05
+"""An update on copies that differs by more in any step, as where some steps are public, has noise."""
+
 OTHER = 0.3
 """Updates on copies that differ by more than this share of the noise have other noise besides."""
 
@@ -89,6 +92,8 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     a = runs()
     if not a.steps:
         raise _RefusedError("no torch optimizer took a step")
+    if a.changes:
+        raise _RefusedError("the parameters that an optimizer trains change between its steps")
     if len({layout.shapes for layout in a.layouts}) > 1:
         raise _RefusedError(f"{len(a.layouts)} optimizers of different parameters took steps")
     twin = runs(like=a)
@@ -101,8 +106,10 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
             "not all in the gradients"
         )
     scores_repeat = np.array_equal(a.result, twin.result, equal_nan=True)
-    if not scores_repeat:
-        b.result = None  # Scores that do not repeat themselves tell nothing of a replaced record.
+    if not scores_repeat or not np.array_equal(a.result, b.result, equal_nan=True):
+        # Scores that do not repeat themselves, or follow gradients that the code read before they were
+        # replaced by run A's, tell nothing of a replaced record.
+        b.result = None
     noise = noise_of(a, b)
     if noise.values and not is_linear(a, runs(forced=a, like=a, share=0.5), b):
         raise _RefusedError(
@@ -191,8 +198,8 @@ def _require_known(runs: Runs, a: Recording, noise: Noise) -> None:
         bare, noisy = turned(pair[0], pair[1], silent), turned(pair[0], pair[1], ~silent)
         if bare is None or noisy is None or (kept and max(bare[0], noisy[0]) >= STRAIGHT):
             continue
-        if bare[0] >= STRAIGHT or noisy[1] > OTHER * float(noise.scale.norm()):
-            count = int((silent if bare[0] >= STRAIGHT else ~silent).sum())
+        if bare[0] >= STRAIGHT or bare[2] >= TURNED or noisy[1] > OTHER * float(noise.scale.norm()):
+            count = int((silent if max(bare[0], bare[2]) >= STRAIGHT else ~silent).sum())
             raise _RefusedError(
                 f"on {count:,} parameters, updates on copies of one record point in different directions: "
                 "they have random numbers of a kind that replay does not know"

@@ -75,7 +75,7 @@ class Measured:
         failed: What the user's code said of crafts that it cannot train on.
         recognised: Draws of noise that were met, by kind.
         scores_repeat: Whether equal runs give equal scores; otherwise scores tell nothing of a record.
-        elsewhere: Normal and Laplace draws that are no parameter's noise or initial weights.
+        elsewhere: Draws that are no parameter's noise or initial weights, and not of a sampler's kind.
     """
 
     steps: int

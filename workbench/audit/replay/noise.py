@@ -13,6 +13,9 @@ from torch import Tensor
 from workbench.audit.replay.record import Layout, Recording
 from workbench.interfaces import FloatArray
 
+SMALL = 1e-3
+"""Updates of less than this part of the largest may be nothing but rounding."""
+
 RARE = 1e-3
 """Error probability of each test of the noise's form: one scale in all steps, no correlation, Gaussian."""
 
@@ -143,7 +146,7 @@ def is_linear(a: Recording, half: Recording, b: Recording) -> bool:
     return True
 
 
-def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, float] | None:
+def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, float, float] | None:
     """How far two runs on copies of one record, at equal weights, are from updating in one direction.
 
     Without randomness but the sampler's, every update is a multiple of the record's gradient.
@@ -152,10 +155,12 @@ def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, floa
         where: The coordinates that are looked at, shape `(d,)`.
 
     Returns:
-        The part of one update that is orthogonal to the other's, over its norm and as it is; each the
-        smallest over the steps. None where no step has numbers.
+        The part of one update that is orthogonal to the other's, over its norm and as it is, each the
+        smallest over the steps; and the former's largest, over steps whose updates are no rounding. None
+        where no step has numbers.
     """
-    found = []
+    found: list[tuple[float, float]] = []
+    sizes: list[float] = []
     # From the second step on their weights are equal.
     for first, second in list(zip(one.gradients, other.gradients, strict=False))[1:]:
         x, y = first.double()[where], second.double()[where]
@@ -164,10 +169,15 @@ def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, floa
             continue
         if min(lengths) == 0:
             found += [(0.0, 0.0)] if max(lengths) == 0 else []
+            sizes += [0.0] if max(lengths) == 0 else []
             continue
         aside = float((x / lengths[0] - float(x @ y) / lengths[0] / lengths[1] * y / lengths[1]).norm())
         found.append((aside, aside * lengths[0]))
-    return (min(part for part, _ in found), min(length for _, length in found)) if found else None
+        sizes.append(min(lengths))
+    if not found:
+        return None
+    largest = max(part for (part, _), size in zip(found, sizes, strict=True) if size >= SMALL * max(sizes))
+    return min(part for part, _ in found), min(length for _, length in found), largest
 
 
 def _groups(variance: Tensor, noisy: Tensor, layout: Layout, steps: int) -> list[Tensor]:

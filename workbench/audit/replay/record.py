@@ -20,6 +20,7 @@ from torch.optim.optimizer import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from workbench.core.errors import InputError
+from workbench.interfaces import FloatArray
 
 MOST_NUMBERS = 250_000_000
 """Gradient entries that one recording keeps, one gigabyte."""
@@ -62,7 +63,9 @@ class Recording:
             the gradient private and calls its parent's step; the outer one's gradient is not what is applied.
         result: What the function returned.
         recognised: How many draws of noise were met, by their kind.
-        elsewhere: Other normal and Laplace draws, those of initial weights left out.
+        elsewhere: Other draws that may be noise of something else: all but those of initial weights and those
+            that samplers and dropout make (orders, whole numbers, coins, as many uniform numbers as records).
+        changes: Whether an optimizer's trained parameters change between its steps.
     """
 
     layouts: list[Layout] = field(default_factory=list)
@@ -75,6 +78,7 @@ class Recording:
     result: Any = None
     recognised: dict[str, int] = field(default_factory=dict)
     elsewhere: int = 0
+    changes: bool = False
 
     @property
     def steps(self) -> int:
@@ -93,6 +97,7 @@ def recorded(
     function: Callable[[], Any],
     *,
     seed: int,
+    records: int,
     forced: Recording | None = None,
     like: Recording | None = None,
     share: float = 0.0,
@@ -103,6 +108,7 @@ def recorded(
     Args:
         function: Trains; called without arguments.
         seed: Of the generators of Python, NumPy and torch, for code that does not seed its own.
+        records: Number of records that it trains on.
         forced: A run whose gradients are applied instead of this run's own, one a step; a step beyond them
             keeps its own. With it, draws of noise, known by the shapes of its parameters, are their mean.
         share: How much of the noise is left, from 0 to 1.
@@ -129,9 +135,8 @@ def recorded(
         if forced is not None:
             shapes = frozenset(shape for layout in forced.layouts for shape in layout.shapes)
             sizes = {size for layout in forced.layouts for size in layout.sizes}
-            noise = _Silence(
-                watch, shapes, frozenset(sizes | {sum(layout.sizes) for layout in forced.layouts})
-            )
+            sizes |= {sum(layout.sizes) for layout in forced.layouts}
+            noise = _Silence(watch, shapes, frozenset(sizes), records)
             noise.share, noise.still = share, still
             watch.silence = noise
             stack.enter_context(noise.everywhere())
@@ -186,6 +191,10 @@ class _Watch:
                 self._held.append(optimizer)
                 names = tuple(self.names.get(id(p), f"parameter {i}") for i, p in enumerate(parameters))
                 kept.layouts.append(Layout(names, tuple(tuple(p.shape) for p in parameters)))
+                if self.silence is not None:
+                    kept.elsewhere += self.silence.not_initial(parameters)
+            shapes = tuple(tuple(p.shape) for p in parameters)
+            kept.changes |= shapes != kept.layouts[self._known[id(optimizer)]].shapes
             step = kept.steps
             gradient = _flat([p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters])
             if (step + 1) * gradient.numel() > MOST_NUMBERS:
@@ -242,7 +251,7 @@ class _Watch:
         return self._kept.steps
 
     def elsewhere(self, is_so: bool) -> None:
-        """Count a draw that is normal, and no noise of a parameter's, if it is no initial weight either."""
+        """Count a draw that is no noise of a parameter's, no sampler's and no initial weight."""
         self._kept.elsewhere += is_so
 
     def note(self, kind: str) -> None:
@@ -290,13 +299,44 @@ def _named_modules(watch: _Watch) -> Iterator[None]:
 
 _NORMAL = ("normal", "normal_", "randn", "randn_like")
 
+_UNIFORM = ("rand", "rand_like", "uniform", "uniform_")
+
+_OF_SAMPLERS = ("randperm", "randint", "randint_like", "random_", "bernoulli", "bernoulli_", "multinomial")
+"""Draws of orders, whole numbers and coins."""
+
+_OTHER_NUMPY = (
+    "exponential",
+    "standard_exponential",
+    "gumbel",
+    "logistic",
+    "geometric",
+    "gamma",
+    "standard_gamma",
+    "lognormal",
+    "poisson",
+    "binomial",
+    "negative_binomial",
+    "standard_cauchy",
+    "standard_t",
+    "chisquare",
+)
+"""NumPy's draws that no sampler makes."""
+
+_OTHER_PYTHON = ("expovariate", "lognormvariate", "betavariate", "gammavariate", "gauss", "normalvariate")
+
+FIRST = 64
+"""Numbers by which a draw is recognised as a parameter's initial weights, up to a factor."""
+
 
 class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Lets draws of noise happen, and gives a share of them."""
 
-    def __init__(self, watch: _Watch, shapes: frozenset[tuple[int, ...]], sizes: frozenset[int]) -> None:
+    def __init__(
+        self, watch: _Watch, shapes: frozenset[tuple[int, ...]], sizes: frozenset[int], records: int
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._watch, self._shapes, self._sizes = watch, shapes, sizes
+        self._watch, self._shapes, self._sizes, self._records = watch, shapes, sizes, records
+        self._early: list[tuple[tuple[int, ...], FloatArray]] = []
         self.share, self.still = 0.0, False
         self.after_first_gradient = False
         self._drawn = 0
@@ -308,6 +348,34 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not (self.after_first_gradient or self._watch.step()):
             return False
         return tuple(shape) in self._shapes or (len(shape) == 1 and int(np.prod(shape)) in self._sizes)
+
+    def _met(self, drawn: Tensor | FloatArray, *, in_place: bool = False) -> None:
+        """Another draw than noise: it may be of initial weights, which the first step shows."""
+        shape = tuple(drawn.shape)
+        if self.after_first_gradient or self._watch.step() or shape not in self._shapes:
+            self._watch.elsewhere(True)
+        elif not in_place:
+            numbers = torch.as_tensor(drawn).detach().reshape(-1)[:FIRST].double().cpu().numpy().copy()
+            self._early.append((shape, numbers))
+
+    def not_initial(self, parameters: Sequence[Tensor]) -> int:
+        """How many draws of parameters' shapes are, before the first step, no multiples of their weights."""
+        count = 0
+        for shape, numbers in self._early:
+            weights = [
+                p.detach().reshape(-1)[:FIRST].double().cpu() for p in parameters if tuple(p.shape) == shape
+            ]
+            size = float(np.linalg.norm(numbers))
+            near = [abs(float(w.numpy() @ numbers)) >= (1 - 1e-6) * size * float(w.norm()) for w in weights]
+            count += not any(near)
+        self._early.clear()
+        return count
+
+    def uniform(self, drawn: Tensor | FloatArray, *, in_place: bool = False) -> None:
+        """A draw of uniform numbers, a sampler's if there are as many as records, or so many for each."""
+        size = drawn.numel() if isinstance(drawn, Tensor) else drawn.size
+        if size == 0 or size % self._records:
+            self._met(drawn, in_place=in_place)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -325,10 +393,16 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
         if self.still and name == "bernoulli_" and drawn.is_floating_point() and len(args) > 1:
             return drawn.fill_(args[1])
+        is_draw = torch.Tag.nondeterministic_seeded in func.tags and isinstance(drawn, Tensor)
+        in_place = name.endswith("_") and bool(args) and isinstance(args[0], torch.nn.Parameter)
+        if is_draw and name in _UNIFORM:
+            self.uniform(drawn, in_place=in_place)
+        elif is_draw and name not in (*_NORMAL, *_OF_SAMPLERS) and "dropout" not in name:
+            self._watch.elsewhere(True)
         if name not in _NORMAL or not isinstance(drawn, Tensor):
             return drawn
         if not self.is_noise(drawn.shape):
-            self._watch.elsewhere(tuple(drawn.shape) not in self._shapes)
+            self._met(drawn, in_place=in_place)
             return drawn
         self._watch.note("normal")
         mean: Any = 0.0
@@ -378,6 +452,15 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             def laplace(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
                 return silence.numpy(super().laplace(loc, scale, size), loc)  # type: ignore[misc]
 
+            def random(self, *args: Any, **kwargs: Any) -> Any:
+                return silence.uniforms(super().random(*args, **kwargs))  # type: ignore[misc]
+
+            def uniform(self, *args: Any, **kwargs: Any) -> Any:
+                return silence.uniforms(super().uniform(*args, **kwargs))  # type: ignore[misc]
+
+        for other in _OTHER_NUMPY:
+            setattr(Silent, other, _counting(self, other))
+
         class Generator(Silent, np.random.Generator):
             """NumPy's generator, with silent noise."""
 
@@ -405,19 +488,32 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             stack.enter_context(patch.object(np.random, "default_rng", default_rng))
             stack.enter_context(patch.object(np.random, "RandomState", RandomState))
             stack.enter_context(patch.object(random, "Random", Random))
-            for name in ("gauss", "normalvariate"):
+            for name in _OTHER_PYTHON:
                 stack.enter_context(patch.object(random, name, self._counted(getattr(random, name))))
             for name in ("normal", "standard_normal", "randn", "laplace"):
                 drawing = getattr(np.random, name)
                 stack.enter_context(patch.object(np.random, name, self._function(drawing, name)))
+            for name in ("rand", "random", "random_sample", "uniform"):
+                drawing = getattr(np.random, name)
+                stack.enter_context(patch.object(np.random, name, self._uniform_function(drawing)))
+            for name in _OTHER_NUMPY:
+                stack.enter_context(patch.object(np.random, name, self._counted(getattr(np.random, name))))
             yield
 
-    def _counted(self, drawing: Callable[..., float]) -> Callable[..., float]:
-        def draw(*args: Any, **kwargs: Any) -> float:
+    def _counted(self, drawing: Callable[..., Any]) -> Callable[..., Any]:
+        def draw(*args: Any, **kwargs: Any) -> Any:
             self._watch.elsewhere(True)
             return drawing(*args, **kwargs)
 
         return draw
+
+    def _uniform_function(self, drawing: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self.uniforms(drawing(*args, **kwargs))
+
+    def uniforms(self, drawn: Any) -> Any:
+        """A draw of NumPy's uniform numbers."""
+        self.uniform(np.asarray(drawn))
+        return drawn
 
     def _function(self, drawing: Callable[..., Any], name: str) -> Callable[..., Any]:
         def draw(*args: Any, **kwargs: Any) -> Any:
@@ -429,10 +525,21 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def numpy(self, drawn: Any, mean: Any) -> Any:
         """A draw of NumPy's, or its mean where it is noise."""
         if not isinstance(drawn, np.ndarray) or not self.is_noise(drawn.shape):
-            self._watch.elsewhere(np.shape(drawn) not in self._shapes)
+            self._met(np.asarray(drawn))
             return drawn
         self._watch.note("numpy")
         return (mean + self.share * (drawn - mean)).astype(drawn.dtype)
+
+
+def _counting(silence: _Silence, name: str) -> Callable[..., Any]:
+    """A method of NumPy's generators that draws as theirs does, and is counted."""
+
+    def draw(self: Any, *args: Any, **kwargs: Any) -> Any:
+        silence._watch.elsewhere(True)
+        made = np.random.Generator if isinstance(self, np.random.Generator) else np.random.RandomState
+        return getattr(made, name)(self, *args, **kwargs)
+
+    return draw
 
 
 @contextmanager

@@ -51,6 +51,7 @@ class Runs:
         made = recorded(
             lambda: self._train(own, number),
             seed=self._seed + number,
+            records=len(own),
             forced=forced,
             like=like,
             share=share,
