@@ -105,7 +105,7 @@ class Unfreezing(Trainer):
 
 
 class OneRandomStep(Trainer):
-    """Each record is in one random step of all (balls in bins): less than one release, whose epsilon is 19.14."""
+    """Each record is in one random step of all (balls in bins): less than one release of epsilon 19.14."""
 
     def batch(self, step: int) -> Tensor:
         if step == 0:
