@@ -62,6 +62,9 @@ UNMEASURED = {
     "noise_by_python": "point in different directions",
     "noise_drawn_before": "point in different directions",
     "clipped_again_after_noise": "something clips, rescales or rounds them after the noise",
+    "noise_after_the_step": "goes another way",
+    "noise_in_the_optimizer": "goes another way",
+    "noise_by_a_hook": "goes another way",
 }
 
 
