@@ -71,10 +71,10 @@ def halving() -> float:
 
 
 def test_the_gradient_that_is_recorded_is_the_one_of_the_step_within_a_step() -> None:
-    run = recorded(halving, seed=0)
+    run = recorded(halving, seed=0, records=1)
     assert run.inner == [True] * 3
     assert all(torch.equal(gradient, torch.full((3,), 2.0)) for gradient in run.gradients)
-    again = recorded(halving, seed=0, forced=run)
+    again = recorded(halving, seed=0, records=1, forced=run)
     assert (again.inner, again.result) == (run.inner, run.result)
     assert all(torch.equal(one, other) for one, other in zip(run.gradients, again.gradients, strict=True))
     assert all(torch.equal(one, other) for one, other in zip(run.weights, again.weights, strict=True))
@@ -88,7 +88,7 @@ def test_another_optimizer_after_one_is_not_within_it() -> None:
         for optimizer in [torch.optim.SGD([weight], lr=0.1) for weight in weights]:
             optimizer.step()
 
-    assert recorded(both, seed=0).inner == [False, False]
+    assert recorded(both, seed=0, records=1).inner == [False, False]
 
 
 @pytest.mark.slow
