@@ -329,7 +329,8 @@ def _follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts:
     """Whether records that change places take their batches with them, or move steps that neither is in.
 
     To be asked where not every record is in every batch: there, one whose craft the model has learned passes
-    for absent. Where batches are drawn by place, exchanging two crafts moves the steps that just one of the places is in.
+    for absent. Where batches are drawn by place, exchanging two crafts moves the steps that just one of the
+    places is in.
 
     Args:
         places: The first with all its versions.
