@@ -456,3 +456,25 @@ def test_laws_mirror_onto_themselves() -> None:
         assert np.array_equal(again.p, cells.p)
         total = cells.p.sum() + cells.below[0] + cells.above[0]
         assert total == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "steps", "delta", "width"),
+    [
+        (0.7736, 2.04e-4, 64_136, 1.5e-7, 1e-3),
+        pytest.param(0.4618, 1.48e-5, 34_643, 9.7e-4, 4e-3, marks=pytest.mark.slow),
+    ],
+)
+def test_a_grid_between_the_last_and_the_finest_is_tried(
+    noise: float, rate: float, steps: int, delta: float, width: float
+) -> None:
+    """Where the next width would be beyond the finest grid; another library's upper end agrees."""
+    from dp_accounting.pld import privacy_loss_distribution
+
+    run = gaussian_run(noise_multiplier=noise, sampling_probability=rate, steps=steps)
+    bounds = epsilon_bounds(run, delta)
+    assert bounds.upper - bounds.lower <= width * bounds.upper
+    peer = privacy_loss_distribution.from_gaussian_mechanism(
+        noise, sampling_prob=rate, value_discretization_interval=1e-4
+    )
+    assert bounds.lower <= peer.self_compose(steps).get_epsilon_for_delta(delta) * (1 + 1e-9)

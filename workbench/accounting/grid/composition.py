@@ -39,6 +39,12 @@ _FIRST_GRID = 2**15
 _LARGEST_LOSS = 650.0
 """Of a step on the grid: larger ones count as infinite (upper bounds) or as this one (lower bounds)."""
 
+MOST_GRIDS = 12
+"""Grids that are tried for one bound."""
+
+NEAR = 1.1
+"""A grid is no finer than another one whose cells are less than so many times as wide."""
+
 _STEEPEST = 10.0
 """Largest tilt over a cell: a steeper one sees nothing but the grid."""
 
@@ -241,8 +247,8 @@ class Composition:
         at_leading, at_other = saddles[leading], saddles[not leading]
         width = self.first_width(at_leading, max(epsilon, 0.0), tolerance)
         lower, upper, gap, other = -math.inf, math.inf, math.inf, math.inf
-        precise, idle = False, 0
-        for _ in range(8):
+        precise, idle, fine, refused = False, 0, math.inf, 0.0
+        for _ in range(MOST_GRIDS):
             try:
                 layout = self.laid_out(width, precise=precise)
                 high = self.bound(answer, at_leading, layout, mirrored=leading, upper=True)
@@ -254,22 +260,36 @@ class Composition:
                     low = max(low, self.bound(answer, at_other, layout, mirrored=not leading, upper=False))
                     high = max(high, other)
             except UnsupportedError:
-                if math.isinf(lower):
+                if math.isinf(fine):
                     raise
-                break
+                # Beyond the finest grid; one between that and the last may do.
+                refused = max(refused, width)
+                width = math.sqrt(fine * refused)
+                if fine < NEAR * width:
+                    break
+                continue
             # A finer grid that is no better: what is left is round-off. Where a finer one again does not help
             # in extended precision, nothing will.
-            stuck = not precise and high - low > 0.5 * gap
+            stuck = not precise and high - low > max(0.5, layout.width / fine) * gap
             idle = idle + 1 if precise and high - low > 0.95 * gap else 0
-            lower, upper = max(lower, low), min(upper, high)
+            lower, upper, before = max(lower, low), min(upper, high), gap
             gap = upper - lower
+            if refused and gap > 0.95 * before:
+                break
             if gap <= tolerance * lower or upper < 1e-300 or math.isinf(lower) or idle == 2:
                 break
-            precise = precise or stuck
+            precise, fine = precise or stuck, layout.width
             if upper < math.inf:  # the approximation may have been far off: look where the bound says
                 at_leading = self.cumulants[leading].at_epsilon(at(upper))
+            width = layout.width
+            if stuck:  # the same grid in extended precision
+                continue
             target = tolerance * lower if lower > 0 else 0.01 * gap
-            width = layout.width * (1 if stuck else max(0.1, min(0.5, 0.8 * math.sqrt(target / gap))))
+            width *= max(0.1, min(0.5, 0.8 * math.sqrt(target / gap)))
+            if width <= refused:
+                width = math.sqrt(fine * refused)
+            if fine < NEAR * width:
+                break
         return lower, upper
 
     def first_upper(
