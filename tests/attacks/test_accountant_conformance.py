@@ -17,7 +17,7 @@ import pytest
 
 from workbench.accounting import certified
 from workbench.accounting.bounds import Bounds
-from workbench.accounting.events import Event, Gaussian, gaussian_run
+from workbench.accounting.events import Event, Gaussian, SubsampledGaussian, gaussian_run
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.attacks.accountant_checks.conformance import (
     CHECKS,
@@ -27,6 +27,7 @@ from workbench.attacks.accountant_checks.conformance import (
     run_checks,
     truth,
 )
+from workbench.attacks.accountant_checks.conformance.cells import cells_between
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
 
@@ -118,6 +119,64 @@ def test_each_animal_is_caught(animal: Any) -> None:
         assert first.confirmed_by
         assert first.confirmed_value is not None
         assert first.confirmed_value >= first.claimed
+
+
+class Sly:
+    """Right but where nobody asks: the certified upper end, and four fifths of it in some cells."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.calls = name, 0
+
+    def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
+        self.calls += 1
+        if self.name == "delta by powers of ten":
+            delta = min(10.0 ** math.ceil(math.log10(delta) - 1e-9), 0.5)
+        bounds = certified.epsilon_bounds(event, delta, adjacency=adjacency)
+        parts = list(event.parts())
+        if len(parts) > 1 or not isinstance(parts[0][0], SubsampledGaussian):
+            return bounds.upper * (0.8 if self.name == "many calls" and self.calls > 500 else 1.0)
+        ((run, steps),) = parts
+        is_low = {
+            "whole epochs": 1.0 < steps * run.sampling_probability < math.inf
+            and abs(steps * run.sampling_probability % 1) > 1e-9,
+            "rates between": 0.011 < run.sampling_probability < 0.099,
+            "noise between": f"{run.noise_multiplier:g}" not in {"0.3", "0.5", "0.6", "1", "2", "5", "10"},
+            "many steps": 1001 <= steps <= 50_000,
+            "many calls": self.calls > 500,
+        }
+        return bounds.upper * (0.8 if is_low.get(self.name) else 1.0)
+
+    def tpr(self, event: Event, *, fpr: float, adjacency: Adjacency) -> float:
+        upper = certified.tpr_bounds(event, fpr, adjacency=adjacency).upper
+        return upper * (0.5 if self.name == "low rates" and fpr < 1e-5 else 1.0)
+
+
+SLY = {
+    **dict.fromkeys(
+        ("whole epochs", "rates between", "noise between", "many steps", "delta by powers of ten"),
+        "never_below_certified_lower[between]",
+    ),
+    "many calls": "answers_stay_right",
+    "low rates": "tpr_never_below_certified_lower",
+}
+"""Where each is found out, by the quick grid within its own time."""
+
+
+@pytest.mark.parametrize("name", SLY)
+def test_what_hides_between_round_values_is_found(name: str) -> None:
+    report = run_checks(Sly(name))
+    assert report.fails_ci
+    result = report.result(SLY[name])
+    assert result.status is CheckStatus.FAILED, result.describe()
+    assert result.under_reports
+
+
+def test_random_cells_are_the_seeds_own() -> None:
+    assert cells_between("quick", 3) == cells_between("quick", 3)
+    assert cells_between("quick", 3) != cells_between("quick", 4)
+    steps = [cell.parameters["steps"] for cell in cells_between("quick", 0)]
+    assert len(steps) == 40
+    assert sum(step > 1000 for step in steps) >= 5
 
 
 def test_counterexamples_are_small() -> None:

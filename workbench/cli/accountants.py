@@ -81,9 +81,13 @@ class CheckOptions:
     ] = False
     seconds: Annotated[
         float | None,
-        Option(help="Time for each accountant.", show_default="18 on the quick grid, 900 on the full"),
+        Option(
+            help="Processor time for each accountant.", show_default="20 on the quick grid, 900 on the full"
+        ),
     ] = None
-    seed: Annotated[int, Option(help="Seed of the search for small counterexamples.")] = 0
+    seed: Annotated[
+        int, Option(help="Seed of runs drawn between round values, and of the search for counterexamples.")
+    ] = 0
     json: ReportFile = None
     junit: JunitFile = None
     quiet: NoProgress = False

@@ -52,7 +52,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail where an answer is more than this many times the certified upper bound",
     )
     group.addoption(
-        "--accountant-seed", type=int, default=0, help="seed of the search for small counterexamples"
+        "--accountant-seed",
+        type=int,
+        default=0,
+        help="seed of runs drawn between round values, and of the search",
     )
     group.addoption(
         "--accountant-seconds",

@@ -44,6 +44,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
+from workbench.attacks.accountant_checks.conformance.again import asked_again
 from workbench.attacks.accountant_checks.conformance.cells import families
 from workbench.attacks.accountant_checks.conformance.checks import (
     adjacency,
@@ -53,12 +54,13 @@ from workbench.attacks.accountant_checks.conformance.checks import (
     monotone,
     n_fold,
     never_below,
+    never_below_between,
     never_below_delta,
     never_below_tpr,
     order,
 )
 from workbench.attacks.accountant_checks.conformance.judging import Context
-from workbench.attacks.accountant_checks.conformance.questions import Asker, Tally, as_accountant
+from workbench.attacks.accountant_checks.conformance.questions import Asker, Tally, as_accountant, now
 from workbench.attacks.accountant_checks.conformance.results import (
     Cells,
     Check,
@@ -169,6 +171,18 @@ PLAN: tuple[Planned, ...] = (
     _monotone("steps", "steps", rising=True),
     _monotone("delta", "delta", rising=False),
     _planned(
+        "never_below_certified_lower[between]",
+        "no epsilon is below the certified lower bound: runs at random, between the grid's round values",
+        never_below_between,
+        4.0,
+    ),
+    _planned(
+        "answers_stay_right",
+        "asked again after many calls and in another order, no epsilon is below the certified lower bound",
+        asked_again,
+        2.0,
+    ),
+    _planned(
         "looseness", "how far answers are above the certified upper bound", looseness, 0.5, fails_ci=False
     ),
     # Few accountants answer these, and some at ten seconds a call.
@@ -177,9 +191,9 @@ PLAN: tuple[Planned, ...] = (
 )
 """Every check, in the order in which they run."""
 
-GRIDS = {"quick": 18.0, "full": 900.0}
-"""The grids, each with the seconds that an accountant's checks may take, unless told otherwise; searches for
-small counterexamples come on top."""
+GRIDS = {"quick": 20.0, "full": 900.0}
+"""The grids, each with the seconds of processor time that an accountant's checks may take, unless told
+otherwise; searches for small counterexamples come on top."""
 
 _SHRINKING, _CONFIRMING = 0.1, 0.05
 """Shares of an accountant's time that one search for a small counterexample, and one check's second
@@ -222,7 +236,7 @@ class _Suite:
         """Run one check within its share of what is left."""
         asker = self.context.asker
         self._warm_up()
-        start, extra = time.perf_counter(), asker.extra_seconds
+        start, extra = now(), asker.extra_seconds
         left = max(self.seconds - self._spent, 0.0)
         share = min(planned.share / self._shares, 1.0) if self._shares > 0 else 1.0
         asker.deadline = start + (left * share if math.isfinite(left) else math.inf)
@@ -230,7 +244,7 @@ class _Suite:
         try:
             return planned.body(self.context, planned.check)
         finally:
-            self._spent += time.perf_counter() - start - (asker.extra_seconds - extra)
+            self._spent += now() - start - (asker.extra_seconds - extra)
             self._shares = max(self._shares - planned.share, 0.0)
 
     def _warm_up(self) -> None:
@@ -257,8 +271,9 @@ def accountant_checks(
             function, or the text that `load_accountant` takes: a registered name, or `module:function`.
         grid: `"quick"` or `"full"`.
         looseness_budget: Largest allowed ratio of an answer to the certified upper bound, >= 1; None for any.
-        seed: Of the search for small counterexamples.
-        seconds: Time for all checks together, infinity for no limit; None for the grid's own (`GRIDS`).
+        seed: Of the cells between the grid's, and of the search for small counterexamples.
+        seconds: Processor time for all checks together, infinity for no limit; None for the grid's own
+            (`GRIDS`).
 
     Yields:
         The check's name, and a function without parameters that runs it.

@@ -9,6 +9,7 @@ The cells of the checks besides the first: deltas, TPRs, calibrations, edges, ad
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from functools import cache
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from workbench.accounting.events import (
     Composed,
@@ -40,7 +43,7 @@ RATES = (1.0, 0.5, 0.1, 0.01, 0.001, 1e-4)
 STEPS = (1, 2, 3, 4, 5, 10, 20, 50, 100, 1000)
 DELTAS = (1e-5, 1e-3, 1e-2, 0.1, 1e-6, 1e-8, 1e-10, 1e-12, 1e-15)
 EPSILONS = (1.0, 2.0, 0.5, 0.1, 4.0, 8.0, 10.0)
-FPRS = (0.1, 0.01, 0.5, 1e-3, 1e-4)
+FPRS = (0.1, 0.01, 0.5, 1e-3, 1e-4, 1e-6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,6 +275,36 @@ def families(grid: str) -> dict[str, tuple[Cell, ...]]:
         grid: `"quick"` or `"full"`.
     """
     return {family: _cells(tables, grid) for family, tables in _grids()["family"].items()}
+
+
+BETWEEN = {"quick": 40, "full": 400}
+"""Random runs of each grid."""
+
+_BETWEEN_STREAM = 2
+
+
+@cache
+def cells_between(grid: str, seed: int) -> tuple[Cell, ...]:
+    """Runs whose parameters are log-uniform, so that no accountant can know them; none is all noise or none.
+
+    Noise multipliers from 0.4 to 30, sampling probabilities from 0.001, up to 50,000 steps, delta from 1e-11
+    to 0.01.
+
+    Args:
+        grid: `"quick"` or `"full"`.
+        seed: The same one draws the same runs.
+    """
+    generator, found = np.random.default_rng([_BETWEEN_STREAM, seed]), list[Cell]()
+    while len(found) < BETWEEN[grid]:
+        noise, rate, steps, delta = (
+            math.exp(generator.uniform(math.log(least), math.log(most)))
+            for least, most in ((0.4, 30.0), (1e-3, 1.0), (1.0, 50_000.0), (1e-11, 1e-2))
+        )
+        loss = rate * math.sqrt(round(steps) * math.expm1(noise**-2))
+        if 0.05 < loss < 4.0:
+            values = {"noise_multiplier": noise, "sampling_probability": rate}
+            found.append(Cell(shape=RUN, parameters={**values, "steps": round(steps), "delta": delta}))
+    return tuple(found)
 
 
 def delta_cells(grid: str) -> tuple[Cell, ...]:

@@ -12,6 +12,7 @@ from workbench.attacks.accountant_checks.conformance.cells import (
     PairCell,
     adjacency_pairs,
     calibration_cells,
+    cells_between,
     delta_cells,
     edge_cells,
     families,
@@ -158,6 +159,11 @@ def _simplest(cells: Sequence[Cell]) -> Cell:
         return tuple(places)
 
     return min(cells, key=rank)
+
+
+def never_below_between(context: Context, check: Check) -> CheckResult:
+    """Check that epsilon is never below its certified lower bound, at places drawn by the seed."""
+    return never_below(context, check, cells_between(context.grid, context.seed))
 
 
 def never_below_delta(context: Context, check: Check) -> CheckResult:

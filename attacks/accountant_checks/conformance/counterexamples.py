@@ -8,12 +8,11 @@ import re
 import shlex
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from workbench.accounting import events
-from workbench.attacks.accountant_checks.conformance.questions import CalibrationQuestion, Question
+from workbench.attacks.accountant_checks.conformance.questions import CalibrationQuestion, Question, now
 from workbench.checks.accountants import Accountant, FunctionAccountant
 from workbench.core import registry
 from workbench.core.errors import InputError
@@ -30,17 +29,17 @@ class _Judge:
 
     def __init__(self, fails: Callable[[Parameters], bool], seconds: float) -> None:
         self._fails = fails
-        self._deadline = time.perf_counter() + seconds
+        self._deadline = now() + seconds
         self._known: dict[tuple[float, ...], bool] = {}
 
     def extend(self, seconds: float) -> None:
         """More time, from now on or from the limit, whichever is later."""
-        self._deadline = max(self._deadline, time.perf_counter()) + seconds
+        self._deadline = max(self._deadline, now()) + seconds
 
     def __call__(self, parameters: Parameters) -> bool:
         key = tuple(parameters.values())
         if key not in self._known:
-            if time.perf_counter() > self._deadline:
+            if now() > self._deadline:
                 return False
             try:
                 self._known[key] = self._fails(parameters)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from workbench.accounting.bounds import Bounds
 from workbench.attacks.accountant_checks.conformance.counterexamples import ask_line, expression, target_of
-from workbench.attacks.accountant_checks.conformance.questions import Answer, AnswerKind, Asker, Question
+from workbench.attacks.accountant_checks.conformance.questions import Answer, AnswerKind, Asker, Question, now
 from workbench.attacks.accountant_checks.conformance.results import (
     Cells,
     Check,
@@ -202,14 +201,14 @@ class Shortfalls:
             smallest: The shrunk counterexample.
             seconds: After this time no other is computed again, unless its bounds are not rigorous.
         """
-        deadline = time.perf_counter() + seconds
+        deadline = now() + seconds
         first = [smallest] if smallest is not None else []
         known = {(report.expression, *report.argument.items()) for _, report in first}
         rest = sorted(self.reports, key=lambda pair: -pair[1].relative_shortfall)
         rest = [pair for pair in rest if (pair[1].expression, *pair[1].argument.items()) not in known]
         standing = []
         for index, (question, report) in enumerate(first + rest):
-            wanted = index <= CONFIRMED_AT_MOST and time.perf_counter() < deadline
+            wanted = index <= CONFIRMED_AT_MOST and now() < deadline
             kept = self._second_opinion(question, report, wanted=wanted or index == 0)
             standing += [kept] if kept is not None else []
         if self.disputed:  # then the bounds are in doubt, and only what was confirmed stands

@@ -107,6 +107,30 @@ class CalibrationQuestion:
         )
 
 
+WAITS = 4.0
+"""Seconds of waiting that count as one: for accountants that ask another process."""
+
+
+class _Clock:
+    """Seconds of this process' cores, by which budgets are kept, so that a busy machine asks as much.
+
+    Between two calls counts what is more: these seconds, or those of the wall over `WAITS`.
+    """
+
+    def __init__(self) -> None:
+        self._cores, self._wall, self._spent = time.process_time(), time.perf_counter(), 0.0
+
+    def __call__(self) -> float:
+        """The seconds so far."""
+        cores, wall = time.process_time(), time.perf_counter()
+        self._spent += max(cores - self._cores, (wall - self._wall) / WAITS)
+        self._cores, self._wall = cores, wall
+        return self._spent
+
+
+now = _Clock()
+
+
 @dataclass(kw_only=True)
 class Tally:
     """Calls of the accountant, and their time."""
@@ -143,7 +167,7 @@ class Asker:
     """One accountant, with its answers so far and the time that is left.
 
     Attributes:
-        deadline: `time.perf_counter()` after which nothing new is asked.
+        deadline: `now()` after which nothing new is asked.
         here: Calls since the current check began.
         extra_seconds: Time that counts for no check: of searches and second computations.
     """
@@ -158,17 +182,17 @@ class Asker:
     @property
     def out_of_time(self) -> bool:
         """True where the deadline is over."""
-        return time.perf_counter() > self.deadline
+        return now() > self.deadline
 
     @contextlib.contextmanager
     def more_time(self, seconds: float) -> Iterator[None]:
         """So much time besides the check's own, for what is done within; kept apart in `extra_seconds`."""
-        before, start = self.deadline, time.perf_counter()
+        before, start = self.deadline, now()
         self.deadline = start + seconds
         try:
             yield
         finally:
-            spent = time.perf_counter() - start
+            spent = now() - start
             self.extra_seconds += spent
             self.deadline = before + spent
 
@@ -188,6 +212,20 @@ class Asker:
             if isinstance(question, Question) and answer.kind is AnswerKind.FAULT
         ]
 
+    def numbers(self, quantity: str) -> list[tuple[Question, Answer]]:
+        """Every question for this quantity so far that was answered by a number, in their order."""
+        return [
+            (question, answer)
+            for question, answer in self._answers.items()
+            if isinstance(question, Question) and question.quantity == quantity and answer.is_number
+        ]
+
+    def ask_again(self, question: Question) -> Answer:
+        """The accountant's answer, asked anew."""
+        if self.out_of_time:
+            return OUT_OF_TIME
+        return self._called(lambda: _answer(self.accountant, question))
+
     def calibrate(self, question: CalibrationQuestion) -> Answer:
         """The noise multiplier that a calibrator returns."""
         accountant = self.accountant
@@ -198,13 +236,17 @@ class Asker:
         if question not in self._answers:
             if self.out_of_time:
                 return OUT_OF_TIME
-            start = time.perf_counter()
-            self._answers[question] = _answer_of(call)
-            spent = time.perf_counter() - start
-            for tally in (self.total, self.here):
-                tally.calls += 1
-                tally.seconds += spent
+            self._answers[question] = self._called(call)
         return self._answers[question]
+
+    def _called(self, call: Callable[[], Any]) -> Answer:
+        start = time.perf_counter()
+        answer = _answer_of(call)
+        spent = time.perf_counter() - start
+        for tally in (self.total, self.here):
+            tally.calls += 1
+            tally.seconds += spent
+        return answer
 
 
 def _answer_of(call: Callable[[], Any]) -> Answer:

@@ -118,7 +118,9 @@ class AnswerLosses(Losses):
     def cumulant(self, s: ComplexArray, resolution: int) -> ComplexArray:
         """The cumulant function of the three atoms of randomised response."""
         loss = math.log(self.truth / self.other)
-        return np.asarray(np.log(self.truth * np.exp(s * loss) + self.other * np.exp(-s * loss) + self.third))
+        # The largest part is taken out, as s has a real part above 0.
+        rest = self.other * np.exp(-2 * s * loss) + self.third * np.exp(-s * loss)
+        return np.asarray(s * loss + np.log(self.truth + rest))
 
     def direct(self, epsilon: float, count: int) -> Estimate | None:
         """A sum over how often the truth and the other were told."""
