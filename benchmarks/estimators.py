@@ -5,7 +5,8 @@ the share of bounds above the truth, the share refused, the mean bound and the m
 that repetitions share are reused); then the share of a Gaussian step's true epsilon that each audits, and
 the same coverage of the bound of mu from one run; and after how many scores a sequential test refutes claims,
 true ones at their boundary among them; and the bound that decides where the supplier of scores declares them
-Gaussian, for truths that are and others. Takes about twenty minutes on one core.
+Gaussian, for truths that are and others; and the bounds of a Rényi divergence, for either kind of trials.
+Takes about half an hour on one core.
 
     python benchmarks/estimators.py [--repetitions 2000] [--only gdp_one_run]
 
@@ -33,8 +34,16 @@ import scipy
 from workbench.accounting import ApproximateDP
 from workbench.accounting.gaussian import delta_of_epsilon, mu_of_epsilon
 from workbench.core.errors import UnsupportedError
-from workbench.estimation import ESTIMATORS, clopper_pearson, gdp_one_run, sequential
+from workbench.estimation import (
+    ESTIMATORS,
+    clopper_pearson,
+    gdp_one_run,
+    renyi_lower,
+    renyi_one_run,
+    sequential,
+)
 from workbench.estimation.deciding import deciding_tests
+from workbench.estimation.renyi import binary_renyi
 from workbench.interfaces import BoolArray, Evidence, Family, FloatArray, GameTerms, Trials
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -148,6 +157,49 @@ def coverage_of_mu(repetitions: int) -> Iterator[dict[str, Any]]:
         yield row | {"mu": cell.pop("epsilon")} | cell
 
 
+def true_renyi(name: str, alpha: float) -> float:
+    """Divergence of a known truth in nats, the same both ways (Mironov 2017, propositions 5 to 7)."""
+    if name == "gaussian":
+        return alpha / 2.0
+    if name == "randomised_response":
+        return binary_renyi(math.e / (math.e + 1.0), 1.0 / (math.e + 1.0), alpha)
+    if name == "laplace":
+        near, far = alpha * math.exp(alpha - 1.0), (alpha - 1.0) * math.exp(-alpha)
+        return math.log((near + far) / (2.0 * alpha - 1.0)) / (alpha - 1.0)
+    return 0.0
+
+
+def renyi() -> Iterator[dict[str, Any]]:
+    """The bounds of a Rényi divergence: a row for each truth, order, number of scores and kind of trials."""
+    truths = [truth for truth in known_truths() if truth.name != "subsampled_gaussian"]
+    sizes = ((100, 200), (1000, 100))
+    for number, (truth, alpha, (n, repetitions), trials) in enumerate(
+        itertools.product(truths, (2.0, 32.0), sizes, Trials)
+    ):
+        estimator = renyi_lower if trials is Trials.INDEPENDENT else renyi_one_run
+
+        def lower(
+            scores: FloatArray,
+            members: BoolArray,
+            generator: np.random.Generator,
+            estimator: Any = estimator,
+            alpha: float = alpha,
+        ) -> float:
+            bound = estimator(scores, members, alpha=alpha, confidence=CONFIDENCE, generator=generator)
+            return float(bound.lower)
+
+        def draw(
+            generator: np.random.Generator, n: int = n, sample: Any = truth.sample
+        ) -> tuple[FloatArray, BoolArray]:
+            members = draw_labels(n, "coins", generator)
+            return sample(members, generator), members
+
+        row = {"estimator": "renyi", "truth": truth.name, "alpha": alpha, "n": n, "trials": str(trials)}
+        bounds, milliseconds = measure(lower, draw, repetitions, [SEED, 5, number])
+        cell = summary(bounds, milliseconds, true_renyi(truth.name, alpha))
+        yield row | {"repetitions": repetitions, "divergence": cell.pop("epsilon")} | cell
+
+
 PLAN = 1000
 """Scores of the fixed plan with which the sequential test is compared."""
 
@@ -257,12 +309,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=2000)
     parser.add_argument(
-        "--only", choices=[*estimators(), "sequential", "declared"], help="measure this estimator alone"
+        "--only",
+        choices=[*estimators(), "sequential", "declared", "renyi"],
+        help="measure this estimator alone",
     )
     options = parser.parse_args()
     only, parts = (
         options.only,
-        {"coverage": [], "gaussian_step": [], "coverage_of_mu": [], "stopping": [], "declared": []},
+        {
+            "coverage": [],
+            "gaussian_step": [],
+            "coverage_of_mu": [],
+            "stopping": [],
+            "declared": [],
+            "renyi": [],
+        },
     )
     if only is not None:
         before = json.loads(RESULTS.read_text())
@@ -271,6 +332,7 @@ def main() -> None:
         "coverage": coverage(options.repetitions, only),
         "gaussian_step": gaussian_step(only),
         "stopping": stopping() if only in (None, "sequential") else (),
+        "renyi": renyi() if only in (None, "renyi") else (),
         "declared": declared() if only in (None, "declared") else (),
         "coverage_of_mu": coverage_of_mu(options.repetitions) if only in (None, "gdp_one_run") else (),
     }

@@ -1,7 +1,8 @@
 """Estimators: from attack scores to bounds, intervals and tests with a stated confidence.
 
 Epsilon lower bounds share one signature in `ESTIMATORS`; metrics with intervals are in `metrics`, bounds on
-success probabilities and on mutual information in nats in `subset_trials`.
+success probabilities and on mutual information in nats in `subset_trials`, bounds on a Rényi divergence in
+`renyi`.
 
 | estimator | family | trials | labels |
 |---|---|---|---|
@@ -11,6 +12,8 @@ success probabilities and on mutual information in nats in `subset_trials`.
 | `gdp_one_run` | any for mu; Gaussian trade-off curve for epsilon | any dependence | as `one_run` |
 | `gaussian_location` | Gaussian release, scores as released | independent | any |
 | `gaussian_rank` | Gaussian trade-off curve, any increasing score | independent | any |
+| `renyi_lower` (a divergence) | any | independent | any |
+| `renyi_one_run` (a divergence) | any | any dependence | as `one_run` |
 
 `sequential` tests one claim while scores arrive, for either kind of trials, and may be stopped at any time.
 
@@ -26,11 +29,9 @@ success probabilities and on mutual information in nats in `subset_trials`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.special import betainc, betaincinv, expit
 
 from workbench.estimation.betting import SequentialTest, sequential
 from workbench.estimation.clopper_pearson import (
@@ -54,12 +55,10 @@ from workbench.estimation.metrics import (
     runs_below_half,
     tpr_at_fpr,
 )
-from workbench.estimation.one_run import (
-    clopper_pearson_all,
-    one_run,
-    ranked_labels,
-)
-from workbench.interfaces import BoolArray, Bound, FloatArray, Guarantee, IntArray
+from workbench.estimation.one_run import clopper_pearson_all, one_run
+from workbench.estimation.renyi import renyi_lower, renyi_one_run
+from workbench.estimation.tradeoff import TradeoffTest, tradeoff_violation
+from workbench.interfaces import BoolArray, Bound, FloatArray
 
 __all__ = [
     "ESTIMATORS",
@@ -81,6 +80,8 @@ __all__ = [
     "midpoint_threshold_metrics",
     "one_run",
     "records_below_half",
+    "renyi_lower",
+    "renyi_one_run",
     "roc_curve",
     "runs_below_half",
     "sequential",
@@ -136,10 +137,6 @@ ESTIMATORS: Mapping[str, Estimator] = {
 """Epsilon estimators by name."""
 
 
-_GROWTH = 1.5
-_LEVELS = expit(np.linspace(-25.0, 25.0, 401))
-
-
 def success_lower(
     scores: FloatArray, members: BoolArray, *, confidence: float, generator: np.random.Generator
 ) -> Bound:
@@ -172,93 +169,3 @@ def success_lower(
     estimate = correct / judged_labels.size
     why = "scores are independent; threshold chosen on a random half, judged on the other"
     return bound_of_trials("success_lower", "success", (lower, estimate), why, confidence, n=values.size)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TradeoffTest:
-    """Result of `tradeoff_violation`.
-
-    Attributes:
-        p_value: Valid p-value of "the guarantee holds", over all thresholds and both directions.
-        rejected: Whether it is at most `significance`, the error probability of the test.
-        fpr, tpr: Observed rates at the threshold and in the direction with the smallest p-value.
-        max_tpr: What the guarantee allows at that FPR.
-        n: Number of scores.
-    """
-
-    p_value: float
-    rejected: bool
-    significance: float
-    fpr: float
-    tpr: float
-    max_tpr: float
-    n: int
-
-
-def _grid(n: int) -> IntArray:
-    """Ranks 1, 2, 3, ... growing by half, up to n."""
-    ranks = [1]
-    while ranks[-1] < n:
-        ranks.append(min(n, max(ranks[-1] + 1, round(ranks[-1] * _GROWTH))))
-    return np.asarray(ranks, dtype=np.int64)
-
-
-def _p_values(ranked: IntArray, guarantee: Guarantee) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """For each rank k: P[as many members above the k-th highest non-member], if the guarantee is tight.
-
-    The FPR there is Beta(k, n0 + 1 - k), and given it each member lies above with probability
-    max_tpr(FPR) at most. The mean over the FPR is taken cell by cell at the cell's upper end, so it errs
-    upwards. Returns p-values, observed FPR (k / n0) and TPR, each of shape `(ranks,)`.
-    """
-    n1 = int(ranked.sum())
-    n0 = ranked.size - n1
-    above = np.cumsum(ranked)[ranked == 0]
-    ranks = _grid(n0)
-    hits = above[ranks - 1]
-    upper_ends = np.append(_LEVELS, 1.0)
-    weights = np.diff(np.concatenate([[0.0], upper_ends]))
-    p = np.ones(ranks.size)
-    for i, (k, v) in enumerate(zip(ranks.tolist(), hits.tolist(), strict=True)):
-        if v == 0:
-            continue
-        rates = np.append(betaincinv(k, n0 + 1.0 - k, _LEVELS), 1.0)
-        allowed = np.clip(guarantee.max_tpr(rates), 0.0, 1.0)
-        p[i] = float(weights @ betainc(v, n1 - v + 1.0, allowed))
-    return p, ranks / n0, hits / n1
-
-
-def tradeoff_violation(
-    scores: FloatArray,
-    members: BoolArray,
-    guarantee: Guarantee,
-    *,
-    significance: float,
-    generator: np.random.Generator | None = None,
-) -> TradeoffTest:
-    """Tests TPR <= guarantee.max_tpr(FPR) over a geometric grid of thresholds, in both directions.
-
-    For guarantees that hold for the pair of worlds in either order: the second direction swaps members and
-    non-members. Bonferroni over thresholds and directions. A true guarantee is rejected with probability at
-    most `significance`. `generator` breaks ties; a fixed one by default.
-
-    Raises `InputError`: an argument is unusable. `UnsupportedError`: the guarantee has no trade-off curve.
-    """
-    values, labels = check_game(scores, members, constant_allowed=True)
-    check_probability("significance", significance)
-    if values.min() == values.max():  # Every threshold calls all or none.
-        rates = {"fpr": 1.0, "tpr": 1.0, "max_tpr": 1.0}
-        return TradeoffTest(p_value=1.0, rejected=False, significance=significance, n=values.size, **rates)
-    ranked = ranked_labels(values, labels, generator if generator is not None else np.random.default_rng(0))
-    directions = [_p_values(ranked, guarantee), _p_values(1 - ranked[::-1], guarantee)]
-    p, fpr, tpr = (np.concatenate(parts) for parts in zip(*directions, strict=True))
-    at = int(np.argmin(p))
-    p_value = min(1.0, float(p[at]) * p.size)
-    return TradeoffTest(
-        p_value=p_value,
-        rejected=p_value <= significance,
-        significance=significance,
-        fpr=float(fpr[at]),
-        tpr=float(tpr[at]),
-        max_tpr=float(guarantee.max_tpr(fpr[at : at + 1])[0]),
-        n=values.size,
-    )

@@ -22,6 +22,7 @@ from workbench.core.errors import InputError, UnsupportedError
 from workbench.estimation import ESTIMATORS
 from workbench.estimation.gdp_one_run import perfect_mu
 from workbench.estimation.perfect import ALMOST_ALWAYS, MOST_TRIALS, trials_to_reach
+from workbench.estimation.renyi import perfect_renyi
 from workbench.estimation.searching import smallest_count
 from workbench.estimation.subset_trials import SubsetEvidence, nats_bound, perfect_log_score, success_bound
 from workbench.interfaces import (
@@ -164,6 +165,36 @@ def mu_tests(evidence: Evidence, confidence: float, generator: np.random.Generat
     """Returns the bounds of mu that decide a claim of Gaussian DP by the guesses of one run."""
     bound = partial(estimation.gdp_one_run, quantity="mu", generator=generator)
     return _one_run_tests(bound, evidence, confidence)
+
+
+def renyi_tests(
+    claimed: RenyiDP, evidence: Evidence, confidence: float, generator: np.random.Generator
+) -> list[DecidingTest]:
+    """Returns the bounds of a Rényi divergence that decide a claim of it, for whole runs of either kind."""
+    alpha = claimed.alpha
+    if evidence.game.trials is Trials.ONE_RUN:
+        bound = partial(estimation.renyi_one_run, alpha=alpha, generator=generator)
+        return _one_run_tests(bound, evidence, confidence)
+    return [
+        lambda scores: estimation.renyi_lower(scores, evidence.members, alpha=alpha, confidence=confidence)
+    ]
+
+
+def renyi_trials_needed(claimed: RenyiDP, evidence: Evidence, confidence: float) -> int | None:
+    """Returns how many trials of one run a perfect attack would have needed against a claim of Rényi DP.
+
+    None where coins are not known to be fair, or where it is more than an experiment could hold; also for
+    independent trials.
+    """
+    game = evidence.game
+    if game.trials is not Trials.ONE_RUN or game.prior != 0.5 or game.prior_range is not None:
+        return None
+    return smallest_count(
+        lambda n: perfect_renyi(n, alpha=claimed.alpha, confidence=confidence) > claimed.epsilon,
+        start=4,
+        most=MOST_TRIALS,
+        coarseness=64,
+    )
 
 
 def gaussian_mu_test(guarantee: Guarantee, evidence: Evidence, confidence: float) -> DecidingTest | None:
@@ -495,10 +526,11 @@ def ceiling_words(bound: Bound, ceiling: float) -> str:
 
 
 def shown_words(bound: Bound) -> str:
-    """Returns a bound in words, with delta, confidence, estimator and family."""
+    """Returns a bound in words, with delta or alpha, confidence, estimator and family."""
     at = "" if bound.delta is None else f" at delta = {bound.delta:g}"
-    # Guesses and nats assume nothing of the mechanism; the family's name would speak of epsilons.
-    family = "" if bound.quantity in ("success", "nats") else f", family: {bound.family}"
+    at += "" if bound.alpha is None else f" at alpha = {bound.alpha:g}"
+    # These assume nothing of the mechanism; the family's name would speak of epsilons.
+    family = "" if bound.quantity in ("success", "nats", "renyi") else f", family: {bound.family}"
     return (
         f"{bound.quantity} >= {max(bound.lower, 0.0):.4g}{at} with {100 * bound.confidence:.4g} % confidence "
         f"(estimator {bound.name}{family})"

@@ -50,7 +50,8 @@ recursion). The proof above, the prior, names at one end and the numbers of name
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
@@ -76,14 +77,23 @@ _ROUNDING = 1e-9
 _MU_STEP = 1e-3
 
 
-@lru_cache(maxsize=65536)
-def is_refuted(
-    mu: float, *, n: int, names: int, right: int, significance: float, chance: float | None
+def is_excluded(
+    min_fpr: Callable[[float], float],
+    *,
+    n: int,
+    names: int,
+    right: int,
+    significance: float,
+    chance: float | None,
 ) -> bool:
-    """Whether so many right names refute mu-GDP; true of a true claim with probability below `significance`.
+    """Whether so many right names exclude a concave trade-off curve f; true of a true one with probability
+    below `significance`.
+
+    Of f the recursion uses that it is concave and does not fall, and that it bounds every event in both
+    directions; so the proof of the module holds for every such curve.
 
     Args:
-        mu: At least 0.
+        min_fpr: The inverse of f: smallest FPR at which a TPR in (0, 1) is allowed, or a lower bound of it.
         n: Candidates.
         names, right: How many of them were named, and how many of the names are right.
         significance: In (0, 1).
@@ -96,7 +106,7 @@ def is_refuted(
     for t in range(right, 0, -1):
         if r >= top:
             return True
-        needed = scale * float(ndtr(ndtri(r / top) - mu))
+        needed = scale * min_fpr(r / top)
         if needed <= h:
             break  # Nothing is added from here on.
         r += (needed - h) * (t - 1) / (names - t + 1)
@@ -104,6 +114,21 @@ def is_refuted(
         if r + h > limit:
             return True
     return r + h > limit
+
+
+@lru_cache(maxsize=65536)
+def is_refuted(
+    mu: float, *, n: int, names: int, right: int, significance: float, chance: float | None
+) -> bool:
+    """`is_excluded` for the curve of mu-GDP, mu >= 0."""
+    return is_excluded(
+        lambda rate: float(ndtr(ndtri(rate) - mu)),
+        n=n,
+        names=names,
+        right=right,
+        significance=significance,
+        chance=chance,
+    )
 
 
 def name_counts(n: int) -> tuple[int, ...]:
@@ -118,14 +143,28 @@ def name_counts(n: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def mu_lower(
-    ranked: IntArray, prior: float, sides: Mapping[str, float], significance: float
-) -> tuple[float, float]:
-    """Returns a lower confidence bound of mu and a plug-in estimate from labels in descending order of score.
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """What one test of `named` looks at: the arguments of `is_excluded` but for the curve."""
 
-    The bound exceeds the smallest mu for which the mechanism is mu-GDP with probability at most
-    `significance`, split over `sides` and the numbers of names. The estimate is that of the number of names
-    with the largest bound; 0 where no bound is above 0. Labels are 0 or 1, shape `(n,)`.
+    n: int
+    names: int
+    right: int
+    significance: float
+    chance: float | None
+
+    def rates(self, least_wrong: float = 0.0) -> tuple[float, float]:
+        """Observed true-positive and false-positive rate, with at least so many names taken for wrong."""
+        blind, out = (1.0, 1.0) if self.chance is None else (self.chance, 1.0 - self.chance)
+        wrong = max(self.names - self.right, least_wrong)
+        rates = (self.names - wrong) / self.n / blind, wrong / self.n / out
+        return min(1.0, rates[0]), min(1.0, rates[1])
+
+
+def named(ranked: IntArray, prior: float, sides: Mapping[str, float], significance: float) -> Iterator[Names]:
+    """Yields the tests of one run, with the significance split over `sides` and the numbers of names.
+
+    Labels are 0 or 1 in descending order of score, shape `(n,)`.
     """
     n, counts = ranked.size, name_counts(ranked.size)
     from_top = np.concatenate([[0], np.cumsum(ranked)])
@@ -135,18 +174,35 @@ def mu_lower(
         "top": (1, from_top, prior),
         "bottom": (1, from_bottom, 1.0 - prior),
     }
-    lower, estimate = 0.0, 0.0
     for side, share in sides.items():
         number_of_ends, rights, chance = ends[side]
         level = share * significance / len(counts)
         for count in counts:
-            names, right = number_of_ends * count, int(rights[count])
-            refuted = partial(is_refuted, n=n, names=names, right=right, significance=level, chance=chance)
-            if refuted(lower):
-                lower = change_bracket(refuted, absolute=_MU_STEP, most=LARGEST_MU)[0]
-                blind, wrong = (1.0, 1.0) if chance is None else (chance, 1.0 - chance)
-                rates = right / n / blind, (names - right) / n / wrong
-                estimate = float(ndtri(min(1.0, rates[0])) - ndtri(min(1.0, rates[1])))
+            yield Names(
+                n=n,
+                names=number_of_ends * count,
+                right=int(rights[count]),
+                significance=level,
+                chance=chance,
+            )
+
+
+def mu_lower(
+    ranked: IntArray, prior: float, sides: Mapping[str, float], significance: float
+) -> tuple[float, float]:
+    """Returns a lower confidence bound of mu and a plug-in estimate from labels in descending order of score.
+
+    The bound exceeds the smallest mu for which the mechanism is mu-GDP with probability at most
+    `significance`, split over `sides` and the numbers of names. The estimate is that of the number of names
+    with the largest bound; 0 where no bound is above 0. Labels are 0 or 1, shape `(n,)`.
+    """
+    lower, estimate = 0.0, 0.0
+    for test in named(ranked, prior, sides, significance):
+        refuted = partial(is_refuted, **vars(test))
+        if refuted(lower):
+            lower = change_bracket(refuted, absolute=_MU_STEP, most=LARGEST_MU)[0]
+            tpr, fpr = test.rates()
+            estimate = float(ndtri(tpr) - ndtri(fpr))
     return lower, max(0.0, estimate)
 
 

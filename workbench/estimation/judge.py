@@ -38,6 +38,8 @@ from workbench.estimation.deciding import (
     mu_tests,
     mu_trials_needed,
     reachable_bound,
+    renyi_tests,
+    renyi_trials_needed,
     shown_words,
     silent_words,
     stopping_words,
@@ -53,7 +55,6 @@ from workbench.interfaces import (
     Claim,
     Evidence,
     FloatArray,
-    Guarantee,
     IntArray,
     Trials,
     Verdict,
@@ -66,9 +67,7 @@ INVALID_SIGNIFICANCE = 0.001
 
 
 LARGEST_PARAMETER = 256.0
-"""Where the search for a mu or a Rényi epsilon ends: no number of scores distinguishes a larger one from
-none.
-"""
+"""Where the search for a mu ends: no number of scores distinguishes a larger one from none."""
 
 
 def judge(
@@ -100,8 +99,12 @@ def judge(
         verdict = _judge_success(claim, evidence, confidence, generator)
     elif isinstance(claim.guarantee, GaussianDP) and _is_whole_in_one_run(evidence):
         verdict = _judge_mu(claim, claim.guarantee.mu, evidence, confidence, generator)
-    elif isinstance(claim.guarantee, GaussianDP | RenyiDP) and _is_whole_and_independent(evidence):
+    elif isinstance(claim.guarantee, GaussianDP) and _is_whole_and_independent(evidence):
         verdict = _judge_curve(claim, claim.guarantee, evidence, confidence)
+    elif isinstance(claim.guarantee, RenyiDP) and not (
+        evidence.game.is_single_release or _is_constant_run(evidence)
+    ):
+        verdict = _judge_renyi(claim, claim.guarantee, evidence, confidence, generator)
     elif _is_constant_run(evidence):
         implied_epsilon(claim.guarantee)  # Refuses a claim that the game cannot judge.
         verdict = Verdict(kind=VerdictKind.INVALID, sentence="", significance=1.0 - confidence)
@@ -303,30 +306,35 @@ def _judge_mu(
     )
 
 
-def _judge_curve(
-    claim: Claim, guarantee: GaussianDP | RenyiDP, evidence: Evidence, confidence: float
+def _judge_renyi(
+    claim: Claim, guarantee: RenyiDP, evidence: Evidence, confidence: float, generator: np.random.Generator
 ) -> Verdict:
-    """Judges a claim with a trade-off curve in its own currency: the smallest parameter that is not rejected.
+    """Judges a claim of Rényi DP by a bound of the divergence itself."""
+    return _decide_by_tests(
+        renyi_tests(guarantee, evidence, confidence, generator),
+        claim,
+        evidence,
+        confidence,
+        allowed=guarantee.epsilon,
+        allowed_text=f"renyi = {guarantee.epsilon:.4g} at alpha = {guarantee.alpha:g}",
+        needed=lambda: renyi_trials_needed(guarantee, evidence, confidence),
+    )
 
-    The test looks at all thresholds and knows no family; a larger parameter allows more, so the largest
-    rejected one is a lower confidence bound. Where the supplier of the scores declares a Gaussian family, a
-    bound of that family has most of the error in a claim of mu.
+
+def _judge_curve(claim: Claim, guarantee: GaussianDP, evidence: Evidence, confidence: float) -> Verdict:
+    """Judges a claim of Gaussian DP in its own currency: the smallest mu that is not rejected.
+
+    The test looks at all thresholds and knows no family; a larger mu allows more, so the largest rejected one
+    is a lower confidence bound. Where the supplier of the scores declares a Gaussian family, a bound of that
+    family has most of the error.
     """
-    if isinstance(guarantee, GaussianDP):
-        quantity, allowed = "mu", guarantee.mu
-    else:
-        quantity, allowed = f"epsilon(alpha = {guarantee.alpha:g})", guarantee.epsilon
-
     gaussian = gaussian_mu_test(guarantee, evidence, confidence)
     significance = (1.0 - confidence) * (1.0 if gaussian is None else 1.0 - DECLARED_SHARE)
 
-    def rejected(scores: FloatArray, parameter: float) -> bool:
-        """Whether the scores reject the curve of this parameter."""
-        curve: Guarantee = GaussianDP(mu=parameter)
-        if isinstance(guarantee, RenyiDP):
-            curve = replace(guarantee, epsilon=parameter)
+    def rejected(scores: FloatArray, mu: float) -> bool:
+        """Whether the scores reject the curve of this mu."""
         return estimation.tradeoff_violation(
-            scores, evidence.members, curve, significance=significance
+            scores, evidence.members, GaussianDP(mu=mu), significance=significance
         ).rejected
 
     def free(scores: FloatArray) -> Bound:
@@ -334,15 +342,15 @@ def _judge_curve(
         lower = change_bracket(partial(rejected, scores), relative=2e-3, most=LARGEST_PARAMETER)[0]
         name, n = "tradeoff_violation", scores.size
         ends = (lower, math.nan)
-        return bound_of_trials(name, quantity, ends, INDEPENDENT_SCORES, 1.0 - significance, n=n)
+        return bound_of_trials(name, "mu", ends, INDEPENDENT_SCORES, 1.0 - significance, n=n)
 
     return _decide_by_tests(
         [free] if gaussian is None else [gaussian, free],
         claim,
         evidence,
         confidence,
-        allowed=allowed,
-        allowed_text=f"{quantity} = {allowed:.4g}",
+        allowed=guarantee.mu,
+        allowed_text=f"mu = {guarantee.mu:.4g}",
     )
 
 
