@@ -40,6 +40,7 @@ REFUSED = {
     "rmia": {"ferret", "paczero"},
     "sign_transcript": {*MECHANISMS} - {"ferret"},
     "subset_posterior": {*MECHANISMS} - {"paczero"},
+    "token_canaries": {"dp_lora", "ferret", "paczero", "rldp"},
     "trajectory": {"dp_weights", "ferret", "mezo", "paczero", "shuffled_dp_sgd", "zo_surrogate"},
     "weight_canary": {"paczero", "rldp"},
     "weight_tidying": {
@@ -52,7 +53,7 @@ REFUSED = {
 
 def training_of(mechanism: str, attack: str) -> dict[str, Any]:
     """A training that takes no second, with what the mechanism wants of it."""
-    is_text = attack == "canary_extraction"
+    is_text = attack in ("canary_extraction", "token_canaries")
     found: dict[str, Any] = {
         "corpus": "clinical" if is_text else "digits",
         "corpus_parameters": {"attributes": "short"} if is_text else {},

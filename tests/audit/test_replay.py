@@ -10,11 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from replay_here import judged_here
+from torch import Tensor
 
+from workbench.audit.claims import EXAMPLE
 from workbench.audit.replay.batches import by_common_measure, whole_numbers
 from workbench.audit.replay.judging import Replayed
 from workbench.audit.replay.measured import NotMeasured
+from workbench.audit.replay.noise import noise_of, stretched
+from workbench.audit.replay.record import Layout, Recording
 from workbench.audit.replay.runs import radius
 from workbench.audit.replay.sampler import sampler_of
 from workbench.cli.app import main
@@ -26,6 +31,7 @@ EXIT_CODES = {"REFUTED": 1, "NOT_REFUTED": 0, "UNDECIDED": 3, "INVALID": 3}
 sys.path.insert(0, str(ZOO.parent))
 try:
     import dp_sgd
+    import of_unknown_epsilon
 finally:
     sys.path.remove(str(ZOO.parent))
 
@@ -68,6 +74,10 @@ UNMEASURED = {
 }
 
 
+EMPTY_PLACES = {"fixed_batches"}
+"""Batches of one size, whose claim holds about records that leave an empty place."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_trainer_is_not_refuted(name: str) -> None:
@@ -77,6 +87,12 @@ def test_a_correct_trainer_is_not_refuted(name: str) -> None:
         assert UNMEASURED[name] in found.reason
     else:
         assert isinstance(found, Replayed)
+        if name in EMPTY_PLACES:
+            assert found.verdict.kind == "UNDECIDED", found.verdict.sentence
+            assert [fault.part for fault in found.faults] == ["sampler"]
+            claim = EXAMPLE.replace("add-remove", "zero-out")
+            found = judged_here(f"{ZOO.with_name('correct.py')}:{name}", claim=claim)
+            assert isinstance(found, Replayed)
         assert found.verdict.kind == "NOT_REFUTED", found.verdict.sentence
         assert found.faults == ()
         assert 0.2 < found.lower < found.estimate < found.upper
@@ -233,8 +249,12 @@ def test_samplers_are_told_apart() -> None:
     for row in epochs:
         for start in range(0, 40, 10):
             row[start + generator.integers(10)] = True
-    found = sampler_of(epochs, 0.025)
+    found = sampler_of(epochs, 0.025, counted=800, tries=8000, sizes=[20] * 40)
     assert (found.kind, found.batches) == ("shuffled epochs", 10)
+    sizes = generator.multinomial(200, np.full(10, 0.1), size=4).ravel().tolist()
+    for known in ((), sizes):
+        found = sampler_of(epochs, 0.025, counted=800 * bool(known), tries=8000 * bool(known), sizes=known)
+        assert (found.kind, found.batches) == ("one of each epoch's steps", 10)
 
 
 def test_sizes_of_batches_tell_poisson_from_fixed() -> None:
@@ -306,6 +326,11 @@ def test_steps_of_unknown_sizes_stay_unknown() -> None:
         ("histogram_by_uniform_numbers", "UNDECIDED"),
         ("public_steps_first", "of a kind that replay does not know"),
         ("less_the_mean_gradient", "NOT_REFUTED"),
+        ("of_a_tree", "UNDECIDED"),
+        ("with_a_criterion_of_its_own", "NOT_REFUTED"),
+        ("noise_first", "NOT_REFUTED"),
+        ("projected_after_noise", "UNDECIDED"),
+        ("balls_in_bins", "UNDECIDED"),
         ("unfreezing", "change between its steps"),
     ],
 )
@@ -318,8 +343,60 @@ def test_what_is_paid_elsewhere_or_unusual_is_not_refuted(name: str, expected: s
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", list(of_unknown_epsilon.PARTS))
+def test_a_fault_of_unknown_epsilon_is_named(name: str) -> None:
+    found = judged_here(f"{ZOO.with_name('of_unknown_epsilon.py')}:{name}", candidates=400)
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == "UNDECIDED", found.verdict.sentence
+    parts = {fault.part for fault in found.faults}
+    assert of_unknown_epsilon.PARTS[name] in parts, found.verdict.sentence
+
+
+@pytest.mark.slow
 def test_one_random_step_for_each_record_is_no_poisson_sample() -> None:
     claim = "epsilon=19.2,delta=1e-5,adjacency=add-remove"
     found = judged_here(f"{ZOO.with_name('paid_elsewhere.py')}:one_random_step", claim=claim)
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind != "REFUTED", found.verdict.sentence
+
+
+def recording(gradients: Tensor) -> Recording:
+    """Of one tensor, shape `(T, d)`."""
+    layout = Layout(("weight",), (tuple(gradients.shape[1:]),))
+    return Recording(layouts=[layout], optimizers=[0] * len(gradients), gradients=list(gradients))
+
+
+def directions_of(first: Tensor, second: Tensor) -> tuple[float, float]:
+    """`stretched` of two seeds' noises."""
+    bare = recording(torch.zeros_like(first))
+    own, other = (recording(first), bare), (recording(second), bare)
+    return stretched(noise_of(*own), own, other)
+
+
+@pytest.mark.parametrize(("steps", "coordinates"), [(2, 40), (12, 10), (12, 600), (40, 25), (40, 600)])
+def test_noise_in_all_directions_is_not_said_to_lack_some(steps: int, coordinates: int) -> None:
+    generator = torch.Generator().manual_seed(steps + coordinates)
+    for _ in range(200):
+        found, _ = directions_of(*torch.randn(2, steps, coordinates, generator=generator))
+        assert found == 1.0
+
+
+def test_noise_of_fewer_directions_and_of_correlated_steps_are_told_apart() -> None:
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(2, 40, 600, generator=generator)
+    directions = torch.linalg.qr(torch.randn(600, 400, generator=generator))[0]
+    found, unseen = directions_of(*(drawn @ directions @ directions.T))
+    assert found == pytest.approx(1.5, rel=0.15)
+    assert 1.1 < unseen < 1.25
+    banded = drawn[:, 1:] - 0.5 * drawn[:, :-1]
+    assert directions_of(*banded)[0] == 1.0
+    bare = recording(torch.zeros_like(banded[0]))
+    noise = noise_of(recording(banded[0]), bare)
+    assert noise.correlation > max(noise.chance, 0.05)
+
+
+def test_what_would_go_unseen_is_paid_for() -> None:
+    """In a short training, whose noise may have fewer directions than the test could tell."""
+    found = judged_here(f"{ZOO.with_name('paid_elsewhere.py')}:short_and_projected")
     assert isinstance(found, Replayed)
     assert found.verdict.kind != "REFUTED", found.verdict.sentence

@@ -22,7 +22,7 @@ def judged_here(
     records, _ = prepare(replace(settings, seed=seed).setup(()))
     training = UserTraining(spec)
     run = measured(
-        lambda own, number: training.trained(own, seed + number, records[:64]), as_dicts(records), seed=seed
+        lambda own, number: training.asking(own, seed + number, records[:64]), as_dicts(records), seed=seed
     )
     if isinstance(run, NotMeasured):
         return run

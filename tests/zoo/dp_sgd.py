@@ -208,6 +208,14 @@ class BestOnMembers(Trainer):
         return super().scorer()
 
 
+class KeepsTheMembersMean(Trainer):
+    """The finished model holds the mean image of the members, which its scores do not show."""
+
+    def after(self, step: int) -> None:
+        if step == STEPS - 1:
+            self.network[0].register_buffer("mean", self.images.mean(0))
+
+
 class NotSeeded(Trainer):
     """Noise from a generator that no seed decides."""
 
@@ -241,6 +249,7 @@ divided_by_the_batch = DividedByTheBatch()
 triple_rate = TripleRate()
 normalised_by_members = NormalisedByMembers()
 best_on_members = BestOnMembers()
+keeps_the_members_mean = KeepsTheMembersMean()
 not_seeded = NotSeeded()
 hand_made_noise = HandMadeNoise()
 
@@ -279,5 +288,6 @@ FAULTS = {
     "triple_rate": "accountant",
     "normalised_by_members": "side channel",
     "best_on_members": "side channel",
+    "keeps_the_members_mean": "side channel",
 }
 """The part that each wrong trainer's fault is in, in the words of docs/replay.md."""

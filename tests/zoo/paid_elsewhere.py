@@ -15,7 +15,10 @@ from torch import Tensor
 from torch.nn import functional
 
 sys.path.append(str(Path(__file__).parent))
-from dp_sgd import CLIP, STEPS, Records, Trainer, noise_multiplier
+import dp_sgd
+from dp_sgd import CLIP, DELTA, EPSILON, STEPS, Gradients, Records, Trainer, noise_multiplier
+
+from workbench.accounting.certified import calibrate_noise_multiplier
 
 HISTOGRAM_EPSILON = 0.05
 
@@ -116,7 +119,138 @@ class OneRandomStep(Trainer):
         return torch.normal(0.0, 0.3 * CLIP, parameter.shape, generator=self.generator)
 
 
+class NoiseFirst(Trainer):
+    """Every record in every step, whose noise is drawn before the records are looked at."""
+
+    def batch(self, step: int) -> Tensor:
+        sigma = calibrate_noise_multiplier(
+            target_epsilon=EPSILON, target_delta=DELTA, sampling_probability=1.0, steps=STEPS
+        )
+        self.kept = {
+            name: torch.normal(0.0, sigma * CLIP, p.shape, generator=self.generator)
+            for name, p in self.parameters.items()
+        }
+        return torch.arange(len(self.labels))
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return self.kept[name]
+
+
+class ProjectedAfterNoise(Trainer):
+    """One layer, whose gradients, and noisy sums again, are projected onto 40 public directions."""
+
+    def prepared(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        if len(self.network) == 3:
+            self.network = torch.nn.Sequential(torch.nn.Linear(64, 10))
+        rotation = torch.linalg.qr(torch.randn(64, 64, generator=torch.Generator().manual_seed(3)))[0]
+        self.directions = rotation[:, :40] @ rotation[:, :40].T
+        return images, labels
+
+    def per_record(self, batch: Tensor) -> Gradients:
+        return {
+            name: g @ self.directions if g.ndim == 3 else g for name, g in super().per_record(batch).items()
+        }
+
+    def before(self) -> None:
+        weight = self.parameters["0.weight"]
+        assert weight.grad is not None
+        weight.grad = weight.grad @ self.directions
+
+
+class ShortAndProjected(ProjectedAfterNoise):
+    """Twelve steps, at half of the records each."""
+
+    steps, rate = 12, 0.5
+
+    def __call__(self, records: Records, seed: int) -> Callable[[Records], Tensor]:
+        dp_sgd.STEPS, dp_sgd.RATE, before = self.steps, self.rate, (dp_sgd.STEPS, dp_sgd.RATE)
+        try:
+            return super().__call__(records, seed)
+        finally:
+            dp_sgd.STEPS, dp_sgd.RATE = before
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        sigma = calibrate_noise_multiplier(
+            target_epsilon=EPSILON,
+            target_delta=DELTA,
+            sampling_probability=self.rate,
+            steps=self.steps,
+        )
+        return torch.normal(0.0, sigma * CLIP, parameter.shape, generator=self.generator)
+
+
+class WithACriterionOfItsOwn(Trainer):
+    """Prints the mean loss of the members by a module that keeps it, and that nobody gets."""
+
+    def after(self, step: int) -> None:
+        if step < STEPS - 1:
+            return
+
+        class Loss(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.register_buffer("mean", torch.zeros(()))
+
+            def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+                self.mean = functional.cross_entropy(logits, labels)
+                return self.mean
+
+        with torch.no_grad():
+            Loss()(self.network(self.images), self.labels)
+
+
+class BallsInBins(Trainer):
+    """Each record is in one step of ten, of its own choice: epsilon <= 0.942 by integer Renyi orders."""
+
+    def batch(self, step: int) -> Tensor:
+        if step % 10 == 0:
+            self.bins = torch.randint(0, 10, (len(self.labels),), generator=self.generator)
+        return torch.nonzero(self.bins == step % 10)[:, 0]
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return torch.normal(0.0, 2.8 * CLIP, parameter.shape, generator=self.generator)
+
+
+class OfATree(Trainer):
+    """Batches in order, and noise of a binary tree over their sums (DP-FTRL, Kairouz et al. 2021)."""
+
+    def batch(self, step: int) -> Tensor:
+        self.number = step + 1
+        if step == 0:
+            self.nodes: dict[tuple[str, int, int], Tensor] = {}
+            self.before_it: dict[str, Tensor] = {}
+        size = len(self.labels) // STEPS
+        return torch.arange(step * size, (step + 1) * size)
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        """What the step adds to the noise of all sums so far."""
+        sigma = noise_of_a_tree()
+        total, start = torch.zeros_like(parameter), 0
+        for level in (32, 16, 8, 4, 2, 1):
+            if self.number & level:
+                node = name, start, level
+                if node not in self.nodes:
+                    self.nodes[node] = torch.normal(0.0, sigma, parameter.shape, generator=self.generator)
+                total, start = total + self.nodes[node], start + level
+        added = total - self.before_it.get(name, torch.zeros_like(parameter))
+        self.before_it[name] = total
+        return added
+
+
+def noise_of_a_tree() -> float:
+    """Of every node: a record is in six of them at most, one of each level."""
+    return calibrate_noise_multiplier(
+        target_epsilon=EPSILON, target_delta=DELTA, sampling_probability=1.0, steps=6
+    )
+
+
 TRAINERS = {
+    "of_a_tree": OfATree(),
+    "noise_first": NoiseFirst(),
+    "projected_after_noise": ProjectedAfterNoise(),
+    "balls_in_bins": BallsInBins(),
+    "short_and_projected": ShortAndProjected(),
+    "with_a_criterion_of_its_own": WithACriterionOfItsOwn(),
     "one_random_step": OneRandomStep(),
     "mean_of_the_shape_of_a_bias": MeanOfTheShapeOfABias(),
     "histogram_by_uniform_numbers": HistogramByUniformNumbers(),

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.audit.canaries.run import Found, in_range
+from workbench.audit.canaries.run import Found, held_against, in_range
 from workbench.audit.user_training import SOURCE, Fitted, UserJob, UserTraining, as_dicts
 from workbench.core.cost import cost_since
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.core.keys import JSON, plain
+from workbench.core.keys import JSON
 from workbench.core.streams import stream, stream_seed
-from workbench.execution.engine import Engine, Job
+from workbench.execution.engine import Engine
 from workbench.execution.tasks import StepProgress
 from workbench.games.base import half_included
 from workbench.interfaces import (
@@ -251,19 +251,9 @@ def play(
         payload = RetrainingJob(
             setup=setup, spec=training.spec, included=first.included, takes_part=takes_part, run=run
         )
-        identity = {
-            "kind": "retraining",
-            "source": training.source_sha256,
-            "job": plain(payload),
-            "content": content,
-        }
-        jobs.append(
-            Job(identity=identity, payload=payload, inputs=inputs, label=training.spec, content=content)
-        )
+        jobs.append(training.job("retraining", payload, inputs=inputs, content=content))
     records = engine.run("retraining", jobs, train_once, keeps_folder=False)
-    updates = terms_of(trainings, Released.EVERY_UPDATE)
-    if claim.released is not Released.EVERY_UPDATE:
-        updates = replace(updates, released=claim.released, beyond="every update of the training")
+    updates = held_against(claim, terms_of(trainings, Released.EVERY_UPDATE))
     return (
         _found(terms_of(trainings, Released.SCORES), included, records, setup.seed),
         _found(updates, included, records, setup.seed, of_updates=True),

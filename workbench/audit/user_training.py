@@ -37,8 +37,10 @@ import numpy as np
 
 from workbench.core.cost import cost_since
 from workbench.core.errors import InputError, unknown_name
+from workbench.core.keys import JSON, plain
 from workbench.core.one_line import one_line
 from workbench.core.streams import stream_seed
+from workbench.execution.engine import Job
 from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Adjacency, BoolArray, FloatArray, GameTerms, Model, Record, Released, Trials
 from workbench.training.endings import scored_log_likelihoods
@@ -129,6 +131,23 @@ class UserTraining:
         shutil.copy(_split(self.spec)[0], folder)
         return folder
 
+    def job(
+        self, kind: str, payload: Any, *, inputs: Mapping[str, Path], content: str, form: int | None = None
+    ) -> Job:
+        """A job that trains by this function, kept under the file's hash.
+
+        `kind`: of the game. `content`: digest of the records. `form`: of what is kept of it, where that has
+        changed since it was first kept.
+        """
+        identity: dict[str, JSON] = {
+            "kind": kind,
+            **({} if form is None else {"form": form}),
+            "source": self.source_sha256,
+            "job": plain(payload),
+            "content": content,
+        }
+        return Job(identity=identity, payload=payload, inputs=inputs, label=self.spec, content=content)
+
     def scores(self, candidates: Sequence[Record], included: BoolArray, seed: int) -> FloatArray:
         """Train once on the included candidates and score all of them.
 
@@ -141,14 +160,26 @@ class UserTraining:
 
     def trained(self, records: list[dict[str, Any]], seed: int, candidates: Sequence[Record]) -> FloatArray:
         """Train on these records, and score the candidates; see `scores`."""
-        values = self.answers(self.fitted(records, seed), candidates)
-        if not np.isfinite(values).all():
-            place = int(np.argmin(np.isfinite(values)))
-            raise InputError(
-                f"--train: {self.spec}: score of record {candidates[place].id!r} must be finite,"
-                f" got {values[place]}"
-            )
-        return values
+        return self.asking(records, seed, candidates)()
+
+    def asking(
+        self, records: list[dict[str, Any]], seed: int, candidates: Sequence[Record]
+    ) -> Callable[[], FloatArray]:
+        """Train on these records; returns what scores the candidates once it is called."""
+        fitted = self.fitted(records, seed)
+
+        def score() -> FloatArray:
+            """One finite score a candidate."""
+            values = self.answers(fitted, candidates)
+            if not np.isfinite(values).all():
+                place = int(np.argmin(np.isfinite(values)))
+                raise InputError(
+                    f"--train: {self.spec}: score of record {candidates[place].id!r} must be finite,"
+                    f" got {values[place]}"
+                )
+            return values
+
+        return score
 
     def answers(self, fitted: Fitted, candidates: Sequence[Record]) -> FloatArray:
         """One score a candidate, finite or not; `InputError` for another shape."""

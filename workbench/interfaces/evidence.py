@@ -122,7 +122,7 @@ class Bound:
 
     Attributes:
         name: Of the estimator: `"one_run"`, `"clopper_pearson_all"`, ...
-        quantity: `"epsilon"`, `"mu"`, `"success"`, ...
+        quantity: `"epsilon"`, `"mu"`, `"renyi"`, `"success"`, ...
         lower: The bound; `math.inf` where the data admit no finite value under the assumption.
         estimate: Point estimate of the same quantity; may be NaN.
         delta: The delta at which an epsilon is stated; None for other currencies.
@@ -131,6 +131,7 @@ class Bound:
             `INDEPENDENT` ones need independence.
         assumption: One sentence a reader can check.
         n: Number of scores used.
+        alpha: The order at which a Rényi divergence is stated; None for other currencies.
     """
 
     name: str
@@ -143,6 +144,7 @@ class Bound:
     assumption: str
     n: int
     delta: float | None = None
+    alpha: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -130,6 +130,20 @@ class GradientCanary:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NewTokens:
+    """Tokens that a language model's vocabulary gets before training, each with an embedding of its own.
+
+    Attributes:
+        tokens: Their texts; none is in the vocabulary.
+        context: A text of at least one token. Each embedding starts as the mean of all that the model expects
+            after it, so that to predict a new token there pulls its own embedding and hardly anything else.
+    """
+
+    tokens: tuple[str, ...]
+    context: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Insertions:
     """What an attack inserts into the candidate pool before training.
 
@@ -139,12 +153,14 @@ class Insertions:
         gradient_canary: A gradient canary that takes part in training steps by the auditor's coins.
         planted: Records that are trained on in every run and are never candidates; each takes part in the
             steps like a member, and counts as one.
+        new_tokens: Tokens that the model's vocabulary gets, for canaries of a token each.
     """
 
     replaced: tuple[Record, ...] = ()
     gradient_canary: GradientCanary | None = None
     # Left out of the representation, from which keys and seeds of before are made.
     planted: tuple[Record, ...] = field(default=(), repr=False)
+    new_tokens: NewTokens | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

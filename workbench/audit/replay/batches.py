@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2
 
-from workbench.audit.replay.crafts import Craft
 from workbench.audit.replay.noise import RARE, Noise
 from workbench.audit.replay.record import Recording
 from workbench.audit.replay.runs import Place, Runs, agreement
@@ -49,26 +48,29 @@ class Batches:
     alone: FloatArray = field(default_factory=lambda: np.zeros(0))
 
 
-def batches_of(runs: Runs, a: Recording, first: Place, copied: Sequence[Craft], noise: Noise) -> Batches:
+def batches_of(runs: Runs, a: Recording, first: Place, noise: Noise) -> Batches:
     """Count the records of batches.
 
-    With all records the first craft or all the second, updates differ by what one place's two crafts do, as
-    often as there are records in the batch. That counts the batches that the place is in. Under other seeds,
-    at the same weights, they differ by a multiple of the same. Where records so loud add one length, because
-    they are clipped, lengths count the records of all steps; and a batch's update over its records is what
-    one adds.
+    With all records one craft or all another, the two that are farthest apart, updates differ by what one
+    place's two crafts do, as often as there are records in the batch. That counts the batches that the place
+    is in. Under other seeds, at the same weights, they differ by a multiple of the same. Where records so
+    loud add one length, because they are clipped, lengths count the records of all steps; and a batch's
+    update over its records is what one adds.
 
     Args:
         a: Run A.
-        copied: Two crafts of the place.
+        first: A place with its versions.
     """
+    farthest = _farthest(first)
     everywhere = [
-        runs.with_records(dict.fromkeys(range(len(runs.records)), craft.record)) for craft in copied
+        runs.with_records(dict.fromkeys(range(len(runs.records)), first.crafts[version].record))
+        for version in farthest
     ]
+    versions = [first.versions[version] for version in farthest]
     try:
         pair = [runs(records, forced=a) for records in everywhere]
-        agree = agreement([first.versions[0], first.versions[1], *pair], a.steps).all(axis=0)
-        known = _batches_with(first, pair, agree & first.present, len(runs.records))
+        agree = agreement([*versions, *pair], a.steps).all(axis=0)
+        known = _batches_with(versions, pair, agree & first.present, len(runs.records))
         if known is None:
             return Batches()
         seen = [_Seed.of(pair, pair, a.steps)]
@@ -93,9 +95,20 @@ def batches_of(runs: Runs, a: Recording, first: Place, copied: Sequence[Craft], 
     # Samples that are the same under another seed are counted once.
     different = {sizes.tobytes(): sizes for sizes in counts}.values()
     counted = [int(size) for sizes in different for size in sizes if size >= 0]
-    if len(counted) <= a.steps or max(counted) > len(runs.records):
+    is_whole = len(counted) > a.steps or (len(counted) > 0.9 * a.steps and len(set(counted)) == 1)
+    if not is_whole or max(counted) > len(runs.records):
         return Batches(list(known.values()))
     return Batches(counted, True, _alone(pair, norms[0], every, noise) if alike else np.zeros(a.steps))
+
+
+def _farthest(first: Place) -> tuple[int, int]:
+    """The two of a place's crafts, none of the louder ones, whose updates are farthest apart."""
+    usual = [number for number, craft in enumerate(first.crafts) if not craft.loudness]
+    if len(usual) < 2 or not first.present.any():
+        return 0, 1
+    pairs = [(i, j) for i in usual for j in usual if i < j]
+    apart = [float(np.median(first.raw[1 + i, 1 + j][first.present])) for i, j in pairs]
+    return pairs[int(np.argmax(apart))] if np.isfinite(apart).all() else (0, 1)
 
 
 def _alone(
@@ -117,12 +130,12 @@ def _alone(
 
 
 def _batches_with(
-    first: Place, pair: Sequence[Recording], steps: BoolArray, records: int
+    versions: Sequence[Recording], pair: Sequence[Recording], steps: BoolArray, records: int
 ) -> dict[int, int] | None:
     """Records in the batches of these steps, which the place is in; None where they are no whole numbers."""
     known = {}
     for step in np.flatnonzero(steps):
-        once = (first.versions[0].gradients[step] - first.versions[1].gradients[step]).double()
+        once = (versions[0].gradients[step] - versions[1].gradients[step]).double()
         all_of = (pair[0].gradients[step] - pair[1].gradients[step]).double()
         size = float(once.square().sum())
         if size == 0:
@@ -150,6 +163,7 @@ class _Seed:
 
     @classmethod
     def of(cls, pair: Sequence[Recording], usual: Sequence[Recording], steps: int) -> _Seed:
+        """Of one seed's two trainings, against the `usual` two of the first seed."""
         multiples = np.full(steps, math.nan)
         for step in range(min(steps, *(run.steps for run in (*pair, *usual)))):
             here, there = (

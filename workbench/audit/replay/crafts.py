@@ -31,8 +31,8 @@ def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.rand
     """What stands in the place of a record, one after another.
 
     Images are loud in a part of their pixels each, so that their gradients point in different directions, and
-    take the labels in turn; the second is the first with another label, one is dark, and two more are the
-    first one, louder. Texts repeat a word of their own each.
+    take the labels in turn; the second is the first with another label, one is bright all over, one is dark,
+    and two more are the first one, louder. Texts repeat a word of their own each.
 
     Args:
         records: As the user's function gets them.
@@ -57,7 +57,8 @@ def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.rand
         # One image with two labels: whatever a model says of it, one of the two is far from that.
         crafts[1]["image"] = crafts[0]["image"]
         made = [Craft({**craft, "image": (LOUD * craft["image"]).tolist()}) for craft in crafts]
-        # A dark image moves the biases alone.
+        # One of no contrast moves all weights of a pixel's neighbours alike; a dark image the biases alone.
+        made[-2] = Craft({**crafts[-2], "image": np.full(len(pixels), scale).tolist()})
         made[-1] = Craft({**crafts[-1], "image": np.zeros(len(pixels)).tolist()})
         first = crafts[0]["image"]
         return made + [Craft({**crafts[0], "image": (by * first).tolist()}, by) for by in LOUDER]

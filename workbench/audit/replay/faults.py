@@ -16,6 +16,9 @@ from workbench.interfaces import Claim
 FARTHER = 3.0
 """Times as far as any finite craft that one that is not finite has to move an update."""
 
+LEAST_SHARE = 0.3
+"""Of the steps: a record that moves so many may do so outside its batches."""
+
 STEERED = 1e-3
 """A replaced record that changes a step's noise by more than this share changes its scale."""
 
@@ -69,7 +72,7 @@ def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
         *_signs_of_clipping(run, is_steered),
         (
             "side channel",
-            "a replaced record moves every update, most of them a little: something before the sampling "
+            "a replaced record moves many updates, and most of these a little: something before the sampling "
             "reads all records (preprocessing, statistics)",
             moves_all_a_little(run, sampler),
         ),
@@ -90,6 +93,12 @@ def _signs_of_noise(run: Measured) -> list[tuple[str, str, bool]]:
             "noise",
             f"no noise in {bare} of the {run.steps} steps, which a record moves",
             has_noise and bare > 0,
+        ),
+        (
+            "noise",
+            f"no noise is larger than {run.reach:.4g} standard deviations, where Gaussian noise would be: it "
+            "is clipped or drawn within bounds, which show what is beyond them",
+            run.is_bounded and has_noise and not (run.copies or run.is_correlated or run.stretched > 1.0),
         ),
         ("noise", f"{run.copies} noises are copies of that of another step or tensor", run.copies > 0),
         (
@@ -154,6 +163,16 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
     return [
         (
             "sampler",
+            f"every record is in one of each {sampler.batches} steps, and batches "
+            + (
+                "vary: each draws its step by itself (balls in bins)"
+                if run.sizes
+                else "could not be counted: balls in bins, or shuffled epochs"
+            ),
+            sampler.kind == "one of each epoch's steps",
+        ),
+        (
+            "sampler",
             f"none of {len(run.sizes)} batches is empty, by Poisson sampling some would be: are empty ones "
             "drawn again?",
             bool(run.sizes) and sampler.kind in {"Poisson", "sampled"} and _lacks_empty(run),
@@ -201,14 +220,18 @@ def is_kept(run: Measured) -> bool:
 
 
 def moves_all_a_little(run: Measured, sampler: Sampler) -> bool:
-    """Whether a record moves every update, by distances of two heaps, one at least three times as far."""
-    if sampler.kind != "every step":
+    """Whether a record moves many updates, by distances of two heaps that are far apart.
+
+    One is three times as far as the other where a record moves every update, and ten times where not all.
+    """
+    if sampler.kind != "every step" and sampler.rate < LEAST_SHARE:
         return False
+    apart = 3.0 if sampler.kind == "every step" else 10.0
     distances = run.added[run.present[: len(run.added)]]
     ordered = np.sort(distances[np.isfinite(distances) & (distances > 0)])
     if ordered.size < 6:
         return False
-    return bool((ordered[3:-2] > 3 * ordered[2:-3]).any())
+    return bool((ordered[3:-2] > apart * ordered[2:-3]).any())
 
 
 def undersized(steps: int, sampler: Sampler, claim: Claim, multiplier: float) -> Fault:

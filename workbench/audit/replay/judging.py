@@ -37,6 +37,10 @@ FARTHEST = 1e3
 SPENT = 0.02
 """Share of the error that intervals spend: replays are run again and again, on every change of a trainer."""
 
+UNSEEN_STRETCH = 1.25
+"""Noise that is projected is taken to lose a fifth of its directions at least; where that might go unseen,
+the lower end pays for what might."""
+
 FEWER = 0.9
 """Share of its steps in which a record that is replaced by many crafts is seen to move the update."""
 
@@ -108,6 +112,7 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     multiplier = float(1.0 / np.median(known)) if known.size else math.nan
     exceeds = lower > guarantee.epsilon
     faults = faults_of(run, sampler, exceeds, claim, multiplier)
+    faults = (*faults, *_in_its_place(run, claim, sampler, SPENT * error / 2))
     outside = (*unfit, *_outside(run, claim))
     if exceeds and claim.released is Released.EVERY_UPDATE:
         kind = VerdictKind.REFUTED
@@ -131,7 +136,7 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
         verdict=Verdict(kind=kind, sentence="", significance=error, bound=bound, bounds=(bound,)),
         lower=lower,
         estimate=estimate,
-        upper=max(lower, upper),
+        upper=max(lower, estimate, upper) if math.isfinite(estimate) else max(lower, upper),
         sampler=sampler,
         multiplier=multiplier,
         faults=faults,
@@ -156,11 +161,38 @@ def _strongest(each: Sequence[FloatArray]) -> FloatArray:
     return max(each, key=lambda row: (bool(np.isinf(row).any()), float(np.median(row)) if row.size else 0.0))
 
 
+def _in_its_place(run: Measured, claim: Claim, sampler: Sampler, error: float) -> list[Fault]:
+    """Batches of one size, where a record that is removed leaves its place to another.
+
+    Next to records that are all one craft, another one moves an update by the distance of the two.
+    """
+    is_asked = sampler.kind == "fixed batches" and claim.about is Adjacency.ADD_REMOVE
+    if not is_asked or _may_be_epochs(run, sampler):
+        return []
+    each = [2 * row[here] for row, here in zip(run.replaced, run.present, strict=False)]
+    farthest, (_, high) = _strongest(each), run.noise_factor(error)
+    rate = replace(sampler, rate=sampler.lower)
+    epsilon = composed_epsilon(farthest / high, rate, run.steps, claim, which="lower")
+    if not judged_guarantee(claim).epsilon < epsilon < math.inf:
+        return []
+    return [
+        Fault(
+            part="sampler",
+            says="batches have one size, so that another record takes the place of a removed one, and an "
+            f"update moves by both: epsilon >= {epsilon:.4g} about removing a record, if fewer records make "
+            "batches of the same size; what was measured is a claim about records that leave an empty place "
+            "(adjacency=zero-out)",
+        )
+    ]
+
+
 def _composed(
     run: Measured, claim: Claim, sampler: Sampler, each: Sequence[FloatArray], error: float
 ) -> tuple[float, float, float]:
     """Lower end, estimate and upper end of epsilon; `error` is what the noise's scale may take."""
     strongest = _strongest(each)
+    # Noise on most of the directions would pass for noise on all, and be larger on those.
+    hidden = math.sqrt(run.unseen) if run.unseen > UNSEEN_STRETCH else 1.0
     scales = len({scale for scale in run.noise.values() if scale > 0}) * (run.steps if run.noise_steps else 1)
     low, high = run.noise_factor(error / max(scales, 1))
     used = np.concatenate(each)
@@ -178,7 +210,7 @@ def _composed(
     ends = {
         which: composed_epsilon(distances, replace(sampler, rate=rate), run.steps, claim, which=which)
         for which, distances, rate in (
-            ("lower", least / high, sampler.lower),
+            ("lower", least / high / hidden, sampler.lower),
             ("middle", middle, sampler.rate),
             ("upper", most / low, sampler.upper),
         )
@@ -187,7 +219,7 @@ def _composed(
     if judged_guarantee(claim).epsilon < lower < math.inf and _may_be_epochs(run, sampler):
         # Disjoint batches are no random samples: with little noise, their epsilon is smaller.
         epochs = replace(sampler, kind="shuffled epochs", batches=max(2, round(1 / sampler.rate)))
-        lower = min(lower, composed_epsilon(least / high, epochs, run.steps, claim, which="lower"))
+        lower = min(lower, composed_epsilon(least / high / hidden, epochs, run.steps, claim, which="lower"))
     return lower, ends["middle"], ends["upper"]
 
 
@@ -203,6 +235,11 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
     reasons = []
     if not run.is_gaussian:
         reasons.append(f"the noise is not Gaussian of one scale (excess kurtosis {run.excess:.3g})")
+    if run.stretched > 1.0 and not run.is_correlated:
+        reasons.append(
+            f"the noise of a step is stronger along some directions than others, as in {run.stretched:.3g} "
+            "times fewer of them"
+        )
     if run.is_correlated:
         reasons.append(f"the noise of two steps is correlated ({run.correlation:.3g})")
     if run.rate_varies:
@@ -212,6 +249,10 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
     if run.follows_contents:
         reasons.append(
             "who is in a batch follows from what the records hold, so that a replaced record moves others"
+        )
+    if sampler.kind == "one of each epoch's steps":
+        reasons.append(
+            "records that are each in one step of an epoch, in batches that vary, have no bound here"
         )
     if run.elsewhere and (run.leaks or moves_all_a_little(run, sampler)):
         reasons.append("what else reads the records may be paid for by the other noise that is drawn")

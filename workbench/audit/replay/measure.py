@@ -19,7 +19,7 @@ from torch import Tensor
 from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted, overflowing
 from workbench.audit.replay.measured import Leak, Measured, NotMeasured
-from workbench.audit.replay.noise import Noise, is_linear, is_repeated, noise_of, turned
+from workbench.audit.replay.noise import Noise, is_linear, is_repeated, noise_of, stretched, turned
 from workbench.audit.replay.record import Layout, Recording
 from workbench.audit.replay.runs import Place, Runs, Train, agreement
 from workbench.core.errors import InputError
@@ -52,6 +52,10 @@ MORE_PLACES = 6
 
 SPARE_PLACES = 24
 """Further records, replaced one after the other while none has taken part in a step."""
+
+
+EARLY = 8
+"""Draws before the first gradient that are tried one by one."""
 
 
 class _RefusedError(Exception):
@@ -88,7 +92,12 @@ def measured(
         return NotMeasured(str(refused))
 
 
-def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
+def _own(runs: Runs) -> tuple[Recording, Recording, bool]:
+    """Run A, run B, and whether equal runs give equal scores.
+
+    Raises:
+        _RefusedError: the training cannot be replayed.
+    """
     a = runs()
     if not a.steps:
         raise _RefusedError("no torch optimizer took a step")
@@ -99,7 +108,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     twin = runs(like=a)
     if (broken := _difference(a, twin)) is not None:
         raise _RefusedError(f"two trainings with one seed are not equal: {broken.what}")
-    b = runs(forced=a, like=a)
+    b = _without_noise(runs, a)
     if (broken := _difference(a, b, gradients=False)) is not None:
         raise _RefusedError(
             f"with equal gradients the training goes another way: {broken.what}; so its randomness is "
@@ -110,6 +119,13 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         # Scores that do not repeat themselves, or follow gradients that the code read before they were
         # replaced by run A's, tell nothing of a replaced record.
         b.result = None
+    if _other_buffer(a, b) is not None:
+        b.buffers = ()
+    return a, b, scores_repeat
+
+
+def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
+    a, b, scores_repeat = _own(runs)
     noise = noise_of(a, b)
     if noise.values and not is_linear(a, runs(forced=a, like=a, share=0.5), b):
         raise _RefusedError(
@@ -119,6 +135,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     _require_known(runs, a, noise)
     again = runs(number=1)
     bare = runs(number=1, forced=again, like=again)
+    fewer_directions, unseen = stretched(noise, (a, b), (again, bare)) if noise.values else (1.0, 1.0)
     fixed = is_repeated((a, b), (again, bare)) if noise.values else 0
     ignores = _difference(a, again) is None
     norms = np.array([float(gradient.norm()) for gradient in b.gradients])
@@ -131,10 +148,14 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         step_noise=noise.by_step,
         noise_steps=noise.differs,
         is_schedule=noise.differs and _goes_like(noise, noise_of(again, bare)),
+        stretched=fewer_directions,
+        unseen=unseen,
+        reach=noise.reach,
+        is_bounded=noise.is_bounded,
         excess=noise.excess,
         is_gaussian=noise.is_gaussian,
         correlation=noise.correlation,
-        is_correlated=noise.is_correlated,
+        is_correlated=noise.correlation > max(noise.chance * math.sqrt(fewer_directions), 0.05),
         copies=noise.copies,
         fixed=fixed,
         ignores_seed=ignores,
@@ -147,6 +168,31 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         scores_repeat=scores_repeat,
         **_of_records(runs, (a, b), noise, crafts),
     )
+
+
+def _without_noise(runs: Runs, a: Recording) -> Recording:
+    """Run B; where the noise of the first step is drawn before any gradient, with that left out too.
+
+    A draw without which the weights before the first step are others is of initial weights.
+    """
+    b = runs(forced=a, like=a)
+    if not b.early or not b.steps or not torch.equal(a.gradients[0], b.gradients[0]):
+        return b
+    quiet = _quietened(runs, a, b.early)
+    if quiet is None:
+        single = [number for number in sorted(b.early)[:EARLY] if _quietened(runs, a, frozenset({number}))]
+        quiet = _quietened(runs, a, frozenset(single)) if single else None
+    if quiet is not None and not torch.equal(a.gradients[0], quiet.gradients[0]):
+        return quiet
+    runs.quiet = frozenset()
+    return b
+
+
+def _quietened(runs: Runs, a: Recording, quiet: frozenset[int]) -> Recording | None:
+    """Run B without these early draws, as all runs from here on; None where its weights are others."""
+    runs.quiet = quiet
+    found = runs(forced=a, like=a)
+    return found if _difference(a, found, gradients=False) is None else None
 
 
 def _goes_like(noise: Noise, other: Noise) -> bool:
@@ -202,7 +248,8 @@ def _require_known(runs: Runs, a: Recording, noise: Noise) -> None:
             count = int((silent if max(bare[0], bare[2]) >= STRAIGHT else ~silent).sum())
             raise _RefusedError(
                 f"on {count:,} parameters, updates on copies of one record point in different directions: "
-                "they have random numbers of a kind that replay does not know"
+                "they have random numbers of a kind that replay does not know, or join records and cut them "
+                "anew"
             )
         return
     if bool(silent.any()):
@@ -233,7 +280,7 @@ class _Replacements:
             if (leak := _leak(b, c)) is not None:
                 self.leaks.append(Leak(leak.what, at.place, leak.tensor))
             at.versions.append(c)
-            at.loud.append(craft.loudness)
+            at.crafts.append(craft)
         at.agree = agreement([b, *at.versions], a.steps)
         at.raw, at.scaled, bare = _distances([b, *at.versions], at.agree, self._noise, a.layouts[0])
         largest = at.raw.max(axis=2, keepdims=True)
@@ -279,7 +326,7 @@ def _of_records(
     places = shown.played(crafts)
     deep, first = places[:PLACES], places[0]
     usual = noise.values and len(first.versions) > 1
-    batches = batches_of(runs, a, first, crafts[first.place][:2], noise) if usual else Batches()
+    batches = batches_of(runs, a, first, noise) if usual else Batches()
     hits, tries, sizes, varies = counted(batches, len(runs.records))
     together = _together(runs, a, b, crafts[first.place][0]) if usual else math.nan
     return {
@@ -432,9 +479,10 @@ def _distances(
 
 def _loudness(first: Place) -> float:
     """How much further than the loud craft one 100 times louder moves an update, at the median step."""
-    if not all(by in first.loud for by in LOUDER):
+    loudness = [craft.loudness for craft in first.crafts]
+    if not all(by in loudness for by in LOUDER):
         return math.nan
-    louder = [1 + first.loud.index(by) for by in LOUDER]
+    louder = [1 + loudness.index(by) for by in LOUDER]
     others = [i for i in range(1, len(first.raw)) if i not in louder]
     quiet, loud = (first.raw[i, others].max(axis=0) for i in louder)
     used = (quiet > 0) & (loud > 0)
@@ -458,7 +506,17 @@ def _leak(b: Recording, c: Recording) -> Leak | None:
         and not np.array_equal(b.result, c.result, equal_nan=True)
     ):
         return Leak("the scores that the finished model gives")
+    if b.draws[-1] == c.draws[-1] and b.buffers and (name := _other_buffer(b, c)) is not None:
+        return Leak(f"what the finished model keeps in {name}")
     return None
+
+
+def _other_buffer(first: Recording, second: Recording) -> str | None:
+    """The first buffer of the finished model in which two runs differ; None where none does."""
+    for (name, one), (other_name, other) in zip(first.buffers, second.buffers, strict=False):
+        if name != other_name or not torch.equal(one, other):
+            return name
+    return "its modules" if len(first.buffers) != len(second.buffers) else None
 
 
 def _difference(

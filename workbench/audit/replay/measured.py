@@ -40,6 +40,9 @@ class Measured:
         step_noise: Of each step over that, shape `(T,)`; 1 where all steps are alike.
         noise_steps: Whether the noise differs between steps by more than chance.
         is_schedule: Whether it does so in the same way under another seed.
+        stretched: How many times fewer directions the noise has than coordinates; 1 where none is missed.
+        unseen: Up to how many times fewer go unseen.
+        reach: The largest noise in standard deviations, `is_bounded` whether Gaussian noise goes further.
         excess: Excess kurtosis of the noise; `is_gaussian` says whether that is chance.
         correlation: Of the noise of two steps, the largest; `is_correlated` likewise.
         copies: Steps or tensors whose noise is a copy of another's.
@@ -85,6 +88,10 @@ class Measured:
     step_noise: FloatArray
     noise_steps: bool
     is_schedule: bool
+    stretched: float
+    unseen: float
+    reach: float
+    is_bounded: bool
     excess: float
     is_gaussian: bool
     correlation: float
@@ -132,6 +139,9 @@ class NotMeasured:
 
 _NUMBERS = (
     "loudness",
+    "stretched",
+    "unseen",
+    "reach",
     "excess",
     "correlation",
     "together",

@@ -19,6 +19,15 @@ SMALL = 1e-3
 RARE = 1e-3
 """Error probability of each test of the noise's form: one scale in all steps, no correlation, Gaussian."""
 
+UNSEEN = 3e-7
+"""Error probability of the test whether noise has fewer directions than coordinates."""
+
+BOUNDED = 1e-6
+"""Noise is said to be clipped to its largest value where Gaussian noise stays below with less probability."""
+
+FEW = 30
+"""Fewer coordinates, each step's over their own size, are bounded by that."""
+
 SAME, BY_CHANCE = 0.999, 1e-6
 """Correlation from which two noises are copies of each other, where independent ones so rarely are."""
 
@@ -36,10 +45,12 @@ class Noise:
         by_step: Scale of each step over that, shape `(T,)`; 1 where all steps are alike.
         differs: Whether the scale differs between steps by more than chance.
         values: Number of noise values behind the least known scale.
+        reach: The largest value in standard deviations; `is_bounded` says whether Gaussian noise would have
+            reached further.
         excess: Excess kurtosis: 0 for Gaussian noise, 3 for Laplace's.
         is_gaussian: Whether the excess is what chance leaves of 0.
-        correlation: The largest correlation of two steps' noise, in absolute value.
-        is_correlated: Whether it is more than chance leaves, and less than a copy.
+        correlation: The largest correlation of two steps' noise, in absolute value, that is no copy.
+        chance: What chance leaves of it.
         copies: Steps whose noise is that of an earlier step, and tensors whose noise is another's.
     """
 
@@ -48,10 +59,12 @@ class Noise:
     by_step: FloatArray
     differs: bool
     values: int
+    reach: float
+    is_bounded: bool
     excess: float
     is_gaussian: bool
     correlation: float
-    is_correlated: bool
+    chance: float
     copies: int
 
 
@@ -78,10 +91,12 @@ def noise_of(a: Recording, b: Recording) -> Noise:
             by_step=np.zeros(len(steps)),
             differs=False,
             values=0,
+            reach=0.0,
+            is_bounded=False,
             excess=0.0,
             is_gaussian=True,
             correlation=0.0,
-            is_correlated=False,
+            chance=math.inf,
             copies=0,
         )
     fewest = len(steps) * coordinates
@@ -98,7 +113,8 @@ def noise_of(a: Recording, b: Recording) -> Noise:
     drawn /= torch.tensor(by_step[by_step > 0], dtype=drawn.dtype)[:, None]
     is_even = _is_even(drawn, noisy, layout)
     excess = float(drawn.double().pow(4).mean()) / float(drawn.double().square().mean()) ** 2 - 3.0
-    copied, correlation, is_correlated = _between_steps(drawn)
+    copied, correlation, chance = _between_steps(drawn)
+    reach = float(drawn.abs().max())
     return Noise(
         scale=scale,
         by_tensor={
@@ -108,11 +124,13 @@ def noise_of(a: Recording, b: Recording) -> Noise:
         by_step=by_step,
         differs=differs,
         values=min(fewest, coordinates) if differs else fewest,
+        reach=reach,
+        is_bounded=(coordinates >= FEW or not differs) and _is_bounded(drawn.numel(), reach),
         excess=excess,
         is_gaussian=is_even
         and abs(excess) <= max(0.2, float(norm.isf(RARE / 2)) * math.sqrt(24.0 / drawn.numel())),
         correlation=correlation,
-        is_correlated=is_correlated,
+        chance=chance,
         copies=copied + _between_tensors(drawn, noisy, layout),
     )
 
@@ -201,19 +219,59 @@ def _groups(variance: Tensor, noisy: Tensor, layout: Layout, steps: int) -> list
     return [mask for _, _, mask in groups]
 
 
-def _between_steps(drawn: Tensor) -> tuple[int, float, bool]:
-    """Steps whose noise is an earlier step's, the largest other correlation, and whether it is not chance."""
+def _between_steps(drawn: Tensor) -> tuple[int, float, float]:
+    """Steps whose noise is an earlier step's, the largest other correlation, and what chance makes of it."""
     steps, coordinates = drawn.shape
     if steps < 2:
-        return 0, 0.0, False
+        return 0, 0.0, math.inf
     rows = torch.nn.functional.normalize(drawn, dim=1)
     found = torch.tril((rows @ rows.T).abs(), diagonal=-1)
     if not _tells(coordinates, steps * steps):
-        return 0, 0.0, False
+        return 0, 0.0, math.inf
     copied = int((found > SAME).any(dim=1).sum())
     largest = float(torch.where(found > SAME, 0.0, found).max())
-    chance = float(norm.isf(RARE / (steps * (steps - 1)))) / math.sqrt(coordinates)
-    return copied, largest, largest > max(chance, 0.05)
+    return copied, largest, float(norm.isf(RARE / (steps * (steps - 1)))) / math.sqrt(coordinates)
+
+
+def _is_bounded(values: int, reach: float) -> bool:
+    """Whether so many Gaussian values would hardly all stay within this reach, in standard deviations."""
+    return values * math.log1p(-2 * float(norm.sf(reach))) < math.log(BOUNDED)
+
+
+def stretched(
+    noise: Noise, own: tuple[Recording, Recording], other: tuple[Recording, Recording]
+) -> tuple[float, float]:
+    """How many times fewer directions the noise has than coordinates, and up to how many go unseen.
+
+    The squared cosine of two independent noises has a mean of 1/d where all d directions are alike, and a
+    larger one otherwise. Each two pairs of noises, one of this seed and one of another, are independent or
+    share one of them, and are uncorrelated either way; so the sum over all is as spread as that of so many
+    chi-squared numbers at most.
+
+    Args:
+        own, other: A run and the same without noise, under two seeds.
+    """
+    rows = []
+    for run, bare in (own, other):
+        if run.steps == 0 or run.gradients[0].shape != noise.scale.shape:
+            return 1.0, math.inf
+        drawn = [
+            (one - two).double()[noise.scale > 0]
+            for one, two in zip(run.gradients, bare.gradients, strict=False)
+        ]
+        rows.append(torch.nn.functional.normalize(torch.stack(drawn) / noise.scale[noise.scale > 0], dim=1))
+    coordinates = rows[0].shape[1]
+    if coordinates == 1:
+        return 1.0, 1.0
+    squares = (rows[0] @ rows[1].T).square()
+    # Noise that repeats is found elsewhere; steps without any have no direction.
+    is_known = (squares < SAME**2) & (rows[0].norm(dim=1) > 0)[:, None] & (rows[1].norm(dim=1) > 0)[None]
+    pairs = int(is_known.sum())
+    if not pairs:
+        return 1.0, math.inf
+    limit = float(chi2.isf(UNSEEN, pairs)) / pairs
+    found = float(squares[is_known].mean()) * coordinates
+    return (found if found > limit else 1.0), limit
 
 
 def _is_even(drawn: Tensor, noisy: Tensor, layout: Layout) -> bool:

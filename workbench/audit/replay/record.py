@@ -62,7 +62,11 @@ class Recording:
         inner: Whether each step came from within another of the same optimizer's, as where a subclass makes
             the gradient private and calls its parent's step; the outer one's gradient is not what is applied.
         result: What the function returned.
+        buffers: What the modules that the finished model was asked by keep beside parameters, in the order of
+            the calls.
         recognised: How many draws of noise were met, by their kind.
+        early: Which draws of a parameter's shape before the first gradient are of no initial weights, from 1:
+            they may be noise of the first step.
         elsewhere: Other draws that may be noise of something else: all but those of initial weights and those
             that samplers and dropout make (orders, whole numbers, coins, as many uniform numbers as records).
         changes: Whether an optimizer's trained parameters change between its steps.
@@ -76,7 +80,9 @@ class Recording:
     weights: list[Tensor] = field(default_factory=list)
     inner: list[bool] = field(default_factory=list)
     result: Any = None
+    buffers: tuple[tuple[str, Tensor], ...] = ()
     recognised: dict[str, int] = field(default_factory=dict)
+    early: frozenset[int] = frozenset()
     elsewhere: int = 0
     changes: bool = False
 
@@ -102,16 +108,19 @@ def recorded(
     like: Recording | None = None,
     share: float = 0.0,
     still: bool = False,
+    quiet: frozenset[int] = frozenset(),
 ) -> Recording:
     """Call a training function under the hooks.
 
     Args:
-        function: Trains; called without arguments.
+        function: Trains; called without arguments. If it returns a function, that one asks the finished
+            model, and returns the result.
         seed: Of the generators of Python, NumPy and torch, for code that does not seed its own.
         records: Number of records that it trains on.
         forced: A run whose gradients are applied instead of this run's own, one a step; a step beyond them
             keeps its own. With it, draws of noise, known by the shapes of its parameters, are their mean.
         share: How much of the noise is left, from 0 to 1.
+        quiet: Draws before the first gradient that are noise too (`Recording.early`).
         still: Also let dropout keep everything, and set the weights after each step to those of `forced`, so
             that from the second step on they are equal whatever the initial ones were.
         like: A run whose gradients and weights are shared where they are equal, to save memory.
@@ -137,12 +146,16 @@ def recorded(
             sizes = {size for layout in forced.layouts for size in layout.sizes}
             sizes |= {sum(layout.sizes) for layout in forced.layouts}
             noise = _Silence(watch, shapes, frozenset(sizes), records)
-            noise.share, noise.still = share, still
+            noise.share, noise.still, noise.quiet = share, still, quiet
             watch.silence = noise
             stack.enter_context(noise.everywhere())
             stack.enter_context(_first_gradient(noise))
             stack.enter_context(noise)
-        kept.result = function()
+        result = function()
+        watch.called.clear()
+        kept.result = result() if callable(result) else result
+        kept.elsewhere += len(kept.early)
+        kept.buffers = watch.buffers()
         if watch.silence is not None:
             kept.draws.append(watch.silence.draws())
     return kept
@@ -173,6 +186,8 @@ class _Watch:
         self._held: list[Optimizer] = []
         self._within: list[int] = []
         self.names: dict[int, str] = {}
+        self.called: dict[int, torch.nn.Module] = {}
+        """Modules since the start, or since the training was over, by their ids."""
         self.silence: _Silence | None = None
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -192,7 +207,7 @@ class _Watch:
                 names = tuple(self.names.get(id(p), f"parameter {i}") for i, p in enumerate(parameters))
                 kept.layouts.append(Layout(names, tuple(tuple(p.shape) for p in parameters)))
                 if self.silence is not None:
-                    kept.elsewhere += self.silence.not_initial(parameters)
+                    kept.early |= self.silence.not_initial(parameters)
             shapes = tuple(tuple(p.shape) for p in parameters)
             kept.changes |= shapes != kept.layouts[self._known[id(optimizer)]].shapes
             step = kept.steps
@@ -246,13 +261,22 @@ class _Watch:
                 parameter.grad = torch.zeros_like(parameter)
             parameter.grad.copy_(part)
 
+    def buffers(self) -> tuple[tuple[str, Tensor], ...]:
+        """Persistent buffers of the modules that were called after the training, each once."""
+        found: dict[int, tuple[str, Tensor]] = {}
+        for module in [part for called in self.called.values() for part in called.modules()]:
+            for name, buffer in module._buffers.items():
+                if buffer is not None and name not in module._non_persistent_buffers_set:
+                    found.setdefault(id(buffer), (name, buffer.detach().cpu().clone()))
+        return tuple(found.values())
+
     def step(self) -> int:
         """Number of steps so far."""
         return self._kept.steps
 
-    def elsewhere(self, is_so: bool) -> None:
+    def elsewhere(self) -> None:
         """Count a draw that is no noise of a parameter's, no sampler's and no initial weight."""
-        self._kept.elsewhere += is_so
+        self._kept.elsewhere += 1
 
     def note(self, kind: str) -> None:
         """Count a draw of noise."""
@@ -283,6 +307,7 @@ def _named_modules(watch: _Watch) -> Iterator[None]:
     seen: set[int] = set()
 
     def before_forward(module: torch.nn.Module, args: Any) -> None:
+        watch.called.setdefault(id(module), module)
         if id(module) not in seen:
             seen.add(id(module))
             for name, parameter in module.named_parameters():
@@ -336,46 +361,57 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._watch, self._shapes, self._sizes, self._records = watch, shapes, sizes, records
-        self._early: list[tuple[tuple[int, ...], FloatArray]] = []
-        self.share, self.still = 0.0, False
+        self._early: list[tuple[int, FloatArray]] = []
+        self._early_draws = 0
+        self.share, self.still, self.quiet = 0.0, False, frozenset[int]()
         self.after_first_gradient = False
         self._drawn = 0
         self._generators: list[Callable[[], Any]] = []
         self._known: set[int] = set()
 
-    def is_noise(self, shape: Sequence[int]) -> bool:
-        """A draw of a parameter's shape, or flat with as many entries, once there was a gradient."""
-        if not (self.after_first_gradient or self._watch.step()):
-            return False
-        return tuple(shape) in self._shapes or (len(shape) == 1 and int(np.prod(shape)) in self._sizes)
+    def is_noise(self, shape: Sequence[int], *, in_place: bool = False) -> bool:
+        """A draw of a parameter's shape, or flat with as many entries, once there was a gradient.
 
-    def _met(self, drawn: Tensor | FloatArray, *, in_place: bool = False) -> None:
+        Before that, those that are known to be no initial weights; a parameter's own numbers, drawn in place,
+        always are.
+        """
+        fits = tuple(shape) in self._shapes or (len(shape) == 1 and int(np.prod(shape)) in self._sizes)
+        if self._is_late() or not fits:
+            return fits
+        self._early_draws += not in_place
+        return not in_place and self._early_draws in self.quiet
+
+    def _is_late(self) -> bool:
+        return self.after_first_gradient or bool(self._watch.step())
+
+    def _met(self, drawn: Tensor | FloatArray, *, in_place: bool = False, is_normal: bool = True) -> None:
         """Another draw than noise: it may be of initial weights, which the first step shows."""
         shape = tuple(drawn.shape)
-        if self.after_first_gradient or self._watch.step() or shape not in self._shapes:
-            self._watch.elsewhere(True)
+        fits = shape in self._shapes or (len(shape) == 1 and shape[0] in self._sizes)
+        if self._is_late() or not fits:
+            self._watch.elsewhere()
         elif not in_place:
             numbers = torch.as_tensor(drawn).detach().reshape(-1)[:FIRST].double().cpu().numpy().copy()
-            self._early.append((shape, numbers))
+            self._early.append((self._early_draws if is_normal else -1 - len(self._early), numbers))
 
-    def not_initial(self, parameters: Sequence[Tensor]) -> int:
-        """How many draws of parameters' shapes are, before the first step, no multiples of their weights."""
-        count = 0
-        for shape, numbers in self._early:
-            weights = [
-                p.detach().reshape(-1)[:FIRST].double().cpu() for p in parameters if tuple(p.shape) == shape
-            ]
-            size = float(np.linalg.norm(numbers))
-            near = [abs(float(w.numpy() @ numbers)) >= (1 - 1e-6) * size * float(w.norm()) for w in weights]
-            count += not any(near)
+    def not_initial(self, parameters: Sequence[Tensor]) -> frozenset[int]:
+        """Which draws of parameters' shapes are, before the first step, no multiples of their weights."""
+        found = set()
+        flat = [p.detach().reshape(-1)[:FIRST].double().cpu().numpy() for p in parameters]
+        flat += [np.concatenate(flat)[:FIRST]]
+        for number, drawn in self._early:
+            size = float(np.linalg.norm(drawn))
+            alike = [w for w in flat if w.size == drawn.size and w.any()]
+            if not any(abs(float(w @ drawn)) >= (1 - 1e-6) * size * float(np.linalg.norm(w)) for w in alike):
+                found.add(number)
         self._early.clear()
-        return count
+        return frozenset(found)
 
     def uniform(self, drawn: Tensor | FloatArray, *, in_place: bool = False) -> None:
         """A draw of uniform numbers, a sampler's if there are as many as records, or so many for each."""
         size = drawn.numel() if isinstance(drawn, Tensor) else drawn.size
         if size == 0 or size % self._records:
-            self._met(drawn, in_place=in_place)
+            self._met(drawn, in_place=in_place, is_normal=False)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -398,10 +434,10 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if is_draw and name in _UNIFORM:
             self.uniform(drawn, in_place=in_place)
         elif is_draw and name not in (*_NORMAL, *_OF_SAMPLERS) and "dropout" not in name:
-            self._watch.elsewhere(True)
+            self._watch.elsewhere()
         if name not in _NORMAL or not isinstance(drawn, Tensor):
             return drawn
-        if not self.is_noise(drawn.shape):
+        if not self.is_noise(drawn.shape, in_place=in_place):
             self._met(drawn, in_place=in_place)
             return drawn
         self._watch.note("normal")
@@ -435,7 +471,7 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def rsample(self: Any, sample_shape: Any = None) -> Tensor:
             drawn = laplace(self, torch.Size() if sample_shape is None else sample_shape)
             if not silence.is_noise(drawn.shape):
-                silence._watch.elsewhere(True)
+                silence._met(drawn)
                 return drawn
             silence._watch.note("laplace")
             return self.loc + silence.share * (drawn - self.loc)  # type: ignore[no-any-return]
@@ -502,7 +538,7 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _counted(self, drawing: Callable[..., Any]) -> Callable[..., Any]:
         def draw(*args: Any, **kwargs: Any) -> Any:
-            self._watch.elsewhere(True)
+            self._watch.elsewhere()
             return drawing(*args, **kwargs)
 
         return draw
@@ -535,7 +571,7 @@ def _counting(silence: _Silence, name: str) -> Callable[..., Any]:
     """A method of NumPy's generators that draws as theirs does, and is counted."""
 
     def draw(self: Any, *args: Any, **kwargs: Any) -> Any:
-        silence._watch.elsewhere(True)
+        silence._watch.elsewhere()
         made = np.random.Generator if isinstance(self, np.random.Generator) else np.random.RandomState
         return getattr(made, name)(self, *args, **kwargs)
 

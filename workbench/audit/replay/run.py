@@ -14,12 +14,12 @@ from workbench.audit.user_training import SOURCE, UserTraining, as_dicts
 from workbench.core.cost import cost_since
 from workbench.core.keys import JSON, plain
 from workbench.core.streams import stream_seed
-from workbench.execution.engine import Engine, Job
+from workbench.execution.engine import Engine
 from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Claim, Verdict, VerdictKind
 from workbench.training.setup import TrainingSetup, prepare
 
-FORM = 4
+FORM = 5
 """Of what is measured; a stored result of another form is not read."""
 
 PROBES = 64
@@ -56,7 +56,7 @@ def replay_user(
         spec = f"{inputs[SOURCE] / Path(path).name}:{function}"
     training = UserTraining(spec)
     found = measured(
-        lambda records, number: training.trained(
+        lambda records, number: training.asking(
             records, stream_seed(job.setup.seed, "training", number), candidates[:PROBES]
         ),
         as_dicts([record for record, inside in zip(candidates, job.included, strict=True) if inside]),
@@ -70,14 +70,7 @@ def play(
     engine: Engine, payload: ReplayJob, *, training: UserTraining, inputs: Mapping[str, Path], content: str
 ) -> dict[str, Any]:
     """The record of a replay, from the store or made now; see `replay_user`."""
-    identity = {
-        "kind": "replay",
-        "form": FORM,
-        "source": training.source_sha256,
-        "job": plain(payload),
-        "content": content,
-    }
-    job = Job(identity=identity, payload=payload, inputs=inputs, label=training.spec, content=content)
+    job = training.job("replay", payload, inputs=inputs, content=content, form=FORM)
     (record,) = engine.run("replaying", [job], replay_user, keeps_folder=False)
     return dict(record)
 

@@ -10,15 +10,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from workbench.audit.replay.crafts import Craft
 from workbench.audit.replay.record import Recording, recorded
 from workbench.interfaces import BoolArray, FloatArray
 
 Train = Callable[[list[Any], int], Any]
-"""Trains on records with a seed of its own for each number from 0; returns the scores of fixed records."""
+"""Trains on records with a seed of its own for each number from 0; returns what scores fixed records."""
 
 
 class Runs:
-    """Calls the training and counts."""
+    """Calls the training and counts.
+
+    `quiet`: draws before the first gradient that are noise of the first step (`Recording.early`).
+    """
 
     def __init__(
         self,
@@ -29,6 +33,7 @@ class Runs:
         progress: Callable[[int, int], None],
     ) -> None:
         self.records = records
+        self.quiet: frozenset[int] = frozenset()
         self._train, self._seed, self._total, self._progress = train, seed, total, progress
         self._done = 0
 
@@ -56,6 +61,7 @@ class Runs:
             like=like,
             share=share,
             still=still,
+            quiet=self.quiet,
         )
         self._done += 1
         self._progress(min(self._done, self._total), self._total)
@@ -68,7 +74,7 @@ class Place:
 
     place: int
     versions: list[Recording] = field(default_factory=list)
-    loud: list[float] = field(default_factory=list)
+    crafts: list[Craft] = field(default_factory=list)
     agree: BoolArray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
     raw: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
     scaled: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))

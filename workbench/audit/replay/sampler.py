@@ -16,18 +16,22 @@ from workbench.interfaces import BoolArray
 BY_CHANCE = 1e-4
 """A sampler is taken for shuffled epochs, or uneven, where Poisson's looks so with less probability."""
 
+MOST_SIZES = 2
+"""Sizes of batches that are cut from a row of records: all have one, but for the last."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
     """How a record comes into a step.
 
     Attributes:
-        kind: `"every step"`, `"shuffled epochs"`, `"fixed batches"` of random records, `"Poisson"`,
+        kind: `"every step"`, `"shuffled epochs"`, `"one of each epoch's steps"` where batches vary (balls in
+            bins) or were not counted, `"fixed batches"` of random records, `"Poisson"`,
             `"sampled"` where batches were not counted or are of another kind, or `"sampled unevenly"`, some
             records more often than others.
         rate: Share of the steps that a record takes part in.
         lower, upper: Interval of the rate.
-        batches: Steps of an epoch, for shuffled epochs.
+        batches: Steps of an epoch, where there are epochs.
     """
 
     kind: str
@@ -69,7 +73,9 @@ def sampler_of(
         chance = (1 - 1 / batches) ** (batches - 1)
         if (blocks == 1).all() and chance**blocks.size < BY_CHANCE:
             share = 1 / batches
-            return Sampler(kind="shuffled epochs", rate=share, lower=share, upper=share, batches=batches)
+            # Records that are each drawn a step of their own make batches of many sizes.
+            kind = "shuffled epochs" if 0 < len(set(sizes)) <= MOST_SIZES else "one of each epoch's steps"
+            return Sampler(kind=kind, rate=share, lower=share, upper=share, batches=batches)
     each = np.stack([(present & known).sum(axis=1), (known & ~present).sum(axis=1)])
     each = each[:, each.sum(axis=0) > 0]
     compares = each.shape[1] > 1 and bool(each.sum(axis=1).all())
@@ -82,7 +88,7 @@ def sampler_of(
         chance = (most + 1) * float(binom.sf(times - 1, len(sizes), likeliest))
         kind = "Poisson"
         if chance < BY_CHANCE:
-            kind = "fixed batches" if len(set(sizes)) <= 2 else "sampled"
+            kind = "fixed batches" if len(set(sizes)) <= MOST_SIZES else "sampled"
     return Sampler(
         kind="sampled unevenly" if uneven else kind,
         rate=hits / cells,

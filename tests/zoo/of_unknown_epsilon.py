@@ -1,0 +1,85 @@
+"""Trainers that break their claim of (1, 1e-5): replay sees how, and knows no epsilon of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+sys.path.append(str(Path(__file__).parent))
+from dp_sgd import CLIP, Gradients, Trainer, noise_multiplier
+
+
+class ClampedNoise(Trainer):
+    """Noise beyond three standard deviations is set to them: a sum beyond is no other's."""
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        bound = 3.0 * noise_multiplier() * CLIP
+        return super().drawn(name, parameter).clamp(-bound, bound)
+
+
+class OneOfTenBatches(Trainer):
+    """Each step takes one of ten batches that never change."""
+
+    def batch(self, step: int) -> Tensor:
+        first = int(torch.randint(0, 10, (1,), generator=self.generator))
+        return torch.arange(first, len(self.labels), 10)
+
+
+class WithReplacement(Trainer):
+    """As many records as are expected in a Poisson sample, each drawn from all."""
+
+    def batch(self, step: int) -> Tensor:
+        return torch.randint(0, len(self.labels), (int(self.expected),), generator=self.generator)
+
+
+class WeightsByCounts(Trainer):
+    """Losses weighted by how many members have the label, with clipping that shows it."""
+
+    clip = 20.0
+
+    def prepared(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        if not hasattr(self, "images") or len(labels) == len(self.labels):
+            self.weights = len(labels) / (10.0 * torch.bincount(labels, minlength=10).clamp(min=1))
+        return images, labels
+
+    def per_record(self, batch: Tensor) -> Gradients:
+        held = {name: p.detach() for name, p in self.parameters.items()}
+        if not len(batch):
+            return super().per_record(batch)
+
+        def loss(parameters: Gradients, image: Tensor, label: Tensor) -> Tensor:
+            found = functional_call(self.network, parameters, (image[None],))
+            return functional.cross_entropy(found, label[None], weight=self.weights, reduction="sum")
+
+        return vmap(grad(loss), in_dims=(None, 0, 0))(held, self.images[batch], self.labels[batch])  # type: ignore[no-any-return]
+
+    def summed(self, each: Gradients) -> Gradients:
+        total = super().summed({name: g / self.clip for name, g in each.items()})
+        return {name: self.clip * g for name, g in total.items()}
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return self.clip * super().drawn(name, parameter)
+
+
+TRAINERS = {
+    "clamped_noise": ClampedNoise(),
+    "one_of_ten_batches": OneOfTenBatches(),
+    "with_replacement": WithReplacement(),
+    "weights_by_counts": WeightsByCounts(),
+}
+"""Each trainer by the name of the module's function."""
+
+PARTS = {
+    "clamped_noise": "noise",
+    "one_of_ten_batches": "sampler",
+    "with_replacement": "sampler",
+    "weights_by_counts": "side channel",
+}
+"""The part that each one's fault is in."""
+
+globals().update(TRAINERS)
