@@ -24,20 +24,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from shared import machine, options, quiet, write
+from shared import judged_by_curve, machine, options, quiet, write
 
-from workbench.accounting import GaussianDP
-from workbench.accounting.gaussian import epsilon_of_delta, mu_of_epsilon
+from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.audit.canaries.run import in_range
 from workbench.audit.retraining import RetrainingJob, train_once
 from workbench.audit.run import audit_mechanisms
-from workbench.audit.settings import DEFAULT_CLAIM, claim_of, default_settings, embedded_settings
-from workbench.core.keys import plain
+from workbench.audit.settings import claim_of, default_settings, embedded_settings
 from workbench.estimation import clopper_pearson_all
-from workbench.estimation.judge import judge
 from workbench.games.base import half_included
-from workbench.interfaces import BoolArray, Claim, FloatArray
-from workbench.interfaces.evidence import Evidence, terms_from
+from workbench.interfaces import BoolArray, FloatArray
 
 EPSILON, DELTA, TRIALS = 10.0, 1e-5, 1000
 PUBLISHED = {"epsilon": 7.21, "source": "Annamalai and De Cristofaro 2024 (MNIST, true epsilon 10)"}
@@ -72,20 +68,7 @@ def played(model: str, initialisation: str, seed: int) -> dict[str, Any]:
         report = audit_mechanisms(settings, out=Path(place), command="benchmark")
     (game,) = report["subjects"][0]["attacks"]
     bounds = {bound["name"]: float(bound["lower"]) for bound in game["verdict"]["bounds"]}
-    evidence = Evidence(
-        scores=np.array(game["scores"], dtype=np.float64),
-        members=np.array(game["members"], dtype=bool),
-        game=terms_from(plain(game["game"])),
-        attack=game["attack"],
-    )
-    mu = mu_of_epsilon(EPSILON, DELTA)
-    claim = Claim(
-        guarantee=GaussianDP(mu=mu),
-        about=DEFAULT_CLAIM.about,
-        released=DEFAULT_CLAIM.released,
-        source="the same budget in its own currency",
-    )
-    curve = judge(claim, evidence, confidence=0.95, generator=np.random.default_rng(seed))
+    curve = judged_by_curve(game, EPSILON, DELTA, seed=seed)
     return {
         "seed": seed,
         "refuted": game["verdict"]["kind"] == "REFUTED",

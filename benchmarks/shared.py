@@ -15,8 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from workbench.accounting import GaussianDP
+from workbench.accounting.gaussian import mu_of_epsilon
+from workbench.audit.settings import DEFAULT_CLAIM
+from workbench.core.keys import plain
+from workbench.estimation.judge import judge
+from workbench.interfaces import Claim, Verdict
+from workbench.interfaces.evidence import Evidence, terms_from
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "transformers", "peft", "opacus")
@@ -96,6 +105,23 @@ def write(out: Path, name: str, report: Mapping[str, Any], **names: Any) -> None
     text = page(name, report, **names)
     (out / f"{name}.md").write_text(text)
     print(text)
+
+
+def judged_by_curve(game: Mapping[str, Any], epsilon: float, delta: float, *, seed: int) -> Verdict:
+    """The verdict on a judged game's scores, at 95 %, of the same budget as a claim of mu."""
+    evidence = Evidence(
+        scores=np.array(game["scores"], dtype=np.float64),
+        members=np.array(game["members"], dtype=bool),
+        game=terms_from(plain(game["game"])),
+        attack=game["attack"],
+    )
+    claim = Claim(
+        guarantee=GaussianDP(mu=mu_of_epsilon(epsilon, delta)),
+        about=DEFAULT_CLAIM.about,
+        released=DEFAULT_CLAIM.released,
+        source="the same budget in its own currency",
+    )
+    return judge(claim, evidence, confidence=0.95, generator=np.random.default_rng(seed))
 
 
 class WithPositions(nn.Module):

@@ -296,6 +296,7 @@ def test_what_the_judge_says_is_rendered_in_every_currency(
     text = parsed(record).text
     assert guarantee.describe() in text
     assert subject["verdict"]["sentence"] in text
+    assert ("D(α = 8) ≥ " in text) == isinstance(guarantee, RenyiDP)
 
 
 @pytest.mark.parametrize(

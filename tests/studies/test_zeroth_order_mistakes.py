@@ -160,5 +160,5 @@ def test_a_truth_value_is_given_as_one() -> None:
 
 @pytest.mark.parametrize("mechanism", ["mezo", "zo_surrogate"])
 def test_the_embedded_attacks_leave_out_what_a_mechanism_has_nothing_for(mechanism: str) -> None:
-    assert default_settings(mechanism).attacks == ("loss", "lira")
+    assert default_settings(mechanism).attacks == ("loss", "token_canaries")
     assert default_settings("dpzero").attacks == default_settings(None).attacks == embedded_settings().attacks

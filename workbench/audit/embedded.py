@@ -13,5 +13,5 @@ EMBEDDED: dict[str, Any] = tomllib.loads(
 corpora, `elsewhere_candidates` numbers of candidates for a user's training on them, `together` parameters
 that differ where shadows are trained as an ensemble."""
 
-APART = ("elsewhere", "elsewhere_candidates", "together")
+APART = ("elsewhere", "elsewhere_candidates", "instead", "together")
 """What is no field of the settings."""

@@ -468,15 +468,7 @@ def _user_jobs(
     for run in range(runs):
         coins = stream(setup.seed, "coins", run).random(setup.candidates) < 0.5
         payload = UserJob(setup=setup, spec=training.spec, included=tuple(coins.tolist()), run=run)
-        identity = {
-            "kind": "user",
-            "source": training.source_sha256,
-            "job": plain(payload),
-            "content": content,
-        }
-        jobs.append(
-            Job(identity=identity, payload=payload, inputs=inputs, label=training.spec, content=content)
-        )
+        jobs.append(training.job("user", payload, inputs=inputs, content=content))
     return jobs
 
 

@@ -227,6 +227,9 @@ def default_settings(
         members={name: getattr(embedded, name) for name in defaults.members_as_embedded},
     )
     settings = replace(settings, **{**defaults.settings, **changes})
+    if "attacks" not in {*defaults.settings, *changes} and not _grows(settings, embedded):
+        attacks = tuple(EMBEDDED["instead"].get(name, name) for name in settings.attacks)
+        settings = replace(settings, attacks=attacks)
     if "attack_parameters" in changes:
         return settings
     members = settings.for_members()
@@ -234,6 +237,11 @@ def default_settings(
     if members.corpus != embedded.corpus:
         given = {**EMBEDDED["elsewhere"], **(EMBEDDED["together"] if _trains_together(members) else {})}
     return replace(settings, attack_parameters={**given, **defaults.attack_parameters})
+
+
+def _grows(settings: AuditSettings, embedded: AuditSettings) -> bool:
+    """Whether the vocabulary is known to grow, and is trained: of the embedded model."""
+    return settings.model == embedded.model and settings.adapter == "full"
 
 
 def _trains_together(settings: AuditSettings) -> bool:

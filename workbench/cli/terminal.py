@@ -226,7 +226,8 @@ def _bound(verdict: Mapping[str, Any]) -> tuple[str, str, str]:
     bound = verdict["bound"] or next(iter(verdict["bounds"]), None)
     if bound is None:
         return "-", "-", "-"
-    statement = f"{bound['quantity']} >= {_shown(bound['lower'])}"
+    order = "" if bound.get("alpha") is None else f"(alpha = {float(bound['alpha']):g})"
+    statement = f"{bound['quantity']}{order} >= {_shown(bound['lower'])}"
     return statement, f"{100.0 * float(bound['confidence']):.4g} %", str(bound["name"])
 
 

@@ -17,6 +17,7 @@ from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.interfaces import BoolArray, FloatArray, Model, Plan, Record, Sampling, Schedule, TaskModel
 from workbench.training.lora import check_lora, with_lora
 from workbench.training.models import LanguageModel
+from workbench.training.vocabulary import add_tokens
 
 ADAPTERS = ("full", "lora")
 OPTIMIZERS = ("adamw", "sgd")
@@ -123,6 +124,8 @@ def build_model(plan: Plan) -> Model:
     model: Model = registry.create(
         "model", plan.model, seed=int(words[0]) >> 1, **dict(plan.model_parameters)
     )
+    if plan.insertions.new_tokens is not None:
+        add_tokens(model, plan.insertions.new_tokens)
     if plan.adapter == "lora":
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(words[1]))

@@ -109,9 +109,11 @@ class LanguageModel:
         name: Registry name.
         tokenizer: A `transformers` tokenizer; if it has an end-of-text token, every record ends with it.
         max_length: Longest record in tokens, the end-of-text token included; longer texts are cut.
+        last: Tokens after which a record ends without an end-of-text token.
     """
 
     kind = "language"
+    last: frozenset[int] = frozenset()
 
     def __init__(self, module: nn.Module, tokenizer: Any, max_length: int, name: str) -> None:
         """Wrap a causal language model; its dropout and its key-value cache are switched off, in place."""
@@ -181,7 +183,7 @@ class LanguageModel:
     def _token_ids(self, record: Record) -> list[int]:
         ids = [int(token) for token in self.tokenizer(record.text, verbose=False)["input_ids"]]
         end = self.tokenizer.eos_token_id
-        if ids and end is not None and (len(ids) == 1 or ids[-1] != end):
+        if ids and end is not None and (len(ids) == 1 or ids[-1] not in {end, *self.last}):
             ids.append(int(end))
         if len(ids) < 2 or not record.text:
             raise InputError(f"record {record.id!r} has no token to predict: text is {record.text[:40]!r}")

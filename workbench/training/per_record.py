@@ -60,10 +60,6 @@ from workbench.training.recorder import ParameterGradients, Recorder
 
 if TYPE_CHECKING:
     from workbench.interfaces import Model
-if TYPE_CHECKING:
-    from workbench.interfaces import Model
-if TYPE_CHECKING:
-    from workbench.interfaces import Model
 
 METHODS = ("auto", "book_keeping", "vmap")
 

@@ -45,30 +45,61 @@ def step_samples(plan: Plan, generator: np.random.Generator) -> Iterator[IntArra
 def sample_signals(model: Model, records: Sequence[Record], micro_batch_size: int) -> PerRecordSignals:
     """The signals of a sample, possibly empty; a sample larger than a micro-batch is computed in parts.
 
-    The model's parameters must not change while the signals are in use.
+    So is one of short texts followed by long ones. The model's parameters must not change while the signals
+    are in use.
     """
     if not records:
         return EmptySignals(FlatLayout.of(model.module))
-    if len(records) <= micro_batch_size:
+    short = _much_shorter([len(record.text) for record in records])
+    if not short and len(records) <= micro_batch_size:
         return per_record_signals(model, model.encode(records))
-    return MicroBatchedSignals(model, records, micro_batch_size)
+    return MicroBatchedSignals(model, records, micro_batch_size, short=short)
+
+
+def _much_shorter(lengths: Sequence[int]) -> int:
+    """Number of texts at the start that are so much shorter that to pad them would be half of the work."""
+    sizes = np.array(lengths)
+    places = np.arange(1, sizes.size)
+    padded = places * np.maximum.accumulate(sizes)[:-1]
+    padded += (sizes.size - places) * np.maximum.accumulate(sizes[::-1])[::-1][1:]
+    if sizes.size < 2 or not sizes.max() or 2 * padded.min() > sizes.size * sizes.max():
+        return 0
+    return int(places[padded.argmin()])
+
+
+def _longest(records: Sequence[Record]) -> int:
+    """Characters of the longest text; 1 where there is none."""
+    return max((len(record.text) for record in records), default=1) or 1
 
 
 class MicroBatchedSignals(PerRecordSignals):
-    """Signals of a large sample in the memory of a micro-batch; the norms take one pass, each sum another."""
+    """Signals of a large sample in the memory of a micro-batch; the norms take one pass, each sum another.
 
-    def __init__(self, model: Model, records: Sequence[Record], micro_batch_size: int) -> None:
-        """Compute losses and norms of at least one record."""
+    Where all parts together are no more than a micro-batch of the longest texts, they are kept.
+    """
+
+    def __init__(
+        self, model: Model, records: Sequence[Record], micro_batch_size: int, *, short: int = 0
+    ) -> None:
+        """Compute losses and norms of at least one record, of the first `short` ones apart."""
         self._model = model
+        most = micro_batch_size * _longest(records)
         self._parts = [
-            records[start : start + micro_batch_size] for start in range(0, len(records), micro_batch_size)
+            alike[start : start + size]
+            for alike in (records[:short], records[short:])
+            for size in [most // _longest(alike)]
+            for start in range(0, len(alike), size)
         ]
+        self._kept: list[PerRecordSignals] = []
+        keeps = bool(short) and sum(len(part) * _longest(part) for part in self._parts) <= most
         losses, norms, squares = [], [], []
         for part in self._parts:
             signals = per_record_signals(model, model.encode(part))
             losses.append(signals.losses)
             norms.append(signals.norms())
             squares.append(signals.group_norms([[name] for name in signals.layout]).double().square())
+            if keeps:
+                self._kept.append(signals)
         layout = FlatLayout.of(model.module)
         super().__init__(layout, torch.cat(losses), torch.cat(norms), torch.cat(squares))
 
@@ -77,6 +108,9 @@ class MicroBatchedSignals(PerRecordSignals):
         return torch.cat([signals.gradients() for signals in self._again()])
 
     def _again(self) -> Iterator[PerRecordSignals]:
+        if self._kept:
+            yield from self._kept
+            return
         for part in self._parts:
             yield per_record_signals(self._model, self._model.encode(part))
 

@@ -195,15 +195,21 @@ def _is_same(first: Mapping[str, JSON] | None, second: Mapping[str, JSON]) -> bo
     )
 
 
+def _symbol(bound: Mapping[str, JSON]) -> str:
+    """The symbol of what a bound bounds, with its order if it has one."""
+    quantity, alpha = str(bound["quantity"]), bound.get("alpha")
+    symbol = SYMBOLS.get(quantity, quantity)
+    return symbol if alpha is None else f"{symbol}(α = {number(real(alpha))})"
+
+
 def _bound_rows(label: str, verdict: Mapping[str, JSON]) -> Iterator[View]:
     for bound in verdict["bounds"]:
         success = bound["quantity"] == "success"
         in_words = percent if success else number
-        quantity = str(bound["quantity"])
         yield {
             "attack": label,
             "name": str(bound["name"]),
-            "value": f"{SYMBOLS.get(quantity, quantity)} ≥ {in_words(real(bound['lower']))}",
+            "value": f"{_symbol(bound)} ≥ {in_words(real(bound['lower']))}",
             "estimate": in_words(real(bound["estimate"])),
             "confidence": percent(real(bound["confidence"]), 4),
             "delta": number(real(bound["delta"])) if bound["delta"] is not None else "none",
@@ -391,7 +397,7 @@ def _glance(report: Mapping[str, JSON]) -> list[tuple[str, str, str]]:
         lower = (
             percent(real(bound["lower"])) if quantity == "success" else number(max(real(bound["lower"]), 0.0))
         )
-        value = f"{SYMBOLS.get(quantity, quantity)} ≥ {lower}"
+        value = f"{_symbol(bound)} ≥ {lower}"
         tiles.append(
             (
                 "Measured, at least",

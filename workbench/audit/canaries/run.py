@@ -13,9 +13,9 @@ import numpy as np
 from workbench.audit.user_training import SOURCE, Fitted, UserJob, UserTraining, as_dicts
 from workbench.core.cost import cost_since
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.core.keys import JSON, plain
+from workbench.core.keys import JSON
 from workbench.core.streams import stream, stream_seed
-from workbench.execution.engine import Engine, Job
+from workbench.execution.engine import Engine
 from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Adjacency, Claim, Evidence, FloatArray, GameTerms, Record, Released, Trials
 from workbench.training.crafts import CanaryKind, canaries
@@ -28,6 +28,9 @@ NAME, NAME_OF_SCORES = "white-box canaries", "canaries' scores"
 
 MOST = 400
 """Canaries at most, if the user names no number; half of them are in the training data."""
+
+FORM = 2
+"""Of what is kept of a training with canaries; grows when the same training would be kept otherwise."""
 
 LEAST_NATURAL = 0.125
 """Of the members of the first training, the share that stays among the canaries whatever their number."""
@@ -57,6 +60,13 @@ def terms_of(kind: CanaryKind, released: Released) -> GameTerms:
         adjacency=Adjacency.ADD_REMOVE,
         released=released,
     )
+
+
+def held_against(claim: Claim, game: GameTerms) -> GameTerms:
+    """A game of every update as it is held against a claim: where that is about less, it refutes nothing."""
+    if claim.released is Released.EVERY_UPDATE:
+        return game
+    return replace(game, released=claim.released, beyond="every update of the training")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,20 +246,10 @@ def play(
             run=run,
             kind=kind,
         )
-        identity = {
-            "kind": "canaries",
-            "source": training.source_sha256,
-            "job": plain(payload),
-            "content": content,
-        }
-        jobs.append(
-            Job(identity=identity, payload=payload, inputs=inputs, label=training.spec, content=content)
-        )
+        jobs.append(training.job("canaries", payload, inputs=inputs, content=content, form=FORM))
     records = engine.run("canaries", jobs, train_with_canaries, keeps_folder=False)
     payloads = [job.payload for job in jobs]
-    updates = terms_of(kind, Released.EVERY_UPDATE)
-    if claim.released is not Released.EVERY_UPDATE:
-        updates = replace(updates, released=claim.released, beyond="every update of the training")
+    updates = held_against(claim, terms_of(kind, Released.EVERY_UPDATE))
     return (
         _found(terms_of(kind, Released.SCORES), payloads, records, ("answers", "unanswered", NAME_OF_SCORES)),
         _found(updates, payloads, records, ("scores", "reason", NAME)),
