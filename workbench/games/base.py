@@ -242,7 +242,7 @@ class Game(ABC, Generic[AttackT]):
         released: What its adversary sees.
         secrets: What the claims of nats that it tests are about.
         uses_target: It is played against a trained subject, which several attacks share.
-        trains_once: Its labels are the candidates of that one training.
+        trains_once: Its trials are all of one training: the candidates of the target, or records of its own.
         unit: What one of its trials is, in the plural.
         most_trials: A game of its own trainings is cut into parts of so many trials; 0 for one part.
         plays_elsewhere: An attack may choose other data and another model than the audited plan's; a report's

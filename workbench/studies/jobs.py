@@ -186,7 +186,7 @@ def jobs_of(experiment: Experiment) -> ExperimentJobs:
         attack = create_attack(setup, experiment.attack)
         game = game_of(attack)
         game.adopt(experiment.attack, attack)
-        if not game.trains_once:
+        if not (game.uses_target and game.trains_once):  # Its labels are not those of candidates.
             return ExperimentJobs(measuring=_game(experiment, setup), trainings=())
         trainings = _trainings(experiment, setup, attack.references_needed)
     except (Exception, SystemExit) as error:
