@@ -85,6 +85,27 @@ def test_a_training_of_known_strength_is_refuted_or_kept(tmp_path: Path) -> None
     assert kept["subjects"][0]["attacks"][1]["verdict"]["kind"] == "NOT_REFUTED"
 
 
+def test_a_game_that_is_watched_ends_when_it_refutes_whoever_trains(tmp_path: Path) -> None:
+    more = ["--retrain", "300", "--sequential"]
+    spec = train(tmp_path, GAUSSIAN.format(scale=6.0))
+    report = audited(spec, tmp_path, *more)
+    _, game = report["subjects"][0]["attacks"]
+    (bound,) = game["verdict"]["bounds"]
+    done = len(game["scores"])
+    assert (game["verdict"]["kind"], bound["name"], bound["n"]) == ("REFUTED", "sequential", done)
+    assert done < 100
+    assert f"{done} of at most 300 times, until the claim is refuted" in game["game"]["description"]
+    assert f"It was refuted after {done} scores, in their order." in game["verdict"]["sentence"]
+    alike = audited(spec, tmp_path / "two", *more, "--workers", "2")["subjects"][0]["attacks"][1]
+    assert alike["scores"] == game["scores"]
+    kept = audited(
+        train(tmp_path, GAUSSIAN.format(scale=0.1)), tmp_path / "kept", *more[2:], "--retrain", "60"
+    )
+    (_, game) = kept["subjects"][0]["attacks"]
+    assert (game["verdict"]["kind"], len(game["scores"])) == ("NOT_REFUTED", 60)
+    assert "All 60 scores were watched" in game["verdict"]["sentence"]
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -145,6 +166,12 @@ def test_unusable_numbers_are_refused_before_any_work(
         (["--train", spec, "--retrain", "5"], "--retrain must be 20 or more, got 5"),
         (["--scores", "x.csv", "--retrain", "50"], "--retrain goes with --train, not with --scores"),
         (["--retrain", "50"], "--retrain goes with --train, not with an audit of a mechanism"),
+        (["--train", spec, "--sequential"], "--sequential watches the trainings of --retrain N, which is"),
+        (["--sequential"], "attacks of many trainings, such as retrained_canary; 'loss' scores one"),
+        (
+            ["--sequential", "--mechanism", "ferret"],
+            "sequential goes with claims of epsilon, mu or Renyi DP, not with",
+        ),
     ):
         assert main(["audit", *words, *out]) == 2
         assert said in capsys.readouterr().err

@@ -464,8 +464,8 @@ def test_watched_scores_of_one_run_need_a_prior(tmp_path: Path, capsys: pytest.C
     assert (
         "prior must be stated with sequential, as 10 % of the labels are members" in capsys.readouterr().err
     )
-    assert main(["audit", "--sequential"]) == 2
-    assert "--sequential goes with --scores" in capsys.readouterr().err
+    assert main(["audit", "--sequential", "--run", "x.json"]) == 2
+    assert "--sequential goes with --scores or --train or an audit of a mechanism" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,26 @@ def test_parts_that_a_job_reports_are_passed_on_and_known_jobs_are_not_done_agai
     assert not [path for path in (tmp_path / "scratch").rglob("*") if path.name == "file"]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_first_records_that_are_enough_are_the_result(tmp_path: Path, workers: int) -> None:
+    asked: list[int] = []
+
+    def enough(records: list[dict[str, object]]) -> bool:
+        asked.append(len(records))
+        return sum(int(str(record["done"])) for record in records) >= 9
+
+    jobs = [job(number) for number in (2, 3, 4, 5, 6, 7, 8, 9)]
+    with Engine(Store(tmp_path), workers=workers) as engine:
+        records = engine.run("working", jobs, work, keeps_folder=False, enough=enough)
+        assert [record["done"] for record in records] == [2, 3, 4]
+        assert asked == [1, 2, 3]
+        known = [job for job in jobs if engine.store.read(job.key)]
+        assert jobs[:3] == known[:3]  # What was under way is kept too.
+        assert engine.run("working", jobs, fails, keeps_folder=False, enough=enough) == records
+        kept = engine.run("working", jobs[:2], fails, keeps_folder=False, enough=lambda _: False)
+        assert kept == records[:2]
+
+
 @pytest.mark.parametrize(
     ("payload", "kind", "message"),
     [

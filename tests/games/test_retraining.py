@@ -112,6 +112,22 @@ def test_the_game_of_the_plans_own_weights_has_no_such_name(tmp_path: Path) -> N
     assert "which are the same in all trainings" in game["game"]["description"]
 
 
+def test_a_sequential_game_ends_with_the_part_that_refutes(tmp_path: Path) -> None:
+    given = {"initialisation": "plan", "trials": 1000}
+    noiseless = default_settings("dp_sgd", {"noise_multiplier": 0.01})
+    leaks = replace(
+        settings_of(1.0, attack=given), mechanism_parameters=noiseless.mechanism_parameters, sequential=True
+    )
+    game = judged(leaks, tmp_path / "leaks")
+    assert (game["verdict"]["kind"], game["verdict"]["bounds"][0]["name"]) == ("REFUTED", "sequential")
+    assert len(game["scores"]) == len(game["members"]) <= 150
+    kept = judged(
+        replace(settings_of(8.0, attack=given | {"trials": 100}), sequential=True), tmp_path / "kept"
+    )
+    assert len(kept["scores"]) == 100
+    assert kept["verdict"]["kind"] in ("NOT_REFUTED", "UNDERPOWERED")
+
+
 def test_what_decides_assumes_no_family_and_the_gaussian_bound_is_beside_it(tmp_path: Path) -> None:
     """At a true epsilon of 10 no bound exceeds it, and the Gaussian one says most of it."""
     game = judged(settings_of(10.0, attack={"trials": 1000}), tmp_path)

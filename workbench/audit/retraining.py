@@ -14,7 +14,7 @@ differentially private machine learning" (inner products of updates with a canar
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,20 +65,27 @@ _COINS, _PLACE, _TRAINING = 1, 2, 3
 """Streams within that of the game; none is 0, since a seed sequence takes no notice of zeros at its end."""
 
 
-def terms_of(trainings: int, released: Released) -> GameTerms:
-    """The game's terms, for an adversary who sees every update or the finished model's scores alone."""
+def terms_of(trainings: int, released: Released, *, most: int = 0) -> GameTerms:
+    """The game's terms, for an adversary who sees every update or the finished model's scores alone.
+
+    `most`: the number of trainings that were planned, where a sequential test may end them; 0 for none.
+    """
     seen = "the score that each trained model gives to it"
     if released is Released.EVERY_UPDATE:
         seen = "every update of each training, its weights, and the scorer that the function returned"
+    times = f"{trainings} times; half of the trainings"
+    if most:
+        times = f"{trainings} of at most {most} times, until the claim is refuted; half of the {most}"
     return GameTerms(
         description=(
-            f"The bench trained the user's function {trainings} times; half of the trainings, in random"
-            " order, held one crafted record (a loud image, or a text that repeats a rare word), and the"
-            f" others had one record fewer. The adversary knows all other records and saw {seen}."
+            f"The bench trained the user's function {times}, in random order, held one crafted record (a loud"
+            " image, or a text that repeats a rare word), and the others had one record fewer. The adversary"
+            f" knows all other records and saw {seen}."
         ),
         trials=Trials.INDEPENDENT,
         adjacency=Adjacency.ADD_REMOVE,
         released=released,
+        sequential=most > 0,
     )
 
 
@@ -228,6 +235,7 @@ def play(
     training: UserTraining,
     trainings: int,
     inputs: Mapping[str, Path],
+    stop: Callable[[Claim | None, Evidence], bool] | None = None,
 ) -> tuple[Found, Found]:
     """Train many times, half of them with the canary.
 
@@ -235,7 +243,9 @@ def play(
         claim: That the updates are held against; where that is about less than every update, they refute
             nothing.
         first: The first training of the membership game, whose members the natural records are.
-        trainings: Their number, at least 4.
+        trainings: Their number, at least 4; the largest, where `stop` is given.
+        stop: Whether a game's evidence refutes what it is held against: `claim`, or None for the scores'
+            own. It is asked after each training, whose games are sequential then, and ends them.
 
     Returns:
         The game of the finished models' scores, and that of the updates.
@@ -252,12 +262,26 @@ def play(
             setup=setup, spec=training.spec, included=first.included, takes_part=takes_part, run=run
         )
         jobs.append(training.job("retraining", payload, inputs=inputs, content=content))
-    records = engine.run("retraining", jobs, train_once, keeps_folder=False)
-    updates = held_against(claim, terms_of(trainings, Released.EVERY_UPDATE))
-    return (
-        _found(terms_of(trainings, Released.SCORES), included, records, setup.seed),
-        _found(updates, included, records, setup.seed, of_updates=True),
+
+    def games(records: Sequence[Mapping[str, JSON]]) -> tuple[Found, Found]:
+        """What the first trainings show by their scores, and by their updates."""
+        done, most = len(records), trainings if stop else 0
+        updates = held_against(claim, terms_of(done, Released.EVERY_UPDATE, most=most))
+        return (
+            _found(terms_of(done, Released.SCORES, most=most), included[:done], records, setup.seed),
+            _found(updates, included[:done], records, setup.seed, of_updates=True),
+        )
+
+    def enough(records: list[dict[str, JSON]]) -> bool:
+        """Whether one of the games has refuted its claim."""
+        assert stop is not None
+        found = zip((None, claim), games(records), strict=True)
+        return any(game.evidence is not None and stop(held, game.evidence) for held, game in found)
+
+    records = engine.run(
+        "retraining", jobs, train_once, keeps_folder=False, enough=enough if stop is not None else None
     )
+    return games(records)
 
 
 def _found(

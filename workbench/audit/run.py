@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.keys import JSON, plain
 from workbench.core.streams import stream
 from workbench.core.version import __version__
-from workbench.estimation.judge import claim_form, judged_subject
+from workbench.estimation.judge import claim_form, judged_subject, refutes_already, share_of
 from workbench.execution.engine import Engine, Job, Progress, hardware, versions
 from workbench.execution.store import Store
 from workbench.games.base import Game, game_named, read_as_dp
@@ -89,6 +90,7 @@ def checked(settings: AuditSettings, audited: Mapping[str, Audited]) -> Claim:
         for attack in subject.attacks:
             attack.game.check(subject.match(attack))
     _require_tested(settings, attacks)
+    _require_watchable(settings, attacks)
     _require_covered(settings, claim, attacks)
     return claim
 
@@ -143,6 +145,24 @@ def _require_tested(settings: AuditSettings, attacks: list[PlayedBy]) -> None:
             f"{claim.guarantee.describe()} bounds an average over independent trainings, which scores of "
             f"one training ({tried}) cannot test: {_testing(settings, claim.about)}"
         )
+
+
+def _require_watchable(settings: AuditSettings, attacks: list[PlayedBy]) -> None:
+    """Refuse a sequential audit of other games than those of independent trainings, or of nats."""
+    if not settings.sequential:
+        return
+    claim = settings.claim
+    if settings.secret is not None or isinstance(claim.guarantee, MutualInformation):
+        raise UnsupportedError(
+            f"sequential goes with claims of epsilon, mu or Renyi DP, not with {claim.guarantee.describe()}"
+            f" of {settings.mechanism}"
+        )
+    for attack in attacks:
+        if not attack.is_cut or attack.game.trains_once:
+            raise UnsupportedError(
+                f"sequential goes with attacks of many trainings, such as retrained_canary; {attack.name!r} "
+                "scores one: leave it out"
+            )
 
 
 def _testing(settings: AuditSettings, secret: Secret) -> str:
@@ -370,7 +390,7 @@ def audit_training(
 
     Args:
         function_spec: `path/to/file.py:function`; the contract is in `workbench.audit.user_training`.
-        settings: Claim, corpus, candidates, seed and confidence are used.
+        settings: Claim, corpus, candidates, seed, confidence and `sequential` are used.
         runs: Independent trainings, each with fresh coins; their scores are pooled.
         out, command, progress: As in `audit_mechanisms`.
         replayed: The claim that forced replay of the first run is held against, if it is one of
@@ -381,7 +401,8 @@ def audit_training(
         canaries, canary_kind: Their number, at least 2 if there are any, and how they are crafted.
         retrained: The claim that updates are held against in the retraining game; None for no such game. Its
             scores are held against the settings' claim; each has a share as the games with canaries have.
-        trainings: Those of the retraining game, at least 20.
+        trainings: Those of the retraining game, at least 20; with `settings.sequential` it ends as soon as
+            they refute the claim.
 
     Returns the report record. Raises `InputError`: the function cannot be loaded, fails, or breaks its
     contract. `UnsupportedError`: scores of one run cannot judge the claim's currency.
@@ -404,17 +425,22 @@ def audit_training(
     jobs = _user_jobs(training, setup, runs=runs, inputs=inputs)
     if retrained is not None:
         records_of(setup, jobs[0].payload.included)
+    # Coins may make a training fail, so a game that was not played keeps its share.
+    planned = 1
+    for updates in (watched, retrained):
+        if updates is not None:
+            planned += 2 if updates.released is Released.EVERY_UPDATE else 1
+    name, others = function_spec.rpartition(":")[2], []
+    form: dict[str, JSON] | None = None
     # Never in this process: the user's code may end it, and an exit code of ours is a verdict.
     processes = max(1, settings.workers)
     with Engine(store, workers=processes, scheduler=settings.scheduler, progress=progress) as engine:
         records = engine.run("training", jobs, train_user, keeps_folder=False)
-        replays = replayed is not None and isinstance(replayed.guarantee, ApproximateDP)
-        first = ReplayJob(setup=setup, spec=function_spec, included=jobs[0].payload.included)
-        replay = (
-            play_replay(engine, first, training=training, inputs=inputs, content=jobs[0].content)
-            if replays
-            else None
-        )
+        if replayed is not None and isinstance(replayed.guarantee, ApproximateDP):
+            first = ReplayJob(setup=setup, spec=function_spec, included=jobs[0].payload.included)
+            replay = play_replay(engine, first, training=training, inputs=inputs, content=jobs[0].content)
+            found, form = judged_record(replayed, replay, confidence=0.5 + 0.5 * settings.confidence)
+            others = [found] if found is not None else []
         watching: list[CanariesFound] = []
         against: list[Claim] = []
         if watched is not None:
@@ -424,23 +450,19 @@ def audit_training(
             )
             against += [settings.claim, watched]
         if retrained is not None:
-            payload = jobs[0].payload
+            share = share_of(settings.confidence, planned, with_others=bool(others))
             watching += play_retraining(
-                engine, retrained, payload, training=training, trainings=trainings, inputs=inputs
+                engine,
+                retrained,
+                jobs[0].payload,
+                training=training,
+                trainings=trainings,
+                inputs=inputs,
+                stop=partial(_refutes, settings, confidence=share) if settings.sequential else None,
             )
             against += [settings.claim, retrained]
     store.sweep()
-    name, others = function_spec.rpartition(":")[2], []
-    form: dict[str, JSON] | None = None
-    if replayed is not None and replay is not None:
-        found, form = judged_record(replayed, replay, confidence=0.5 + 0.5 * settings.confidence)
-        others = [found] if found is not None else []
     games, held = [_natural_evidence(setup, jobs, records)], [settings.claim]
-    # Coins may make a training fail, so a game that was not played keeps its share.
-    planned = 1
-    for updates in (watched, retrained):
-        if updates is not None:
-            planned += 2 if updates.released is Released.EVERY_UPDATE else 1
     for game, claim in zip(watching, against, strict=True):
         if game.evidence is not None:
             games.append(game.evidence)
@@ -458,6 +480,12 @@ def audit_training(
     )
     report = report_record(settings.claim, [subject], seed=settings.seed, command=command, started=started)
     return report | ({"replay": {"subject": name, **form}} if form else {}) | unplayed(name, watching)
+
+
+def _refutes(settings: AuditSettings, claim: Claim | None, evidence: Evidence, *, confidence: float) -> bool:
+    """Whether a sequential game refutes a claim, or the settings' own, with the trials so far."""
+    held = settings.claim if claim is None else claim
+    return refutes_already(held, evidence, confidence=confidence, seed=settings.seed)
 
 
 def _user_jobs(

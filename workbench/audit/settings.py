@@ -60,6 +60,8 @@ class AuditSettings(TimedSpec):
         control_learning_rate: The control's own step size; None for the subject's. Noise wants small steps,
             and a control that learns nothing controls nothing.
         confidence: Of the whole audit, shared by its attacks.
+        sequential: Games of independent trainings end as soon as they refute the claim, by a test that is
+            valid whenever it stops.
         workers: Processes; 0 runs in this process.
         scheduler: Address of a Dask scheduler, which then has the workers; None for none.
 
@@ -81,6 +83,7 @@ class AuditSettings(TimedSpec):
     members: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     confidence: float = 0.95
+    sequential: bool = False
     workers: int = 2
     scheduler: str | None = None
 

@@ -16,6 +16,7 @@ from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.core.keys import JSON, plain
 from workbench.core.streams import stream
+from workbench.estimation.judge import refutes_already, share_of
 from workbench.execution.engine import Engine, Job
 from workbench.games.base import Game, Match, Part, game_named, match_of, play_part
 from workbench.interfaces import Adjacency, Attack, BoolArray, Evidence
@@ -34,6 +35,9 @@ from workbench.training.shadows import shadow_memberships
 
 MAIN, MEMBERS, CONTROL = "main", "members", "control"
 """What is trained: for the claim, for attacks on ordinary members that say nothing of it, and as control."""
+
+LOOKED_AT = 50
+"""Trainings after which a sequential game looks at its scores again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +67,8 @@ def attacks_of(settings: AuditSettings) -> tuple[PlayedBy, ...]:
     for name in settings.attacks:
         given = dict(settings.attack_parameters.get(name, {}))
         game = game_named(name)
+        if settings.sequential:
+            game.most_trials = min(game.most_trials, LOOKED_AT)
         for variant in game.variants(given):
             attack = registry.create("attack", name, **variant)
             played.append(PlayedBy(name=name, given=variant, attack=game.adopt(name, attack), game=game))
@@ -249,6 +255,12 @@ def play(audited: Mapping[str, Audited], engine: Engine) -> dict[str, Found]:
         sorted(cut, key=lambda pair: pair[1].game.stage), lambda pair: pair[1].game.stage
     ):
         wanted = [(part, attack, audited[part].parts(attack)) for part, attack in same]
+        if any(audited[part].settings.sequential for part, *_ in wanted):
+            records |= {
+                (part, id(attack)): _played_until_refuted(engine, stage, audited[part], attack, jobs)
+                for part, attack, jobs in wanted
+            }
+            continue
         done = iter(
             engine.run(stage, [job for *_, jobs in wanted for job in jobs], play_part, keeps_folder=False)
         )
@@ -272,14 +284,38 @@ def play(audited: Mapping[str, Audited], engine: Engine) -> dict[str, Found]:
     }
 
 
+def _played_until_refuted(
+    engine: Engine, stage: str, subject: Audited, attack: PlayedBy, jobs: list[Job]
+) -> list[dict[str, JSON]]:
+    """The first parts of a game, up to the one with which its sequential test refutes the claim."""
+    settings = subject.settings
+    share = share_of(settings.confidence, len(subject.attacks))
+
+    def enough(records: list[dict[str, JSON]]) -> bool:
+        (evidence,) = _evidence(subject, attack, records)
+        return refutes_already(settings.claim, evidence, confidence=share, seed=settings.seed)
+
+    return engine.run(stage, jobs, play_part, keeps_folder=False, enough=enough)
+
+
+def _evidence(
+    subject: Audited, attack: PlayedBy, records: Sequence[Mapping[str, JSON]]
+) -> tuple[Evidence, ...]:
+    """What a game's parts show; of a sequential audit, for a test that looks at them in their order."""
+    settings, name = subject.settings, attack.game.name_of(attack.name, attack.attack)
+    found = attack.game.evidence(name, records, seed=settings.seed, confidence=settings.confidence)
+    if not settings.sequential:
+        return found
+    return tuple(replace(one, game=replace(one.game, sequential=True)) for one in found)
+
+
 def _found(
     subject: Audited, records: Sequence[Sequence[Mapping[str, JSON]]], trained: Sequence[Mapping[str, JSON]]
 ) -> Found:
     settings, facts = subject.settings, {"parameters": plain(subject.setup)}
     games: list[Evidence] = []
     for attack, parts in zip(subject.attacks, records, strict=True):
-        name = attack.game.name_of(attack.name, attack.attack)
-        games += attack.game.evidence(name, parts, seed=settings.seed, confidence=settings.confidence)
+        games += _evidence(subject, attack, parts)
         facts |= attack.game.facts(parts, confidence=settings.confidence)
     if trained:
         facts |= {name: trained[0][name] for name in ("metrics", "losses", "cost")}

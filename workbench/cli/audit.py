@@ -248,7 +248,8 @@ class AuditOptions:
         bool | None,
         Option(
             "--sequential",
-            help="With --scores: watch them in the file's order, and stop when the claim is refuted.",
+            help="Stop when the claim is refuted: watch --scores in the file's order, or the trainings of "
+            "--retrain and of attacks such as retrained_canary.",
         ),
     ] = None
     seed: Annotated[int, Option(help="Seed of every random choice.")] = 0
@@ -279,10 +280,10 @@ _MODES: Mapping[str, tuple[str, ...]] = {
     "--scores": ("trials", "prior", "adjacency", "higher_is", "family", "sequential"),
     "--run": (),
     "--checkpoint": ("members", "nonmembers", "reference", "prior"),
-    "--train": ("runs", "replay", "canaries", "canary_kind", "retrain", *_TRAINING),
+    "--train": ("runs", "replay", "canaries", "canary_kind", "retrain", "sequential", *_TRAINING),
     "an audit of a mechanism": (
         *("epsilon", "nats", "delta", "mechanism", "variant", "mechanism_parameter"),
-        *("attack", "attack_parameter", "control"),
+        *("attack", "attack_parameter", "control", "sequential"),
         *("model", "model_parameter", *_PLAN),
         *_TRAINING,
     ),
@@ -371,6 +372,8 @@ def _check(options: AuditOptions, mode: str) -> None:
         raise InputError(f"--canaries must be 0 or at least {LEAST_CANARIES}, got {options.canaries}")
     if options.retrain is not None and options.retrain < FEWEST_TRAININGS:
         raise InputError(f"--retrain must be {FEWEST_TRAININGS} or more, got {options.retrain}")
+    if options.train is not None and options.sequential and options.retrain is None:
+        raise InputError("--sequential watches the trainings of --retrain N, which is missing")
     numbers = [name for name in ("epsilon", "nats", "claim") if getattr(options, name) is not None]
     if len(numbers) > 1:
         raise InputError(f"--{numbers[0]} and --{numbers[1]} exclude each other: both say what is claimed")
@@ -562,6 +565,7 @@ def _settings(options: AuditOptions, **given: Any) -> AuditSettings:
     of_mechanism = _mechanism_parameters(options)
     default = default_settings(name, of_mechanism)
     given |= {"seed": options.seed, "confidence": options.confidence}
+    given |= {"sequential": bool(options.sequential)}
     for kind in ("corpus", "model"):
         chosen = known(kind, getattr(options, kind) or getattr(default, kind))
         kept = getattr(default, f"{kind}_parameters") if chosen == getattr(default, kind) else {}

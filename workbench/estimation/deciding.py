@@ -394,6 +394,8 @@ def stopping_words(evidence: Evidence, verdict: Verdict) -> str:
     if verdict.kind is not VerdictKind.REFUTED:
         more = "; more may be added, and the test go on" if evidence.game.trials is Trials.INDEPENDENT else ""
         return f" All {n} scores were watched, in their order{more}."
+    if watched == n:
+        return f" It was refuted after {n} scores, in their order."
     return f" It was refuted after {watched} of {n} scores, in their order; the others were not needed."
 
 

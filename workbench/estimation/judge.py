@@ -542,11 +542,11 @@ def judged_subject(
         raise InconclusiveError(f"no game of {name} could be judged: too few releases or steps")
     # A game that can refute nothing takes no part in the error.
     able = max(planned, sum(not game.game.beyond for game in games))
-    share = 1.0 - (1.0 - confidence) / max(able, 1) / (2 if others else 1)
-    verdicts = [
-        judge(held, game, confidence=share, generator=stream(seed, "judge", index), subject=name)
-        for index, (held, game) in enumerate(zip(claims or [claim] * len(games), games, strict=True))
-    ]
+    share = share_of(confidence, able, with_others=bool(others))
+    verdicts = []
+    for index, (held, game) in enumerate(zip(claims or [claim] * len(games), games, strict=True)):
+        generator = stream(seed, "watching") if game.game.sequential else stream(seed, "judge", index)
+        verdicts.append(judge(held, game, confidence=share, generator=generator, subject=name))
     attacks = [
         {
             "attack": game.attack,
@@ -574,6 +574,25 @@ def judged_subject(
         "parameters": {},
         "attacks": attacks,
     }
+
+
+def share_of(confidence: float, games: int, *, with_others: bool = False) -> float:
+    """Confidence at which each of some games is judged; `with_others`: verdicts of no game take one half."""
+    return 1.0 - (1.0 - confidence) / max(games, 1) / (2 if with_others else 1)
+
+
+def refutes_already(claim: Claim, evidence: Evidence, *, confidence: float, seed: int) -> bool:
+    """Whether the scores so far refute a claim by the sequential test of `judged_subject`.
+
+    It may be asked after each score: together the answers err with probability at most `1 - confidence`.
+    `confidence`: that of the game (`share_of`). Raises as `judge`.
+    """
+    if evidence.members.all() or not evidence.members.any():
+        return False
+    stated = implied_epsilon(claim.guarantee)
+    game = replace(evidence, game=replace(evidence.game, sequential=True))
+    (test,) = deciding_tests(stated, game, confidence, stream(seed, "watching"))
+    return test(game.scores).lower > stated.epsilon
 
 
 def claim_form(claim: Claim) -> dict[str, JSON]:

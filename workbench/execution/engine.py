@@ -138,7 +138,15 @@ class Engine:
         if backend is not None:
             backend.close()
 
-    def run(self, stage: str, jobs: list[Job], work: Work, *, keeps_folder: bool) -> list[dict[str, JSON]]:
+    def run(
+        self,
+        stage: str,
+        jobs: list[Job],
+        work: Work,
+        *,
+        keeps_folder: bool,
+        enough: Callable[[list[dict[str, JSON]]], bool] | None = None,
+    ) -> list[dict[str, JSON]]:
         """Records of the jobs, in their order; those that the store lacks are done first.
 
         Args:
@@ -146,6 +154,8 @@ class Engine:
             jobs: What is wanted.
             work: The work function; at the top level of a module, so that a process can import it.
             keeps_folder: The filled scratch folder is a result too, and becomes the key's subject folder.
+            enough: Asked of the first records, one more each time, in the jobs' order: once it says so, those
+                are the result, and no further job is begun. It depends on no order in which jobs end.
 
         Raises `StoreError`: the store cannot be written. `InputError, UnsupportedError, InconclusiveError`: a
         job raised it, or (inconclusive) killed its workers, again and again. What was finished before stays
@@ -155,11 +165,12 @@ class Engine:
         records = {key: record for key in wanted if (record := self._known(key, keeps_folder))}
         missing = iter([job for key, job in wanted.items() if key not in records])
         is_remote = self._scheduler is not None
+        first = _First(jobs, records, enough)
         self._report(stage, len(records), len(wanted))
 
         def take() -> Task | None:
             """The task of the next job without a record; None when there are no more."""
-            job = next(missing, None)
+            job = None if first.are_enough() else next(missing, None)
             if job is None:
                 return None
             call = (work_elsewhere, (work, job.payload, job.content)) if is_remote else (work, job.payload)
@@ -180,13 +191,13 @@ class Engine:
             records[key] = self.store.append(key, {**event.result, "job": wanted[key].identity, **here})
             self._report(stage, len(records), len(wanted))
 
-        if len(records) < len(wanted):
+        if len(records) < len(wanted) and not first.are_enough():
             try:
                 run_tasks(self._running_backend(), take, conclude)
             except BaseException:
                 self.close()
                 raise
-        return [records[job.key] for job in jobs]
+        return [records[job.key] for job in jobs[: first.count if first.are_enough() else None]]
 
     def _known(self, key: str, keeps_folder: bool) -> dict[str, JSON] | None:
         if keeps_folder and self.store.subject_folder(key) is None:
@@ -212,6 +223,28 @@ class Engine:
     def _report(self, stage: str, done: int, total: int) -> None:
         if self._progress is not None:
             self._progress(stage, done, total)
+
+
+class _First:
+    """The first jobs, as many as are done without a gap, until they are enough."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        records: Mapping[str, dict[str, JSON]],
+        enough: Callable[[list[dict[str, JSON]]], bool] | None,
+    ) -> None:
+        self.count = 0
+        self._jobs, self._records, self._enough, self._ended = jobs, records, enough, False
+
+    def are_enough(self) -> bool:
+        """Whether they are; asked of each number of them once."""
+        while self._enough is not None and not self._ended and self.count < len(self._jobs):
+            if self._jobs[self.count].key not in self._records:
+                break
+            self.count += 1
+            self._ended = self._enough([self._records[job.key] for job in self._jobs[: self.count]])
+        return self._ended
 
 
 def work_elsewhere(

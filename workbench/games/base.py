@@ -259,7 +259,7 @@ class Game(ABC, Generic[AttackT]):
     uses_target: ClassVar[bool] = False
     trains_once: ClassVar[bool] = False
     unit: ClassVar[str] = "trainings"
-    most_trials: ClassVar[int] = 0
+    most_trials: int = 0
     plays_elsewhere: ClassVar[bool] = False
     stage: ClassVar[str] = "attacking"
 
