@@ -167,7 +167,7 @@ def test_unusable_numbers_are_refused_before_any_work(
         (["--scores", "x.csv", "--retrain", "50"], "--retrain goes with --train, not with --scores"),
         (["--retrain", "50"], "--retrain goes with --train, not with an audit of a mechanism"),
         (["--train", spec, "--sequential"], "--sequential watches the trainings of --retrain N, which is"),
-        (["--sequential"], "attacks of many trainings, such as retrained_canary; 'loss' scores one"),
+        (["--sequential"], "attacks of many trainings, and 'loss' scores one: leave it out"),
         (
             ["--sequential", "--mechanism", "ferret"],
             "sequential goes with claims of epsilon, mu or Renyi DP, not with",

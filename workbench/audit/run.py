@@ -160,8 +160,7 @@ def _require_watchable(settings: AuditSettings, attacks: list[PlayedBy]) -> None
     for attack in attacks:
         if not attack.is_cut or attack.game.trains_once:
             raise UnsupportedError(
-                f"sequential goes with attacks of many trainings, such as retrained_canary; {attack.name!r} "
-                "scores one: leave it out"
+                f"sequential goes with attacks of many trainings, and {attack.name!r} scores one: leave it out"
             )
 
 
@@ -425,12 +424,7 @@ def audit_training(
     jobs = _user_jobs(training, setup, runs=runs, inputs=inputs)
     if retrained is not None:
         records_of(setup, jobs[0].payload.included)
-    # Coins may make a training fail, so a game that was not played keeps its share.
-    planned = 1
-    for updates in (watched, retrained):
-        if updates is not None:
-            planned += 2 if updates.released is Released.EVERY_UPDATE else 1
-    name, others = function_spec.rpartition(":")[2], []
+    name, others, planned = function_spec.rpartition(":")[2], [], _planned(watched, retrained)
     form: dict[str, JSON] | None = None
     # Never in this process: the user's code may end it, and an exit code of ours is a verdict.
     processes = max(1, settings.workers)
@@ -480,6 +474,15 @@ def audit_training(
     )
     report = report_record(settings.claim, [subject], seed=settings.seed, command=command, started=started)
     return report | ({"replay": {"subject": name, **form}} if form else {}) | unplayed(name, watching)
+
+
+def _planned(*of_updates: Claim | None) -> int:
+    """How many games are to be played: that of natural records, one for scores, and one for updates.
+
+    Coins may make a training fail, so a game that was not played keeps its share of the error.
+    """
+    asked = [claim for claim in of_updates if claim is not None]
+    return 1 + len(asked) + sum(claim.released is Released.EVERY_UPDATE for claim in asked)
 
 
 def _refutes(settings: AuditSettings, claim: Claim | None, evidence: Evidence, *, confidence: float) -> bool:

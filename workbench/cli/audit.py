@@ -249,7 +249,7 @@ class AuditOptions:
         Option(
             "--sequential",
             help="Stop when the claim is refuted: watch --scores in the file's order, or the trainings of "
-            "--retrain and of attacks such as retrained_canary.",
+            "--retrain and of an --attack that trains many times.",
         ),
     ] = None
     seed: Annotated[int, Option(help="Seed of every random choice.")] = 0

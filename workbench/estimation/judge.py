@@ -65,7 +65,6 @@ from workbench.interfaces.evidence import COMBINED
 INVALID_SIGNIFICANCE = 0.001
 """False-alarm rate of each test (coins, inverted scores, blind classifier) that makes evidence INVALID."""
 
-
 LARGEST_PARAMETER = 256.0
 """Where the search for a mu ends: no number of scores distinguishes a larger one from none."""
 
@@ -577,14 +576,14 @@ def judged_subject(
 
 
 def share_of(confidence: float, games: int, *, with_others: bool = False) -> float:
-    """Confidence at which each of some games is judged; `with_others`: verdicts of no game take one half."""
+    """Confidence at which each of the games is judged; `with_others`: verdicts of no game take one half."""
     return 1.0 - (1.0 - confidence) / max(games, 1) / (2 if with_others else 1)
 
 
 def refutes_already(claim: Claim, evidence: Evidence, *, confidence: float, seed: int) -> bool:
-    """Whether the scores so far refute a claim by the sequential test of `judged_subject`.
+    """Whether the scores so far refute a claim by a sequential test, that of `judged_subject`.
 
-    It may be asked after each score: together the answers err with probability at most `1 - confidence`.
+    Asked after each score, the answers together err with probability at most `1 - confidence`.
     `confidence`: that of the game (`share_of`). Raises as `judge`.
     """
     if evidence.members.all() or not evidence.members.any():
