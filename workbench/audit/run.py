@@ -160,7 +160,8 @@ def _require_watchable(settings: AuditSettings, attacks: list[PlayedBy]) -> None
     for attack in attacks:
         if not attack.is_cut or attack.game.trains_once:
             raise UnsupportedError(
-                f"sequential goes with attacks of many trainings, and {attack.name!r} scores one: leave it out"
+                f"sequential goes with attacks of many trainings, and {attack.name!r} scores one: leave it "
+                "out"
             )
 
 
