@@ -1,8 +1,14 @@
 """Privacy guarantees in their own currencies, and certified bounds of what randomised computations keep.
 
-`guarantees` says what each promise allows an attacker; `events` describe what is released, and `certified`
-bounds their epsilon, delta and trade-off curve from both sides. The packages in here are its engines.
+`epsilon`, `delta` and `tpr` bound what an event keeps, from both sides, and `calibrate` finds the noise for a
+target; an event is one of those below, or dp-accounting's. `guarantees` says what each promise allows an
+attacker. The packages in here are its engines.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from workbench.accounting.guarantees import (
     ApproximateDP,
@@ -14,12 +20,76 @@ from workbench.accounting.guarantees import (
     guarantee_from_json,
 )
 
+if TYPE_CHECKING:
+    from workbench.accounting.asking import calibrate, delta, epsilon, tpr
+    from workbench.accounting.bounds import Bounds, BoundsArray
+    from workbench.accounting.dp_events import event_of, to_dp_event
+    from workbench.accounting.events import (
+        Composed,
+        Event,
+        FinitePair,
+        Gaussian,
+        GaussianMixturePair,
+        Laplace,
+        RandomisedResponse,
+        ShuffledBatches,
+        SubsampledGaussian,
+        gaussian_run,
+    )
+
+_LATER = {
+    **dict.fromkeys(("calibrate", "delta", "epsilon", "tpr"), "asking"),
+    **dict.fromkeys(("Bounds", "BoundsArray"), "bounds"),
+    **dict.fromkeys(("event_of", "to_dp_event"), "dp_events"),
+    **dict.fromkeys(
+        (
+            "Composed",
+            "Event",
+            "FinitePair",
+            "Gaussian",
+            "GaussianMixturePair",
+            "Laplace",
+            "RandomisedResponse",
+            "ShuffledBatches",
+            "SubsampledGaussian",
+            "gaussian_run",
+        ),
+        "events",
+    ),
+}
+"""Names by the module that has them, which is imported when the first of them is asked for."""
+
 __all__ = [
     "ApproximateDP",
+    "Bounds",
+    "BoundsArray",
+    "Composed",
+    "Event",
+    "FinitePair",
+    "Gaussian",
     "GaussianDP",
+    "GaussianMixturePair",
+    "Laplace",
     "MutualInformation",
     "NoGuarantee",
+    "RandomisedResponse",
     "RenyiDP",
+    "ShuffledBatches",
+    "SubsampledGaussian",
     "binary_kl_nats",
+    "calibrate",
+    "delta",
+    "epsilon",
+    "event_of",
+    "gaussian_run",
     "guarantee_from_json",
+    "to_dp_event",
+    "tpr",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A name of a module that is imported now."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

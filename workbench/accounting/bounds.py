@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from workbench.core.arguments import number
 from workbench.core.errors import InputError
+from workbench.interfaces.arrays import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,3 +60,32 @@ class Bounds:
         """`[1.2345, 1.2346] (rigorous; tilted FFT)`."""
         kind = "rigorous" if self.rigorous else "numerically tight"
         return f"[{self.lower:.6g}, {self.upper:.6g}] ({kind}; {self.method})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundsArray:
+    """Enclosures of several true values, in the shape in which they were asked for.
+
+    Attributes:
+        lower, upper: Ends of the enclosures, float64, of one shape.
+        rigorous: Whether all of them are (`Bounds`).
+        method: How they were computed, in words; all methods that were used.
+        assumptions: What some of them rest on.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    rigorous: bool
+    method: str
+    assumptions: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, each: Sequence[Bounds], shape: tuple[int, ...]) -> BoundsArray:
+        """Bounds in C order as arrays of this shape."""
+        return cls(
+            lower=np.array([bounds.lower for bounds in each]).reshape(shape),
+            upper=np.array([bounds.upper for bounds in each]).reshape(shape),
+            rigorous=all(bounds.rigorous for bounds in each),
+            method="; ".join(dict.fromkeys(bounds.method for bounds in each)),
+            assumptions=tuple(dict.fromkeys(words for bounds in each for words in bounds.assumptions)),
+        )

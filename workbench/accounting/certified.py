@@ -61,6 +61,9 @@ from workbench.interfaces import Adjacency
 RELATIVE_WIDTH = 1e-3
 """Bounds are refined until they are at most this wide, where the finest grid allows it."""
 
+FINEST_WIDTH = 1e-9
+"""Least `relative_width` that may be asked for; what a grid can reach is seldom below 1e-6."""
+
 _TAIL = 1e-30
 """Mass that is cut off while the size of delta is still unknown."""
 
@@ -167,16 +170,23 @@ def _within_range(event: Event) -> Iterator[None]:
         raise UnsupportedError(f"{event.describe()} is out of the range of certified bounds") from error
 
 
-def epsilon_bounds(event: Event, delta: float, *, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Bounds:
+def epsilon_bounds(
+    event: Event,
+    delta: float,
+    *,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    relative_width: float = RELATIVE_WIDTH,
+) -> Bounds:
     """Bounds on the smallest epsilon >= 0 at which the event is (epsilon, delta)-DP.
 
     Args:
         event: See `workbench.accounting.events`.
         delta: In (0, 1).
         adjacency: Which data sets are neighbours; finite pairs and mixture pairs ignore it.
+        relative_width: Of the lower end, at which bounds are no longer refined; at least `FINEST_WIDTH`.
 
     Returns:
-        Bounds at most `RELATIVE_WIDTH` wide where the grid allows it; the upper end may be infinite.
+        Bounds at most that wide where the grid allows it; the upper end may be infinite.
 
     Raises:
         InputError: an argument is out of range, or of the wrong kind.
@@ -184,17 +194,24 @@ def epsilon_bounds(event: Event, delta: float, *, adjacency: Adjacency = Adjacen
     """
     event, adjacency = require_event(event), one_of(Adjacency, "adjacency", adjacency)
     delta = number("delta", delta, above=0, below=1)
+    width = number("relative_width", relative_width, least=FINEST_WIDTH, below=1)
     with _within_range(event):
         if exact.supports(event, adjacency):
             return exact.epsilon_bounds(event, delta, adjacency)
-        return _grid_bounds(*_epsilon_on_grid(event, delta, adjacency))
+        return _grid_bounds(*_epsilon_on_grid(event, delta, adjacency, width))
 
 
-def delta_bounds(event: Event, epsilon: float, *, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Bounds:
+def delta_bounds(
+    event: Event,
+    epsilon: float,
+    *,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    relative_width: float = RELATIVE_WIDTH,
+) -> Bounds:
     """Bounds on the smallest delta at which the event is (epsilon, delta)-DP.
 
     Args:
-        event, adjacency: As in `epsilon_bounds`.
+        event, adjacency, relative_width: As in `epsilon_bounds`.
         epsilon: Finite, >= 0.
 
     Raises:
@@ -202,17 +219,24 @@ def delta_bounds(event: Event, epsilon: float, *, adjacency: Adjacency = Adjacen
     """
     event, adjacency = require_event(event), one_of(Adjacency, "adjacency", adjacency)
     epsilon = number("epsilon", epsilon, least=0, below=math.inf)
+    width = number("relative_width", relative_width, least=FINEST_WIDTH, below=1)
     with _within_range(event):
         if exact.supports(event, adjacency):
             return exact.delta_bounds(event, epsilon, adjacency)
-        return _grid_bounds(*_delta_on_grid(event, epsilon, adjacency))
+        return _grid_bounds(*_delta_on_grid(event, epsilon, adjacency, width))
 
 
-def tpr_bounds(event: Event, fpr: float, *, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Bounds:
+def tpr_bounds(
+    event: Event,
+    fpr: float,
+    *,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    relative_width: float = RELATIVE_WIDTH,
+) -> Bounds:
     """Bounds on the largest true-positive rate of any membership test at a false-positive rate.
 
     Args:
-        event, adjacency: As in `epsilon_bounds`.
+        event, adjacency, relative_width: As in `epsilon_bounds`.
         fpr: In (0, 1).
 
     Raises:
@@ -220,10 +244,11 @@ def tpr_bounds(event: Event, fpr: float, *, adjacency: Adjacency = Adjacency.ADD
     """
     event, adjacency = require_event(event), one_of(Adjacency, "adjacency", adjacency)
     fpr = number("fpr", fpr, above=0, below=1)
+    width = number("relative_width", relative_width, least=FINEST_WIDTH, below=1)
     with _within_range(event):
         if exact.supports(event, adjacency):
             return exact.tpr_bounds(event, fpr, adjacency)
-        return _grid_bounds(*_tpr_on_grid(event, fpr, adjacency))
+        return _grid_bounds(*_tpr_on_grid(event, fpr, adjacency, width))
 
 
 def calibrate_noise_multiplier(
@@ -358,7 +383,7 @@ def _grid_bounds(lower: float, upper: float) -> Bounds:
 
 
 def _epsilon_question(
-    event: Event, delta: float, adjacency: Adjacency
+    event: Event, delta: float, adjacency: Adjacency, width: float
 ) -> tuple[Composition, tuple[Answer, list[Saddle], float, float]]:
     """The composition, and what to ask it."""
     composition = Composition(_steps(event, adjacency), tail=delta * 1e-7)
@@ -369,24 +394,24 @@ def _epsilon_question(
             return max(0.0, total.epsilon(delta, start, -shift) + shift)
         return max(0.0, total.epsilon(delta, start) - shift)
 
-    return composition, (answer, saddles, max(saddle.mean for saddle in saddles), RELATIVE_WIDTH)
+    return composition, (answer, saddles, max(saddle.mean for saddle in saddles), width)
 
 
 @lru_cache(maxsize=4096)
-def _epsilon_on_grid(event: Event, delta: float, adjacency: Adjacency) -> tuple[float, float]:
+def _epsilon_on_grid(event: Event, delta: float, adjacency: Adjacency, width: float) -> tuple[float, float]:
     """(lower, upper) over both orders of the pair."""
-    composition, question = _epsilon_question(event, delta, adjacency)
+    composition, question = _epsilon_question(event, delta, adjacency, width)
     return composition.refined(*question)
 
 
 def _epsilon_upper_on_grid(event: Event, delta: float, adjacency: Adjacency) -> float:
     """Upper bound over both orders of the pair, on the first grid; the refined one is no larger."""
-    composition, question = _epsilon_question(event, delta, adjacency)
+    composition, question = _epsilon_question(event, delta, adjacency, RELATIVE_WIDTH)
     return composition.first_upper(*question)
 
 
 @lru_cache(maxsize=4096)
-def _delta_on_grid(event: Event, epsilon: float, adjacency: Adjacency) -> tuple[float, float]:
+def _delta_on_grid(event: Event, epsilon: float, adjacency: Adjacency, width: float) -> tuple[float, float]:
     """(lower, upper) over both orders of the pair."""
     composition = Composition(_steps(event, adjacency), tail=_TAIL)
     saddles = [cumulants.at_epsilon(epsilon) for cumulants in composition.cumulants]
@@ -399,11 +424,11 @@ def _delta_on_grid(event: Event, epsilon: float, adjacency: Adjacency) -> tuple[
     def answer(total: TiltedSum, shift: float, start: float) -> float:
         return total.delta(epsilon - shift if total.upper else epsilon + shift)
 
-    return composition.refined(answer, saddles, epsilon, RELATIVE_WIDTH, at=lambda _: epsilon)
+    return composition.refined(answer, saddles, epsilon, width, at=lambda _: epsilon)
 
 
 @lru_cache(maxsize=4096)
-def _tpr_on_grid(event: Event, fpr: float, adjacency: Adjacency) -> tuple[float, float]:
+def _tpr_on_grid(event: Event, fpr: float, adjacency: Adjacency, width: float) -> tuple[float, float]:
     """(lower, upper) over both orders of the pair."""
     composition = Composition(_steps(event, adjacency), tail=fpr * 1e-7)
     saddles = [cumulants.at_fpr(fpr) for cumulants in composition.cumulants]
@@ -412,5 +437,5 @@ def _tpr_on_grid(event: Event, fpr: float, adjacency: Adjacency) -> tuple[float,
         factor = math.exp(shift if total.upper else -shift)
         return min(1.0, total.tpr(fpr) * factor)
 
-    lower, upper = composition.refined(answer, saddles, max(at.mean for at in saddles), RELATIVE_WIDTH)
+    lower, upper = composition.refined(answer, saddles, max(at.mean for at in saddles), width)
     return max(lower, fpr), max(upper, fpr)

@@ -1,0 +1,137 @@
+"""What `workbench.accounting` offers a stranger: four questions, on numbers and arrays, and on DpEvents."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting import dp_event as theirs
+from dp_accounting.pld import PLDAccountant
+
+from workbench import accounting
+from workbench.accounting.certified import delta_bounds, epsilon_bounds, tpr_bounds
+from workbench.core.errors import InputError, UnsupportedError
+
+RUN = accounting.gaussian_run(noise_multiplier=1.0, sampling_probability=0.01, steps=1000)
+
+
+def test_all_names_are_there_and_no_framework_is_loaded() -> None:
+    assert all(getattr(accounting, name) is not None for name in accounting.__all__)
+    program = "import sys; from workbench.accounting import epsilon; print('torch' in sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert finished.stdout == "False\n"
+    with pytest.raises(AttributeError, match="no attribute 'epsilons'"):
+        _ = accounting.epsilons
+
+
+def test_arrays_are_answered_as_their_numbers() -> None:
+    asked = np.array([[1e-5, 1e-6], [1e-3, 0.1]])
+    found = accounting.epsilon(RUN, asked)
+    assert isinstance(found, accounting.BoundsArray)
+    assert found.lower.shape == found.upper.shape == (2, 2)
+    assert found.rigorous
+    for place, value in np.ndenumerate(asked):
+        single = epsilon_bounds(RUN, float(value))
+        assert (found.lower[place], found.upper[place]) == (single.lower, single.upper)
+    assert accounting.epsilon(RUN, 1e-5) == epsilon_bounds(RUN, 1e-5)
+    assert accounting.delta(RUN, 1) == delta_bounds(RUN, 1.0)
+    assert accounting.tpr(RUN, np.float64(0.1)) == tpr_bounds(RUN, 0.1)
+    several = accounting.delta(RUN, (0.5, 1.0), adjacency="replace-one")
+    assert isinstance(several, accounting.BoundsArray)
+    assert several.lower[1] == delta_bounds(RUN, 1.0, adjacency="replace-one").lower  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [1e-3, 1e-5, 1e-6])
+def test_bounds_are_refined_to_the_width_that_is_asked_for(width: float) -> None:
+    loose, found = accounting.epsilon(RUN, 1e-5), accounting.epsilon(RUN, 1e-5, relative_width=width)
+    assert isinstance(found, accounting.Bounds)
+    assert isinstance(loose, accounting.Bounds)
+    assert found.relative_width <= width
+    assert loose.lower <= found.lower <= found.upper <= loose.upper
+    for question, value in ((accounting.delta, 1.0), (accounting.tpr, 0.01)):
+        bounds = question(RUN, value, relative_width=width)
+        assert isinstance(bounds, accounting.Bounds)
+        assert bounds.relative_width <= max(width, 5e-6)  # What is left of a small delta is round-off.
+
+
+EVENTS = [
+    RUN,
+    accounting.Gaussian(noise_multiplier=2.0),
+    accounting.Composed(
+        events=(
+            (accounting.Laplace(scale=20.0), 5),
+            (accounting.SubsampledGaussian(noise_multiplier=0.8, sampling_probability=0.02), 50),
+            (accounting.Gaussian(noise_multiplier=9.0), 1),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.describe()[:30])
+def test_events_there_and_back_are_the_same(event: accounting.Event) -> None:
+    there = accounting.to_dp_event(event)
+    assert isinstance(there, dp_accounting.DpEvent)
+    assert accounting.epsilon(there, 1e-5) == accounting.epsilon(event, 1e-5)
+    accountant = PLDAccountant().compose(there)
+    assert accountant.get_epsilon(1e-5) == pytest.approx(epsilon_bounds(event, 1e-5).upper, rel=2e-3)
+
+
+def test_anybodys_event_tree_is_read() -> None:
+    sampled = theirs.PoissonSampledDpEvent(0.01, theirs.GaussianDpEvent(1.0))
+    parts = [theirs.SelfComposedDpEvent(sampled, count) for count in (600, 400)]
+    tree = theirs.ComposedDpEvent([parts[0], theirs.NoOpDpEvent(), parts[1]])
+    assert accounting.epsilon(tree, 1e-5) == accounting.epsilon(RUN, 1e-5)
+    mixture = theirs.MixtureOfGaussiansDpEvent(1.0, [0.0, 1.0], [0.99, 0.01])
+    own = accounting.SubsampledGaussian(noise_multiplier=1.0, sampling_probability=0.01)
+    seen, known = accounting.epsilon(mixture, 1e-5), accounting.epsilon(own, 1e-5)
+    assert isinstance(seen, accounting.Bounds)
+    assert isinstance(known, accounting.Bounds)
+    assert seen.lower <= known.upper
+    assert known.lower <= seen.upper
+    hidden = theirs.RandomizedResponseDpEvent(0.5, 4)
+    truth = accounting.epsilon(hidden, 1e-9, adjacency="replace-one")
+    assert isinstance(truth, accounting.Bounds)
+    # The truth is answered with probability 1/2 + 1/8, another category with 1/8.
+    assert truth.upper == pytest.approx(np.log(5.0))
+
+
+@pytest.mark.parametrize(
+    ("event", "kind", "message"),
+    [
+        (theirs.NoOpDpEvent(), UnsupportedError, "releases nothing"),
+        (theirs.NonPrivateDpEvent(), UnsupportedError, "no certified bounds for"),
+        (
+            theirs.PoissonSampledDpEvent(0.1, theirs.SelfComposedDpEvent(theirs.GaussianDpEvent(1.0), 2)),
+            UnsupportedError,
+            "one Gaussian each",
+        ),
+        (theirs.GaussianDpEvent(-1.0), InputError, "noise_multiplier must be"),
+        ("a run", InputError, "event must be an Event, got"),
+    ],
+)
+def test_what_cannot_be_read_is_named(event: object, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        accounting.epsilon(event, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"delta": ["x"]}, "delta must be a number or an array of numbers"),
+        ({"delta": [0.1, 2.0]}, "delta must be"),
+        ({"delta": 0.1, "adjacency": "neighbour"}, "adjacency"),
+        ({"delta": 0.1, "relative_width": 0}, "relative_width must be"),
+    ],
+)
+def test_arguments_out_of_range_are_named(given: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        accounting.epsilon(RUN, **given)  # type: ignore[call-overload]
+
+
+def test_pairs_without_a_counterpart_are_refused() -> None:
+    pair = accounting.FinitePair(p=(0.5, 0.5), q=(0.25, 0.75))  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedError, match="dp-accounting has no event for pair of finite"):
+        accounting.to_dp_event(pair)

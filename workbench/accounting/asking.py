@@ -1,0 +1,126 @@
+"""What a stranger asks of an event: its epsilon, delta and true-positive rate, from both sides.
+
+>>> from workbench.accounting import epsilon, gaussian_run
+>>> run = gaussian_run(noise_multiplier=1.0, sampling_probability=0.01, steps=1000)
+>>> found = epsilon(run, [1e-5, 1e-6])
+>>> found.lower.round(1), found.upper.round(1)
+(array([1.8, 2.1]), array([1.8, 2.1]))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.accounting.bounds import Bounds, BoundsArray
+from workbench.accounting.certified import (
+    RELATIVE_WIDTH,
+    calibrate_noise_multiplier,
+    delta_bounds,
+    epsilon_bounds,
+    tpr_bounds,
+)
+from workbench.accounting.dp_events import event_of
+from workbench.core.errors import InputError
+from workbench.core.one_line import object_line
+from workbench.interfaces import Adjacency
+
+__all__ = ["calibrate", "delta", "epsilon", "tpr"]
+
+calibrate = calibrate_noise_multiplier
+
+
+@overload
+def epsilon(
+    event: object, delta: float, *, adjacency: Adjacency | str = ..., relative_width: float = ...
+) -> Bounds: ...
+@overload
+def epsilon(
+    event: object, delta: npt.ArrayLike, *, adjacency: Adjacency | str = ..., relative_width: float = ...
+) -> Bounds | BoundsArray: ...
+def epsilon(
+    event: object,
+    delta: npt.ArrayLike,
+    *,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    relative_width: float = RELATIVE_WIDTH,
+) -> Bounds | BoundsArray:
+    """Bounds on the smallest epsilon >= 0 at which an event is (epsilon, delta)-DP.
+
+    Args:
+        event: One of `workbench.accounting`, or dp-accounting's (`event_of`).
+        delta: In (0, 1); or an array of such.
+        adjacency: `"add-remove"`, `"replace-one"` or `"zero-out"`.
+        relative_width: At which bounds are no longer refined.
+
+    Returns:
+        `Bounds` of a number; of an array, a `BoundsArray` of its shape.
+
+    Raises:
+        InputError: an argument is out of range, or of the wrong kind.
+        UnsupportedError: the event has no certified bounds under this adjacency.
+    """
+    asked = event_of(event)
+    return _each(
+        "delta",
+        delta,
+        lambda value: epsilon_bounds(asked, value, adjacency=adjacency, relative_width=relative_width),  # type: ignore[arg-type]
+    )
+
+
+def delta(
+    event: object,
+    epsilon: npt.ArrayLike,
+    *,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    relative_width: float = RELATIVE_WIDTH,
+) -> Bounds | BoundsArray:
+    """Bounds on the smallest delta at which an event is (epsilon, delta)-DP.
+
+    `epsilon`: finite, >= 0; or an array of such. Otherwise as the function `epsilon`.
+    """
+    asked = event_of(event)
+    return _each(
+        "epsilon",
+        epsilon,
+        lambda value: delta_bounds(asked, value, adjacency=adjacency, relative_width=relative_width),  # type: ignore[arg-type]
+    )
+
+
+def tpr(
+    event: object,
+    fpr: npt.ArrayLike,
+    *,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    relative_width: float = RELATIVE_WIDTH,
+) -> Bounds | BoundsArray:
+    """Bounds on the largest true-positive rate of any membership test at a false-positive rate.
+
+    `fpr`: in (0, 1); or an array of such. Otherwise as the function `epsilon`.
+    """
+    asked = event_of(event)
+    return _each(
+        "fpr",
+        fpr,
+        lambda value: tpr_bounds(asked, value, adjacency=adjacency, relative_width=relative_width),  # type: ignore[arg-type]
+    )
+
+
+def _each(name: str, values: npt.ArrayLike, bounds_of: Callable[[float], Bounds]) -> Bounds | BoundsArray:
+    """The bounds at a number, or at each of an array.
+
+    Raises:
+        InputError: the values are no numbers.
+    """
+    if not isinstance(values, list | tuple | np.ndarray) or np.ndim(values) == 0:
+        return bounds_of(values)  # type: ignore[arg-type]
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{name} must be a number or an array of numbers, got {object_line(values)}"
+        ) from None
+    return BoundsArray.of([bounds_of(value) for value in array.ravel().tolist()], array.shape)

@@ -1,0 +1,121 @@
+"""Events of dp-accounting (`DpEvent`) as events of the bench, and back.
+
+Noise is in units of the largest contribution in both, so the numbers are the same; the adjacency is an
+argument of the question, where dp-accounting's accountants have it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.accounting.events import (
+    Composed,
+    Event,
+    Gaussian,
+    GaussianMixturePair,
+    Laplace,
+    RandomisedResponse,
+    SubsampledGaussian,
+    require_event,
+)
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.one_line import object_line
+
+
+def event_of(event: object) -> Event:
+    """The event itself, or that of a `DpEvent`.
+
+    Raises:
+        InputError: it is neither, or a number in it is out of range.
+        UnsupportedError: the bench has no such event.
+    """
+    if not _is_theirs(event):
+        return require_event(event)  # type: ignore[arg-type]
+    counted = [(part, count) for part, count in _parts(event) if count]
+    if not counted:
+        raise UnsupportedError("a DpEvent that releases nothing has no event here")
+    if len(counted) == 1 and counted[0][1] == 1:
+        return counted[0][0]
+    return Composed(events=tuple(counted))
+
+
+def to_dp_event(event: Event) -> Any:
+    """The `DpEvent` of an event; dp-accounting is imported here.
+
+    Raises:
+        InputError: it is no event.
+        UnsupportedError: dp-accounting has no such event.
+    """
+    from dp_accounting import dp_event as theirs
+
+    counted = []
+    for part, count in require_event(event).parts():
+        if isinstance(part, Gaussian):
+            made: Any = theirs.GaussianDpEvent(part.noise_multiplier)
+        elif isinstance(part, Laplace):
+            made = theirs.LaplaceDpEvent(part.scale)
+        elif isinstance(part, SubsampledGaussian):
+            inner = theirs.GaussianDpEvent(part.noise_multiplier)
+            made = theirs.PoissonSampledDpEvent(part.sampling_probability, inner)
+        elif isinstance(part, RandomisedResponse):
+            made = theirs.RandomizedResponseDpEvent(part.noise_parameter, part.categories)
+        else:
+            raise UnsupportedError(f"dp-accounting has no event for {part.describe()}")
+        counted.append(made if count == 1 else theirs.SelfComposedDpEvent(made, count))
+    return counted[0] if len(counted) == 1 else theirs.ComposedDpEvent(counted)
+
+
+def _is_theirs(event: object) -> bool:
+    """Whether it is a `DpEvent`; dp-accounting is not imported for the question."""
+    return any(
+        kind.__module__.startswith("dp_accounting") and kind.__name__ == "DpEvent"
+        for kind in type(event).__mro__
+    )
+
+
+def _parts(event: Any) -> list[tuple[Event, int]]:
+    """The elementary events of a `DpEvent`, with their counts."""
+    kind = type(event).__name__
+    if kind == "NoOpDpEvent":
+        return []
+    if kind == "GaussianDpEvent":
+        return [(Gaussian(noise_multiplier=event.noise_multiplier), 1)]
+    if kind == "LaplaceDpEvent":
+        return [(Laplace(scale=event.noise_multiplier), 1)]
+    if kind == "RandomizedResponseDpEvent":
+        made = RandomisedResponse(noise_parameter=event.noise_parameter, categories=event.num_buckets)
+        return [(made, 1)]
+    if kind == "MixtureOfGaussiansDpEvent":
+        pairs = zip(event.sampling_probs, event.sensitivities, strict=True)
+        kept = [(float(weight), float(mean)) for weight, mean in pairs if weight > 0]
+        pair = GaussianMixturePair(
+            p_means=tuple(mean for _, mean in kept),
+            p_weights=tuple(weight for weight, _ in kept),
+            q_means=(0.0,),
+            q_weights=(1.0,),
+            standard_deviation=event.standard_deviation,
+        )
+        return [(pair, 1)]
+    if kind == "PoissonSampledDpEvent":
+        return _sampled(event)
+    if kind == "SelfComposedDpEvent":
+        if event.count < 0:
+            raise InputError(f"count must be at least 0, got {event.count}")
+        return [(part, count * event.count) for part, count in _parts(event.event)]
+    if kind == "ComposedDpEvent":
+        return [pair for inner in event.events for pair in _parts(inner)]
+    raise UnsupportedError(f"there are no certified bounds for {object_line(event)}")
+
+
+def _sampled(event: Any) -> list[tuple[Event, int]]:
+    """A Gaussian on a Poisson sample; several on one sample are no composition of such, and refused."""
+    inner = _parts(event.event)
+    if not inner:
+        return []
+    gaussian, count = inner[0]
+    if len(inner) > 1 or count != 1 or not isinstance(gaussian, Gaussian):
+        raise UnsupportedError(f"Poisson samples are bounded for one Gaussian each, got {object_line(event)}")
+    rate = event.sampling_probability
+    if rate == 0:
+        return []
+    return [(SubsampledGaussian(noise_multiplier=gaussian.noise_multiplier, sampling_probability=rate), 1)]
