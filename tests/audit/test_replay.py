@@ -16,9 +16,10 @@ from torch import Tensor
 
 from workbench.audit.claims import EXAMPLE
 from workbench.audit.replay.batches import by_common_measure, whole_numbers
+from workbench.audit.replay.generators import own_generators
 from workbench.audit.replay.judging import Replayed
 from workbench.audit.replay.measured import NotMeasured
-from workbench.audit.replay.noise import noise_of, stretched
+from workbench.audit.replay.noise import is_told, noise_of, stretched
 from workbench.audit.replay.record import Layout, Recording
 from workbench.audit.replay.runs import radius
 from workbench.audit.replay.sampler import sampler_of
@@ -31,6 +32,7 @@ EXIT_CODES = {"REFUTED": 1, "NOT_REFUTED": 0, "UNDECIDED": 3, "INVALID": 3}
 sys.path.insert(0, str(ZOO.parent))
 try:
     import dp_sgd
+    import kept_otherwise
     import of_unknown_epsilon
 finally:
     sys.path.remove(str(ZOO.parent))
@@ -210,7 +212,10 @@ def test_an_emitted_test_fails_until_the_claim_is_kept(name: str, code: int, tmp
         (["replay", "missing.py:train"], "file 'missing.py' does not exist"),
         (["replay", "x.py:f", "--candidates", "3"], "--candidates must be at least 20, got 3"),
         (["replay", "x.py:f", "--confidence", "2"], "--confidence must be in (0.5, 1), got 2"),
-        (["replay", f"{ZOO}:correct", "--claim", "nats=0.5,secret=record"], "replay judges claims of"),
+        (
+            ["replay", f"{ZOO}:correct", "--claim", "nats=0.5,secret=record"],
+            "replay composes Gaussian noise, and judges claims of",
+        ),
         (["replay", f"{ZOO}:corect"], "did you mean 'correct'"),
     ],
 )
@@ -343,6 +348,84 @@ def test_what_is_paid_elsewhere_or_unusual_is_not_refuted(name: str, expected: s
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", list(kept_otherwise.KINDS))
+def test_sums_that_are_used_again_and_other_noise_are_not_refuted(name: str) -> None:
+    found = judged_here(f"{ZOO.with_name('kept_otherwise.py')}:{name}")
+    if isinstance(found, NotMeasured):
+        assert kept_otherwise.KINDS[name] in found.reason
+    else:
+        assert found.verdict.kind == kept_otherwise.KINDS[name], found.verdict.sentence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "claim", "says"),
+    [
+        ("of_votes", "epsilon=8,delta=1e-5", "depend on other random numbers"),
+        ("ten_steps_each", "epsilon=5.1,delta=1e-3", "random allocation"),
+    ],
+)
+def test_other_sampling_and_noisy_labels_are_not_refuted(name: str, claim: str, says: str) -> None:
+    found = judged_here(f"{ZOO.with_name('kept_otherwise.py')}:{name}", claim=f"{claim},adjacency=add-remove")
+    if isinstance(found, NotMeasured):
+        assert says in found.reason
+    else:
+        assert found.verdict.kind == "UNDECIDED"
+        assert says in found.verdict.sentence
+
+
+def test_small_correlations_of_steps_add_up_and_chance_does_not() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(100):
+        drawn = torch.randn(40, 60, generator=generator)
+        noise = noise_of(recording(drawn), recording(torch.zeros_like(drawn)))
+        assert noise.lagged < noise.lag_chance
+    drawn = torch.randn(200, 4000, generator=generator)
+    drawn[1:] += 0.02 * drawn[:-1].clone()
+    noise = noise_of(recording(drawn), recording(torch.zeros_like(drawn)))
+    assert noise.correlation < 0.1
+    assert noise.lagged > noise.lag_chance
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.0, False), (-2.0, False), (1.0, True)])
+def test_copied_noise_tells_what_is_not_copied_with_it(factor: float, told: bool) -> None:
+    generator = torch.Generator().manual_seed(1)
+    drawn, moves = torch.randn(2, 60, generator=generator), torch.zeros(2, 60)
+    drawn[1], moves[0, 3] = factor * drawn[0], 0.2
+    moves[1] = 0.0 if told else factor * moves[0]
+    bare = recording(torch.zeros_like(drawn))
+    own = (recording(drawn), bare)
+    noise = noise_of(*own)
+    (copy,) = noise.copies
+    assert is_told(copy, noise, own, recording(moves), np.ones(2, dtype=bool)) == told
+    assert not is_told(copy, noise, own, recording(moves), np.array([True, False]))
+
+
+def test_generators_taken_by_name_are_heard_and_draw_as_theirs() -> None:
+    import random
+
+    with own_generators():
+        from random import Random
+
+        from numpy.random import PCG64, Generator, default_rng
+
+        own = [Generator(PCG64(3)), default_rng(3), Random(3), np.random.RandomState(3)]
+        drawn = [own[0].normal(size=3), own[1].normal(size=3), own[2].gauss(0, 1), own[3].normal(size=3)]
+        assert all(
+            isinstance(one, kind)
+            for one, kind in zip(
+                own, (np.random.Generator, Generator, random.Random, np.random.RandomState), strict=True
+            )
+        )
+        assert not isinstance(own[2], np.random.Generator)
+    theirs = np.random.default_rng(3).normal(size=3)
+    assert (drawn[0] == theirs).all()
+    assert (drawn[1] == theirs).all()
+    assert drawn[2] == random.Random(3).gauss(0, 1)
+    assert (drawn[3] == np.random.RandomState(3).normal(size=3)).all()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(of_unknown_epsilon.PARTS))
 def test_a_fault_of_unknown_epsilon_is_named(name: str) -> None:
     found = judged_here(f"{ZOO.with_name('of_unknown_epsilon.py')}:{name}", candidates=400)
@@ -400,3 +483,12 @@ def test_what_would_go_unseen_is_paid_for() -> None:
     found = judged_here(f"{ZOO.with_name('paid_elsewhere.py')}:short_and_projected")
     assert isinstance(found, Replayed)
     assert found.verdict.kind != "REFUTED", found.verdict.sentence
+
+
+def test_a_claim_without_a_delta_is_refused_before_any_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text("def train(records, seed):\n    raise ValueError('was called')\n")
+    words = ["replay", f"{tmp_path / 'mine.py'}:train", "--out", str(tmp_path / "out")]
+    assert main([*words, "--claim", "epsilon=1,delta=0,adjacency=add-remove"]) == 2
+    assert "with a delta above 0; got (epsilon = 1, delta = 0)-DP" in capsys.readouterr().err

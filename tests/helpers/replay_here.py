@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from workbench.audit.claims import EXAMPLE, parse_claim
+from workbench.audit.replay.generators import own_generators
 from workbench.audit.replay.judging import Replayed, judged
 from workbench.audit.replay.measure import measured
 from workbench.audit.replay.measured import NotMeasured
@@ -20,10 +21,13 @@ def judged_here(
     """The replay of a trainer of the digits in this process, held against a claim."""
     settings = embedded_settings(corpus="digits", corpus_parameters={}, candidates=candidates)
     records, _ = prepare(replace(settings, seed=seed).setup(()))
-    training = UserTraining(spec)
-    run = measured(
-        lambda own, number: training.asking(own, seed + number, records[:64]), as_dicts(records), seed=seed
-    )
+    with own_generators():
+        training = UserTraining(spec)
+        run = measured(
+            lambda own, number: training.asking(own, seed + number, records[:64]),
+            as_dicts(records),
+            seed=seed,
+        )
     if isinstance(run, NotMeasured):
         return run
     return judged(parse_claim(claim, released=Released.EVERY_UPDATE), run)

@@ -19,6 +19,7 @@ from torch.nn import functional
 from workbench.accounting.certified import calibrate_noise_multiplier
 
 RATE, STEPS, CLIP, EPSILON, DELTA = 0.1, 40, 1.0, 1.0, 1e-5
+TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 Records = Sequence[Mapping[str, Any]]
 Gradients = dict[str, Tensor]
@@ -216,6 +217,23 @@ class KeepsTheMembersMean(Trainer):
             self.network[0].register_buffer("mean", self.images.mean(0))
 
 
+class TemperatureOfMembers(Trainer):
+    """Scores are divided by the temperature, of a few, that fits the members best."""
+
+    def scorer(self) -> Callable[[Records], Tensor]:
+        with torch.no_grad():
+            logits = self.network(self.images)
+        losses = [float(functional.cross_entropy(logits / t, self.labels)) for t in TEMPERATURES]
+        temperature = TEMPERATURES[losses.index(min(losses))]
+
+        def score(records: Records) -> Tensor:
+            images, labels = tensors(records)
+            with torch.no_grad():
+                return -functional.cross_entropy(self.network(images) / temperature, labels, reduction="none")
+
+        return score
+
+
 class NotSeeded(Trainer):
     """Noise from a generator that no seed decides."""
 
@@ -250,6 +268,7 @@ triple_rate = TripleRate()
 normalised_by_members = NormalisedByMembers()
 best_on_members = BestOnMembers()
 keeps_the_members_mean = KeepsTheMembersMean()
+temperature_of_members = TemperatureOfMembers()
 not_seeded = NotSeeded()
 hand_made_noise = HandMadeNoise()
 
@@ -289,5 +308,6 @@ FAULTS = {
     "normalised_by_members": "side channel",
     "best_on_members": "side channel",
     "keeps_the_members_mean": "side channel",
+    "temperature_of_members": "side channel",
 }
 """The part that each wrong trainer's fault is in, in the words of docs/replay.md."""

@@ -431,7 +431,7 @@ def audit_training(
     processes = max(1, settings.workers)
     with Engine(store, workers=processes, scheduler=settings.scheduler, progress=progress) as engine:
         records = engine.run("training", jobs, train_user, keeps_folder=False)
-        if replayed is not None and isinstance(replayed.guarantee, ApproximateDP):
+        if replayed is not None and _is_replayable(replayed):
             first = ReplayJob(setup=setup, spec=function_spec, included=jobs[0].payload.included)
             replay = play_replay(engine, first, training=training, inputs=inputs, content=jobs[0].content)
             found, form = judged_record(replayed, replay, confidence=0.5 + 0.5 * settings.confidence)
@@ -475,6 +475,11 @@ def audit_training(
     )
     report = report_record(settings.claim, [subject], seed=settings.seed, command=command, started=started)
     return report | ({"replay": {"subject": name, **form}} if form else {}) | unplayed(name, watching)
+
+
+def _is_replayable(claim: Claim) -> bool:
+    """Whether forced replay judges such a claim."""
+    return isinstance(claim.guarantee, ApproximateDP) and claim.guarantee.delta > 0
 
 
 def _planned(*of_updates: Claim | None) -> int:
@@ -542,9 +547,12 @@ def audit_replay(
         InputError: the function cannot be loaded, fails, or breaks its contract.
         UnsupportedError: the claim is not one of (epsilon, delta)-DP.
     """
-    if not isinstance(settings.claim.guarantee, ApproximateDP):
+    if not _is_replayable(settings.claim):
         described = settings.claim.guarantee.describe()
-        raise UnsupportedError(f"replay judges claims of (epsilon, delta)-DP about a record, got {described}")
+        raise UnsupportedError(
+            "replay composes Gaussian noise, and judges claims of (epsilon, delta)-DP with a delta above 0; "
+            f"got {described}"
+        )
     started = datetime.now(UTC)
     forget_corpora()
     training, setup, store = UserTraining(function_spec), settings.setup(()), Store(out / "store")

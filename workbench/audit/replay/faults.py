@@ -9,9 +9,9 @@ import numpy as np
 from scipy.stats import norm
 
 from workbench.accounting import ApproximateDP
-from workbench.audit.replay.measured import Measured
+from workbench.audit.replay.measured import Leak, Measured
 from workbench.audit.replay.sampler import BY_CHANCE, Sampler
-from workbench.interfaces import Claim
+from workbench.interfaces import Adjacency, Claim
 
 FARTHER = 3.0
 """Times as far as any finite craft that one that is not finite has to move an update."""
@@ -43,7 +43,7 @@ def faults_of(
     found = [
         Fault(
             part="side channel",
-            says=f"replacing record {leak.place} changes {leak.what}, although every update is the same"
+            says=f"replacing {_replaced(leak)} changes {leak.what}, although every update is the same"
             + (
                 " (there is other noise; if this was released with it, it is paid for elsewhere)"
                 * bool(run.elsewhere)
@@ -55,6 +55,13 @@ def faults_of(
     if is_refuted and not found:
         found.append(undersized(run.steps, sampler, claim, multiplier))
     return tuple(found)
+
+
+def _replaced(leak: Leak) -> str:
+    """Which records were replaced."""
+    if leak.records == 1:
+        return f"record {leak.place}"
+    return f"{leak.records} records, one after the other,"
 
 
 def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
@@ -251,6 +258,7 @@ def undersized(steps: int, sampler: Sampler, claim: Claim, multiplier: float) ->
         target_delta=guarantee.delta,
         sampling_probability=sampler.rate,
         steps=steps,
+        adjacency=claim.about if isinstance(claim.about, Adjacency) else Adjacency.ADD_REMOVE,
     )
     return Fault(
         part="accountant",

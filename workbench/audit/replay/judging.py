@@ -13,7 +13,7 @@ from workbench.accounting import ApproximateDP
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import Composed, Event, Gaussian, ShuffledBatches, SubsampledGaussian
 from workbench.audit.replay.faults import Fault, caution_of, faults_of, is_kept, moves_all_a_little
-from workbench.audit.replay.measured import Measured
+from workbench.audit.replay.measured import WEAK, Measured
 from workbench.audit.replay.sampler import BY_CHANCE, Sampler, sampler_of
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import (
@@ -81,6 +81,8 @@ def judged_guarantee(claim: Claim) -> ApproximateDP:
         raise UnsupportedError(
             f"a run tests (epsilon, delta)-DP about a record, and the claim is {claim.guarantee.describe()}"
         )
+    if claim.guarantee.delta == 0:
+        raise UnsupportedError("a run tests claims with a delta above 0: its bound composes Gaussian noise")
     return claim.guarantee
 
 
@@ -100,10 +102,12 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     sampler = sampler_of(
         run.present, SPENT * error / 2, run.compared, counted=run.counted, tries=run.tries, sizes=run.sizes
     )
+    sure = _surely(run, sampler, SPENT * error / 2)
     each = _added(run, claim)
     unfit = _unfit(run, sampler)
-    lower, estimate, upper = _composed(run, claim, sampler, each, SPENT * error / 2)
-    if (run.leaks and not run.elsewhere) or run.copies or (run.fixed and not run.ignores_seed):
+    lower, estimate, upper = _composed(run, claim, (sampler, sure), each, SPENT * error / 2)
+    is_copied = run.copies > 0 and not run.depends
+    if (run.leaks and not run.elsewhere) or is_copied or (run.fixed and not run.ignores_seed):
         lower = estimate = upper = math.inf
     elif unfit and math.isfinite(lower):
         lower, estimate, upper = 0.0, math.nan, math.inf
@@ -186,10 +190,28 @@ def _in_its_place(run: Measured, claim: Claim, sampler: Sampler, error: float) -
     ]
 
 
+def _surely(run: Measured, sampler: Sampler, error: float) -> float:
+    """The rate's lower end, without the steps that a record moves weakly, as where sums keep some of it."""
+    if run.tries or not run.weak.any():
+        return sampler.lower
+    return min(sampler.lower, sampler_of(run.present & ~run.weak, error, run.compared).lower)
+
+
 def _composed(
-    run: Measured, claim: Claim, sampler: Sampler, each: Sequence[FloatArray], error: float
+    run: Measured,
+    claim: Claim,
+    sampled: tuple[Sampler, float],
+    each: Sequence[FloatArray],
+    error: float,
 ) -> tuple[float, float, float]:
-    """Lower end, estimate and upper end of epsilon; `error` is what the noise's scale may take."""
+    """Lower end, estimate and upper end of epsilon.
+
+    Args:
+        sampled: The sampler, and the lower end of the rate of steps that a record surely takes part in.
+        each: Of `_added`.
+        error: What the noise's scale may take.
+    """
+    sampler, sure = sampled
     strongest = _strongest(each)
     # Noise on most of the directions would pass for noise on all, and be larger on those.
     hidden = math.sqrt(run.unseen) if run.unseen > UNSEEN_STRETCH else 1.0
@@ -205,12 +227,15 @@ def _composed(
         under = np.where(run.step_noise > 0, 1.0 / np.maximum(run.step_noise, 1e-30), 0.0)
         least, middle, most = (reduce(finite) * under for reduce in (np.min, np.median, np.max))
     else:
-        least = middle = strongest
+        middle = strongest
+        least = (
+            strongest if sure == sampler.lower else strongest[strongest >= WEAK * strongest.max(initial=0)]
+        )
         most = np.full(run.steps, strongest.max()) if strongest is run.alone else used
     ends = {
         which: composed_epsilon(distances, replace(sampler, rate=rate), run.steps, claim, which=which)
         for which, distances, rate in (
-            ("lower", least / high / hidden, sampler.lower),
+            ("lower", least / high / hidden, sure),
             ("middle", middle, sampler.rate),
             ("upper", most / low, sampler.upper),
         )
@@ -241,7 +266,22 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
             "times fewer of them"
         )
     if run.is_correlated:
-        reasons.append(f"the noise of two steps is correlated ({run.correlation:.3g})")
+        reasons.append(f"the noise of steps is correlated (by {run.correlation:.3g} at most)")
+    if run.repeats:
+        reasons.append(
+            f"{run.repeats} noises are that of another step or tensor, and so is what a record moves there: "
+            "noisy sums are used again, which would be composed as if they were new"
+        )
+    if run.copies and run.depends:
+        reasons.append(
+            "the updates whose noises are copies also depend on other draws, which may be noise that the "
+            "copies lack"
+        )
+    if _are_alloted(run, sampler):
+        reasons.append(
+            "all replaced records take part in equally many steps, which are no epochs: each may draw its "
+            "steps by itself (random allocation), which has no bound here"
+        )
     if run.rate_varies:
         reasons.append(
             "batches vary more than Poisson samples of one rate do: the rate changes between steps"
@@ -266,6 +306,15 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
     if not run.tries and sampler.kind in {"sampled", "sampled unevenly"} and _changes_midway(run):
         reasons.append("records take part more often in one half of the steps: the rate changes")
     return tuple(reasons)
+
+
+def _are_alloted(run: Measured, sampler: Sampler) -> bool:
+    """Whether replaced records take part in one number of steps, by more than chance."""
+    if not run.compared.all() or sampler.batches or not 0 < sampler.rate < 1:
+        return False
+    times = run.present.sum(axis=1)
+    usual = binom.pmf(np.arange(run.steps + 1), run.steps, sampler.rate)
+    return bool((times == times[0]).all() and float((usual ** len(times)).sum()) < BY_CHANCE)
 
 
 def _changes_midway(run: Measured) -> bool:

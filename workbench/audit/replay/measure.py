@@ -10,16 +10,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
-from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted, overflowing
-from workbench.audit.replay.measured import Leak, Measured, NotMeasured
-from workbench.audit.replay.noise import Noise, is_linear, is_repeated, noise_of, stretched, turned
+from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted
+from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, together
+from workbench.audit.replay.leaks import difference, leak_of, other_buffer
+from workbench.audit.replay.measured import WEAK, Leak, Measured, NotMeasured
+from workbench.audit.replay.noise import (
+    Noise,
+    is_linear,
+    is_repeated,
+    is_told,
+    noise_of,
+    stretched,
+    turned,
+)
 from workbench.audit.replay.record import Layout, Recording
 from workbench.audit.replay.runs import Place, Runs, Train, agreement
 from workbench.core.errors import InputError
@@ -40,9 +50,6 @@ OTHER = 0.3
 
 ADDS_UP = 1e-3
 """Records that together move an update by what each does, but for this share: none changes another's part."""
-
-FEWEST_EXPECTED = 3
-"""Steps that an exchange of two records should move, before it says anything that it moves none."""
 
 PLACES = 2
 """Records that are replaced by every craft, or by half of them, each in a training of its own."""
@@ -106,10 +113,10 @@ def _own(runs: Runs) -> tuple[Recording, Recording, bool]:
     if len({layout.shapes for layout in a.layouts}) > 1:
         raise _RefusedError(f"{len(a.layouts)} optimizers of different parameters took steps")
     twin = runs(like=a)
-    if (broken := _difference(a, twin)) is not None:
+    if (broken := difference(a, twin)) is not None:
         raise _RefusedError(f"two trainings with one seed are not equal: {broken.what}")
     b = _without_noise(runs, a)
-    if (broken := _difference(a, b, gradients=False)) is not None:
+    if (broken := difference(a, b, gradients=False)) is not None:
         raise _RefusedError(
             f"with equal gradients the training goes another way: {broken.what}; so its randomness is "
             "not all in the gradients"
@@ -119,7 +126,7 @@ def _own(runs: Runs) -> tuple[Recording, Recording, bool]:
         # Scores that do not repeat themselves, or follow gradients that the code read before they were
         # replaced by run A's, tell nothing of a replaced record.
         b.result = None
-    if _other_buffer(a, b) is not None:
+    if other_buffer(a, b) is not None:
         b.buffers = ()
     return a, b, scores_repeat
 
@@ -130,14 +137,15 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     if noise.values and not is_linear(a, runs(forced=a, like=a, share=0.5), b):
         raise _RefusedError(
             "half of the noise does not move the updates half as far: something clips, rescales or rounds "
-            "them after the noise"
+            "them after the noise, or follows earlier noisy gradients (Adam's moments, a clipping norm)"
         )
+    depends = _depends(runs, a, b, noise)
     _require_known(runs, a, noise)
     again = runs(number=1)
     bare = runs(number=1, forced=again, like=again)
     fewer_directions, unseen = stretched(noise, (a, b), (again, bare)) if noise.values else (1.0, 1.0)
     fixed = is_repeated((a, b), (again, bare)) if noise.values else 0
-    ignores = _difference(a, again) is None
+    ignores = difference(a, again) is None
     norms = np.array([float(gradient.norm()) for gradient in b.gradients])
     fewer, spread = _of_fewer(runs, noise) if noise.values else (math.nan, math.nan)
     return Measured(
@@ -155,9 +163,10 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         excess=noise.excess,
         is_gaussian=noise.is_gaussian,
         correlation=noise.correlation,
-        is_correlated=noise.correlation > max(noise.chance * math.sqrt(fewer_directions), 0.05),
-        copies=noise.copies,
+        is_correlated=noise.correlation > max(noise.chance * math.sqrt(fewer_directions), 0.05)
+        or noise.lagged > noise.lag_chance * math.sqrt(fewer_directions),
         fixed=fixed,
+        depends=depends,
         ignores_seed=ignores,
         fewer=fewer,
         fewer_spread=spread,
@@ -192,7 +201,7 @@ def _quietened(runs: Runs, a: Recording, quiet: frozenset[int]) -> Recording | N
     """Run B without these early draws, as all runs from here on; None where its weights are others."""
     runs.quiet = quiet
     found = runs(forced=a, like=a)
-    return found if _difference(a, found, gradients=False) is None else None
+    return found if difference(a, found, gradients=False) is None else None
 
 
 def _goes_like(noise: Noise, other: Noise) -> bool:
@@ -210,7 +219,7 @@ def _of_fewer(runs: Runs, noise: Noise) -> tuple[float, float]:
         bare = runs(records, forced=with_noise, like=with_noise)
     except InputError:
         return math.nan, math.nan
-    if not bare.steps or _difference(with_noise, bare, gradients=False) is not None:
+    if not bare.steps or difference(with_noise, bare, gradients=False) is not None:
         return math.nan, math.nan
     theirs, noisy = noise_of(with_noise, bare), noise.scale > 0
     if noise.differs or theirs.differs or not torch.equal(theirs.scale > 0, noisy):
@@ -219,6 +228,35 @@ def _of_fewer(runs: Runs, noise: Noise) -> tuple[float, float]:
     if float(ratio.max()) > 1.1 * float(ratio.min()):
         return math.nan, math.nan
     return float(ratio.square().mean().sqrt()), math.sqrt(0.5 / noise.values + 0.5 / theirs.values)
+
+
+def _depends(runs: Runs, a: Recording, b: Recording, noise: Noise) -> bool:
+    """Whether updates depend on draws that may be other noise; asked where some have none, or copies.
+
+    Numbers of another shape may be noise of what all updates follow from, or of one number in each.
+
+    Raises:
+        _RefusedError: updates without noise that is recognised depend on them.
+    """
+    silent, is_bare = noise.scale == 0, noise.by_step == 0
+    has_bare = bool(silent.any()) or bool(is_bare.any())
+    if not b.elsewhere or not (has_bare or noise.copies):
+        return False
+    moved = bare = True
+    with suppress(InputError):
+        other = runs(forced=a, like=b, disturbs=True)
+        if other.steps == b.steps:
+            apart = [one != two for one, two in zip(other.gradients, b.gradients, strict=True)]
+            moved = any(bool(here.any()) for here in apart)
+            bare = any(
+                bool((here if is_bare[step] else here[silent]).any()) for step, here in enumerate(apart)
+            )
+    if bare and has_bare:
+        raise _RefusedError(
+            "some updates have no noise that replay recognises, but depend on other random numbers that the "
+            "code draws (normal, Laplace or such, not of a parameter's shape), which may be noise"
+        )
+    return moved
 
 
 def _require_known(runs: Runs, a: Recording, noise: Noise) -> None:
@@ -277,7 +315,7 @@ class _Replacements:
             except InputError as error:
                 self.failed.append(str(error))
                 continue
-            if (leak := _leak(b, c)) is not None:
+            if (leak := leak_of(b, c)) is not None:
                 self.leaks.append(Leak(leak.what, at.place, leak.tensor))
             at.versions.append(c)
             at.crafts.append(craft)
@@ -285,6 +323,8 @@ class _Replacements:
         at.raw, at.scaled, bare = _distances([b, *at.versions], at.agree, self._noise, a.layouts[0])
         largest = at.raw.max(axis=2, keepdims=True)
         at.present = (at.raw > NEGLIGIBLE * np.maximum(largest, 1e-30)).any(axis=(0, 1))
+        farthest = np.where(np.isfinite(at.scaled), at.scaled, 0.0).max(axis=(0, 1))
+        at.weak = at.present & (farthest < WEAK * farthest.max())
         self.naked.update(dict.fromkeys(bare))
 
     def played(self, crafts: Mapping[int, Sequence[Craft]]) -> list[Place]:
@@ -328,123 +368,40 @@ def _of_records(
     usual = noise.values and len(first.versions) > 1
     batches = batches_of(runs, a, first, noise) if usual else Batches()
     hits, tries, sizes, varies = counted(batches, len(runs.records))
-    together = _together(runs, a, b, crafts[first.place][0]) if usual else math.nan
+    apart, leak = together(runs, a, b, crafts[first.place][0]) if usual else (math.nan, None)
+    leaks = shown.leaks or ([] if leak is None else [leak])
+    copied = [
+        any(
+            is_told(copy, noise, own, version, agree)
+            for at in places
+            for version, agree in zip(at.versions, at.agree[1:], strict=True)
+        )
+        for copy in noise.copies
+    ]
     return {
         "present": np.array([at.present for at in places]),
+        "weak": np.array([at.weak for at in places]),
+        "copies": sum(copied),
+        "repeats": len(copied) - sum(copied),
         "compared": np.array([at.agree[1:].any(axis=0) for at in places]),
         "added": np.array([at.added() for at in deep]),
         "replaced": np.array([np.where(at.present, at.scaled.max(axis=(0, 1)) / 2, 0.0) for at in deep]),
         "loudness": _loudness(first),
         "naked": tuple(shown.naked),
-        "leaks": tuple(shown.leaks),
+        "leaks": tuple(leaks),
         "failed": tuple(shown.failed[:3]),
         "counted": hits,
         "rate_varies": varies,
-        "follows_contents": _follows_contents(runs, a, places, crafts[first.place])
+        "follows_contents": follows_contents(runs, a, places, crafts[first.place])
         if usual and len(first.versions) > 3 and not (tries and hits == tries)
         else False,
         "tries": tries,
         "sizes": sizes,
-        "alone": batches.alone if together < ADDS_UP else np.zeros(0),
-        "together": together,
-        "emptied": _emptied(runs, a, first, crafts) if usual else math.nan,
-        "noise_moved": _noise_moved(runs, a, b, first, crafts) if usual else math.nan,
+        "alone": batches.alone if apart < ADDS_UP else np.zeros(0),
+        "together": apart,
+        "emptied": emptied(runs, a, first, crafts) if usual else math.nan,
+        "noise_moved": noise_moved(runs, a, b, first, crafts) if usual else math.nan,
     }
-
-
-def _together(runs: Runs, a: Recording, b: Recording, craft: Craft) -> float:
-    """Of two quarters of the records replaced by a craft: what their moves do not add up to, as a share."""
-    quarters = [range(part, len(runs.records), 4) for part in (0, 1)]
-    sets = [dict.fromkeys(quarter, craft.record) for quarter in quarters]
-    try:
-        versions = [
-            runs(runs.with_records(own), forced=a) for own in (sets[0], sets[1], {**sets[0], **sets[1]})
-        ]
-    except InputError:
-        return math.nan
-    agree = agreement([b, *versions], a.steps).all(axis=0)
-    shares = []
-    for step in np.flatnonzero(agree):
-        own, one, two, both = (run.gradients[step].double() for run in (b, *versions))
-        least = min(float((one - own).norm()), float((two - own).norm()))
-        if least > 0:
-            shares.append(float((both - one - two + own).norm()) / least)
-    return float(np.median(shares)) if shares else math.nan
-
-
-def _follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts: Sequence[Craft]) -> bool:
-    """Whether records that change places take their batches with them, or move steps that neither is in.
-
-    To be asked where not every record is in every batch: there, one whose craft the model has learned passes
-    for absent. Where batches are drawn by place, exchanging two crafts moves the steps that just one of the
-    places is in.
-
-    Args:
-        places: The first with all its versions.
-        crafts: Of the first place.
-    """
-    pairs = [
-        (int((one.present ^ two.present).sum()), one, two)
-        for i, one in enumerate(places)
-        for two in places[:i]
-    ]
-    steps, one, two = max(pairs, key=lambda pair: pair[0], default=(0, places[0], places[0]))
-    if steps < FEWEST_EXPECTED:
-        return False
-    this, other = crafts[0].record, crafts[2].record
-    try:
-        run, exchanged = (
-            runs(runs.with_records({one.place: first, two.place: second}), forced=a)
-            for first, second in ((this, other), (other, this))
-        )
-    except InputError:
-        return False
-    compared = agreement([run, exchanged], a.steps).all(axis=0)
-    usual = float(np.median(places[0].raw[1, 3][places[0].present]))
-    moved = np.zeros(a.steps)
-    for step in np.flatnonzero(compared):
-        moved[step] = float((run.gradients[step] - exchanged.gradients[step]).double().norm())
-    expected = (one.present ^ two.present) & compared
-    if bool((moved[~one.present & ~two.present] > 0.1 * usual).any()):
-        return True
-    return bool(expected.sum() >= FEWEST_EXPECTED and (moved < 1e-4 * usual).all())
-
-
-def _emptied(runs: Runs, a: Recording, first: Place, crafts: Mapping[int, Sequence[Craft]]) -> float:
-    """How much further than others a craft that is not finite moves an update; NaN if that is not either."""
-    record = overflowing(crafts[first.place][0])
-    if record is None:
-        return math.nan
-    try:
-        with np.errstate(all="ignore"):
-            run = runs(runs.with_records({first.place: record}), forced=a)
-    except InputError:
-        return math.nan
-    usual = first.versions[0]
-    found = []
-    for step in np.flatnonzero(agreement([usual, run], a.steps).all(axis=0) & first.present):
-        moved = float((run.gradients[step] - usual.gradients[step]).double().norm())
-        found.append(moved / float(first.raw[:, :, step].max()))
-    return max(found, default=math.nan)
-
-
-def _noise_moved(
-    runs: Runs, a: Recording, b: Recording, first: Place, crafts: Mapping[int, Sequence[Craft]]
-) -> float:
-    """The largest share of a step's noise that a replaced record changes."""
-    records = runs.with_records({first.place: crafts[first.place][0].record})
-    try:
-        noisy = runs(records, forced=a, share=1.0)
-    except InputError:
-        return math.nan
-    agree = agreement([first.versions[0], noisy], a.steps).all(axis=0)
-    found = []
-    for step in np.flatnonzero(agree & first.present):
-        own = (a.gradients[step] - b.gradients[step]).double()
-        theirs = (noisy.gradients[step] - first.versions[0].gradients[step]).double()
-        if float(own.norm()) > 0:
-            found.append(float((theirs - own).norm()) / float(own.norm()))
-    return max(found, default=math.nan)
 
 
 def _distances(
@@ -487,60 +444,3 @@ def _loudness(first: Place) -> float:
     quiet, loud = (first.raw[i, others].max(axis=0) for i in louder)
     used = (quiet > 0) & (loud > 0)
     return float(np.median(loud[used] / quiet[used])) if used.any() else math.nan
-
-
-def _leak(b: Recording, c: Recording) -> Leak | None:
-    """What a replaced record changes although updates and random draws are equal."""
-    same = 0
-    while same < min(b.steps, c.steps) and b.draws[same] == c.draws[same]:
-        same += 1
-    if (found := _difference(b, c, gradients=False, steps=same)) is not None:
-        return found
-    if same < min(b.steps, c.steps):
-        return None  # From here on other numbers are drawn, and what differs may come from them.
-    if b.steps != c.steps:
-        return Leak(f"the number of steps ({b.steps} and {c.steps})")
-    if (
-        b.result is not None
-        and b.draws[-1] == c.draws[-1]
-        and not np.array_equal(b.result, c.result, equal_nan=True)
-    ):
-        return Leak("the scores that the finished model gives")
-    if b.draws[-1] == c.draws[-1] and b.buffers and (name := _other_buffer(b, c)) is not None:
-        return Leak(f"what the finished model keeps in {name}")
-    return None
-
-
-def _other_buffer(first: Recording, second: Recording) -> str | None:
-    """The first buffer of the finished model in which two runs differ; None where none does."""
-    for (name, one), (other_name, other) in zip(first.buffers, second.buffers, strict=False):
-        if name != other_name or not torch.equal(one, other):
-            return name
-    return "its modules" if len(first.buffers) != len(second.buffers) else None
-
-
-def _difference(
-    first: Recording, second: Recording, *, gradients: bool = True, steps: int | None = None
-) -> Leak | None:
-    """The first thing in which two runs differ, of the first steps if not of all; None where none does."""
-    for step, (one, other) in enumerate(zip(first.weights[:steps], second.weights[:steps], strict=False)):
-        if not torch.equal(one, other):
-            tensor = _tensor(first.layouts[first.optimizers[step]], one, other)
-            return Leak(f"weights before step {step + 1} ({tensor})", tensor=tensor)
-        if gradients and not torch.equal(first.gradients[step], second.gradients[step]):
-            tensor = _tensor(
-                first.layouts[first.optimizers[step]], first.gradients[step], second.gradients[step]
-            )
-            return Leak(f"the gradient of step {step + 1} ({tensor})", tensor=tensor)
-    if steps is None and first.steps != second.steps:
-        return Leak(f"the number of steps ({first.steps} and {second.steps})")
-    return None
-
-
-def _tensor(layout: Layout, one: Tensor, other: Tensor) -> str:
-    if one.shape != other.shape:
-        return "another number of parameters"
-    for name, place in layout.slices():
-        if not torch.equal(one[place], other[place]):
-            return name
-    return "?"

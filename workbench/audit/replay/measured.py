@@ -12,6 +12,9 @@ from scipy.stats import chi2
 
 from workbench.interfaces import BoolArray, FloatArray
 
+WEAK = 0.1
+"""A record moves an update weakly by less than this part of the most: it may be left over from before."""
+
 
 @dataclass(frozen=True)
 class Leak:
@@ -21,11 +24,13 @@ class Leak:
         what: In words: `"weights before step 3"`.
         place: Which record was replaced; None where the training does not even repeat itself.
         tensor: The parameter in which it shows, where it is one.
+        records: How many records were replaced.
     """
 
     what: str
     place: int | None = None
     tensor: str = ""
+    records: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +50,14 @@ class Measured:
         reach: The largest noise in standard deviations, `is_bounded` whether Gaussian noise goes further.
         excess: Excess kurtosis of the noise; `is_gaussian` says whether that is chance.
         correlation: Of the noise of two steps, the largest; `is_correlated` likewise.
-        copies: Steps or tensors whose noise is a copy of another's.
+        copies: Steps or tensors whose noise is a copy of another's, while a record moves the two otherwise.
+        repeats: Such copies where every replaced record moves both alike, as where a noisy sum is used again.
         fixed: Steps whose noise is the same under another seed.
+        depends: Whether updates with copied noise also depend on other draws, which may be noise.
         ignores_seed: The whole training is the same under another seed.
         same_norm: All updates without noise have one norm.
         present: Which replaced record took part in which step, shape `(places, T)`.
+        weak: Where it moved the update much less than at other steps, same shape.
         counted, tries: Records that took part in steps whose batch could be counted, and that might have; the
             record whose steps these are is left out.
         sizes: The batch of each step that can be compared, in records; empty where they are not all known.
@@ -97,10 +105,13 @@ class Measured:
     correlation: float
     is_correlated: bool
     copies: int
+    repeats: int
     fixed: int
+    depends: bool
     ignores_seed: bool
     same_norm: bool
     present: BoolArray
+    weak: BoolArray
     compared: BoolArray
     counted: int
     tries: int
@@ -155,7 +166,7 @@ _NUMBERS = (
 def measured_from(form: Mapping[str, Any]) -> Measured:
     """Read back the plain form of what was measured."""
     arrays = {
-        **{name: np.array(form[name], dtype=bool) for name in ("present", "compared")},
+        **{name: np.array(form[name], dtype=bool) for name in ("present", "weak", "compared")},
         **{
             name: np.array(form[name], dtype=np.float64)
             for name in ("step_noise", "added", "alone", "replaced")

@@ -11,13 +11,16 @@ from scipy.stats import beta, chi2, norm
 from torch import Tensor
 
 from workbench.audit.replay.record import Layout, Recording
-from workbench.interfaces import FloatArray
+from workbench.interfaces import BoolArray, FloatArray
 
 SMALL = 1e-3
 """Updates of less than this part of the largest may be nothing but rounding."""
 
 RARE = 1e-3
 """Error probability of each test of the noise's form: one scale in all steps, no correlation, Gaussian."""
+
+LAGGED = 1e-6
+"""Error probability of the test whether the noises of steps some way apart are correlated."""
 
 UNSEEN = 3e-7
 """Error probability of the test whether noise has fewer directions than coordinates."""
@@ -33,6 +36,27 @@ SAME, BY_CHANCE = 0.999, 1e-6
 
 PREFIX = 64
 """Values of each tensor's noise that are compared with other tensors'."""
+
+ALIKE = 1e-3
+"""Two moves are alike that differ by less than this share."""
+
+TOLD = 1e3
+"""Standard deviations of what noise two copies leave between them, from which a move is told for sure."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Noise that is another one's, up to a factor and to what `SAME` leaves open.
+
+    Attributes:
+        steps, coordinates: Where it is: steps, and coordinates of each, shape `(k,)`.
+        of_steps, of_coordinates: Where that is whose copy it is, likewise and as many.
+    """
+
+    steps: tuple[int, ...]
+    coordinates: Tensor
+    of_steps: tuple[int, ...]
+    of_coordinates: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +75,8 @@ class Noise:
         is_gaussian: Whether the excess is what chance leaves of 0.
         correlation: The largest correlation of two steps' noise, in absolute value, that is no copy.
         chance: What chance leaves of it.
+        lagged: Likewise the largest over lags of the mean correlation of steps so far apart, in standard
+            deviations of chance; `lag_chance` is what chance leaves of it.
         copies: Steps whose noise is that of an earlier step, and tensors whose noise is another's.
     """
 
@@ -65,7 +91,14 @@ class Noise:
     is_gaussian: bool
     correlation: float
     chance: float
-    copies: int
+    lagged: float
+    lag_chance: float
+    copies: tuple[Copy, ...]
+
+    def seen(self, gradient: Tensor, step: int, coordinates: Tensor) -> Tensor:
+        """Coordinates of an update of a noisy step, in standard deviations of their noise; float64."""
+        scale = self.scale[coordinates] * float(self.by_step[step])
+        return gradient.double()[coordinates] / scale
 
 
 def noise_of(a: Recording, b: Recording) -> Noise:
@@ -97,7 +130,9 @@ def noise_of(a: Recording, b: Recording) -> Noise:
             is_gaussian=True,
             correlation=0.0,
             chance=math.inf,
-            copies=0,
+            lagged=0.0,
+            lag_chance=math.inf,
+            copies=(),
         )
     fewest = len(steps) * coordinates
     for group in groups:
@@ -113,7 +148,10 @@ def noise_of(a: Recording, b: Recording) -> Noise:
     drawn /= torch.tensor(by_step[by_step > 0], dtype=drawn.dtype)[:, None]
     is_even = _is_even(drawn, noisy, layout)
     excess = float(drawn.double().pow(4).mean()) / float(drawn.double().square().mean()) ** 2 - 3.0
-    copied, correlation, chance = _between_steps(drawn)
+    active = [int(step) for step in np.flatnonzero(by_step > 0)]
+    pairs, correlation, chance = _between_steps(drawn)
+    lagged, lag_chance = _at_lags(drawn)
+    places = torch.nonzero(noisy)[:, 0]
     reach = float(drawn.abs().max())
     return Noise(
         scale=scale,
@@ -131,7 +169,15 @@ def noise_of(a: Recording, b: Recording) -> Noise:
         and abs(excess) <= max(0.2, float(norm.isf(RARE / 2)) * math.sqrt(24.0 / drawn.numel())),
         correlation=correlation,
         chance=chance,
-        copies=copied + _between_tensors(drawn, noisy, layout),
+        lagged=lagged,
+        lag_chance=lag_chance,
+        copies=(
+            *(Copy((active[this],), places, (active[other],), places) for this, other in pairs),
+            *(
+                Copy(tuple(active), places[this], tuple(active), places[other])
+                for this, other in _between_tensors(drawn, noisy, layout)
+            ),
+        ),
     )
 
 
@@ -219,18 +265,38 @@ def _groups(variance: Tensor, noisy: Tensor, layout: Layout, steps: int) -> list
     return [mask for _, _, mask in groups]
 
 
-def _between_steps(drawn: Tensor) -> tuple[int, float, float]:
-    """Steps whose noise is an earlier step's, the largest other correlation, and what chance makes of it."""
+def _between_steps(drawn: Tensor) -> tuple[list[tuple[int, int]], float, float]:
+    """Steps whose noise is an earlier step's, with that; the largest other correlation, and chance's."""
     steps, coordinates = drawn.shape
     if steps < 2:
-        return 0, 0.0, math.inf
+        return [], 0.0, math.inf
     rows = torch.nn.functional.normalize(drawn, dim=1)
     found = torch.tril((rows @ rows.T).abs(), diagonal=-1)
     if not _tells(coordinates, steps * steps):
-        return 0, 0.0, math.inf
-    copied = int((found > SAME).any(dim=1).sum())
-    largest = float(torch.where(found > SAME, 0.0, found).max())
-    return copied, largest, float(norm.isf(RARE / (steps * (steps - 1)))) / math.sqrt(coordinates)
+        return [], 0.0, math.inf
+    same = found > SAME
+    pairs = [(int(step), int(same[step].int().argmax())) for step in torch.nonzero(same.any(dim=1))[:, 0]]
+    largest = float(torch.where(same, 0.0, found).max())
+    return pairs, largest, float(norm.isf(RARE / (steps * (steps - 1)))) / math.sqrt(coordinates)
+
+
+def _at_lags(drawn: Tensor) -> tuple[float, float]:
+    """The largest mean correlation of noises so many steps apart, over its deviation; and chance's.
+
+    Without copies, which are found one by one.
+    """
+    steps, coordinates = drawn.shape
+    lags = range(1, steps // 2 + 1)
+    if not lags:
+        return 0.0, math.inf
+    rows = torch.nn.functional.normalize(drawn.double(), dim=1)
+    products = rows @ rows.T
+    found = [0.0]
+    for lag in lags:
+        here = torch.diagonal(products, -lag)
+        here = here[here.abs() <= SAME]
+        found += [abs(float(here.sum())) * math.sqrt(coordinates / here.numel())] if here.numel() else []
+    return max(found), float(norm.isf(LAGGED / (2 * len(lags))))
 
 
 def _is_bounded(values: int, reach: float) -> bool:
@@ -288,8 +354,8 @@ def _is_even(drawn: Tensor, noisy: Tensor, layout: Layout) -> bool:
     return True
 
 
-def _between_tensors(drawn: Tensor, noisy: Tensor, layout: Layout) -> int:
-    """Tensors whose noise begins as that of an earlier tensor."""
+def _between_tensors(drawn: Tensor, noisy: Tensor, layout: Layout) -> list[tuple[slice, slice]]:
+    """Where, among the noisy coordinates, a tensor's noise begins as that of an earlier one; and that."""
     starts = []
     position = 0
     for _, place in layout.slices():
@@ -297,14 +363,48 @@ def _between_tensors(drawn: Tensor, noisy: Tensor, layout: Layout) -> int:
         if count >= 8:
             starts.append((position, count))
         position += count
-    found = set()
+    found = []
     for i, (start, size) in enumerate(starts):
         for before, its in starts[:i]:
             width = min(size, its, PREFIX)
-            x = drawn[:, start : start + width].flatten()
-            y = drawn[:, before : before + width].flatten()
+            this, other = slice(start, start + width), slice(before, before + width)
+            x, y = drawn[:, this].flatten(), drawn[:, other].flatten()
             if not _tells(x.numel(), len(starts) ** 2):
                 continue
             if abs(float(torch.nn.functional.cosine_similarity(x, y, dim=0))) > SAME:
-                found.add(i)
-    return len(found)
+                found.append((this, other))
+                break
+    return found
+
+
+def is_told(
+    copy: Copy, noise: Noise, own: tuple[Recording, Recording], version: Recording, agree: BoolArray
+) -> bool:
+    """Whether a replaced record shows in what two updates differ by, where one's noise is the other's copy.
+
+    Two updates with one noise between them tell no more than one does, if a record moves both alike: where a
+    noisy sum is used twice, for one.
+
+    Args:
+        own: Run A and run B.
+        version: A run with a replaced record, as run B; `agree`: where the two compare, shape `(T,)`.
+    """
+    pairs = [(t, s) for t, s in zip(copy.steps, copy.of_steps, strict=True) if agree[t] and agree[s]]
+    if not pairs:
+        return False
+
+    def seen(one: Recording, other: Recording) -> tuple[Tensor, Tensor]:
+        return (
+            torch.cat(
+                [noise.seen(one.gradients[t] - other.gradients[t], t, copy.coordinates) for t, _ in pairs]
+            ),
+            torch.cat(
+                [noise.seen(one.gradients[s] - other.gradients[s], s, copy.of_coordinates) for _, s in pairs]
+            ),
+        )
+
+    (x, y), (moved, before) = seen(*own), seen(version, own[1])
+    factor = float(x @ y) / float(y @ y)
+    left, apart = float((x - factor * y).norm()), float((moved - factor * before).norm())
+    size = max(float(moved.norm()), abs(factor) * float(before.norm()))
+    return apart > ALIKE * size and apart * math.sqrt(x.numel()) > TOLD * left

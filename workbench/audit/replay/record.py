@@ -19,6 +19,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from workbench.audit.replay.generators import heard_by, own_generators
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
 
@@ -68,7 +69,8 @@ class Recording:
         early: Which draws of a parameter's shape before the first gradient are of no initial weights, from 1:
             they may be noise of the first step.
         elsewhere: Other draws that may be noise of something else: all but those of initial weights and those
-            that samplers and dropout make (orders, whole numbers, coins, as many uniform numbers as records).
+            that samplers and dropout make (orders, whole numbers, coins, as many uniform numbers as records);
+            a choice by given probabilities among so many options as there are records is a sampler's.
         changes: Whether an optimizer's trained parameters change between its steps.
     """
 
@@ -108,6 +110,7 @@ def recorded(
     like: Recording | None = None,
     share: float = 0.0,
     still: bool = False,
+    disturbs: bool = False,
     quiet: frozenset[int] = frozenset(),
 ) -> Recording:
     """Call a training function under the hooks.
@@ -123,6 +126,8 @@ def recorded(
         quiet: Draws before the first gradient that are noise too (`Recording.early`).
         still: Also let dropout keep everything, and set the weights after each step to those of `forced`, so
             that from the second step on they are equal whatever the initial ones were.
+        disturbs: Also halve all draws that are counted as `Recording.elsewhere`, but for uniform numbers, by
+            which samplers draw too.
         like: A run whose gradients and weights are shared where they are equal, to save memory.
 
     Raises:
@@ -141,14 +146,15 @@ def recorded(
         if still:
             stack.callback(register_optimizer_step_post_hook(watch.after_step).remove)
         stack.enter_context(_named_modules(watch))
+        stack.enter_context(own_generators())
         if forced is not None:
             shapes = frozenset(shape for layout in forced.layouts for shape in layout.shapes)
             sizes = {size for layout in forced.layouts for size in layout.sizes}
             sizes |= {sum(layout.sizes) for layout in forced.layouts}
             noise = _Silence(watch, shapes, frozenset(sizes), records)
-            noise.share, noise.still, noise.quiet = share, still, quiet
+            noise.share, noise.still, noise.disturbs, noise.quiet = share, still, disturbs, quiet
             watch.silence = noise
-            stack.enter_context(noise.everywhere())
+            stack.enter_context(heard_by(noise))
             stack.enter_context(_first_gradient(noise))
             stack.enter_context(noise)
         result = function()
@@ -329,26 +335,6 @@ _UNIFORM = ("rand", "rand_like", "uniform", "uniform_")
 _OF_SAMPLERS = ("randperm", "randint", "randint_like", "random_", "bernoulli", "bernoulli_", "multinomial")
 """Draws of orders, whole numbers and coins."""
 
-_OTHER_NUMPY = (
-    "exponential",
-    "standard_exponential",
-    "gumbel",
-    "logistic",
-    "geometric",
-    "gamma",
-    "standard_gamma",
-    "lognormal",
-    "poisson",
-    "binomial",
-    "negative_binomial",
-    "standard_cauchy",
-    "standard_t",
-    "chisquare",
-)
-"""NumPy's draws that no sampler makes."""
-
-_OTHER_PYTHON = ("expovariate", "lognormvariate", "betavariate", "gammavariate", "gauss", "normalvariate")
-
 FIRST = 64
 """Numbers by which a draw is recognised as a parameter's initial weights, up to a factor."""
 
@@ -363,11 +349,12 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._watch, self._shapes, self._sizes, self._records = watch, shapes, sizes, records
         self._early: list[tuple[int, FloatArray]] = []
         self._early_draws = 0
-        self.share, self.still, self.quiet = 0.0, False, frozenset[int]()
+        self.share, self.still, self.disturbs, self.quiet = 0.0, False, False, frozenset[int]()
         self.after_first_gradient = False
         self._drawn = 0
         self._generators: list[Callable[[], Any]] = []
         self._known: set[int] = set()
+        self._held: list[object] = []
 
     def is_noise(self, shape: Sequence[int], *, in_place: bool = False) -> bool:
         """A draw of a parameter's shape, or flat with as many entries, once there was a gradient.
@@ -384,15 +371,25 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _is_late(self) -> bool:
         return self.after_first_gradient or bool(self._watch.step())
 
-    def _met(self, drawn: Tensor | FloatArray, *, in_place: bool = False, is_normal: bool = True) -> None:
+    def _met(self, drawn: Any, *, in_place: bool = False, is_normal: bool = True) -> Any:
         """Another draw than noise: it may be of initial weights, which the first step shows."""
-        shape = tuple(drawn.shape)
+        shape = tuple(np.shape(drawn)) if not isinstance(drawn, Tensor) else tuple(drawn.shape)
         fits = shape in self._shapes or (len(shape) == 1 and shape[0] in self._sizes)
         if self._is_late() or not fits:
             self._watch.elsewhere()
-        elif not in_place:
+            return self._disturbed(drawn) if is_normal else drawn
+        if not in_place:
             numbers = torch.as_tensor(drawn).detach().reshape(-1)[:FIRST].double().cpu().numpy().copy()
             self._early.append((self._early_draws if is_normal else -1 - len(self._early), numbers))
+        return drawn
+
+    def _disturbed(self, drawn: Any) -> Any:
+        """Half of the numbers, where runs are to show whether any update depends on them."""
+        if not self.disturbs:
+            return drawn
+        if isinstance(drawn, Tensor):
+            return drawn.mul_(0.5) if drawn.is_floating_point() else drawn
+        return type(drawn)(0.5 * drawn) if np.ndim(drawn) == 0 else (0.5 * drawn).astype(drawn.dtype)
 
     def not_initial(self, parameters: Sequence[Tensor]) -> frozenset[int]:
         """Which draws of parameters' shapes are, before the first step, no multiples of their weights."""
@@ -407,11 +404,12 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._early.clear()
         return frozenset(found)
 
-    def uniform(self, drawn: Tensor | FloatArray, *, in_place: bool = False) -> None:
+    def uniform(self, drawn: Any, *, in_place: bool = False) -> Any:
         """A draw of uniform numbers, a sampler's if there are as many as records, or so many for each."""
-        size = drawn.numel() if isinstance(drawn, Tensor) else drawn.size
+        size = drawn.numel() if isinstance(drawn, Tensor) else np.size(drawn)
         if size == 0 or size % self._records:
-            self._met(drawn, in_place=in_place, is_normal=False)
+            return self._met(drawn, in_place=in_place, is_normal=False)
+        return drawn
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -422,24 +420,26 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             shape = tuple(drawn.shape) if isinstance(drawn, Tensor) else ()
             self._drawn = hash((self._drawn, name, shape))
             generator = (kwargs or {}).get("generator")
-            if generator is not None and id(generator) not in self._known:
-                self._known.add(id(generator))
-                self._generators.append(lambda: generator.get_state().numpy().tobytes())
+            if generator is not None:
+                self.uses(generator, lambda: generator.get_state().numpy().tobytes())
         if self.still and name == "native_dropout":
             return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
         if self.still and name == "bernoulli_" and drawn.is_floating_point() and len(args) > 1:
             return drawn.fill_(args[1])
         is_draw = torch.Tag.nondeterministic_seeded in func.tags and isinstance(drawn, Tensor)
         in_place = name.endswith("_") and bool(args) and isinstance(args[0], torch.nn.Parameter)
-        if is_draw and name in _UNIFORM:
-            self.uniform(drawn, in_place=in_place)
-        elif is_draw and name not in (*_NORMAL, *_OF_SAMPLERS) and "dropout" not in name:
+        if is_draw and name == "multinomial":
+            self.chosen(args[0].shape[-1])
+        elif is_draw and name in ("bernoulli", "bernoulli_") and drawn.numel() == 1:
             self._watch.elsewhere()
+        if is_draw and name in _UNIFORM:
+            return self.uniform(drawn, in_place=in_place)
+        if is_draw and name not in (*_NORMAL, *_OF_SAMPLERS) and "dropout" not in name:
+            return self.other(drawn)
         if name not in _NORMAL or not isinstance(drawn, Tensor):
             return drawn
         if not self.is_noise(drawn.shape, in_place=in_place):
-            self._met(drawn, in_place=in_place)
-            return drawn
+            return self._met(drawn, in_place=in_place)
         self._watch.note("normal")
         mean: Any = 0.0
         if name == "normal":
@@ -462,120 +462,41 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         )
 
-    @contextmanager
-    def everywhere(self) -> Iterator[None]:
-        """Noise that torch's dispatcher does not see: Laplace distributions, and NumPy's generators."""
-        silence, make = self, np.random.default_rng
-        laplace = torch.distributions.Laplace.rsample
-
-        def rsample(self: Any, sample_shape: Any = None) -> Tensor:
-            drawn = laplace(self, torch.Size() if sample_shape is None else sample_shape)
-            if not silence.is_noise(drawn.shape):
-                silence._met(drawn)
-                return drawn
-            silence._watch.note("laplace")
-            return self.loc + silence.share * (drawn - self.loc)  # type: ignore[no-any-return]
-
-        class Silent:
-            """The draws of NumPy's generators, old and new."""
-
-            def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-                return silence.numpy(super().normal(loc, scale, size), loc)  # type: ignore[misc]
-
-            def standard_normal(self, *args: Any, **kwargs: Any) -> Any:
-                return silence.numpy(super().standard_normal(*args, **kwargs), 0.0)  # type: ignore[misc]
-
-            def laplace(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-                return silence.numpy(super().laplace(loc, scale, size), loc)  # type: ignore[misc]
-
-            def random(self, *args: Any, **kwargs: Any) -> Any:
-                return silence.uniforms(super().random(*args, **kwargs))  # type: ignore[misc]
-
-            def uniform(self, *args: Any, **kwargs: Any) -> Any:
-                return silence.uniforms(super().uniform(*args, **kwargs))  # type: ignore[misc]
-
-        for other in _OTHER_NUMPY:
-            setattr(Silent, other, _counting(self, other))
-
-        class Generator(Silent, np.random.Generator):
-            """NumPy's generator, with silent noise."""
-
-        class RandomState(Silent, np.random.RandomState):
-            """NumPy's older generator, with silent noise and its state known."""
-
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                super().__init__(*args, **kwargs)
-                silence._generators.append(lambda: repr(self.get_state(legacy=False)))
-
-        def default_rng(seed: Any = None) -> np.random.Generator:
-            made = Generator(make(seed).bit_generator)
-            silence._generators.append(lambda: repr(made.bit_generator.state))
-            return made
-
-        class Random(random.Random):
-            """Python's generator, with its state known."""
-
-            def __init__(self, *args: Any) -> None:
-                super().__init__(*args)
-                silence._generators.append(self.getstate)
-
-        with ExitStack() as stack:
-            stack.enter_context(patch.object(torch.distributions.Laplace, "rsample", rsample))
-            stack.enter_context(patch.object(np.random, "default_rng", default_rng))
-            stack.enter_context(patch.object(np.random, "RandomState", RandomState))
-            stack.enter_context(patch.object(random, "Random", Random))
-            for name in _OTHER_PYTHON:
-                stack.enter_context(patch.object(random, name, self._counted(getattr(random, name))))
-            for name in ("normal", "standard_normal", "randn", "laplace"):
-                drawing = getattr(np.random, name)
-                stack.enter_context(patch.object(np.random, name, self._function(drawing, name)))
-            for name in ("rand", "random", "random_sample", "uniform"):
-                drawing = getattr(np.random, name)
-                stack.enter_context(patch.object(np.random, name, self._uniform_function(drawing)))
-            for name in _OTHER_NUMPY:
-                stack.enter_context(patch.object(np.random, name, self._counted(getattr(np.random, name))))
-            yield
-
-    def _counted(self, drawing: Callable[..., Any]) -> Callable[..., Any]:
-        def draw(*args: Any, **kwargs: Any) -> Any:
-            self._watch.elsewhere()
-            return drawing(*args, **kwargs)
-
-        return draw
-
-    def _uniform_function(self, drawing: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: self.uniforms(drawing(*args, **kwargs))
+    def uses(self, key: object, state: Callable[[], Any]) -> None:
+        """A generator is drawn from, whose state tells two runs apart."""
+        if id(key) not in self._known:
+            self._known.add(id(key))
+            self._held.append(key)
+            self._generators.append(state)
 
     def uniforms(self, drawn: Any) -> Any:
         """A draw of NumPy's uniform numbers."""
-        self.uniform(np.asarray(drawn))
-        return drawn
+        return self.uniform(drawn)
 
-    def _function(self, drawing: Callable[..., Any], name: str) -> Callable[..., Any]:
-        def draw(*args: Any, **kwargs: Any) -> Any:
-            loc = kwargs.get("loc", args[0] if args else 0.0) if name in ("normal", "laplace") else 0.0
-            return self.numpy(drawing(*args, **kwargs), loc)
+    def chosen(self, options: int) -> None:
+        """One of so many options is drawn: a sampler's options are the records."""
+        if options % self._records:
+            self._watch.elsewhere()
 
-        return draw
+    def other(self, drawn: Any) -> Any:
+        """A draw that no sampler makes, and no noise of a parameter's shape."""
+        self._watch.elsewhere()
+        return self._disturbed(drawn)
 
     def numpy(self, drawn: Any, mean: Any) -> Any:
         """A draw of NumPy's, or its mean where it is noise."""
         if not isinstance(drawn, np.ndarray) or not self.is_noise(drawn.shape):
-            self._met(np.asarray(drawn))
-            return drawn
+            return self._met(drawn)
         self._watch.note("numpy")
         return (mean + self.share * (drawn - mean)).astype(drawn.dtype)
 
-
-def _counting(silence: _Silence, name: str) -> Callable[..., Any]:
-    """A method of NumPy's generators that draws as theirs does, and is counted."""
-
-    def draw(self: Any, *args: Any, **kwargs: Any) -> Any:
-        silence._watch.elsewhere()
-        made = np.random.Generator if isinstance(self, np.random.Generator) else np.random.RandomState
-        return getattr(made, name)(self, *args, **kwargs)
-
-    return draw
+    def laplace(self, drawn: Tensor, mean: Tensor) -> Tensor:
+        """A draw of torch's Laplace distribution, or its mean where it is noise."""
+        if not self.is_noise(drawn.shape):
+            met: Tensor = self._met(drawn)
+            return met
+        self._watch.note("laplace")
+        return mean + self.share * (drawn - mean)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Claim, Verdict, VerdictKind
 from workbench.training.setup import TrainingSetup, prepare
 
-FORM = 5
+FORM = 6
 """Of what is measured; a stored result of another form is not read."""
 
 PROBES = 64
@@ -46,6 +46,7 @@ def replay_user(
     Raises:
         InputError: the function fails or breaks its contract.
     """
+    from workbench.audit.replay.generators import own_generators
     from workbench.audit.replay.measure import measured
 
     started = time.perf_counter()
@@ -54,15 +55,16 @@ def replay_user(
     if SOURCE in inputs:
         path, _, function = spec.rpartition(":")
         spec = f"{inputs[SOURCE] / Path(path).name}:{function}"
-    training = UserTraining(spec)
-    found = measured(
-        lambda records, number: training.asking(
-            records, stream_seed(job.setup.seed, "training", number), candidates[:PROBES]
-        ),
-        as_dicts([record for record, inside in zip(candidates, job.included, strict=True) if inside]),
-        seed=job.setup.seed,
-        progress=lambda done, total: progress(done, total, "trainings"),
-    )
+    with own_generators():
+        training = UserTraining(spec)
+        found = measured(
+            lambda records, number: training.asking(
+                records, stream_seed(job.setup.seed, "training", number), candidates[:PROBES]
+            ),
+            as_dicts([record for record, inside in zip(candidates, job.included, strict=True) if inside]),
+            seed=job.setup.seed,
+            progress=lambda done, total: progress(done, total, "trainings"),
+        )
     return {"measured": plain(found), "cost": cost_since(started)}
 
 

@@ -50,6 +50,7 @@ class Runs:
         share: float = 0.0,
         number: int = 0,
         still: bool = False,
+        disturbs: bool = False,
     ) -> Recording:
         """One run, with the seed of this number; on the records that are measured unless others are given."""
         own = [dict(record) for record in (self.records if records is None else records)]
@@ -61,6 +62,7 @@ class Runs:
             like=like,
             share=share,
             still=still,
+            disturbs=disturbs,
             quiet=self.quiet,
         )
         self._done += 1
@@ -70,7 +72,10 @@ class Runs:
 
 @dataclass
 class Place:
-    """A replaced record: its versions, and what they show (`_distances`)."""
+    """A replaced record: its versions, and what they show (`_distances`).
+
+    `present`: steps whose update it moves, shape `(T,)`. `weak`: those of them that it moves much less.
+    """
 
     place: int
     versions: list[Recording] = field(default_factory=list)
@@ -79,6 +84,7 @@ class Place:
     raw: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
     scaled: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
     present: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    weak: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def added(self) -> list[float]:
         """The lower end of what some version adds, of each step."""

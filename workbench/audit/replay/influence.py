@@ -1,0 +1,123 @@
+"""What records change beside their own part of an update: others' parts, others' batches, and the noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from workbench.audit.replay.crafts import Craft, overflowing
+from workbench.audit.replay.leaks import leak_of
+from workbench.audit.replay.measured import Leak
+from workbench.audit.replay.record import Recording
+from workbench.audit.replay.runs import Place, Runs, agreement
+from workbench.core.errors import InputError
+
+FEWEST_EXPECTED = 3
+"""Steps that an exchange of two records should move, before it says anything that it moves none."""
+
+
+def together(runs: Runs, a: Recording, b: Recording, craft: Craft) -> tuple[float, Leak | None]:
+    """What two quarters of the records replaced by a craft show.
+
+    Returns:
+        What their moves of the updates do not add up to, as a share; and what else they change. Between the
+        two ends of a chain of neighbours that differ, some two neighbours do.
+    """
+    quarters = [range(part, len(runs.records), 4) for part in (0, 1)]
+    sets = [dict.fromkeys(quarter, craft.record) for quarter in quarters]
+    try:
+        versions = [
+            runs(runs.with_records(own), forced=a) for own in (sets[0], sets[1], {**sets[0], **sets[1]})
+        ]
+    except InputError:
+        return math.nan, None
+    agree = agreement([b, *versions], a.steps).all(axis=0)
+    shares = []
+    for step in np.flatnonzero(agree):
+        own, one, two, both = (run.gradients[step].double() for run in (b, *versions))
+        least = min(float((one - own).norm()), float((two - own).norm()))
+        if least > 0:
+            shares.append(float((both - one - two + own).norm()) / least)
+    # Fewer labels may make another model: that tells a label of a quarter, and no more.
+    found = [leak_of(b, version) for version in versions if version.layouts == b.layouts]
+    leak = next((leak for leak in found if leak is not None), None)
+    share = float(np.median(shares)) if shares else math.nan
+    return share, None if leak is None else replace(leak, records=len(sets[0]))
+
+
+def follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts: Sequence[Craft]) -> bool:
+    """Whether records that change places take their batches with them, or move steps that neither is in.
+
+    To be asked where not every record is in every batch: there, one whose craft the model has learned passes
+    for absent. Where batches are drawn by place, exchanging two crafts moves the steps that just one of the
+    places is in.
+
+    Args:
+        places: The first with all its versions.
+        crafts: Of the first place.
+    """
+    pairs = [
+        (int((one.present ^ two.present).sum()), one, two)
+        for i, one in enumerate(places)
+        for two in places[:i]
+    ]
+    steps, one, two = max(pairs, key=lambda pair: pair[0], default=(0, places[0], places[0]))
+    if steps < FEWEST_EXPECTED:
+        return False
+    this, other = crafts[0].record, crafts[2].record
+    try:
+        run, exchanged = (
+            runs(runs.with_records({one.place: first, two.place: second}), forced=a)
+            for first, second in ((this, other), (other, this))
+        )
+    except InputError:
+        return False
+    compared = agreement([run, exchanged], a.steps).all(axis=0)
+    usual = float(np.median(places[0].raw[1, 3][places[0].present]))
+    moved = np.zeros(a.steps)
+    for step in np.flatnonzero(compared):
+        moved[step] = float((run.gradients[step] - exchanged.gradients[step]).double().norm())
+    expected = (one.present ^ two.present) & compared
+    if bool((moved[~one.present & ~two.present] > 0.1 * usual).any()):
+        return True
+    return bool(expected.sum() >= FEWEST_EXPECTED and (moved < 1e-4 * usual).all())
+
+
+def emptied(runs: Runs, a: Recording, first: Place, crafts: Mapping[int, Sequence[Craft]]) -> float:
+    """How much further than others a craft that is not finite moves an update; NaN if that is not either."""
+    record = overflowing(crafts[first.place][0])
+    if record is None:
+        return math.nan
+    try:
+        with np.errstate(all="ignore"):
+            run = runs(runs.with_records({first.place: record}), forced=a)
+    except InputError:
+        return math.nan
+    usual = first.versions[0]
+    found = []
+    for step in np.flatnonzero(agreement([usual, run], a.steps).all(axis=0) & first.present):
+        moved = float((run.gradients[step] - usual.gradients[step]).double().norm())
+        found.append(moved / float(first.raw[:, :, step].max()))
+    return max(found, default=math.nan)
+
+
+def noise_moved(
+    runs: Runs, a: Recording, b: Recording, first: Place, crafts: Mapping[int, Sequence[Craft]]
+) -> float:
+    """The largest share of a step's noise that a replaced record changes."""
+    records = runs.with_records({first.place: crafts[first.place][0].record})
+    try:
+        noisy = runs(records, forced=a, share=1.0)
+    except InputError:
+        return math.nan
+    agree = agreement([first.versions[0], noisy], a.steps).all(axis=0)
+    found = []
+    for step in np.flatnonzero(agree & first.present):
+        own = (a.gradients[step] - b.gradients[step]).double()
+        theirs = (noisy.gradients[step] - first.versions[0].gradients[step]).double()
+        if float(own.norm()) > 0:
+            found.append(float((theirs - own).norm()) / float(own.norm()))
+    return max(found, default=math.nan)

@@ -1,0 +1,67 @@
+"""What differs between two runs with equal updates: it has left the training past the noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.audit.replay.measured import Leak
+from workbench.audit.replay.record import Layout, Recording
+
+
+def leak_of(b: Recording, c: Recording) -> Leak | None:
+    """What a replaced record changes although updates and random draws are equal."""
+    same = 0
+    while same < min(b.steps, c.steps) and b.draws[same] == c.draws[same]:
+        same += 1
+    if (found := difference(b, c, gradients=False, steps=same)) is not None:
+        return found
+    if same < min(b.steps, c.steps):
+        return None  # From here on other numbers are drawn, and what differs may come from them.
+    if b.steps != c.steps:
+        return Leak(f"the number of steps ({b.steps} and {c.steps})")
+    if (
+        b.result is not None
+        and b.draws[-1] == c.draws[-1]
+        and not np.array_equal(b.result, c.result, equal_nan=True)
+    ):
+        return Leak("the scores that the finished model gives")
+    if b.draws[-1] == c.draws[-1] and b.buffers and (name := other_buffer(b, c)) is not None:
+        return Leak(f"what the finished model keeps in {name}")
+    return None
+
+
+def other_buffer(first: Recording, second: Recording) -> str | None:
+    """The first buffer of the finished model in which two runs differ; None where none does."""
+    for (name, one), (other_name, other) in zip(first.buffers, second.buffers, strict=False):
+        if name != other_name or not torch.equal(one, other):
+            return name
+    return "its modules" if len(first.buffers) != len(second.buffers) else None
+
+
+def difference(
+    first: Recording, second: Recording, *, gradients: bool = True, steps: int | None = None
+) -> Leak | None:
+    """The first thing in which two runs differ, of the first steps if not of all; None where none does."""
+    for step, (one, other) in enumerate(zip(first.weights[:steps], second.weights[:steps], strict=False)):
+        if not torch.equal(one, other):
+            tensor = _tensor(first.layouts[first.optimizers[step]], one, other)
+            return Leak(f"weights before step {step + 1} ({tensor})", tensor=tensor)
+        if gradients and not torch.equal(first.gradients[step], second.gradients[step]):
+            tensor = _tensor(
+                first.layouts[first.optimizers[step]], first.gradients[step], second.gradients[step]
+            )
+            return Leak(f"the gradient of step {step + 1} ({tensor})", tensor=tensor)
+    if steps is None and first.steps != second.steps:
+        return Leak(f"the number of steps ({first.steps} and {second.steps})")
+    return None
+
+
+def _tensor(layout: Layout, one: Tensor, other: Tensor) -> str:
+    if one.shape != other.shape:
+        return "another number of parameters"
+    for name, place in layout.slices():
+        if not torch.equal(one[place], other[place]):
+            return name
+    return "?"
