@@ -324,6 +324,16 @@ def facets_of(make_base: Callable[[], BuiltBase]) -> ModelFacets:
     return ModelFacets(fingerprint=fingerprint, check_folder=hugging_face.check_folder)
 
 
+def language_facets_of(make_base: Callable[[], BuiltBase]) -> ModelFacets:
+    """What the model of a base of causal language models declares; see `facets_of`."""
+    return replace(facets_of(make_base), has_one_base=is_not_folder)
+
+
+def is_not_folder(*, path: str | None = None, **_: object) -> bool:
+    """Whether no folder, of which nothing is known, stands in for a base."""
+    return path is None
+
+
 def language_model(base: BuiltBase, positions: int, max_length: int, path: str | None) -> LanguageModel:
     """A built base as a language model, or the folder `path` that stands in for it.
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.core.registry import register
 from workbench.data.bases import builds, checkpoint, hugging_face
 from workbench.data.bases import models as base_models
-from workbench.data.bases.builds import BuiltBase, Recipe, facets_of, language_model
+from workbench.data.bases.builds import BuiltBase, Recipe, language_facets_of, language_model
 from workbench.data.bases.pretraining import VOCABULARY, Pace, Training, token_stream, validation
 from workbench.data.bases.texts import public as pretraining_text
 from workbench.data.shared.parts import cache_folder
@@ -178,7 +178,11 @@ def _gpt2_fingerprint(*, path: str | None = None, **_: object) -> str:
 @register(
     "model",
     "gpt2_base",
-    facets=ModelFacets(fingerprint=_gpt2_fingerprint, check_folder=hugging_face.check_folder),
+    facets=ModelFacets(
+        fingerprint=_gpt2_fingerprint,
+        check_folder=hugging_face.check_folder,
+        has_one_base=builds.is_not_folder,
+    ),
 )
 def gpt2_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
     """GPT-2 family, 1.1 million parameters: the shipped `tiny_gpt2`, in the place of GPT-2.
@@ -194,7 +198,7 @@ def gpt2_base(*, seed: int, max_length: int = 256, path: str | None = None) -> L
     return model
 
 
-@register("model", "qwen2_base", facets=facets_of(_qwen2_base))
+@register("model", "qwen2_base", facets=language_facets_of(_qwen2_base))
 def qwen2_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
     """Qwen2 family, 1.1 million parameters, in the place of DeepSeek-R1-Distill-Qwen-1.5B; is built first.
 
@@ -203,25 +207,25 @@ def qwen2_base(*, seed: int, max_length: int = 256, path: str | None = None) -> 
     return language_model(_qwen2_base(), POSITIONS, max_length, path)
 
 
-@register("model", "llama_base", facets=facets_of(_llama_base))
+@register("model", "llama_base", facets=language_facets_of(_llama_base))
 def llama_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
     """Llama family, 1 million parameters, grouped-query attention, in place of TinyLlama; is built first."""
     return language_model(_llama_base(), POSITIONS, max_length, path)
 
 
-@register("model", "bloom_base", facets=facets_of(_bloom_base))
+@register("model", "bloom_base", facets=language_facets_of(_bloom_base))
 def bloom_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
     """BLOOM family (ALiBi), 1.1 million parameters, in the place of BLOOM-560M; is built first."""
     return language_model(_bloom_base(), POSITIONS, max_length, path)
 
 
-@register("model", "smollm_base", facets=facets_of(_smollm_base))
+@register("model", "smollm_base", facets=language_facets_of(_smollm_base))
 def smollm_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
     """Llama family, deep and thin, 1 million parameters, in the place of SmolLM-360M; is built first."""
     return language_model(_smollm_base(), POSITIONS, max_length, path)
 
 
-@register("model", "mistral_base", facets=facets_of(_mistral_base))
+@register("model", "mistral_base", facets=language_facets_of(_mistral_base))
 def mistral_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
     """Mistral family (window of 128 tokens), 0.9 million parameters, in place of Mistral-7B; built first."""
     return language_model(_mistral_base(), POSITIONS, max_length, path)

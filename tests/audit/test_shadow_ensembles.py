@@ -30,6 +30,18 @@ SMALL: dict[str, Any] = {
 }
 
 
+ADAPTERS: dict[str, Any] = {
+    "corpus": "clinical",
+    "corpus_parameters": {"attributes": "short"},
+    "model": "tiny_gpt2",
+    "model_parameters": {"max_length": 24},
+    "adapter": "lora",
+    "candidates": 24,
+    "steps": 4,
+    "sampling_probability": 0.2,
+}
+
+
 def settings_of(mechanism: str = "dp_sgd", **changes: Any) -> AuditSettings:
     return default_settings(mechanism, **{**SMALL, **changes})
 
@@ -46,6 +58,8 @@ def test_an_audit_takes_64_shadows_where_an_ensemble_trains_them() -> None:
     assert shadows_of(settings_of(control_mechanism="autoclip")) == 4
     assert shadows_of(settings_of(control_mechanism="autoclip", control=False)) == 64
     assert shadows_of(default_settings("dp_sgd")) == 4
+    assert shadows_of(default_settings("dp_sgd", adapter="lora")) == 4
+    assert shadows_of(settings_of(**ADAPTERS)) == 4
     chosen = settings_of(attack_parameters={"lira": {"shadows": 6}})
     assert shadows_of(chosen) == 6
 
@@ -67,6 +81,35 @@ def test_the_shadows_are_those_of_one_training_each(tmp_path: Path) -> None:
         shadow = load_subject(tmp_path / str(run), mechanism, plan)
         assert shadow.losses(records) == pytest.approx(mechanism.train(plan).losses(records), rel=1e-4)
     assert len(set(together.included)) == 5
+
+
+def test_shadow_adapters_are_trained_together_in_jobs_of_a_few(tmp_path: Path) -> None:
+    """So that workers share them; each run has its own members, and the losses of its twin."""
+    audited = audited_by(settings_of(**ADAPTERS, attack_parameters={"lira": {"shadows": 5}}))[MAIN]
+    target, *together = (job.payload for job in audited.trainings())
+    assert isinstance(target, TrainingJob)
+    assert [list(job.runs) for job in together] == [[1, 2, 3], [4, 5]]
+    rows = [row for job in together for row in job.included]
+    assert np.array_equal(np.array(rows), audited.shadow_included)
+    from workbench.training.loop import load_subject
+
+    mechanism, records = create_mechanism(target.setup), load_corpus(target.setup).records[:6]
+    for job in together:
+        train(job, {}, tmp_path, lambda *_: None)
+    for run in (1, 5):
+        plan = make_plan(together[0].setup, np.array(rows[run - 1]), run)
+        shadow = load_subject(tmp_path / str(run), mechanism, plan)
+        assert shadow.losses(records) == pytest.approx(mechanism.train(plan).losses(records), rel=1e-4)
+    many = audited_by(settings_of(**ADAPTERS, attack_parameters={"lira": {"shadows": 20}}))[MAIN]
+    assert [len(job.payload.included) for job in many.trainings()[1:]] == [8, 8, 4]
+
+
+def test_an_audit_of_adapters_attacks_the_shadows_of_all_jobs(tmp_path: Path) -> None:
+    settings = settings_of(**{**ADAPTERS, "model_parameters": {"max_length": 160}}, control=False)
+    report = audit_mechanisms(settings, out=tmp_path, command="c")
+    (game,) = report["subjects"][0]["attacks"]
+    assert game["details"]["shadows"] == 4.0
+    assert len(dict(Store(tmp_path / "store").records())) == 4  # The target, two jobs of shadows, the attack.
 
 
 def test_an_audit_with_an_ensemble_reports_its_shadows_and_does_no_work_twice(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.non_private import NonPrivate
 from workbench.mechanisms.rldp import RLDP
 from workbench.training.ensemble.network import StackedNetwork, layers_of
+from workbench.training.ensemble.stacked import flat_of
 from workbench.training.ensemble.together import Ensemble, refusal, release_of, train_together
 from workbench.training.loop import GradientMechanism, WeightedRelease, gaussian_noise, load_subject
 
@@ -66,7 +67,7 @@ def plans_of(count: int, **changes: object) -> list[Plan]:
 
 def weights_of(mechanism: GradientMechanism, plan: Plan) -> Tensor:
     """What the one-at-a-time loop trains."""
-    return StackedNetwork.flat_of(mechanism.train(plan).model.module)
+    return flat_of(mechanism.train(plan).model.module)
 
 
 def distance(found: Tensor, expected: Tensor) -> float:
@@ -107,8 +108,8 @@ def test_each_model_equals_its_twin(name: str) -> None:
     plans = plans_of(3, **changes)
     for plan, subject in zip(plans, train_together(mechanism, plans), strict=True):
         twin = mechanism.train(plan)
-        expected = StackedNetwork.flat_of(twin.model.module)
-        assert distance(StackedNetwork.flat_of(subject.model.module), expected) < TOLERANCE
+        expected = flat_of(twin.model.module)
+        assert distance(flat_of(subject.model.module), expected) < TOLERANCE
         assert np.array_equal(subject.transcript.sample_sizes, twin.transcript.sample_sizes)
         assert subject.transcript.losses == pytest.approx(
             twin.transcript.losses, rel=1e-4, abs=1e-4, nan_ok=True
@@ -119,7 +120,7 @@ def test_each_model_equals_its_twin(name: str) -> None:
 
 def test_a_sample_wider_than_a_pass_takes_several(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models with more passes than others keep their twins' weights."""
-    monkeypatch.setattr("workbench.training.ensemble.together.WIDEST_PASS", 8)
+    monkeypatch.setattr("workbench.training.ensemble.network.WIDEST_PASS", 8)
     plans = plans_of(4)
     ensemble = Ensemble(PRIVATE, plans)
     ensemble.train()
@@ -152,7 +153,7 @@ def test_norms_and_sums_are_those_of_records_one_at_a_time() -> None:
     model = registry.create("model", "digits_mlp", seed=3, hidden=12, hidden_layers=2)
     batch = model.encode(digits().records[:7])
     twin = one_at_a_time(model, batch)
-    flat = StackedNetwork.flat_of(model.module)
+    flat = flat_of(model.module)
     network = StackedNetwork(layers_of(model.module), torch.stack([flat, 2 * flat]))
     signals = network.signals(batch["images"].expand(2, -1, -1), batch["labels"].expand(2, -1))
     assert signals.norms()[0].numpy() == pytest.approx(twin.norms().numpy(), rel=1e-5)
@@ -166,7 +167,7 @@ def test_norms_and_sums_are_those_of_records_one_at_a_time() -> None:
 def test_a_layer_without_bias_is_treated() -> None:
     module = nn.Sequential(nn.Linear(4, 3, bias=False), nn.ReLU(), nn.Linear(3, 2))
     images, labels = torch.rand(1, 5, 4), torch.tensor([[0, 1, 1, 0, 1]])
-    network = StackedNetwork(layers_of(module), StackedNetwork.flat_of(module)[None])
+    network = StackedNetwork(layers_of(module), flat_of(module)[None])
     total = torch.zeros(1, 4 * 3 + 3 * 2 + 2)
     network.signals(images, labels).add_sums(torch.ones(1, 5), total)
     loss = nn.functional.cross_entropy(module(images[0]), labels[0], reduction="sum")
@@ -262,7 +263,7 @@ def test_what_an_ensemble_cannot_train_is_refused() -> None:
         (replace(plan, insertions=canary), "takes no gradient canary"),
         (replace(plan, model="digits_vit"), "model 'digits_vit' is not such"),
         (replace(plan, model="tiny_gpt2"), "model 'tiny_gpt2' is not such"),
-        (replace(plan, model="digits_vit", adapter="lora"), "got adapter 'lora'"),
+        (replace(plan, model="digits_vit", adapter="lora"), "model 'digits_vit' is not known to be such"),
     ):
         with pytest.raises(UnsupportedError, match=reason):
             Ensemble(PRIVATE, [changed])

@@ -248,9 +248,15 @@ def _grows(settings: AuditSettings, embedded: AuditSettings) -> bool:
 
 
 def _trains_together(settings: AuditSettings) -> bool:
-    """Whether ensembles train the shadows, of the subject and of the control."""
+    """Whether ensembles train the shadows, of subject and control, in the time of a few trainings.
+
+    Those of adapters do not: most of their time is the frozen model's products, a model's share of which does
+    not shrink with the number of models.
+    """
     from workbench.training.ensemble.together import refusal
 
+    if settings.adapter != "full":
+        return False
     trained = [settings, *([settings.as_control()] if settings.control else [])]
     return not any(refusal(mechanism_of(made.mechanism, made.mechanism_parameters), made) for made in trained)
 

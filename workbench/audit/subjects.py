@@ -39,6 +39,9 @@ MAIN, MEMBERS, CONTROL = "main", "members", "control"
 LOOKED_AT = 50
 """Trainings after which a sequential game looks at its scores again."""
 
+ADAPTERS_AT_ONCE = 8
+"""Most shadow adapters that one job trains."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedBy:
@@ -119,7 +122,7 @@ class Audited:
 
     @cached_property
     def shadows_together(self) -> bool:
-        """Whether the shadows are trained as an ensemble, in one job."""
+        """Whether the shadows are trained as ensembles."""
         from workbench.training.ensemble.together import refusal
 
         mechanism = create_mechanism(self.setup)
@@ -131,7 +134,7 @@ class Audited:
             return []
         target = self._training(self.included, 0)
         if self.shadows_together:
-            return [target, self._shadows()]
+            return [target, *(self._shadows(runs) for runs in self._shadow_runs)]
         return [
             target,
             *(self._training(row, run) for run, row in enumerate(self.shadow_included, start=1)),
@@ -142,8 +145,8 @@ class Audited:
         trainings, content = self.trainings(), content_digest(self.setup)
         folders = [_trained_folder(engine, job.key) for job in trainings]
         if self.shadows_together:
-            runs = range(1, len(self.shadow_included) + 1)
-            folders = [folders[0], *(folders[1] / str(run) for run in runs)]
+            parts = zip(folders[1:], self._shadow_runs, strict=True)
+            folders = [folders[0], *(folder / str(run) for folder, runs in parts for run in runs)]
         jobs = []
         for attack in self.shared:
             count = self._references(attack.name)
@@ -173,13 +176,22 @@ class Audited:
         given = self.setup.attack_parameters
         return with_attacks(self.setup, {n: p for n, p in given.items() if _inserts_records(self.setup, n)})
 
-    def _shadows(self) -> Job:
+    @cached_property
+    def _shadow_runs(self) -> tuple[range, ...]:
+        """The runs of each job that trains shadows as an ensemble: all in one.
+
+        Adapters, whose ensembles are as fast with few models as with many, in jobs of a few for the workers.
+        """
+        count = len(self.shadow_included)
+        size = count if self.setup.adapter == "full" else min(ADAPTERS_AT_ONCE, -(-count // 2))
+        return tuple(range(run, min(run + size, count + 1)) for run in range(1, count + 1, size))
+
+    def _shadows(self, runs: range) -> Job:
         content = content_digest(self.setup)
-        payload = ShadowsJob(
-            setup=self._shadow_setup, included=tuple(tuple(row.tolist()) for row in self.shadow_included)
-        )
+        rows = tuple(tuple(row.tolist()) for row in self.shadow_included[runs.start - 1 : runs.stop - 1])
+        payload = ShadowsJob(setup=self._shadow_setup, included=rows, first=runs.start)
         identity = {"kind": "shadows", "job": plain(payload), "content": content}
-        label = f"{self.setup.mechanism}, {len(self.shadow_included)} shadows"
+        label = f"{self.setup.mechanism}, {len(rows)} shadows"
         return Job(identity=identity, payload=payload, label=label, content=content)
 
     def _references(self, name: str) -> int:

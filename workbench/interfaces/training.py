@@ -90,6 +90,9 @@ class ModelFacets:
         check_folder: Refuses (`InputError`) a folder that cannot replace the model; None where the source
             cannot tell.
         stacks: The module is linear layers with ReLU between them, so that an ensemble can train many.
+        has_one_base: Whether, with these parameters of the source, it is a plain causal language model whose
+            weights the seed does not change, so that an ensemble can train many LoRA adapters over one copy.
+            None for a model that is no such, or not known to be.
     """
 
     fingerprint: Callable[..., str] | None = None
@@ -97,6 +100,7 @@ class ModelFacets:
     check_records: Callable[..., None] | None = None
     check_folder: Callable[[Path], None] | None = None
     stacks: bool = False
+    has_one_base: Callable[..., bool] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -119,18 +119,32 @@ def epochs(plan: Plan) -> float:
 
 def build_model(plan: Plan) -> Model:
     """The plan's model before training, its adapter in place; deterministic in the plan."""
-    seed = Seeds.of(plan).initialisation
-    words = seed.generate_state(2, np.uint32)
-    model: Model = registry.create(
-        "model", plan.model, seed=int(words[0]) >> 1, **dict(plan.model_parameters)
-    )
+    model = build_base(plan)
+    adapt(model, plan)
+    return model
+
+
+def build_base(plan: Plan) -> Model:
+    """The plan's model before training, without an adapter; deterministic in the plan."""
+    words = _initial_words(plan)
+    model: Model = registry.create("model", plan.model, seed=words[0] >> 1, **dict(plan.model_parameters))
     if plan.insertions.new_tokens is not None:
         add_tokens(model, plan.insertions.new_tokens)
+    return model
+
+
+def adapt(model: Model, plan: Plan) -> None:
+    """Freeze a model and put the plan's adapter around it, in place, if the plan has one."""
     if plan.adapter == "lora":
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(int(words[1]))
+            torch.default_generator.manual_seed(_initial_words(plan)[1])
             model.module = with_lora(model.module, plan)
-    return model
+
+
+def _initial_words(plan: Plan) -> tuple[int, int]:
+    """Seeds of the model's weights, and of its adapter's."""
+    words = Seeds.of(plan).initialisation.generate_state(2, np.uint32)
+    return int(words[0]), int(words[1])
 
 
 def trainable(module: nn.Module) -> dict[str, nn.Parameter]:

@@ -18,6 +18,7 @@ import numpy as np
 from workbench.core import registry
 from workbench.core.cost import cost_since
 from workbench.core.errors import ContentError, InputError, UnsupportedError
+from workbench.core.keys import LATER
 from workbench.core.streams import stream, stream_seed
 from workbench.interfaces import (
     Attack,
@@ -256,16 +257,22 @@ def _has_task(setup: TrainingSetup) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowsJob:
-    """Train the shadows of a setup as an ensemble; row r of `included` has the members of run r + 1."""
+    """Train shadows of a setup as an ensemble; row r of `included` has the members of run `first` + r."""
 
     setup: TrainingSetup
     included: tuple[tuple[bool, ...], ...]
+    first: int = field(default=1, metadata=LATER)
+
+    @property
+    def runs(self) -> range:
+        """The runs of the shadows."""
+        return range(self.first, self.first + len(self.included))
 
 
 def train_shadows(
     job: ShadowsJob, inputs: Mapping[str, Path], scratch: Path, progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
-    """Train all shadows, and save each to the folder of its run in the scratch folder; returns `cost`."""
+    """Train the job's shadows, and save each to a scratch folder named after its run; returns `cost`."""
     from workbench.training.ensemble.together import train_together
     from workbench.training.loop import GradientMechanism
 
@@ -273,9 +280,10 @@ def train_shadows(
     if not isinstance(mechanism, GradientMechanism):
         raise UnsupportedError(f"mechanism {job.setup.mechanism!r} is not a gradient mechanism")
     plans = [
-        make_plan(job.setup, np.array(row, dtype=bool), run) for run, row in enumerate(job.included, start=1)
+        make_plan(job.setup, np.array(row, dtype=bool), run)
+        for run, row in zip(job.runs, job.included, strict=True)
     ]
-    for run, subject in enumerate(train_together(mechanism, plans, progress), start=1):
+    for run, subject in zip(job.runs, train_together(mechanism, plans, progress), strict=True):
         (scratch / str(run)).mkdir()
         subject.save(scratch / str(run))
     return {"cost": cost_since(started)}

@@ -1,4 +1,5 @@
 """Many models of one architecture, trained at once by products of stacked matrices.
 
-`network` has the stacked layers and the closed form of per-record norms, `together` the training loop.
+`together` has the training loop, `draws` the samples, and `stacked` what the loop needs of the models: `network`
+has it for stacked linear layers, `adapters` for LoRA adapters over one frozen language model.
 """

@@ -5,9 +5,9 @@ record i in a linear layer is the outer product of the error e_i and the input a
 |e_i|^2 |a_i|^2, and |e_i|^2 for the bias: no per-record gradient is formed (Goodfellow 2015, "Efficient
 per-example gradient computations"). Errors are written out, without autograd.
 
-    >>> import torch
+    >>> from workbench.training.ensemble.stacked import flat_of
     >>> module = torch.nn.Linear(2, 3)
-    >>> weights = StackedNetwork.flat_of(module).repeat(4, 1)
+    >>> weights = flat_of(module).repeat(4, 1)
     >>> network = StackedNetwork(layers_of(module), weights)
     >>> signals = network.signals(torch.ones(4, 5, 2), torch.zeros(4, 5, dtype=torch.int64))
     >>> signals.losses.shape, signals.norms().shape
@@ -16,13 +16,21 @@ per-example gradient computations"). Errors are written out, without autograd.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import UnsupportedError
+from workbench.interfaces import FloatArray, IntArray, Model, Plan, Record
+from workbench.training.ensemble.stacked import Factors
+from workbench.training.fine_tuning import averaging_size
+
+WIDEST_PASS = 512
+"""Most records of one model in one pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +80,6 @@ class StackedNetwork:
         """Networks with these weights, one a row."""
         self._layers = tuple(layers)
         self._weights = _matrices(self._layers, weights)
-
-    @staticmethod
-    def flat_of(module: nn.Module) -> Tensor:
-        """The parameters of one module as a flat vector, shape `(d,)`."""
-        return torch.cat([p.detach().reshape(-1) for p in module.parameters()])
 
     def losses(self, images: Tensor, labels: Tensor) -> Tensor:
         """Cross entropy of each record under each network, nats, shape `(R, n)`.
@@ -156,3 +159,86 @@ def _matrices(layers: Sequence[Layer], flat: Tensor) -> list[tuple[Tensor, Tenso
         )
         for layer in layers
     ]
+
+
+class StackedClassifiers:
+    """R classifiers of linear layers, and a pool of encoded images; implements `Stacked`.
+
+    Samples are cut into passes of one width, which depends on the plans' public numbers, so that the
+    products' shapes do not depend on who takes part.
+    """
+
+    def __init__(
+        self, model: Model, weights: Tensor, records: Sequence[Record], plans: Sequence[Plan]
+    ) -> None:
+        """Encode the pool `records`.
+
+        `weights`: shape `(R, d)`; read at every call. Raises as `layers_of`.
+        """
+        self._model, self._layers, self._weights = model, layers_of(model.module), weights
+        self._network = StackedNetwork(self._layers, weights)
+        batch = model.encode(records)
+        self._images, self._labels = batch["images"], batch["labels"]
+        self._width = _width(plans)
+
+    def add_sums(
+        self, indices: IntArray, sizes: IntArray, factors: Factors | None, total: Tensor
+    ) -> FloatArray:
+        """See `Stacked`."""
+        summed = np.zeros(len(sizes))
+        for start in range(0, max(int(sizes.max()), 1), self._width):
+            part = indices[:, start : start + self._width]
+            if start == 0:
+                summed += self._pass(self._network, part, sizes, factors, total)
+                continue
+            more = np.flatnonzero(sizes > start)
+            chosen = torch.from_numpy(more).to(total.device)
+            sums = torch.zeros_like(total[chosen])
+            rest = StackedNetwork(self._layers, self._weights[chosen])
+            summed[more] += self._pass(rest, part[more], sizes[more] - start, factors, sums)
+            total.index_add_(0, chosen, sums)
+        return summed
+
+    def _pass(
+        self,
+        network: StackedNetwork,
+        indices: IntArray,
+        sizes: IntArray,
+        factors: Factors | None,
+        total: Tensor,
+    ) -> FloatArray:
+        images, labels = self._rows(indices)
+        signals = network.signals(images, labels)
+        counts = torch.from_numpy(np.arange(images.shape[1]) < sizes[:, None]).to(images.device)
+        weights = counts.to(signals.losses)
+        if factors is not None:
+            weights = factors(signals.norms()).masked_fill_(~counts, 0.0)
+        signals.add_sums(weights, total)
+        summed: FloatArray = signals.losses.masked_fill(~counts, 0.0).double().sum(1).cpu().numpy()
+        return summed
+
+    def _rows(self, indices: IntArray) -> tuple[Tensor, Tensor]:
+        """Images `(R, width, features)` and labels `(R, width)` at indices `(R, n)`, n at most the width.
+
+        Filled up with the first record.
+        """
+        filled = np.zeros((len(indices), self._width), dtype=np.int64)
+        filled[:, : indices.shape[1]] = indices
+        flat = torch.from_numpy(filled).to(self._images.device)
+        images = self._images.index_select(0, flat.view(-1))
+        return images.view(*flat.shape, -1), self._labels[flat]
+
+    def losses(self, records: Sequence[Record]) -> FloatArray:
+        """See `Stacked`."""
+        batch, count = self._model.encode(records), len(self._weights)
+        images, labels = batch["images"].expand(count, -1, -1), batch["labels"].expand(count, -1)
+        losses: FloatArray = self._network.losses(images, labels).double().cpu().numpy()
+        return losses
+
+
+def _width(plans: Sequence[Plan]) -> int:
+    """Records of one model in a pass: more than most samples have."""
+    q = plans[0].sampling_probability
+    expected = q * max(averaging_size(plan) for plan in plans)
+    wide = math.ceil((expected + 3 * math.sqrt(expected * (1 - q))) / 8) * 8
+    return min(wide, WIDEST_PASS)
