@@ -2,6 +2,8 @@
 
 Every contestant trains the same plans on one core: digits, its own half of 1,000 records for each model, its
 own Poisson samples of 50 records in expectation, SGD; with privacy, per-record clipping and noise of its own.
+LoRA adapters over `tiny_gpt2` are trained on halves of 128 notes, five records in expectation, AdamW, as an
+audit trains its shadows: whole notes of some 107 tokens, and notes cut after 32.
 Building the models and drawing the samples count. Contestants take turns within each repeat, in an order that
 rotates; those that train one model after the other train two a turn. Times are of the processor, by one
 thread, so that other work on the machine hardly matters; a ratio is the median over repeats of (time a model)
@@ -24,6 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import adapters
 import numpy as np
 import torch
 from shared import machine, options, quiet, turns, write
@@ -53,7 +56,8 @@ Contestant = Callable[[list[Plan]], Any]
 class Case:
     """Models to be trained.
 
-    `goals`: by contestant, how many times its time an ensemble's model shall take at most.
+    `goals`: by contestant, how many times its time an ensemble's model shall take at most. `max_length`: of
+    texts in tokens, where LoRA adapters are trained; 0 for images. `steps`: a share of the steps asked for.
     """
 
     name: str
@@ -61,12 +65,30 @@ class Case:
     private: bool
     models: int
     goals: dict[str, float]
+    max_length: int = 0
+    steps: float = 1.0
 
 
 CASES = (
     Case(name="DP-SGD, MLP", model="digits_mlp", private=True, models=32, goals={OPACUS: 14.0}),
     Case(name="shadows, MLP", model="digits_mlp", private=False, models=64, goals={LOOP: 5.0}),
     Case(name="shadows, logistic", model="digits_logistic", private=False, models=64, goals={LOOP: 20.0}),
+    *(
+        Case(
+            name=f"LoRA, tiny_gpt2, {kind}",
+            model="tiny_gpt2",
+            private=private,
+            models=8,
+            goals={LOOP: 2.0},
+            max_length=length,
+            steps=0.25,
+        )
+        for kind, private, length in (
+            ("DP-SGD, notes of 107 tokens", True, 160),
+            ("DP-SGD, notes cut after 32 tokens", True, 32),
+            ("shadows, notes of 107 tokens", False, 160),
+        )
+    ),
 )
 
 
@@ -79,6 +101,8 @@ def mechanism_of(case: Case) -> GradientMechanism:
 
 def plans_of(case: Case, steps: int) -> list[Plan]:
     """One a model, each on its own half of the records."""
+    if case.max_length:
+        return adapters.plans_of(case.models, steps, case.max_length)
     records = registry.create("corpus", "digits", size=1000, seed=0).records
     rng = np.random.default_rng(0)
     common = Plan(
@@ -187,6 +211,13 @@ def contestants(case: Case) -> dict[str, Contestant]:
     entered: dict[str, Contestant] = {
         OURS: lambda plans: train_together(mechanism, plans),
         LOOP: lambda plans: [mechanism.train(plan) for plan in plans],
+    }
+    if case.max_length and case.private:
+        entered[VMAP] = lambda plans: adapters.vmap_ensemble(plans, NOISE, CLIP)
+        entered[OPACUS] = lambda plans: adapters.opacus_loop(plans, NOISE, CLIP)
+    if case.max_length:
+        return entered
+    entered |= {
         VMAP: lambda plans: vmap_ensemble(plans, private=case.private),
     }
     entered[OPACUS if case.private else PLAIN] = opacus_loop if case.private else pytorch_loop
@@ -211,6 +242,7 @@ def measured_memory(case: Case, name: str) -> float:
 
 def result(case: Case, steps: int, repeats: int) -> dict[str, Any]:
     """Times a model and a step, ratios and peak memory of one case."""
+    steps = max(1, round(steps * case.steps))
     entered, plans = contestants(case), plans_of(case, steps)
     for train in entered.values():
         train([replace(plan, steps=1) for plan in plans[:2]])
@@ -231,7 +263,14 @@ def result(case: Case, steps: int, repeats: int) -> dict[str, Any]:
             "peak_memory_mib": peak_memory(case, name),
             "goal": case.goals.get(name),
         }
-    return {"case": case.name, "models": case.models, "steps": steps, "repeats": repeats, "contestants": rows}
+    return {
+        "case": case.name,
+        "models": case.models,
+        "sample": 5 if case.max_length else 50,
+        "steps": steps,
+        "repeats": repeats,
+        "contestants": rows,
+    }
 
 
 def main() -> None:
@@ -239,6 +278,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--quick", action="store_true", help="few steps and repeats")
     parser.add_argument("--steps", type=int, default=None, help="steps a training (default 120, quick 20)")
+    parser.add_argument("--only", default="", help="the cases with this in their names")
     parser.add_argument(
         "--memory", nargs=2, metavar=("CASE", "CONTESTANT"), help="print the peak memory of one"
     )
@@ -250,7 +290,8 @@ def main() -> None:
         print(json.dumps(measured_memory(case, given.memory[1])))
         return
     repeats = 2 if given.quick else 5
-    report = {"machine": machine(("torch", "opacus")), "cases": [result(c, steps, repeats) for c in CASES]}
+    wanted = [case for case in CASES if given.only in case.name]
+    report = {"machine": machine(("torch", "opacus")), "cases": [result(c, steps, repeats) for c in wanted]}
     write(given.out, "ensembles", report)
 
 

@@ -303,10 +303,11 @@ class StackedAdapters:
         for start in range(0, len(states), width):
             part = slice(start, start + width)
             logits = nn.functional.linear(states[part], weight, None if bias is None else bias.detach())
-            log_p = logits.log_softmax(1)
-            losses[part] = -log_p.gather(1, targets[part])[:, 0]
+            # The normaliser from the largest probability, which is never too small for a logarithm.
+            difference = logits.amax(1) - logits.gather(1, targets[part])[:, 0]
+            error = logits.softmax(1)
+            losses[part] = difference - error.amax(1).log_()
             if learns:
-                error = log_p.exp_()
                 error.scatter_add_(1, targets[part], error.new_full((), -1.0).expand(len(error), 1))
                 torch.mm(error, weight, out=of_states[part])
         errors = torch.zeros_like(hidden)
