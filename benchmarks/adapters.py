@@ -1,4 +1,4 @@
-"""Contestants of `ensembles.py` that train LoRA adapters over `tiny_gpt2`: Opacus' hooks, `torch.func` vmap."""
+"""Contestants of `ensembles.py` that train LoRA adapters over `tiny_gpt2`: Opacus' hooks, and vmap."""
 
 from __future__ import annotations
 
