@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
+import random
 import re
 import subprocess
 import sys
@@ -402,8 +405,6 @@ def test_copied_noise_tells_what_is_not_copied_with_it(factor: float, told: bool
 
 
 def test_generators_taken_by_name_are_heard_and_draw_as_theirs() -> None:
-    import random
-
     with own_generators():
         from random import Random
 
@@ -418,6 +419,10 @@ def test_generators_taken_by_name_are_heard_and_draw_as_theirs() -> None:
             )
         )
         assert not isinstance(own[2], np.random.Generator)
+        again = [copied for one in own for copied in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one))]  # noqa: S301
+        assert [type(one).__name__ for one in again[::2]] == [type(one).__name__ for one in own]
+        assert again[4].random() == own[2].random()
+        assert random.Random(1).choices("ab", weights=iter([1.0, 2.0])) in (["a"], ["b"])
     theirs = np.random.default_rng(3).normal(size=3)
     assert (drawn[0] == theirs).all()
     assert (drawn[1] == theirs).all()

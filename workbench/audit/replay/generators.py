@@ -99,7 +99,7 @@ def _heard(name: str, drawing: Callable[..., Any], args: Any, kwargs: Any) -> An
         place = 3 if name == "choice" else 1
         weights = kwargs.get("p", kwargs.get("weights", args[place] if len(args) > place else None))
         if weights is not None:
-            listener.chosen(len(weights))
+            listener.chosen(len(weights) if hasattr(weights, "__len__") else 1)
     if name in _UNIFORM:
         return listener.uniforms(drawn)
     return listener.other(drawn) if name in _OTHER or name in _OTHER_PYTHON else drawn
@@ -129,9 +129,8 @@ def _telling(theirs: type, state: Callable[[Any], Any]) -> type:
     names = [name for name in dir(theirs) if not name.startswith("_") and callable(getattr(theirs, name))]
     kept = {"spawn", "seed", "get_state", "set_state", "getstate", "setstate"}
     methods = {name: method(name) for name in names if name not in kept}
-    return _AsTheirs(
-        theirs.__name__, (theirs,), {**methods, "__doc__": theirs.__doc__, "_stands_for": theirs}
-    )
+    like = {name: getattr(theirs, name) for name in ("__doc__", "__module__", "__qualname__")}
+    return _AsTheirs(theirs.__name__, (theirs,), {**methods, **like, "_stands_for": theirs})
 
 
 _Generator = _telling(np.random.Generator, lambda made: repr(made.bit_generator.state))

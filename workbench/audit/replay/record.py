@@ -389,7 +389,9 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return drawn
         if isinstance(drawn, Tensor):
             return drawn.mul_(0.5) if drawn.is_floating_point() else drawn
-        return type(drawn)(0.5 * drawn) if np.ndim(drawn) == 0 else (0.5 * drawn).astype(drawn.dtype)
+        if isinstance(drawn, np.ndarray):
+            return np.asarray(0.5 * drawn).astype(drawn.dtype)
+        return type(drawn)(0.5 * drawn)
 
     def not_initial(self, parameters: Sequence[Tensor]) -> frozenset[int]:
         """Which draws of parameters' shapes are, before the first step, no multiples of their weights."""
