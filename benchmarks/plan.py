@@ -52,6 +52,12 @@ USER_GAMES = {"released scores": "scores", "white-box canaries": "canaries"}
 OWN = {"loss": "membership", "dirac_canary (one state)": "release", "weight_canary": "weights"}
 """Attacks of a mechanism, and their games."""
 
+ALONE = {
+    "new_tokens": ("token_canaries",),
+    "retraining": ("retrained_canary", "--corpus", "digits", "--model", "digits_mlp"),
+}
+"""Games of trainings of their own, played by themselves: an attack, and further words of the command."""
+
 
 def report_of(words: Sequence[str]) -> dict[str, Any]:
     """The report of an audit."""
@@ -92,13 +98,20 @@ def of_mechanism() -> dict[str, Any]:
     }
 
 
+def of_attack(attack: str, *more: str) -> dict[str, Any]:
+    """Seconds and trials of one attack on the embedded mechanism."""
+    words = ["--mechanism", "dp_sgd", "--no-control", "--workers", "0", "--attack", attack, *more]
+    (found,) = report_of(words)["subjects"][0]["attacks"]
+    return {"seconds": found["cost"]["seconds"], "trials": len(found["scores"])}
+
+
 def table(content: Mapping[str, Any]) -> str:
     """The planner's table of costs and faults, as TOML."""
     of_trainers = content["trainers"].values()
     lines = [
         "# Written by `python benchmarks/plan.py`: median seconds of a machine with other work, and of the",
-        "# trainers with each suspected fault how many a game refutes, and leaves undecided. Digits; claim",
-        "# (1, 1e-5); defaults of `workbench audit`.",
+        "# trainers with each suspected fault how many a game refutes, and leaves undecided. Digits (new",
+        "# tokens: the embedded notes); claim (1, 1e-5); defaults of `workbench audit`.",
         "",
         f"machine = {json.dumps(content['machine']['cpu'])}",
     ]
@@ -129,6 +142,8 @@ def main() -> None:
     if path.is_file():
         content |= json.loads(path.read_text())
     content["mechanism"] = content["mechanism"] or of_mechanism()
+    for game, words in ALONE.items():
+        content["mechanism"][game] = content["mechanism"].get(game) or of_attack(*words)
     for trainer in (name for names in SUSPECTED.values() for name in names):
         if trainer not in content["trainers"]:
             content["trainers"][trainer] = of_trainer(trainer)
