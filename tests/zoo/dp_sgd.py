@@ -217,6 +217,18 @@ class KeepsTheMembersMean(Trainer):
             self.network[0].register_buffer("mean", self.images.mean(0))
 
 
+class NoNoiseOnSmallBatches(Trainer):
+    """Batches of less than four fifths of their expected size get no noise."""
+
+    def batch(self, step: int) -> Tensor:
+        chosen = super().batch(step)
+        self.size = len(chosen)
+        return chosen
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return super().drawn(name, parameter) * (self.size > 0.8 * self.expected)
+
+
 class TemperatureOfMembers(Trainer):
     """Scores are divided by the temperature, of a few, that fits the members best."""
 
@@ -269,6 +281,7 @@ normalised_by_members = NormalisedByMembers()
 best_on_members = BestOnMembers()
 keeps_the_members_mean = KeepsTheMembersMean()
 temperature_of_members = TemperatureOfMembers()
+no_noise_on_small_batches = NoNoiseOnSmallBatches()
 not_seeded = NotSeeded()
 hand_made_noise = HandMadeNoise()
 
@@ -309,5 +322,6 @@ FAULTS = {
     "best_on_members": "side channel",
     "keeps_the_members_mean": "side channel",
     "temperature_of_members": "side channel",
+    "no_noise_on_small_batches": "noise",
 }
 """The part that each wrong trainer's fault is in, in the words of docs/replay.md."""

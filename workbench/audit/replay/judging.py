@@ -107,7 +107,8 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     unfit = _unfit(run, sampler)
     lower, estimate, upper = _composed(run, claim, (sampler, sure), each, SPENT * error / 2)
     is_copied = run.copies > 0 and not run.depends
-    if (run.leaks and not run.elsewhere) or is_copied or (run.fixed and not run.ignores_seed):
+    is_bare = bool(((run.step_noise == 0) & run.present & run.compared).any())
+    if (run.leaks and not run.elsewhere) or is_copied or is_bare or (run.fixed and not run.ignores_seed):
         lower = estimate = upper = math.inf
     elif unfit and math.isfinite(lower):
         lower, estimate, upper = 0.0, math.nan, math.inf
