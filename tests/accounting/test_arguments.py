@@ -22,6 +22,7 @@ import torch
 
 from workbench import accounting
 from workbench.accounting import exact, subsampled_gaussian
+from workbench.accounting.bounds import Bounds
 from workbench.accounting.certified import calibrate_noise_multiplier, delta_bounds, epsilon_bounds
 from workbench.accounting.events import Composed, Gaussian, SubsampledGaussian, gaussian_run
 from workbench.accounting.guarantees import ApproximateDP
@@ -33,9 +34,21 @@ RUN = {"noise_multiplier": 1.5, "sampling_probability": 0.25, "steps": 2}
 NOISY = Gaussian(noise_multiplier=1.5)
 PAIR = {"p": (Fraction(3, 4), Fraction(1, 4)), "q": (Fraction(1, 4), Fraction(3, 4))}
 MIXTURES = {"p_means": (1.0,), "p_weights": (1.0,), "q_means": (0.0,), "q_weights": (1.0,)}
+WIDE = {"event": NOISY, "adjacency": Adjacency.REPLACE_ONE, "relative_width": 0.125}
 APPROXIMATE = {"epsilon": 1.0, "delta": 0.125}
 
 VALID: dict[str, dict[str, Any]] = {
+    "asking.delta": {"event": NOISY, "epsilon": 0.5, "adjacency": "replace-one", "relative_width": 0.125},
+    "asking.epsilon": {"event": NOISY, "delta": 0.125, "adjacency": "replace-one", "relative_width": 0.125},
+    "asking.tpr": {"event": NOISY, "fpr": 0.125, "adjacency": "replace-one", "relative_width": 0.125},
+    "bounds.BoundsArray": {
+        "lower": np.array([0.5]),
+        "upper": np.array([1.0]),
+        "rigorous": True,
+        "method": "",
+    },
+    "dp_events.event_of": {"event": NOISY, "adjacency": "replace-one"},
+    "dp_events.to_dp_event": {"event": NOISY},
     "bounds.Bounds": {"lower": 0.5, "upper": 1.0, "rigorous": True, "method": "", "assumptions": ()},
     "certified.calibrate_noise_multiplier": {
         "target_epsilon": 1.0,
@@ -44,9 +57,9 @@ VALID: dict[str, dict[str, Any]] = {
         "steps": 2,
         "adjacency": Adjacency.REPLACE_ONE,
     },
-    "certified.delta_bounds": {"event": NOISY, "epsilon": 0.5, "adjacency": Adjacency.REPLACE_ONE},
-    "certified.epsilon_bounds": {"event": NOISY, "delta": 0.125, "adjacency": Adjacency.REPLACE_ONE},
-    "certified.tpr_bounds": {"event": NOISY, "fpr": 0.125, "adjacency": Adjacency.REPLACE_ONE},
+    "certified.delta_bounds": WIDE | {"epsilon": 0.5},
+    "certified.epsilon_bounds": WIDE | {"delta": 0.125},
+    "certified.tpr_bounds": WIDE | {"fpr": 0.125},
     "crossings.crossing": {"holds": lambda x: x > 0.5, "low": 0.0, "high": 1.0, "precision": 0.125},
     "crossings.turns": {"met": (True, False)},
     "subsampled_gaussian.calibrate_noise_multiplier": {
@@ -94,6 +107,7 @@ METHODS = {
     "max_success": {"prior": 0.25},
     "max_tpr": {"fpr": np.array([0.25, 0.5])},
     "__contains__": {"value": 0.75},
+    "of": {"each": [Bounds(lower=0.5, upper=1.0, rigorous=True, method="")], "shape": (1, 1)},
 }
 """Arguments of the methods that take any."""
 
@@ -180,6 +194,7 @@ def refused(title: str, name: str, value: Any) -> str:
 ANNOTATIONS = {
     *("float", "int", "Event", "Adjacency", "Secret", "Guarantee", "FloatArray", "bool", "str"),
     *("tuple[float, ...]", "tuple[Fraction, ...]", "tuple[tuple[Event, int], ...]", "tuple[str, ...]"),
+    *("object", "npt.ArrayLike", "Adjacency | str", "Sequence[Bounds]", "tuple[int, ...]"),
     *("Sequence[bool]", "Callable[[float], bool]", "Callable[[float, float], float]", "Mapping[str, JSON]"),
 }
 
@@ -202,6 +217,7 @@ def test_the_doctest_of_the_checks_holds() -> None:
 
 
 NUMBERS = of_annotation("float", "int")
+OR_ARRAYS = of_annotation("npt.ArrayLike")
 SCALARS: Sequence[Callable[[float], Any]] = (
     np.float32,
     np.float64,
@@ -211,7 +227,7 @@ SCALARS: Sequence[Callable[[float], Any]] = (
 )
 
 
-@pytest.mark.parametrize(("title", "name"), NUMBERS)
+@pytest.mark.parametrize(("title", "name"), NUMBERS + OR_ARRAYS)
 def test_scalars_of_other_libraries_give_the_answer_of_their_value(title: str, name: str) -> None:
     value, expected = given(title, name), answer(title)
     for scalar in SCALARS:
@@ -245,25 +261,27 @@ WRONG = (
 )
 
 
-@pytest.mark.parametrize(("title", "name"), NUMBERS)
+@pytest.mark.parametrize(("title", "name"), NUMBERS + OR_ARRAYS)
 def test_what_is_no_number_is_refused(title: str, name: str) -> None:
     for wrong in WRONG:
+        if (title, name) in OR_ARRAYS and isinstance(wrong, list | np.ndarray):
+            continue
         assert refused(title, name, wrong)
     if (title, name) not in NAN_MEANS_SOMETHING:
         for nan in (math.nan, np.float32(math.nan), torch.tensor(math.nan)):
             assert refused(title, name, nan)
 
 
-@pytest.mark.parametrize(("title", "name"), of_annotation("Adjacency", "Secret"))
+@pytest.mark.parametrize(("title", "name"), of_annotation("Adjacency", "Secret", "Adjacency | str"))
 def test_names_are_exact_or_refused(title: str, name: str) -> None:
-    member = given(title, name)
+    member = Adjacency(given(title, name)) if name == "adjacency" else given(title, name)
     assert repr(answer(title, **{name: str(member)})) == repr(answer(title))
     for wrong in ("bogus", member.name, str(member).upper(), "", None, 1, True, [str(member)]):
         with pytest.raises(InputError, match=f"{name} must be one of {', '.join(type(member))}, got "):
             answer(title, **{name: wrong})
 
 
-@pytest.mark.parametrize(("title", "name"), of_annotation("Event", "Guarantee"))
+@pytest.mark.parametrize(("title", "name"), of_annotation("Event", "Guarantee", "object"))
 def test_what_is_no_event_or_guarantee_is_refused(title: str, name: str) -> None:
     for wrong in (None, "Gaussian", 1.5, (NOISY, 2)):
         assert refused(title, name, wrong)
@@ -292,13 +310,21 @@ def test_rows_are_tried_entry_by_entry(title: str, name: str) -> None:
         refused(title, name, (wrong, *row[1:]))
 
 
-@pytest.mark.parametrize(("title", "name"), of_annotation("FloatArray"))
+@pytest.mark.parametrize(
+    ("title", "name"), [pair for pair in of_annotation("FloatArray") if pair[0] != "bounds.BoundsArray"]
+)
 def test_arrays_hold_rates(title: str, name: str) -> None:
     rates = given(title, name)
     for same in (rates.astype(np.float32), torch.tensor(rates), rates.tolist()):
         assert answer(title, **{name: same}) == answer(title)
     for wrong in (["0.5"], [True], [math.nan], [1.5], [-0.5], None, "0.5"):
         refused(title, name, wrong)
+
+
+@pytest.mark.parametrize("name", ["lower", "upper"])
+def test_ends_are_numbers_of_one_shape_in_order(name: str) -> None:
+    for wrong in (["0.5"], [True], [math.nan], [[0.75]], None, "0.5", [5.0 if name == "lower" else 0.25]):
+        assert refused("bounds.BoundsArray", name, wrong)
 
 
 # The fault that this file began with: a name as a string answered another question, and stayed in the cache.

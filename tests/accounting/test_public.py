@@ -110,6 +110,15 @@ def test_anybodys_event_tree_is_read() -> None:
         ),
         (theirs.GaussianDpEvent(-1.0), InputError, "noise_multiplier must be"),
         ("a run", InputError, "event must be an Event, got"),
+        (theirs.SelfComposedDpEvent(theirs.GaussianDpEvent(1.0), "3"), InputError, "count must be"),
+        (theirs.SelfComposedDpEvent(theirs.GaussianDpEvent(1.0), True), InputError, "count must be"),
+        (theirs.ComposedDpEvent(3), InputError, "events must be a row of events, got 3"),
+        (
+            theirs.MixtureOfGaussiansDpEvent(1.0, [0.0, 1.0], [1.0]),
+            InputError,
+            "sampling_probs must be as many",
+        ),
+        (theirs.MixtureOfGaussiansDpEvent(1.0, 1.0, 1.0), InputError, "sampling_probs must be a row"),
     ],
 )
 def test_what_cannot_be_read_is_named(event: object, kind: type[Exception], message: str) -> None:
@@ -120,7 +129,11 @@ def test_what_cannot_be_read_is_named(event: object, kind: type[Exception], mess
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"delta": ["x"]}, "delta must be a number or an array of numbers"),
+        ({"delta": ["1e-5"]}, "delta must be a number or an array of numbers"),
+        ({"delta": [[1e-5], [1e-5, 1e-6]]}, "delta must be a number or an array of numbers"),
+        ({"delta": [None]}, "delta must be a number or an array of numbers"),
+        ({"delta": [True]}, "delta must be a number or an array of numbers"),
+        ({"delta": []}, "delta must be a number or an array of numbers"),
         ({"delta": [0.1, 2.0]}, "delta must be"),
         ({"delta": 0.1, "adjacency": "neighbour"}, "adjacency"),
         ({"delta": 0.1, "relative_width": 0}, "relative_width must be"),
@@ -129,6 +142,25 @@ def test_what_cannot_be_read_is_named(event: object, kind: type[Exception], mess
 def test_arguments_out_of_range_are_named(given: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         accounting.epsilon(RUN, **given)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "zero-out", "replace-one"])
+def test_a_mixture_is_the_poisson_sample_that_it_says_and_nothing_else(adjacency: str) -> None:
+    sampled = theirs.PoissonSampledDpEvent(0.1, theirs.GaussianDpEvent(1.0))
+    mixture = theirs.MixtureOfGaussiansDpEvent(1.0, [0.0, 1.0], [0.9, 0.1])
+    four = [theirs.SelfComposedDpEvent(event, 4) for event in (sampled, mixture)]
+    known = accounting.epsilon(four[0], 1e-5, adjacency=adjacency)
+    assert isinstance(known, accounting.Bounds)
+    if adjacency == "replace-one":
+        for event in (four[1], theirs.ComposedDpEvent(four)):
+            with pytest.raises(UnsupportedError, match="about adding a record, not about replacing one"):
+                accounting.epsilon(event, 1e-5, adjacency=adjacency)
+        return
+    seen = accounting.epsilon(four[1], 1e-5, adjacency=adjacency)
+    assert isinstance(seen, accounting.Bounds)
+    assert seen.lower <= known.upper
+    assert known.lower <= seen.upper
+    assert seen.relative_width < 2e-3
 
 
 def test_pairs_without_a_counterpart_are_refused() -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from workbench.audit.claims import EXAMPLE
 from workbench.audit.replay.batches import by_common_measure, whole_numbers
-from workbench.audit.replay.generators import own_generators
+from workbench.audit.replay.generators import heard_by, own_generators
 from workbench.audit.replay.judging import Replayed
 from workbench.audit.replay.measured import NotMeasured
 from workbench.audit.replay.noise import is_told, noise_of, stretched
@@ -366,6 +366,7 @@ def test_sums_that_are_used_again_and_other_noise_are_not_refuted(name: str) -> 
     [
         ("of_votes", "epsilon=8,delta=1e-5", "depend on other random numbers"),
         ("ten_steps_each", "epsilon=5.1,delta=1e-3", "random allocation"),
+        ("one_step_each", "epsilon=4.1,delta=1e-3", "random allocation"),
     ],
 )
 def test_other_sampling_and_noisy_labels_are_not_refuted(name: str, claim: str, says: str) -> None:
@@ -428,6 +429,43 @@ def test_generators_taken_by_name_are_heard_and_draw_as_theirs() -> None:
     assert (drawn[1] == theirs).all()
     assert drawn[2] == random.Random(3).gauss(0, 1)
     assert (drawn[3] == np.random.RandomState(3).normal(size=3)).all()
+
+
+class Counting:
+    """Counts what it is told, by its name."""
+
+    def __init__(self) -> None:
+        self.heard: dict[str, int] = {}
+
+    def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
+        def told(first: object = None, *_: object) -> object:
+            self.heard[name] = self.heard.get(name, 0) + 1
+            return first
+
+        return told
+
+
+@pytest.mark.parametrize(
+    ("draw", "heard"),
+    [
+        (lambda: random.Random(3).random(), {"uses": 1, "uniform": 1}),
+        (lambda: random.Random(3).gauss(0, 1), {"uses": 1, "other": 1}),
+        (lambda: random.Random(3).sample([[1], [1, 2], [3]], 2), {"uses": 1}),
+        (lambda: random.Random(3).choices("ab", [1, 2]), {"uses": 1, "chosen": 1}),
+        (lambda: random.shuffle([1, 2]), {"moved": 1}),
+        (lambda: random.uniform(0, 1), {"uniform": 1, "moved": 1}),
+        (lambda: np.random.seed(1), {"moved": 1}),  # noqa: NPY002
+        (lambda: np.random.laplace(0.0, 1.0, 3), {"numpy": 1, "moved": 1}),  # noqa: NPY002
+        (lambda: np.random.default_rng(1).choice(3, p=[0.2, 0.3, 0.5]), {"uses": 1, "chosen": 1}),
+        (lambda: np.random.default_rng(1).permutation(3), {"uses": 1}),
+        (lambda: np.random.RandomState(1).exponential(), {"uses": 1, "other": 1}),
+    ],
+)
+def test_each_draw_is_told_once_for_what_it_is(draw, heard) -> None:  # type: ignore[no-untyped-def]
+    listener = Counting()
+    with own_generators(), heard_by(listener):
+        draw()
+    assert listener.heard == heard
 
 
 @pytest.mark.slow

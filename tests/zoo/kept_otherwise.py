@@ -1,6 +1,7 @@
 """Correct trainers that use a noisy sum again, or whose noise replay does not recognise as such.
 
-Each keeps a claim of (1, 1e-5), `of_votes` one of (8, 1e-5) and `ten_steps_each` one of (5.1, 1e-3).
+Each keeps a claim of (1, 1e-5), `of_votes` one of (8, 1e-5), `ten_steps_each` one of (5.1, 1e-3) and
+`one_step_each` one of (4.1, 1e-3).
 Generators are taken by name, as much code does.
 """
 
@@ -12,10 +13,12 @@ import zlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.random import PCG64, Generator, default_rng
+from scipy import stats
 from torch import Tensor
 from torch.nn import functional
 
@@ -72,14 +75,23 @@ class TenStepsEach(Trainer):
     Its epsilon at delta = 1e-3 is at most 5.08 by a million draws of the exact likelihood ratio.
     """
 
+    times, spread = 10, 1.2
+
     def batch(self, step: int) -> Tensor:
         if step == 0:
-            order = torch.rand(len(self.labels), STEPS, generator=self.generator).argsort(1)[:, :10]
+            order = torch.rand(len(self.labels), STEPS, generator=self.generator).argsort(1)
+            order = order[:, : self.times]
             self.steps = torch.zeros(len(self.labels), STEPS, dtype=torch.bool).scatter_(1, order, True)
         return torch.nonzero(self.steps[:, step])[:, 0]
 
     def drawn(self, name: str, parameter: Tensor) -> Tensor:
-        return torch.normal(0.0, 1.2 * CLIP, parameter.shape, generator=self.generator)
+        return torch.normal(0.0, self.spread * CLIP, parameter.shape, generator=self.generator)
+
+
+class OneStepEach(TenStepsEach):
+    """Each record draws one of forty steps: epsilon at delta = 1e-3 is below 4, by as many draws."""
+
+    times, spread = 1, 0.5
 
 
 class JitterOfRareClasses(Trainer):
@@ -107,11 +119,31 @@ class PriorOfLabels(PaidBefore):
 
     def optimizer(self) -> torch.optim.Optimizer:
         draws = Generator(PCG64(self.generator.initial_seed()))
-        counts = np.bincount(self.labels.numpy(), minlength=10) + draws.laplace(0.0, 1 / SMALL_EPSILON, 10)
+        counts = np.bincount(self.labels.numpy(), minlength=10) + self.laplace(draws)
         with torch.no_grad():
             shares = torch.from_numpy(np.maximum(counts, 1.0)) / len(self.labels)
             self.parameters["2.bias"].copy_(shares.log())
         return super().optimizer()
+
+    def laplace(self, draws: Generator) -> Any:
+        return draws.laplace(0.0, 1 / SMALL_EPSILON, 10)
+
+
+class PriorByPython(PriorOfLabels):
+    """Laplace noise of Python's uniform numbers, by the inverse of its distribution function."""
+
+    def laplace(self, draws: Generator) -> Any:
+        random.seed(self.generator.initial_seed())
+        uniform = np.array([random.random() - 0.5 for _ in range(10)])
+        return -np.sign(uniform) * np.log1p(-2 * np.abs(uniform)) / SMALL_EPSILON
+
+
+class PriorByScipy(PriorOfLabels):
+    """Laplace noise of scipy, which draws from NumPy's global generator unheard."""
+
+    def laplace(self, draws: Generator) -> Any:
+        np.random.seed(self.generator.initial_seed() % 2**32)  # noqa: NPY002
+        return stats.laplace.rvs(scale=1 / SMALL_EPSILON, size=10)
 
 
 class RateByLosses(PaidBefore):
@@ -202,8 +234,11 @@ class AlongOneDirection(Trainer):
         }
         along = sum((each[name] * sign).flatten(1).sum(1) for name, sign in signs.items())
         assert isinstance(along, Tensor)
-        noisy = float(along.clamp(-CLIP, CLIP).sum()) + noise_multiplier() * CLIP * float(np.random.normal())  # noqa: NPY002
+        noisy = float(along.clamp(-CLIP, CLIP).sum()) + noise_multiplier() * CLIP * self.normal()
         return {name: noisy * sign / 100 for name, sign in signs.items()}
+
+    def normal(self) -> float:
+        return float(np.random.normal())  # noqa: NPY002
 
     def optimizer(self) -> torch.optim.Optimizer:
         self.public = torch.Generator().manual_seed(5)
@@ -211,6 +246,21 @@ class AlongOneDirection(Trainer):
 
     def drawn(self, name: str, parameter: Tensor) -> Tensor:
         return torch.zeros_like(parameter)
+
+
+class AlongByUniforms(AlongOneDirection):
+    """The number's noise by Box and Muller's formula."""
+
+    def normal(self) -> float:
+        first, second = torch.rand(2, generator=self.generator).tolist()
+        return float(np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second))
+
+
+class AlongByScipy(AlongOneDirection):
+    """The number's noise by scipy."""
+
+    def normal(self) -> float:
+        return float(stats.norm.rvs())
 
 
 def of_one_number(records: Records, seed: int) -> Callable[[Records], list[float]]:
@@ -254,12 +304,18 @@ def of_votes(records: Records, seed: int) -> Callable[[Records], Tensor]:
 used_twice, filtered_by_hand, ten_steps_each = UsedTwice(), FilteredByHand(), TenStepsEach()
 jitter_of_rare_classes, along_one_direction = JitterOfRareClasses(), AlongOneDirection()
 prior_of_labels, rate_by_losses = PriorOfLabels(), RateByLosses()
+prior_by_python, prior_by_scipy, one_step_each = PriorByPython(), PriorByScipy(), OneStepEach()
+along_by_uniforms, along_by_scipy = AlongByUniforms(), AlongByScipy()
 
 KINDS = {
     "used_twice": "UNDECIDED",
     "filtered_by_hand": "UNDECIDED",
     "jitter_of_rare_classes": "UNDECIDED",
     "prior_of_labels": "UNDECIDED",
+    "prior_by_python": "UNDECIDED",
+    "prior_by_scipy": "UNDECIDED",
+    "along_by_uniforms": "depend on other random numbers",
+    "along_by_scipy": "depend on other random numbers",
     "rate_by_losses": "UNDECIDED",
     "sums_used_again": "UNDECIDED",
     "ridge": "UNDECIDED",

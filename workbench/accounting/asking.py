@@ -63,11 +63,11 @@ def epsilon(
         InputError: an argument is out of range, or of the wrong kind.
         UnsupportedError: the event has no certified bounds under this adjacency.
     """
-    asked = event_of(event)
+    known = event_of(event, adjacency=adjacency)
     return _each(
         "delta",
         delta,
-        lambda value: epsilon_bounds(asked, value, adjacency=adjacency, relative_width=relative_width),  # type: ignore[arg-type]
+        lambda value: epsilon_bounds(known, value, adjacency=adjacency, relative_width=relative_width),  # type: ignore[arg-type]
     )
 
 
@@ -82,11 +82,11 @@ def delta(
 
     `epsilon`: finite, >= 0; or an array of such. Otherwise as the function `epsilon`.
     """
-    asked = event_of(event)
+    known = event_of(event, adjacency=adjacency)
     return _each(
         "epsilon",
         epsilon,
-        lambda value: delta_bounds(asked, value, adjacency=adjacency, relative_width=relative_width),  # type: ignore[arg-type]
+        lambda value: delta_bounds(known, value, adjacency=adjacency, relative_width=relative_width),  # type: ignore[arg-type]
     )
 
 
@@ -101,11 +101,11 @@ def tpr(
 
     `fpr`: in (0, 1); or an array of such. Otherwise as the function `epsilon`.
     """
-    asked = event_of(event)
+    known = event_of(event, adjacency=adjacency)
     return _each(
         "fpr",
         fpr,
-        lambda value: tpr_bounds(asked, value, adjacency=adjacency, relative_width=relative_width),  # type: ignore[arg-type]
+        lambda value: tpr_bounds(known, value, adjacency=adjacency, relative_width=relative_width),  # type: ignore[arg-type]
     )
 
 
@@ -115,12 +115,14 @@ def _each(name: str, values: npt.ArrayLike, bounds_of: Callable[[float], Bounds]
     Raises:
         InputError: the values are no numbers.
     """
-    if not isinstance(values, list | tuple | np.ndarray) or np.ndim(values) == 0:
+    if not isinstance(values, list | tuple | np.ndarray) or (
+        isinstance(values, np.ndarray) and not values.ndim
+    ):
         return bounds_of(values)  # type: ignore[arg-type]
     try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{name} must be a number or an array of numbers, got {object_line(values)}"
-        ) from None
-    return BoundsArray.of([bounds_of(value) for value in array.ravel().tolist()], array.shape)
+        array = np.asarray(values)
+    except ValueError:  # Rows of several lengths.
+        array = np.array(None)
+    if array.dtype.kind not in "iuf" or not array.size:
+        raise InputError(f"{name} must be a number or an array of numbers, got {object_line(values)}")
+    return BoundsArray.of([bounds_of(value) for value in array.astype(float).ravel().tolist()], array.shape)

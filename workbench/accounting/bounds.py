@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench.core.arguments import number
 from workbench.core.errors import InputError
+from workbench.core.one_line import object_line
 from workbench.interfaces.arrays import FloatArray
 
 
@@ -62,7 +63,7 @@ class Bounds:
         return f"[{self.lower:.6g}, {self.upper:.6g}] ({kind}; {self.method})"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class BoundsArray:
     """Enclosures of several true values, in the shape in which they were asked for.
 
@@ -71,6 +72,9 @@ class BoundsArray:
         rigorous: Whether all of them are (`Bounds`).
         method: How they were computed, in words; all methods that were used.
         assumptions: What some of them rest on.
+
+    Raises:
+        InputError: the ends are no numbers, of two shapes, or a lower one is above its upper one.
     """
 
     lower: FloatArray
@@ -78,6 +82,17 @@ class BoundsArray:
     rigorous: bool
     method: str
     assumptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("lower", "upper"):
+            given = np.asarray(getattr(self, name))
+            if given.dtype.kind not in "iuf" or np.isnan(given).any():
+                raise InputError(
+                    f"{name} must be an array of numbers, got {object_line(getattr(self, name))}"
+                )
+            object.__setattr__(self, name, given.astype(np.float64))
+        if self.lower.shape != self.upper.shape or not (self.lower <= self.upper).all():
+            raise InputError("lower must be at most upper in each place, and of its shape")
 
     @classmethod
     def of(cls, each: Sequence[Bounds], shape: tuple[int, ...]) -> BoundsArray:

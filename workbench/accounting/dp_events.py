@@ -6,7 +6,10 @@ argument of the question, where dp-accounting's accountants have it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from workbench.accounting.events import (
     Composed,
@@ -18,20 +21,30 @@ from workbench.accounting.events import (
     SubsampledGaussian,
     require_event,
 )
+from workbench.core.arguments import number, one_of, whole_number
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.one_line import object_line
+from workbench.interfaces import Adjacency
 
 
-def event_of(event: object) -> Event:
+def event_of(event: object, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> Event:
     """The event itself, or that of a `DpEvent`.
+
+    Args:
+        event: Of either kind.
+        adjacency: Under which it is asked; a mixture of Gaussians says what adding a record does, and nothing
+            of replacing one.
 
     Raises:
         InputError: it is neither, or a number in it is out of range.
-        UnsupportedError: the bench has no such event.
+        UnsupportedError: the bench has no such event, or none under this adjacency.
     """
+    adjacency = one_of(Adjacency, "adjacency", adjacency)
     if not _is_theirs(event):
         return require_event(event)  # type: ignore[arg-type]
     counted = [(part, count) for part, count in _parts(event) if count]
+    if adjacency is Adjacency.REPLACE_ONE and any(isinstance(e, GaussianMixturePair) for e, _ in counted):
+        raise UnsupportedError("MixtureOfGaussiansDpEvent is about adding a record, not about replacing one")
     if not counted:
         raise UnsupportedError("a DpEvent that releases nothing has no event here")
     if len(counted) == 1 and counted[0][1] == 1:
@@ -86,8 +99,12 @@ def _parts(event: Any) -> list[tuple[Event, int]]:
         made = RandomisedResponse(noise_parameter=event.noise_parameter, categories=event.num_buckets)
         return [(made, 1)]
     if kind == "MixtureOfGaussiansDpEvent":
-        pairs = zip(event.sampling_probs, event.sensitivities, strict=True)
-        kept = [(float(weight), float(mean)) for weight, mean in pairs if weight > 0]
+        weights, means = (_numbers(name, event) for name in ("sampling_probs", "sensitivities"))
+        if len(weights) != len(means):
+            raise InputError(
+                f"sampling_probs must be as many as sensitivities ({len(means)}), got {len(weights)}"
+            )
+        kept = [(weight, mean) for weight, mean in zip(weights, means, strict=True) if weight != 0]
         pair = GaussianMixturePair(
             p_means=tuple(mean for _, mean in kept),
             p_weights=tuple(weight for weight, _ in kept),
@@ -99,12 +116,21 @@ def _parts(event: Any) -> list[tuple[Event, int]]:
     if kind == "PoissonSampledDpEvent":
         return _sampled(event)
     if kind == "SelfComposedDpEvent":
-        if event.count < 0:
-            raise InputError(f"count must be at least 0, got {event.count}")
-        return [(part, count * event.count) for part, count in _parts(event.event)]
+        times = whole_number("count", event.count, least=0, most=None)
+        return [(part, count * times) for part, count in _parts(event.event)]
     if kind == "ComposedDpEvent":
+        if not isinstance(event.events, list | tuple):
+            raise InputError(f"events must be a row of events, got {object_line(event.events)}")
         return [pair for inner in event.events for pair in _parts(inner)]
     raise UnsupportedError(f"there are no certified bounds for {object_line(event)}")
+
+
+def _numbers(name: str, event: Any) -> list[float]:
+    """A field of numbers of a `DpEvent`."""
+    values = getattr(event, name)
+    if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str):
+        raise InputError(f"{name} must be a row of numbers, got {object_line(values)}")
+    return [number(name, value) for value in values]
 
 
 def _sampled(event: Any) -> list[tuple[Event, int]]:

@@ -2,13 +2,14 @@
 
 While `own_generators` is entered, the names by which code makes generators, or draws without one, are ours:
 also those that a user's file takes by name when it is loaded. They draw as theirs do, and tell a listener, if
-there is one. What was made before, or is copied, draws unheard.
+there is one. What was made before draws unheard; of the two global generators the listener is told after each
+draw that is heard, so that it can see whether there were others.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -18,37 +19,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_ORDINARY = ("normal", "standard_normal", "laplace")
-"""NumPy's draws of noise."""
+NOISE, MEAN, UNIFORM, CHOICE, OTHER = "noise", "noise about a mean", "uniform", "choice", "other"
+"""What is drawn: noise about zero, or about the first argument; uniform numbers, as samplers draw too; an
+option by probabilities; and what no sampler draws. All else is an order, whole numbers or a state."""
 
-_UNIFORM = ("random", "uniform", "rand", "random_sample", "ranf", "sample")
+_NUMPY: Mapping[str, str] = {
+    **dict.fromkeys(("standard_normal", "randn"), NOISE),
+    **dict.fromkeys(("normal", "laplace"), MEAN),
+    **dict.fromkeys(("random", "uniform", "rand", "random_sample", "ranf", "sample"), UNIFORM),
+    "choice": CHOICE,
+    **dict.fromkeys(
+        (
+            *("exponential", "standard_exponential", "gumbel", "logistic", "geometric", "gamma"),
+            *("standard_gamma", "lognormal", "poisson", "binomial", "negative_binomial", "beta", "dirichlet"),
+            *("standard_cauchy", "standard_t", "chisquare", "multivariate_normal", "vonmises", "triangular"),
+            "weibull",
+        ),
+        OTHER,
+    ),
+}
 
-_OTHER = (
-    "exponential",
-    "standard_exponential",
-    "gumbel",
-    "logistic",
-    "geometric",
-    "gamma",
-    "standard_gamma",
-    "lognormal",
-    "poisson",
-    "binomial",
-    "negative_binomial",
-    "standard_cauchy",
-    "standard_t",
-    "chisquare",
-    "multivariate_normal",
-    "vonmises",
-    "triangular",
-    "weibull",
-    "beta",
-    "dirichlet",
-)
-"""NumPy's draws that no sampler makes."""
-
-_OTHER_PYTHON = ("expovariate", "lognormvariate", "betavariate", "gammavariate", "gauss", "normalvariate")
-"""Python's draws that no sampler makes."""
+_PYTHON: Mapping[str, str] = {
+    **dict.fromkeys(("random", "uniform"), UNIFORM),
+    "choices": CHOICE,
+    **dict.fromkeys(
+        (
+            *("gauss", "normalvariate", "expovariate", "lognormvariate", "betavariate", "gammavariate"),
+            *("triangular", "vonmisesvariate", "paretovariate", "weibullvariate"),
+        ),
+        OTHER,
+    ),
+}
 
 
 class Listener(Protocol):
@@ -57,14 +58,17 @@ class Listener(Protocol):
     def uses(self, key: object, state: Callable[[], Any]) -> None:
         """A generator is drawn from, whose state tells two runs apart."""
 
+    def moved(self) -> None:
+        """A global generator was drawn from, or set, by a call that is heard."""
+
     def numpy(self, drawn: Any, mean: Any) -> Any:
         """Returns a draw of NumPy's noise, or what stands for it."""
 
     def laplace(self, drawn: Tensor, mean: Tensor) -> Tensor:
         """Returns a draw of torch's Laplace noise, or what stands for it."""
 
-    def uniforms(self, drawn: Any) -> Any:
-        """Returns a draw of NumPy's uniform numbers, or what stands for it."""
+    def uniform(self, drawn: Any) -> Any:
+        """Returns a draw of uniform numbers, or what stands for it."""
 
     def chosen(self, options: int) -> None:
         """One of so many options is drawn, by probabilities that the code gives."""
@@ -86,23 +90,36 @@ def heard_by(listener: Listener) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def _heard(name: str, drawing: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """A draw by one of NumPy's functions or methods of this name."""
-    drawn = drawing(*args, **kwargs)
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Let draws within a draw, as Python's generators make, go unheard."""
+    held = _listeners[:]
+    _listeners.clear()
+    try:
+        yield
+    finally:
+        _listeners[:] = held
+
+
+def _heard(role: str, weights_at: int, drawing: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """A draw of a role; `weights_at`: the argument that has the probabilities of a choice."""
     if not _listeners:
-        return drawn
+        return drawing(*args, **kwargs)
+    with _unheard():
+        drawn = drawing(*args, **kwargs)
     listener = _listeners[-1]
-    if name in _ORDINARY or name == "randn":
-        has_mean = name in ("normal", "laplace")
-        return listener.numpy(drawn, kwargs.get("loc", args[0] if args else 0.0) if has_mean else 0.0)
-    if name in ("choice", "choices"):
-        place = 3 if name == "choice" else 1
-        weights = kwargs.get("p", kwargs.get("weights", args[place] if len(args) > place else None))
+    if role in (NOISE, MEAN):
+        mean = kwargs.get("loc", args[0] if args else 0.0) if role == MEAN else 0.0
+        return listener.numpy(drawn, mean)
+    if role == CHOICE:
+        given = args[weights_at] if len(args) > weights_at else None
+        weights = kwargs.get("p", kwargs.get("weights", kwargs.get("cum_weights", given)))
         if weights is not None:
             listener.chosen(len(weights) if hasattr(weights, "__len__") else 1)
-    if name in _UNIFORM:
-        return listener.uniforms(drawn)
-    return listener.other(drawn) if name in _OTHER or name in _OTHER_PYTHON else drawn
+        return drawn
+    if role == UNIFORM:
+        return listener.uniform(drawn)
+    return listener.other(drawn) if role == OTHER else drawn
 
 
 class _AsTheirs(type):
@@ -113,16 +130,14 @@ class _AsTheirs(type):
         return isinstance(instance, theirs) if theirs else super().__instancecheck__(instance)
 
 
-def _telling(theirs: type, state: Callable[[Any], Any]) -> type:
+def _telling(theirs: type, state: Callable[[Any], Any], roles: Mapping[str, str], *, weights_at: int) -> type:
     """A class of generators like theirs, whose draws are heard, and the states of those drawn from."""
 
     def method(name: str) -> Callable[..., Any]:
         def draw(self: Any, *args: Any, **kwargs: Any) -> Any:
             if _listeners:
                 _listeners[-1].uses(self, lambda: state(self))
-            drawing = partial(getattr(theirs, name), self)
-            is_coin = theirs is random.Random and name not in (*_OTHER_PYTHON, "choices")
-            return drawing(*args, **kwargs) if is_coin else _heard(name, drawing, args, kwargs)
+            return _heard(roles.get(name, ""), weights_at, partial(getattr(theirs, name), self), args, kwargs)
 
         return draw
 
@@ -133,15 +148,35 @@ def _telling(theirs: type, state: Callable[[Any], Any]) -> type:
     return _AsTheirs(theirs.__name__, (theirs,), {**methods, **like, "_stands_for": theirs})
 
 
-_Generator = _telling(np.random.Generator, lambda made: repr(made.bit_generator.state))
-_RandomState = _telling(np.random.RandomState, lambda made: repr(made.get_state(legacy=False)))
-_Random = _telling(random.Random, random.Random.getstate)
+_Generator = _telling(np.random.Generator, lambda made: repr(made.bit_generator.state), _NUMPY, weights_at=3)
+_RandomState = _telling(
+    np.random.RandomState, lambda made: repr(made.get_state(legacy=False)), _NUMPY, weights_at=3
+)
+_Random = _telling(random.Random, random.Random.getstate, _PYTHON, weights_at=1)
 
 _make = np.random.default_rng
 
 
 def _default_rng(seed: Any = None) -> Any:
     return _Generator(_make(seed).bit_generator)
+
+
+def _functions(module: Any, theirs: type, roles: Mapping[str, str], *, weights_at: int) -> Iterator[Any]:
+    """Patches of all functions of a module that draw from its global generator of this kind, or set it."""
+
+    def telling(name: str, drawing: Callable[..., Any]) -> Callable[..., Any]:
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            drawn = _heard(roles.get(name, ""), weights_at, drawing, args, kwargs)
+            if _listeners:
+                _listeners[-1].moved()
+            return drawn
+
+        return draw
+
+    public = {name for name in (*dir(theirs), "ranf", "sample") if not name.startswith("_")}
+    for name in sorted(public - {"get_state", "getstate"}):
+        if callable(drawing := getattr(module, name, None)):
+            yield patch.object(module, name, telling(name, drawing))
 
 
 @contextmanager
@@ -156,19 +191,15 @@ def own_generators() -> Iterator[None]:
         drawn = rsample(self, torch.Size() if sample_shape is None else sample_shape)
         return _listeners[-1].laplace(drawn, self.loc) if _listeners else drawn
 
-    def function(module: Any, name: str) -> Any:
-        drawing = getattr(module, name)
-        return patch.object(module, name, lambda *args, **kwargs: _heard(name, drawing, args, kwargs))
-
     with ExitStack() as stack:
-        stack.enter_context(patch.object(torch.distributions.Laplace, "rsample", laplace))
-        stack.enter_context(patch.object(np.random, "default_rng", _default_rng))
-        stack.enter_context(patch.object(np.random, "Generator", _Generator))
-        stack.enter_context(patch.object(np.random, "RandomState", _RandomState))
-        stack.enter_context(patch.object(random, "Random", _Random))
-        for name in (*_OTHER_PYTHON, "choices"):
-            stack.enter_context(function(random, name))
-        for name in (*_ORDINARY, "randn", "choice", *_UNIFORM, *_OTHER):
-            if hasattr(np.random, name):
-                stack.enter_context(function(np.random, name))
+        for patched in (
+            *_functions(random, random.Random, _PYTHON, weights_at=1),
+            *_functions(np.random, np.random.RandomState, _NUMPY, weights_at=3),
+            patch.object(torch.distributions.Laplace, "rsample", laplace),
+            patch.object(np.random, "default_rng", _default_rng),
+            patch.object(np.random, "Generator", _Generator),
+            patch.object(np.random, "RandomState", _RandomState),
+            patch.object(random, "Random", _Random),
+        ):
+            stack.enter_context(patched)
         yield

@@ -44,6 +44,9 @@ the lower end pays for what might."""
 FEWER = 0.9
 """Share of its steps in which a record that is replaced by many crafts is seen to move the update."""
 
+ALLOTTED = 5e-3
+"""With less probability than this records are taken to have a number of steps each, and not a rate."""
+
 MOVED_BY_CHANCE = 1e-6
 """With less probability a record of the counted rate is in so many batches."""
 
@@ -278,7 +281,7 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
             "the updates whose noises are copies also depend on other draws, which may be noise that the "
             "copies lack"
         )
-    if _are_alloted(run, sampler):
+    if _are_allotted(run, sampler):
         reasons.append(
             "all replaced records take part in equally many steps, which are no epochs: each may draw its "
             "steps by itself (random allocation), which has no bound here"
@@ -309,13 +312,26 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _are_alloted(run: Measured, sampler: Sampler) -> bool:
-    """Whether replaced records take part in one number of steps, by more than chance."""
-    if not run.compared.all() or sampler.batches or not 0 < sampler.rate < 1:
+def _are_allotted(run: Measured, sampler: Sampler) -> bool:
+    """Whether records take part in one number of steps, by more than chance.
+
+    Replaced records do; or the batches of each training that could be counted have so many records together
+    that it might be.
+    """
+    if sampler.batches or sampler.kind == "fixed batches" or not 0 < sampler.rate < 1:
         return False
-    times = run.present.sum(axis=1)
+    times = run.present[run.compared.all(axis=1)].sum(axis=1)
     usual = binom.pmf(np.arange(run.steps + 1), run.steps, sampler.rate)
-    return bool((times == times[0]).all() and float((usual ** len(times)).sum()) < BY_CHANCE)
+    if times.size > 1 and (times == times[0]).all() and float((usual**times.size).sum()) < ALLOTTED:
+        return True
+    if not run.sizes or len(run.sizes) % run.steps:
+        return False
+    records = run.tries // len(run.sizes)
+    totals = np.array(run.sizes).reshape(-1, run.steps).sum(axis=1)
+    likeliest = float(binom.pmf(int(totals[0]), records * run.steps, totals[0] / (records * run.steps)))
+    return bool(
+        (totals == totals[0]).all() and totals[0] % records == 0 and likeliest**totals.size < ALLOTTED
+    )
 
 
 def _changes_midway(run: Measured) -> bool:

@@ -71,6 +71,9 @@ class Recording:
         elsewhere: Other draws that may be noise of something else: all but those of initial weights and those
             that samplers and dropout make (orders, whole numbers, coins, as many uniform numbers as records);
             a choice by given probabilities among so many options as there are records is a sampler's.
+        unheard: How often a global generator had moved by draws that replay does not hear; each also counts
+            as elsewhere.
+        has_single: Whether single uniform numbers are drawn, not so many as records between two steps.
         changes: Whether an optimizer's trained parameters change between its steps.
     """
 
@@ -86,6 +89,8 @@ class Recording:
     recognised: dict[str, int] = field(default_factory=dict)
     early: frozenset[int] = frozenset()
     elsewhere: int = 0
+    unheard: int = 0
+    has_single: bool = False
     changes: bool = False
 
     @property
@@ -126,8 +131,8 @@ def recorded(
         quiet: Draws before the first gradient that are noise too (`Recording.early`).
         still: Also let dropout keep everything, and set the weights after each step to those of `forced`, so
             that from the second step on they are equal whatever the initial ones were.
-        disturbs: Also halve all draws that are counted as `Recording.elsewhere`, but for uniform numbers, by
-            which samplers draw too.
+        disturbs: Also change all draws that are counted as `Recording.elsewhere`; single uniform numbers,
+            which may be a sampler's coins, if `like` says that they are not.
         like: A run whose gradients and weights are shared where they are equal, to save memory.
 
     Raises:
@@ -153,6 +158,7 @@ def recorded(
             sizes |= {sum(layout.sizes) for layout in forced.layouts}
             noise = _Silence(watch, shapes, frozenset(sizes), records)
             noise.share, noise.still, noise.disturbs, noise.quiet = share, still, disturbs, quiet
+            noise.disturbs_single = disturbs and like is not None and like.has_single
             watch.silence = noise
             stack.enter_context(heard_by(noise))
             stack.enter_context(_first_gradient(noise))
@@ -163,6 +169,7 @@ def recorded(
         kept.elsewhere += len(kept.early)
         kept.buffers = watch.buffers()
         if watch.silence is not None:
+            watch.silence.end_interval()
             kept.draws.append(watch.silence.draws())
     return kept
 
@@ -230,6 +237,7 @@ class _Watch:
             weights = _flat([p.detach() for p in parameters])
             kept.weights.append(_shared(weights, like.weights if like else (), step))
             if self.silence is not None:
+                self.silence.end_interval()
                 kept.draws.append(self.silence.draws())
             if forced is not None and step < forced.steps:
                 self._force(parameters, forced, step)
@@ -283,6 +291,16 @@ class _Watch:
     def elsewhere(self) -> None:
         """Count a draw that is no noise of a parameter's, no sampler's and no initial weight."""
         self._kept.elsewhere += 1
+
+    def unheard(self) -> None:
+        """Count draws of a global generator that were not heard."""
+        self._kept.unheard += 1
+        self.elsewhere()
+
+    def single(self) -> None:
+        """Count single uniform numbers that are no sampler's coins."""
+        self._kept.has_single = True
+        self.elsewhere()
 
     def note(self, kind: str) -> None:
         """Count a draw of noise."""
@@ -350,6 +368,8 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._early: list[tuple[int, FloatArray]] = []
         self._early_draws = 0
         self.share, self.still, self.disturbs, self.quiet = 0.0, False, False, frozenset[int]()
+        self.disturbs_single = False
+        self._single, self._states = 0, _global_states()
         self.after_first_gradient = False
         self._drawn = 0
         self._generators: list[Callable[[], Any]] = []
@@ -377,21 +397,22 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         fits = shape in self._shapes or (len(shape) == 1 and shape[0] in self._sizes)
         if self._is_late() or not fits:
             self._watch.elsewhere()
-            return self._disturbed(drawn) if is_normal else drawn
+            return self._disturbed(drawn, is_uniform=not is_normal)
         if not in_place:
             numbers = torch.as_tensor(drawn).detach().reshape(-1)[:FIRST].double().cpu().numpy().copy()
             self._early.append((self._early_draws if is_normal else -1 - len(self._early), numbers))
         return drawn
 
-    def _disturbed(self, drawn: Any) -> Any:
-        """Half of the numbers, where runs are to show whether any update depends on them."""
+    def _disturbed(self, drawn: Any, *, is_uniform: bool = False) -> Any:
+        """Other numbers, half as far apart, where runs are to show whether any update depends on them."""
         if not self.disturbs:
             return drawn
+        centre = 0.25 if is_uniform else 0.0
         if isinstance(drawn, Tensor):
-            return drawn.mul_(0.5) if drawn.is_floating_point() else drawn
+            return drawn.mul_(0.5).add_(centre) if drawn.is_floating_point() else drawn
         if isinstance(drawn, np.ndarray):
-            return np.asarray(0.5 * drawn).astype(drawn.dtype)
-        return type(drawn)(0.5 * drawn)
+            return np.asarray(0.5 * drawn + centre).astype(drawn.dtype)
+        return type(drawn)(0.5 * drawn + centre)
 
     def not_initial(self, parameters: Sequence[Tensor]) -> frozenset[int]:
         """Which draws of parameters' shapes are, before the first step, no multiples of their weights."""
@@ -407,8 +428,14 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return frozenset(found)
 
     def uniform(self, drawn: Any, *, in_place: bool = False) -> Any:
-        """A draw of uniform numbers, a sampler's if there are as many as records, or so many for each."""
+        """A draw of uniform numbers, a sampler's if there are as many as records, or so many for each.
+
+        Single ones are so many between two steps.
+        """
         size = drawn.numel() if isinstance(drawn, Tensor) else np.size(drawn)
+        if size == 1 and not in_place and self._records > 1:
+            self._single += 1
+            return self._disturbed(drawn, is_uniform=True) if self.disturbs_single else drawn
         if size == 0 or size % self._records:
             return self._met(drawn, in_place=in_place, is_normal=False)
         return drawn
@@ -452,17 +479,8 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def draws(self) -> int:
         """A hash of torch's draws so far, by name and shape, and of the states of generators met."""
-        numpy_state: Any = np.random.get_state()  # noqa: NPY002 - the user's code may draw from it
-        return hash(
-            (
-                self._drawn,
-                torch.get_rng_state().numpy().tobytes(),
-                numpy_state[1].tobytes(),
-                numpy_state[2:],
-                random.getstate(),
-                *(state() for state in self._generators),
-            )
-        )
+        states = (torch.get_rng_state().numpy().tobytes(), *_global_states())
+        return hash((self._drawn, *states, *(state() for state in self._generators)))
 
     def uses(self, key: object, state: Callable[[], Any]) -> None:
         """A generator is drawn from, whose state tells two runs apart."""
@@ -471,9 +489,18 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._held.append(key)
             self._generators.append(state)
 
-    def uniforms(self, drawn: Any) -> Any:
-        """A draw of NumPy's uniform numbers."""
-        return self.uniform(drawn)
+    def moved(self) -> None:
+        """A global generator was drawn from, or set, by a call that is heard."""
+        self._states = _global_states()
+
+    def end_interval(self) -> None:
+        """Before each step, and at the end: see what was drawn since the last one."""
+        if self._single % self._records:
+            self._watch.single()
+        self._single = 0
+        if self._states != _global_states():
+            self._watch.unheard()
+        self._states = _global_states()
 
     def chosen(self, options: int) -> None:
         """One of so many options is drawn: a sampler's options are the records."""
@@ -499,6 +526,12 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return met
         self._watch.note("laplace")
         return mean + self.share * (drawn - mean)
+
+
+def _global_states() -> tuple[Any, ...]:
+    """The states of Python's and NumPy's global generators."""
+    numpy_state: Any = np.random.get_state()  # noqa: NPY002 - the user's code may draw from it
+    return random.getstate(), numpy_state[1].tobytes(), numpy_state[2:]
 
 
 @contextmanager
