@@ -586,7 +586,7 @@ def refutes_already(claim: Claim, evidence: Evidence, *, confidence: float, seed
     Asked after each score, the answers together err with probability at most `1 - confidence`.
     `confidence`: that of the game (`share_of`). Raises as `judge`.
     """
-    if evidence.members.all() or not evidence.members.any():
+    if evidence.game.beyond or evidence.members.all() or not evidence.members.any():
         return False
     stated = implied_epsilon(claim.guarantee)
     game = replace(evidence, game=replace(evidence.game, sequential=True))

@@ -180,6 +180,8 @@ class Engine:
         def conclude(event: Finished | Failed) -> None:
             """Store the result of a finished task; raise for a failed one."""
             if isinstance(event, Failed):
+                if first.are_enough():
+                    return  # The result is known without it.
                 raise_if_all_would_fail(event, self.store, is_remote=is_remote)
                 raise event.error(f"{stage} {wanted[event.task.id].label}".rstrip())
             key = event.task.id
