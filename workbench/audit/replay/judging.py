@@ -109,11 +109,10 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     each = _added(run, claim)
     unfit = _unfit(run, sampler)
     lower, estimate, upper = _composed(run, claim, (sampler, sure), each, SPENT * error / 2)
-    is_copied = run.copies > 0 and not run.depends
-    is_bare = bool(((run.step_noise == 0) & run.present & run.compared).any())
-    if (run.leaks and not run.elsewhere) or is_copied or is_bare or (run.fixed and not run.ignores_seed):
+    is_shown = _lacks_noise(run) and not run.depends
+    if (run.leaks and not run.elsewhere) or is_shown or (run.fixed and not run.ignores_seed):
         lower = estimate = upper = math.inf
-    elif unfit and math.isfinite(lower):
+    elif unfit and (math.isfinite(lower) or run.depends):
         lower, estimate, upper = 0.0, math.nan, math.inf
     known = _strongest(each)
     known = known[known > 0]
@@ -259,6 +258,12 @@ def _may_be_epochs(run: Measured, sampler: Sampler) -> bool:
     return is_known and int(times.max() - times.min()) <= 1
 
 
+def _lacks_noise(run: Measured) -> bool:
+    """Whether a record moves an update that has no noise, in some step or tensor, or a copied one."""
+    is_bare = (run.step_noise == 0) & run.present & run.compared
+    return run.copies > 0 or bool(run.naked) or bool(is_bare.any())
+
+
 def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
     """Why the composed bound does not speak about this run."""
     reasons = []
@@ -276,10 +281,10 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
             f"{run.repeats} noises are that of another step or tensor, and so is what a record moves there: "
             "noisy sums are used again, which would be composed as if they were new"
         )
-    if run.copies and run.depends:
+    if _lacks_noise(run) and run.depends:
         reasons.append(
-            "the updates whose noises are copies also depend on other draws, which may be noise that the "
-            "copies lack"
+            "updates without noise, or with copied noise, also depend on other random numbers that the code "
+            "draws, which may be noise"
         )
     if _are_allotted(run, sampler):
         reasons.append(

@@ -236,28 +236,24 @@ def _depends(runs: Runs, a: Recording, b: Recording, noise: Noise) -> bool:
     Numbers of another shape may be noise of what all updates follow from, or of one number in each.
 
     Raises:
-        _RefusedError: updates without noise that is recognised depend on them.
+        _RefusedError: they do, and no noise is recognised at all.
     """
-    silent, is_bare = noise.scale == 0, noise.by_step == 0
-    has_bare = bool(silent.any()) or bool(is_bare.any())
+    has_bare = bool((noise.scale == 0).any()) or bool((noise.by_step == 0).any())
     if not b.elsewhere or not (has_bare or noise.copies):
         return False
-    moved = bare = True
+    depends = True
     with suppress(InputError):
         # What is not heard cannot be changed.
         other = None if b.unheard else runs(forced=a, like=b, disturbs=True)
         if other is not None and other.steps == b.steps:
-            apart = [one != two for one, two in zip(other.gradients, b.gradients, strict=True)]
-            moved = any(bool(here.any()) for here in apart)
-            bare = any(
-                bool((here if is_bare[step] else here[silent]).any()) for step, here in enumerate(apart)
-            )
-    if bare and has_bare:
+            pairs = zip(other.gradients, b.gradients, strict=True)
+            depends = not all(torch.equal(one, two) for one, two in pairs)
+    if depends and not noise.values:
         raise _RefusedError(
-            "some updates have no noise that replay recognises, but depend on other random numbers that the "
-            "code draws (normal, Laplace or such, not of a parameter's shape), which may be noise"
+            "updates have no noise that replay recognises, but depend on other random numbers that the code "
+            "draws (normal, Laplace or such, not of a parameter's shape), which may be noise"
         )
-    return moved
+    return depends
 
 
 def _require_known(runs: Runs, a: Recording, noise: Noise) -> None:

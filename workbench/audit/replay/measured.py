@@ -53,7 +53,8 @@ class Measured:
         copies: Steps or tensors whose noise is a copy of another's, while a record moves the two otherwise.
         repeats: Such copies where every replaced record moves both alike, as where a noisy sum is used again.
         fixed: Steps whose noise is the same under another seed.
-        depends: Whether updates with copied noise also depend on other draws, which may be noise.
+        depends: Whether updates, where some have no noise or copied noise, also depend on other draws, which
+            may be noise.
         ignores_seed: The whole training is the same under another seed.
         same_norm: All updates without noise have one norm.
         present: Which replaced record took part in which step, shape `(places, T)`.
