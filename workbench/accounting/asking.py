@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import overload
 
 import numpy as np
@@ -64,11 +65,8 @@ def epsilon(
         UnsupportedError: the event has no certified bounds under this adjacency.
     """
     known = event_of(event, adjacency=adjacency)
-    return _each(
-        "delta",
-        delta,
-        lambda value: epsilon_bounds(known, value, adjacency=adjacency, relative_width=relative_width),  # type: ignore[arg-type]
-    )
+    ask = partial(epsilon_bounds, known, adjacency=adjacency, relative_width=relative_width)  # type: ignore[arg-type]
+    return _each(ask, "delta", delta)
 
 
 def delta(
@@ -83,11 +81,8 @@ def delta(
     `epsilon`: finite, >= 0; or an array of such. Otherwise as the function `epsilon`.
     """
     known = event_of(event, adjacency=adjacency)
-    return _each(
-        "epsilon",
-        epsilon,
-        lambda value: delta_bounds(known, value, adjacency=adjacency, relative_width=relative_width),  # type: ignore[arg-type]
-    )
+    ask = partial(delta_bounds, known, adjacency=adjacency, relative_width=relative_width)  # type: ignore[arg-type]
+    return _each(ask, "epsilon", epsilon)
 
 
 def tpr(
@@ -102,27 +97,22 @@ def tpr(
     `fpr`: in (0, 1); or an array of such. Otherwise as the function `epsilon`.
     """
     known = event_of(event, adjacency=adjacency)
-    return _each(
-        "fpr",
-        fpr,
-        lambda value: tpr_bounds(known, value, adjacency=adjacency, relative_width=relative_width),  # type: ignore[arg-type]
-    )
+    ask = partial(tpr_bounds, known, adjacency=adjacency, relative_width=relative_width)  # type: ignore[arg-type]
+    return _each(ask, "fpr", fpr)
 
 
-def _each(name: str, values: npt.ArrayLike, bounds_of: Callable[[float], Bounds]) -> Bounds | BoundsArray:
+def _each(ask: Callable[..., Bounds], name: str, values: npt.ArrayLike) -> Bounds | BoundsArray:
     """The bounds at a number, or at each of an array.
 
     Raises:
-        InputError: the values are no numbers.
+        InputError: the values are no numbers; or as `ask`.
     """
-    if not isinstance(values, list | tuple | np.ndarray) or (
-        isinstance(values, np.ndarray) and not values.ndim
-    ):
-        return bounds_of(values)  # type: ignore[arg-type]
+    if not isinstance(values, list | tuple | np.ndarray) or getattr(values, "ndim", 1) == 0:
+        return ask(values)
     try:
         array = np.asarray(values)
     except ValueError:  # Rows of several lengths.
         array = np.array(None)
     if array.dtype.kind not in "iuf" or not array.size:
         raise InputError(f"{name} must be a number or an array of numbers, got {object_line(values)}")
-    return BoundsArray.of([bounds_of(value) for value in array.astype(float).ravel().tolist()], array.shape)
+    return BoundsArray.of([ask(value) for value in array.astype(float).ravel().tolist()], array.shape)
