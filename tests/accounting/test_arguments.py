@@ -47,6 +47,7 @@ VALID: dict[str, dict[str, Any]] = {
         "rigorous": True,
         "method": "",
     },
+    "event_forms.event_from_json": {"form": {"event": "Gaussian", "noise_multiplier": 1.5}},
     "dp_events.event_of": {"event": NOISY, "adjacency": "replace-one"},
     "dp_events.to_dp_event": {"event": NOISY},
     "bounds.Bounds": {"lower": 0.5, "upper": 1.0, "rigorous": True, "method": "", "assumptions": ()},

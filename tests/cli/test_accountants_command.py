@@ -202,6 +202,33 @@ def test_an_answer_stands_beside_the_certified_bounds(
     assert "a print" not in out
 
 
+def test_any_event_is_asked_about_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    event = '{"event":"Laplace","scale":2,"count":10}'
+    code, out, _ = run(f"ask dp_accounting_pld --delta 1e-5 --event {event}", capsys)
+    assert code == 0
+    assert "10 x Laplace (scale 2) at delta = 1e-05, add-remove" in out
+    assert "certified: [4.98996" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--event {", "--event must be JSON, got '{'"),
+        ("--event __import__('os')", "--event must be JSON, got"),
+        ('--event {"event":"Laplace","scale":0}', "scale must be finite and > 0, got 0"),
+        ('--event {"event":"Laplace","scale":1} --steps 3', "--event and --steps exclude each other"),
+        ("--noise-multiplier 1", "--noise-multiplier and --steps must be given where --event is not"),
+    ],
+)
+def test_an_event_that_cannot_be_read_is_bad_input(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(f"ask dp_accounting_pld --delta 1e-5 {words}", capsys)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
 def test_one_under_report_among_several_answers_decides(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(f"ask {own('refuses')} {own('broken')} {own('good')} {own('good')} {RUN}", capsys)
     assert code == 1

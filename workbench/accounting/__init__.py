@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from workbench.accounting.asking import calibrate, delta, epsilon, tpr
     from workbench.accounting.bounds import Bounds, BoundsArray
     from workbench.accounting.dp_events import event_of, to_dp_event
+    from workbench.accounting.event_forms import event_from_json
     from workbench.accounting.events import (
         Composed,
         Event,
@@ -41,6 +42,7 @@ _LATER = {
     **dict.fromkeys(("calibrate", "delta", "epsilon", "tpr"), "asking"),
     **dict.fromkeys(("Bounds", "BoundsArray"), "bounds"),
     **dict.fromkeys(("event_of", "to_dp_event"), "dp_events"),
+    "event_from_json": "event_forms",
     **dict.fromkeys(
         (
             "Composed",
@@ -80,6 +82,7 @@ __all__ = [
     "calibrate",
     "delta",
     "epsilon",
+    "event_from_json",
     "event_of",
     "gaussian_run",
     "guarantee_from_json",

@@ -27,6 +27,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from workbench.accounting.bounds import Bounds
+from workbench.accounting.event_forms import event_from_json
 from workbench.accounting.events import Event, gaussian_run
 from workbench.checks.accountants import Accountant, is_interruption, is_refusal, load_accountant
 from workbench.checks.conformance import breaks, is_unsettled, suite
@@ -53,6 +54,11 @@ ROUNDING = 1e-9
 """A relative shortfall up to this is floating-point rounding, and no under-report."""
 
 _TARGETS = "A registered accountant (see `workbench accountants list`), or your own as module:function."
+
+_EVENT = (
+    'Instead of a run: an event as JSON, such as {"event": "Laplace", "scale": 2, "count": 100}, '
+    "or a list of events."
+)
 
 
 class Grid(StrEnum):
@@ -98,12 +104,18 @@ class AskOptions:
     """The options of `workbench accountants ask`."""
 
     targets: Annotated[list[str], Argument(metavar="TARGET...", help=_TARGETS)]
-    noise_multiplier: Annotated[float, Option(help="Noise, in units of the clipping norm.")]
-    steps: Annotated[int, Option(help="Number of releases.")]
     delta: Annotated[float, Option(help="Delta at which epsilon is computed, in (0, 1).")]
+    noise_multiplier: Annotated[
+        float | None, Option(help="Of a DP-SGD run: noise, in units of the clipping norm.")
+    ] = None
+    steps: Annotated[int | None, Option(help="Of a DP-SGD run: number of releases.")] = None
     sampling_probability: Annotated[
-        float, Option(help="Probability of each record to be in a step, in (0, 1].")
+        float, Option(help="Of a DP-SGD run: probability of each record to be in a step, in (0, 1].")
     ] = 1.0
+    event: Annotated[
+        str | None,
+        Option(metavar="JSON", help=_EVENT),
+    ] = None
     adjacency: Annotated[Adjacency, Option(help="How neighbours differ.")] = Adjacency.ADD_REMOVE
 
 
@@ -152,19 +164,13 @@ def check(options: CheckOptions) -> int:
 
 
 def ask(options: AskOptions) -> int:
-    """Ask accountants for the epsilon of one DP-SGD run, and print the certified bounds beside it.
+    """Ask accountants for the epsilon of a run or another event, and print the certified bounds beside it.
 
     Exit code: 0 no answer is below the truth, 1 one is, 2 bad input, 3 refused or not to be had.
     """
     if not 0.0 < options.delta < 1.0:
         raise InputError(f"--delta must be in (0, 1), got {options.delta:g}")
-    if options.steps < 1:
-        raise InputError(f"--steps must be at least 1, got {options.steps}")
-    event = gaussian_run(
-        noise_multiplier=options.noise_multiplier,
-        sampling_probability=options.sampling_probability,
-        steps=options.steps,
-    )
+    event = _event(options)
     accountants = [(target, _load(target)) for target in _different(options.targets)]
     answers = [(target, _epsilon(target, accountant, event, options)) for target, accountant in accountants]
     bounds = _certified(event, options)
@@ -188,6 +194,36 @@ def ask(options: AskOptions) -> int:
     else:
         console.print(Text(f"certified: {bounds}"))
     return 1 if 1 in codes else max(codes)
+
+
+def _event(options: AskOptions) -> Event:
+    """The event of `--event`, or the run that the other options describe."""
+    run = {
+        "--noise-multiplier": options.noise_multiplier,
+        "--steps": options.steps,
+        "--sampling-probability": None if options.sampling_probability == 1 else options.sampling_probability,
+    }
+    if options.event is not None:
+        for flag, value in run.items():
+            if value is not None:
+                raise InputError(f"--event and {flag} exclude each other, got {flag} {value:g}")
+        try:
+            form = json.loads(options.event)
+        except (ValueError, RecursionError):
+            raise InputError(f"--event must be JSON, got {object_line(options.event)}") from None
+        try:
+            return event_from_json(form)
+        except InputError as error:
+            raise InputError(f"--event: {error}") from error
+    if options.noise_multiplier is None or options.steps is None:
+        raise InputError("--noise-multiplier and --steps must be given where --event is not")
+    if options.steps < 1:
+        raise InputError(f"--steps must be at least 1, got {options.steps}")
+    return gaussian_run(
+        noise_multiplier=options.noise_multiplier,
+        sampling_probability=options.sampling_probability,
+        steps=options.steps,
+    )
 
 
 def _load(target: str) -> Accountant:
