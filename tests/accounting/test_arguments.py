@@ -27,8 +27,8 @@ from workbench.accounting.certified import calibrate_noise_multiplier, delta_bou
 from workbench.accounting.events import Composed, Gaussian, SubsampledGaussian, gaussian_run
 from workbench.accounting.guarantees import ApproximateDP
 from workbench.core import arguments
-from workbench.core.errors import InputError
-from workbench.interfaces import Adjacency, Secret
+from workbench.core.errors import InputError, UnsupportedError
+from workbench.interfaces import Adjacency, Direction, Secret
 
 RUN = {"noise_multiplier": 1.5, "sampling_probability": 0.25, "steps": 2}
 NOISY = Gaussian(noise_multiplier=1.5)
@@ -47,6 +47,7 @@ VALID: dict[str, dict[str, Any]] = {
         "rigorous": True,
         "method": "",
     },
+    "directions.require_direction": {"direction": "add", "adjacency": Adjacency.ADD_REMOVE},
     "event_forms.event_from_json": {"form": {"event": "Gaussian", "noise_multiplier": 1.5}},
     "dp_events.event_of": {"event": NOISY, "adjacency": "replace-one"},
     "dp_events.to_dp_event": {"event": NOISY},
@@ -193,9 +194,9 @@ def refused(title: str, name: str, value: Any) -> str:
 
 
 ANNOTATIONS = {
-    *("float", "int", "Event", "Adjacency", "Secret", "Guarantee", "FloatArray", "bool", "str"),
+    *("float", "int", "Event", "Adjacency", "Direction", "Secret", "Guarantee", "FloatArray", "bool", "str"),
     *("tuple[float, ...]", "tuple[Fraction, ...]", "tuple[tuple[Event, int], ...]", "tuple[str, ...]"),
-    *("object", "npt.ArrayLike", "Adjacency | str", "Sequence[Bounds]", "tuple[int, ...]"),
+    *("object", "npt.ArrayLike", "Adjacency | str", "Direction | str", "Sequence[Bounds]", "tuple[int, ...]"),
     *("Sequence[bool]", "Callable[[float], bool]", "Callable[[float, float], float]", "Mapping[str, JSON]"),
 }
 
@@ -279,6 +280,19 @@ def test_names_are_exact_or_refused(title: str, name: str) -> None:
     assert repr(answer(title, **{name: str(member)})) == repr(answer(title))
     for wrong in ("bogus", member.name, str(member).upper(), "", None, 1, True, [str(member)]):
         with pytest.raises(InputError, match=f"{name} must be one of {', '.join(type(member))}, got "):
+            answer(title, **{name: wrong})
+
+
+@pytest.mark.parametrize(("title", "name"), of_annotation("Direction", "Direction | str"))
+def test_directions_are_exact_or_refused(title: str, name: str) -> None:
+    adjacency = {} if title == "directions.require_direction" else {"adjacency": "add-remove"}
+    once = answer(title, **adjacency, direction=Direction.ADD)
+    assert repr(answer(title, **adjacency, direction="add")) == repr(once)
+    if title != "exact.supports":
+        with pytest.raises(UnsupportedError, match="direction must be both under replace-one"):
+            answer(title, adjacency="replace-one", direction="remove")
+    for wrong in ("bogus", "ADD", "", None, 1, True, ["add"]):
+        with pytest.raises(InputError, match="direction must be one of both, add, remove, got "):
             answer(title, **{name: wrong})
 
 

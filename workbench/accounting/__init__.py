@@ -19,6 +19,7 @@ from workbench.accounting.guarantees import (
     binary_kl_nats,
     guarantee_from_json,
 )
+from workbench.interfaces import Direction
 
 if TYPE_CHECKING:
     from workbench.accounting.asking import calibrate, delta, epsilon, tpr
@@ -66,6 +67,7 @@ __all__ = [
     "Bounds",
     "BoundsArray",
     "Composed",
+    "Direction",
     "Event",
     "FinitePair",
     "Gaussian",

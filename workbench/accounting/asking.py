@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from workbench.accounting.certified import (
 from workbench.accounting.dp_events import event_of
 from workbench.core.errors import InputError
 from workbench.core.one_line import object_line
-from workbench.interfaces import Adjacency
+from workbench.interfaces import Adjacency, Direction
 
 __all__ = ["calibrate", "delta", "epsilon", "tpr"]
 
@@ -36,17 +36,28 @@ calibrate = calibrate_noise_multiplier
 
 @overload
 def epsilon(
-    event: object, delta: float, *, adjacency: Adjacency | str = ..., relative_width: float = ...
+    event: object,
+    delta: float,
+    *,
+    adjacency: Adjacency | str = ...,
+    direction: Direction | str = ...,
+    relative_width: float = ...,
 ) -> Bounds: ...
 @overload
 def epsilon(
-    event: object, delta: npt.ArrayLike, *, adjacency: Adjacency | str = ..., relative_width: float = ...
+    event: object,
+    delta: npt.ArrayLike,
+    *,
+    adjacency: Adjacency | str = ...,
+    direction: Direction | str = ...,
+    relative_width: float = ...,
 ) -> Bounds | BoundsArray: ...
 def epsilon(
     event: object,
     delta: npt.ArrayLike,
     *,
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    direction: Direction | str = Direction.BOTH,
     relative_width: float = RELATIVE_WIDTH,
 ) -> Bounds | BoundsArray:
     """Bounds on the smallest epsilon >= 0 at which an event is (epsilon, delta)-DP.
@@ -55,6 +66,8 @@ def epsilon(
         event: One of `workbench.accounting`, or dp-accounting's (`event_of`).
         delta: In (0, 1); or an array of such.
         adjacency: `"add-remove"`, `"replace-one"` or `"zero-out"`.
+        direction: `"both"`; or `"remove"` or `"add"` alone: the output with the record against that without,
+            or the reverse. `"remove"` has the true-positive rates of a test that calls a record a member.
         relative_width: At which bounds are no longer refined.
 
     Returns:
@@ -65,7 +78,7 @@ def epsilon(
         UnsupportedError: the event has no certified bounds under this adjacency.
     """
     known = event_of(event, adjacency=adjacency)
-    ask = partial(epsilon_bounds, known, adjacency=adjacency, relative_width=relative_width)  # type: ignore[arg-type]
+    ask = partial(epsilon_bounds, known, **_options(adjacency, direction, relative_width))
     return _each(ask, "delta", delta)
 
 
@@ -74,6 +87,7 @@ def delta(
     epsilon: npt.ArrayLike,
     *,
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    direction: Direction | str = Direction.BOTH,
     relative_width: float = RELATIVE_WIDTH,
 ) -> Bounds | BoundsArray:
     """Bounds on the smallest delta at which an event is (epsilon, delta)-DP.
@@ -81,7 +95,7 @@ def delta(
     `epsilon`: finite, >= 0; or an array of such. Otherwise as the function `epsilon`.
     """
     known = event_of(event, adjacency=adjacency)
-    ask = partial(delta_bounds, known, adjacency=adjacency, relative_width=relative_width)  # type: ignore[arg-type]
+    ask = partial(delta_bounds, known, **_options(adjacency, direction, relative_width))
     return _each(ask, "epsilon", epsilon)
 
 
@@ -90,6 +104,7 @@ def tpr(
     fpr: npt.ArrayLike,
     *,
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    direction: Direction | str = Direction.BOTH,
     relative_width: float = RELATIVE_WIDTH,
 ) -> Bounds | BoundsArray:
     """Bounds on the largest true-positive rate of any membership test at a false-positive rate.
@@ -97,8 +112,13 @@ def tpr(
     `fpr`: in (0, 1); or an array of such. Otherwise as the function `epsilon`.
     """
     known = event_of(event, adjacency=adjacency)
-    ask = partial(tpr_bounds, known, adjacency=adjacency, relative_width=relative_width)  # type: ignore[arg-type]
+    ask = partial(tpr_bounds, known, **_options(adjacency, direction, relative_width))
     return _each(ask, "fpr", fpr)
+
+
+def _options(adjacency: Adjacency | str, direction: Direction | str, relative_width: float) -> dict[str, Any]:
+    """What all three questions take, which they check."""
+    return {"adjacency": adjacency, "direction": direction, "relative_width": relative_width}
 
 
 def _each(ask: Callable[..., Bounds], name: str, values: npt.ArrayLike) -> Bounds | BoundsArray:

@@ -6,7 +6,7 @@ a dominating and a dominated law on a grid (`grid.rounding`), summed by an expon
 (`grid.tilted`); discretisation, truncation, wrap-around and rounding are all carried in the bounds. They
 depend on no accountant that the bench judges.
 
-Both orders of every pair of neighbours are bounded and the larger counts.
+Both orders of every pair of neighbours are bounded and the larger counts, or the one that is asked for.
 
 >>> from workbench.accounting.events import gaussian_run
 >>> run = gaussian_run(noise_multiplier=1.0, sampling_probability=0.01, steps=1000)
@@ -30,6 +30,7 @@ import numpy as np
 
 from workbench.accounting import exact
 from workbench.accounting.bounds import Bounds
+from workbench.accounting.directions import require_direction
 from workbench.accounting.events import (
     Event,
     FinitePair,
@@ -56,7 +57,7 @@ from workbench.accounting.grid.laws import (
 from workbench.accounting.grid.tilted import TiltedSum
 from workbench.core.arguments import number, one_of, whole_number
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
-from workbench.interfaces import Adjacency
+from workbench.interfaces import Adjacency, Direction
 
 RELATIVE_WIDTH = 1e-3
 """Bounds are refined until they are at most this wide, where the finest grid allows it."""
@@ -71,6 +72,9 @@ _NOISE_SLACK = 2e-4
 """Relative width to which the smallest sufficient noise multiplier is bracketed."""
 
 _LOWEST, _HIGHEST = math.log(1e-2), math.log(1e9)
+
+_ORDERS = {Direction.BOTH: (False, True), Direction.REMOVE: (False,), Direction.ADD: (True,)}
+"""Which orders of a pair count: the forward one is p against q, with the record against without."""
 
 METHOD = "dominating and dominated grids, tilted FFT"
 
@@ -175,6 +179,7 @@ def epsilon_bounds(
     delta: float,
     *,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    direction: Direction = Direction.BOTH,
     relative_width: float = RELATIVE_WIDTH,
 ) -> Bounds:
     """Bounds on the smallest epsilon >= 0 at which the event is (epsilon, delta)-DP.
@@ -183,6 +188,7 @@ def epsilon_bounds(
         event: See `workbench.accounting.events`.
         delta: In (0, 1).
         adjacency: Which data sets are neighbours; finite pairs and mixture pairs ignore it.
+        direction: Both orders of the neighbours, or one; of a pair, p is the output with the record.
         relative_width: Of the lower end, at which bounds are no longer refined; at least `FINEST_WIDTH`.
 
     Returns:
@@ -192,13 +198,13 @@ def epsilon_bounds(
         InputError: an argument is out of range, or of the wrong kind.
         UnsupportedError: the event has no certified bounds under this adjacency.
     """
-    event, adjacency = require_event(event), one_of(Adjacency, "adjacency", adjacency)
+    event, adjacency, direction = _question(event, adjacency, direction)
     delta = number("delta", delta, above=0, below=1)
     width = number("relative_width", relative_width, least=FINEST_WIDTH, below=1)
     with _within_range(event):
-        if exact.supports(event, adjacency):
-            return exact.epsilon_bounds(event, delta, adjacency)
-        return _grid_bounds(*_epsilon_on_grid(event, delta, adjacency, width))
+        if exact.supports(event, adjacency, direction):
+            return exact.epsilon_bounds(event, delta, adjacency, direction)
+        return _grid_bounds(*_epsilon_on_grid(event, delta, adjacency, direction, width))
 
 
 def delta_bounds(
@@ -206,24 +212,25 @@ def delta_bounds(
     epsilon: float,
     *,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    direction: Direction = Direction.BOTH,
     relative_width: float = RELATIVE_WIDTH,
 ) -> Bounds:
     """Bounds on the smallest delta at which the event is (epsilon, delta)-DP.
 
     Args:
-        event, adjacency, relative_width: As in `epsilon_bounds`.
+        event, adjacency, direction, relative_width: As in `epsilon_bounds`.
         epsilon: Finite, >= 0.
 
     Raises:
         InputError, UnsupportedError: As `epsilon_bounds`.
     """
-    event, adjacency = require_event(event), one_of(Adjacency, "adjacency", adjacency)
+    event, adjacency, direction = _question(event, adjacency, direction)
     epsilon = number("epsilon", epsilon, least=0, below=math.inf)
     width = number("relative_width", relative_width, least=FINEST_WIDTH, below=1)
     with _within_range(event):
-        if exact.supports(event, adjacency):
-            return exact.delta_bounds(event, epsilon, adjacency)
-        return _grid_bounds(*_delta_on_grid(event, epsilon, adjacency, width))
+        if exact.supports(event, adjacency, direction):
+            return exact.delta_bounds(event, epsilon, adjacency, direction)
+        return _grid_bounds(*_delta_on_grid(event, epsilon, adjacency, direction, width))
 
 
 def tpr_bounds(
@@ -231,24 +238,25 @@ def tpr_bounds(
     fpr: float,
     *,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    direction: Direction = Direction.BOTH,
     relative_width: float = RELATIVE_WIDTH,
 ) -> Bounds:
     """Bounds on the largest true-positive rate of any membership test at a false-positive rate.
 
     Args:
-        event, adjacency, relative_width: As in `epsilon_bounds`.
+        event, adjacency, direction, relative_width: As in `epsilon_bounds`.
         fpr: In (0, 1).
 
     Raises:
         InputError, UnsupportedError: As `epsilon_bounds`.
     """
-    event, adjacency = require_event(event), one_of(Adjacency, "adjacency", adjacency)
+    event, adjacency, direction = _question(event, adjacency, direction)
     fpr = number("fpr", fpr, above=0, below=1)
     width = number("relative_width", relative_width, least=FINEST_WIDTH, below=1)
     with _within_range(event):
-        if exact.supports(event, adjacency):
-            return exact.tpr_bounds(event, fpr, adjacency)
-        return _grid_bounds(*_tpr_on_grid(event, fpr, adjacency, width))
+        if exact.supports(event, adjacency, direction):
+            return exact.tpr_bounds(event, fpr, adjacency, direction)
+        return _grid_bounds(*_tpr_on_grid(event, fpr, adjacency, direction, width))
 
 
 def calibrate_noise_multiplier(
@@ -378,15 +386,21 @@ def _bracket(
     raise InputError(f"target_epsilon {target:g} is met by any noise at this delta")
 
 
+def _question(event: Event, adjacency: Adjacency, direction: Direction) -> tuple[Event, Adjacency, Direction]:
+    """Event, adjacency and direction, checked."""
+    adjacency = one_of(Adjacency, "adjacency", adjacency)
+    return require_event(event), adjacency, require_direction(direction, adjacency)
+
+
 def _grid_bounds(lower: float, upper: float) -> Bounds:
     return Bounds(lower=max(0.0, lower), upper=upper, rigorous=True, method=METHOD, assumptions=ASSUMPTIONS)
 
 
 def _epsilon_question(
-    event: Event, delta: float, adjacency: Adjacency, width: float
+    event: Event, delta: float, adjacency: Adjacency, direction: Direction, width: float
 ) -> tuple[Composition, tuple[Answer, list[Saddle], float, float]]:
     """The composition, and what to ask it."""
-    composition = Composition(_steps(event, adjacency), tail=delta * 1e-7)
+    composition = Composition(_steps(event, adjacency), delta * 1e-7, _ORDERS[direction])
     saddles = [cumulants.at_delta(delta) for cumulants in composition.cumulants]
 
     def answer(total: TiltedSum, shift: float, start: float) -> float:
@@ -394,31 +408,37 @@ def _epsilon_question(
             return max(0.0, total.epsilon(delta, start, -shift) + shift)
         return max(0.0, total.epsilon(delta, start) - shift)
 
-    return composition, (answer, saddles, max(saddle.mean for saddle in saddles), width)
+    leading = max(saddles[mirrored].mean for mirrored in composition.orders)
+    return composition, (answer, saddles, leading, width)
 
 
 @lru_cache(maxsize=4096)
-def _epsilon_on_grid(event: Event, delta: float, adjacency: Adjacency, width: float) -> tuple[float, float]:
-    """(lower, upper) over both orders of the pair."""
-    composition, question = _epsilon_question(event, delta, adjacency, width)
+def _epsilon_on_grid(
+    event: Event, delta: float, adjacency: Adjacency, direction: Direction, width: float
+) -> tuple[float, float]:
+    """(lower, upper) over the orders of the pair."""
+    composition, question = _epsilon_question(event, delta, adjacency, direction, width)
     return composition.refined(*question)
 
 
 def _epsilon_upper_on_grid(event: Event, delta: float, adjacency: Adjacency) -> float:
     """Upper bound over both orders of the pair, on the first grid; the refined one is no larger."""
-    composition, question = _epsilon_question(event, delta, adjacency, RELATIVE_WIDTH)
+    composition, question = _epsilon_question(event, delta, adjacency, Direction.BOTH, RELATIVE_WIDTH)
     return composition.first_upper(*question)
 
 
 @lru_cache(maxsize=4096)
-def _delta_on_grid(event: Event, epsilon: float, adjacency: Adjacency, width: float) -> tuple[float, float]:
-    """(lower, upper) over both orders of the pair."""
-    composition = Composition(_steps(event, adjacency), tail=_TAIL)
+def _delta_on_grid(
+    event: Event, epsilon: float, adjacency: Adjacency, direction: Direction, width: float
+) -> tuple[float, float]:
+    """(lower, upper) over the orders of the pair."""
+    composition = Composition(_steps(event, adjacency), _TAIL, _ORDERS[direction])
     saddles = [cumulants.at_epsilon(epsilon) for cumulants in composition.cumulants]
     logs = [c.log_delta(at.theta) for c, at in zip(composition.cumulants, saddles, strict=True)]
     # The tails that are cut off must be small against a delta that may be tiny itself.
-    guess = math.exp(max(min(max(logs), 0.0), -600.0))
-    composition = Composition(_steps(event, adjacency), tail=guess * 1e-7)
+    largest = max(logs[mirrored] for mirrored in composition.orders)
+    guess = math.exp(max(min(largest, 0.0), -600.0))
+    composition = Composition(_steps(event, adjacency), guess * 1e-7, _ORDERS[direction])
     saddles = [cumulants.at_epsilon(epsilon) for cumulants in composition.cumulants]
 
     def answer(total: TiltedSum, shift: float, start: float) -> float:
@@ -428,14 +448,17 @@ def _delta_on_grid(event: Event, epsilon: float, adjacency: Adjacency, width: fl
 
 
 @lru_cache(maxsize=4096)
-def _tpr_on_grid(event: Event, fpr: float, adjacency: Adjacency, width: float) -> tuple[float, float]:
-    """(lower, upper) over both orders of the pair."""
-    composition = Composition(_steps(event, adjacency), tail=fpr * 1e-7)
+def _tpr_on_grid(
+    event: Event, fpr: float, adjacency: Adjacency, direction: Direction, width: float
+) -> tuple[float, float]:
+    """(lower, upper) over the orders of the pair."""
+    composition = Composition(_steps(event, adjacency), fpr * 1e-7, _ORDERS[direction])
     saddles = [cumulants.at_fpr(fpr) for cumulants in composition.cumulants]
 
     def answer(total: TiltedSum, shift: float, start: float) -> float:
         factor = math.exp(shift if total.upper else -shift)
         return min(1.0, total.tpr(fpr) * factor)
 
-    lower, upper = composition.refined(answer, saddles, max(at.mean for at in saddles), width)
+    leading = max(saddles[mirrored].mean for mirrored in composition.orders)
+    lower, upper = composition.refined(answer, saddles, leading, width)
     return max(lower, fpr), max(upper, fpr)

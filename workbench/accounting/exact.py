@@ -17,7 +17,7 @@ compositions) is refused with `UnsupportedError`; `workbench.accounting.certifie
     ===============================  ======================  ========================================
 
 >>> from workbench.accounting.events import Gaussian
->>> from workbench.interfaces import Adjacency
+>>> from workbench.interfaces import Adjacency, Direction
 >>> bounds = epsilon_bounds(Gaussian(noise_multiplier=1.0), 1e-5, Adjacency.ADD_REMOVE)
 >>> round(bounds.lower, 6), bounds.relative_width < 1e-12
 (4.377178, True)
@@ -35,6 +35,7 @@ from workbench.accounting.balls.gaussian import GaussianCurve, LaplaceCurve
 from workbench.accounting.balls.mixture import MixtureCurve, ThresholdCurve, subsampled_orders
 from workbench.accounting.balls.shuffled import ShuffledEnclosure
 from workbench.accounting.bounds import Bounds
+from workbench.accounting.directions import require_direction
 from workbench.accounting.events import (
     Event,
     FinitePair,
@@ -48,23 +49,28 @@ from workbench.accounting.events import (
 )
 from workbench.core.arguments import number, one_of
 from workbench.core.errors import UnsupportedError
-from workbench.interfaces import Adjacency
+from workbench.interfaces import Adjacency, Direction
 
 
-def supports(event: Event, adjacency: Adjacency) -> bool:
-    """Whether the event has an exact answer here under this adjacency.
+def supports(event: Event, adjacency: Adjacency, direction: Direction = Direction.BOTH) -> bool:
+    """Whether the event has an exact answer here under this adjacency, in this direction.
 
     Raises:
-        InputError: the event or the adjacency is none.
+        InputError: the event, the adjacency or the direction is none.
     """
     try:
-        _enclosure_of(event, adjacency)
+        _enclosure_of(event, adjacency, direction)
     except UnsupportedError:
         return False
     return True
 
 
-def delta_bounds(event: Event, epsilon: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Bounds:
+def delta_bounds(
+    event: Event,
+    epsilon: float,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    direction: Direction = Direction.BOTH,
+) -> Bounds:
     """delta at which the event is (epsilon, delta)-DP and no smaller one; epsilon in [0, inf].
 
     Raises:
@@ -72,13 +78,18 @@ def delta_bounds(event: Event, epsilon: float, adjacency: Adjacency = Adjacency.
         UnsupportedError: there is no exact answer.
     """
     epsilon = number("epsilon", epsilon, least=0)
-    enclosure = _enclosure_of(event, adjacency)
+    enclosure = _enclosure_of(event, adjacency, direction)
     if math.isinf(epsilon):
         return _bounds(enclosure.delta_limit_ends(), enclosure)
     return _bounds(enclosure.delta_ends(float(epsilon)), enclosure)
 
 
-def epsilon_bounds(event: Event, delta: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Bounds:
+def epsilon_bounds(
+    event: Event,
+    delta: float,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    direction: Direction = Direction.BOTH,
+) -> Bounds:
     """Smallest epsilon >= 0 at which the event is (epsilon, delta)-DP.
 
     `delta` is in [0, 1); at 0 the answer is the largest privacy loss, infinite where losses have no bound.
@@ -88,13 +99,18 @@ def epsilon_bounds(event: Event, delta: float, adjacency: Adjacency = Adjacency.
         UnsupportedError: there is no exact answer.
     """
     delta = number("delta", delta, least=0, below=1)
-    enclosure = _enclosure_of(event, adjacency)
+    enclosure = _enclosure_of(event, adjacency, direction)
     if delta == 0:
         return _bounds(enclosure.pure_epsilon_ends(), enclosure)
     return _bounds(enclosure.epsilon_ends(float(delta)), enclosure)
 
 
-def tpr_bounds(event: Event, fpr: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Bounds:
+def tpr_bounds(
+    event: Event,
+    fpr: float,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    direction: Direction = Direction.BOTH,
+) -> Bounds:
     """Largest true-positive rate of any test between neighbours at a false-positive rate, in either order.
 
     Raises:
@@ -103,7 +119,7 @@ def tpr_bounds(event: Event, fpr: float, adjacency: Adjacency = Adjacency.ADD_RE
         UnsupportedError: there is no exact answer.
     """
     fpr = number("fpr", fpr, least=0, most=1)
-    enclosure = _enclosure_of(event, adjacency)
+    enclosure = _enclosure_of(event, adjacency, direction)
     if fpr == 0:
         return _bounds(enclosure.delta_limit_ends(), enclosure)
     if fpr == 1:
@@ -115,13 +131,14 @@ def _bounds(ends: tuple[float, float], enclosure: Enclosure) -> Bounds:
     return Bounds(lower=ends[0], upper=ends[1], rigorous=True, method=enclosure.method)
 
 
-def _enclosure_of(event: Event, adjacency: Adjacency) -> Enclosure:
+def _enclosure_of(event: Event, adjacency: Adjacency, direction: Direction) -> Enclosure:
     """What answers for the event, arguments checked before the cache sees them."""
-    return _enclosure(require_event(event), one_of(Adjacency, "adjacency", adjacency))
+    adjacency = one_of(Adjacency, "adjacency", adjacency)
+    return _enclosure(require_event(event), adjacency, require_direction(direction, adjacency))
 
 
 @lru_cache(maxsize=256)
-def _enclosure(event: Event, adjacency: Adjacency) -> Enclosure:
+def _enclosure(event: Event, adjacency: Adjacency, direction: Direction) -> Enclosure:
     """What answers for the event.
 
     Raises:
@@ -135,21 +152,23 @@ def _enclosure(event: Event, adjacency: Adjacency) -> Enclosure:
     pairs = [_finite_pair(step, adjacency) for step, _ in parts]
     if all(pair is not None for pair in pairs):
         counted = zip(pairs, (count for _, count in parts), strict=True)
-        return FiniteCurve([(pair, count) for pair, count in counted if pair is not None])
+        return FiniteCurve([(pair, count) for pair, count in counted if pair is not None], direction)
     if len(parts) == 1 and parts[0][1] == 1:
         step = parts[0][0]
         if isinstance(step, Laplace):
             return LaplaceCurve(_sensitivity(adjacency) / Fraction(step.scale))
         if isinstance(step, SubsampledGaussian):
-            return ThresholdCurve(subsampled_orders(step, replace_one=replace_one))
+            return ThresholdCurve(subsampled_orders(step, replace_one=replace_one, direction=direction))
         if isinstance(step, GaussianMixturePair):
-            return MixtureCurve(step)
+            return MixtureCurve(step, direction)
         if isinstance(step, ShuffledBatches):
             if adjacency is Adjacency.ADD_REMOVE:
                 raise UnsupportedError(
                     "shuffled batches are bounded under zero-out and replace-one adjacency only: without a "
                     "record there are fewer to deal into batches, and the event does not say how"
                 )
+            if direction is not Direction.BOTH:
+                raise UnsupportedError(f"{step.describe()} is bounded in both directions together only")
             return ShuffledEnclosure(step, replace_one=replace_one)
     raise UnsupportedError(
         f"{event.describe()} has no closed form and no exact count here; "

@@ -6,7 +6,7 @@ only. Higher scores always mean member. What only one game needs is defined with
 
 from workbench.interfaces.arrays import BoolArray, FloatArray, IntArray
 from workbench.interfaces.attacks import Attack, Scores
-from workbench.interfaces.claims import Adjacency, Claim, Currency, Guarantee, Released, Secret
+from workbench.interfaces.claims import Adjacency, Claim, Currency, Direction, Guarantee, Released, Secret
 from workbench.interfaces.data import Corpus, CorpusFacets, Record
 from workbench.interfaces.evidence import (
     Bound,
@@ -57,6 +57,7 @@ __all__ = [
     "Corpus",
     "CorpusFacets",
     "Currency",
+    "Direction",
     "Evidence",
     "Family",
     "Finding",

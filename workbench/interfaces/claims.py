@@ -20,6 +20,16 @@ class Adjacency(StrEnum):
     ZERO_OUT = "zero-out"
 
 
+class Direction(StrEnum):
+    """Which order of two neighbours counts, where one of them is without the record."""
+
+    BOTH = "both"
+    ADD = "add"
+    """The output without the record against that with it."""
+    REMOVE = "remove"
+    """The output with the record against that without it."""
+
+
 class Secret(StrEnum):
     """The secret of a mutual-information claim."""
 

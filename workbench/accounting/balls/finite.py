@@ -25,6 +25,7 @@ from flint import arb, arb_poly, ctx
 from workbench.accounting.balls.ball import ByMidpoint, Curve, clip_probability, ends, settle, to_arb
 from workbench.accounting.events import FinitePair
 from workbench.core.errors import InconclusiveError, UnsupportedError
+from workbench.interfaces import Direction
 
 STATE_LIMIT = 50_000
 """Largest number of classes of equal likelihood ratio."""
@@ -271,15 +272,23 @@ class FiniteOrder:
 
 
 class FiniteCurve(Curve):
-    """The composition of finite pairs, the larger of both orders; see `FiniteOrder`."""
+    """The composition of finite pairs, the larger of the orders that count; see `FiniteOrder`."""
 
     method = "exact counting of likelihood ratios in ball arithmetic"
 
-    def __init__(self, parts: Sequence[tuple[FinitePair, int]]) -> None:
-        self._orders = [FiniteOrder(parts)]
-        mirrored = [(FinitePair(p=pair.q, q=pair.p), count) for pair, count in parts]
-        if any(sorted(zip(a.p, a.q, strict=True)) != sorted(zip(a.q, a.p, strict=True)) for a, _ in parts):
-            self._orders.append(FiniteOrder(mirrored))
+    def __init__(
+        self, parts: Sequence[tuple[FinitePair, int]], direction: Direction = Direction.BOTH
+    ) -> None:
+        self._orders = []
+        if direction is not Direction.ADD:
+            self._orders.append(FiniteOrder(parts))
+        is_symmetric = all(
+            sorted(zip(a.p, a.q, strict=True)) == sorted(zip(a.q, a.p, strict=True)) for a, _ in parts
+        )
+        if direction is Direction.ADD or (direction is Direction.BOTH and not is_symmetric):
+            self._orders.append(
+                FiniteOrder([(FinitePair(p=pair.q, q=pair.p), count) for pair, count in parts])
+            )
 
     def delta(self, epsilon: arb) -> arb:
         """delta(epsilon), the larger of both orders of the neighbours."""

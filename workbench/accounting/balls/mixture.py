@@ -36,7 +36,7 @@ from flint import arb, ctx
 from workbench.accounting.balls.ball import ByMidpoint, Curve, ends, normal_tail, to_arb, tpr_by_threshold
 from workbench.accounting.events import GaussianMixturePair, SubsampledGaussian
 from workbench.core.errors import InconclusiveError
-from workbench.interfaces import FloatArray
+from workbench.interfaces import Direction, FloatArray
 
 Components = tuple[tuple[Fraction, Fraction], ...]
 """(weight, mean) of each Gaussian; weights sum to 1."""
@@ -199,12 +199,15 @@ class ThresholdCurve(Curve):
         return max(lows), max(highs)
 
 
-def subsampled_orders(event: SubsampledGaussian, *, replace_one: bool) -> list[ThresholdOrder]:
-    """The orders of the dominating pair, sampling probability below 1; the remove order first."""
+def subsampled_orders(
+    event: SubsampledGaussian, *, replace_one: bool, direction: Direction = Direction.BOTH
+) -> list[ThresholdOrder]:
+    """The orders of the dominating pair that count, sampling probability below 1; the remove order first."""
     q, sigma = Fraction(event.sampling_probability), Fraction(event.noise_multiplier)
     if replace_one:
         return [ReplaceOrder(q, sigma)]
-    return [RemoveOrder(q, sigma), AddOrder(q, sigma)]
+    orders = {Direction.REMOVE: RemoveOrder(q, sigma), Direction.ADD: AddOrder(q, sigma)}
+    return list(orders.values()) if direction is Direction.BOTH else [orders[direction]]
 
 
 def _log_density(mixture: Mixture, x: FloatArray) -> FloatArray:
@@ -354,20 +357,23 @@ def _merged(cells: list[tuple[arb | None, arb | None, int]]) -> list[tuple[arb |
 
 
 class MixtureCurve(Curve):
-    """A pair of Gaussian mixtures, once; the larger of both orders."""
+    """A pair of Gaussian mixtures, once; the larger of the orders that count."""
 
     method = "pair of Gaussian mixtures: certified signs and closed-form masses in ball arithmetic"
 
-    def __init__(self, event: GaussianMixturePair) -> None:
+    def __init__(self, event: GaussianMixturePair, direction: Direction = Direction.BOTH) -> None:
         sigma = Fraction(event.standard_deviation)
         p = Mixture(_normalised(event.p_weights, event.p_means), sigma)
         q = Mixture(_normalised(event.q_weights, event.q_means), sigma)
-        self._orders = [MixtureOrder(p, q), MixtureOrder(q, p)]
+        orders = {Direction.REMOVE: MixtureOrder(p, q), Direction.ADD: MixtureOrder(q, p)}
+        self._orders = list(orders.values()) if direction is Direction.BOTH else [orders[direction]]
 
     def delta(self, epsilon: arb) -> arb:
-        """delta(epsilon), the larger of both orders of the neighbours."""
-        first, second = (order.delta(epsilon) for order in self._orders)
-        return first.max(second)
+        """delta(epsilon), the larger of the orders of the neighbours that count."""
+        value = self._orders[0].delta(epsilon)
+        for order in self._orders[1:]:
+            value = value.max(order.delta(epsilon))
+        return value
 
     def tpr_ends(self, fpr: float) -> tuple[float, float]:
         """The larger order's power: tests {loss > epsilon} on both sides of the rate, and the line between.

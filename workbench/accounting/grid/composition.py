@@ -199,13 +199,15 @@ class Composition:
     Args:
         steps: What is composed; at least one.
         tail: Mass that each step may lose at each end of its losses.
+        orders: Which orders of the pair count: False for the forward one, True for the mirrored one.
 
     Raises:
         UnsupportedError: all losses of a step are too large for the grid.
     """
 
-    def __init__(self, steps: Sequence[Step], tail: float) -> None:
+    def __init__(self, steps: Sequence[Step], tail: float, orders: Sequence[bool] = (False, True)) -> None:
         self._steps = steps
+        self.orders = tuple(orders)
         self._count = sum(step.count for step in steps)
         self._spans = []
         for step in steps:
@@ -231,7 +233,7 @@ class Composition:
         tolerance: float,
         at: Callable[[float], float] = lambda upper: upper,
     ) -> tuple[float, float]:
-        """Bounds over both orders of the pair, on finer and finer grids until they are narrow.
+        """Bounds over the orders of the pair, on finer and finer grids until they are narrow.
 
         Args:
             answer: See `Answer`.
@@ -243,10 +245,11 @@ class Composition:
         Raises:
             UnsupportedError: the losses are spread too wide for any grid.
         """
-        leading = saddles[1].mean > saddles[0].mean
+        leading = max(self.orders, key=lambda mirrored: saddles[mirrored].mean)
         at_leading, at_other = saddles[leading], saddles[not leading]
         width = self.first_width(at_leading, max(epsilon, 0.0), tolerance)
-        lower, upper, gap, other = -math.inf, math.inf, math.inf, math.inf
+        lower, upper, gap = -math.inf, math.inf, math.inf
+        other = math.inf if len(self.orders) == 2 else -math.inf
         precise, idle, fine, refused = False, 0, math.inf, 0.0
         for _ in range(MOST_GRIDS):
             try:
@@ -295,12 +298,12 @@ class Composition:
     def first_upper(
         self, answer: Answer, saddles: Sequence[Saddle], epsilon: float, tolerance: float
     ) -> float:
-        """The upper bound over both orders on the first grid that `refined` would take."""
-        leading = saddles[1].mean > saddles[0].mean
+        """The upper bound over the orders on the first grid that `refined` would take."""
+        leading = max(self.orders, key=lambda mirrored: saddles[mirrored].mean)
         layout = self.laid_out(self.first_width(saddles[leading], max(epsilon, 0.0), tolerance))
         return max(
             self.bound(answer, saddles[mirrored], layout, mirrored=mirrored, upper=True)
-            for mirrored in (False, True)
+            for mirrored in self.orders
         )
 
     def first_width(self, at: Saddle, epsilon: float, tolerance: float) -> float:
