@@ -64,6 +64,10 @@ VALID: dict[str, dict[str, Any]] = {
     "certified.tpr_bounds": WIDE | {"fpr": 0.125},
     "crossings.crossing": {"holds": lambda x: x > 0.5, "low": 0.0, "high": 1.0, "precision": 0.125},
     "crossings.turns": {"met": (True, False)},
+    "reductions.Reduction": {"dominating": NOISY, "attained": ()},
+    "reductions.reduced": {"event": NOISY, "adjacency": Adjacency.REPLACE_ONE},
+    "selections.ExponentialMechanism": {"scale": 1.5, "monotone": True},
+    "selections.PrivateStep": {"epsilon": 1.0, "delta": 0.125},
     "subsampled_gaussian.calibrate_noise_multiplier": {
         "target_epsilon": 1.0,
         "target_delta": 0.125,
@@ -109,6 +113,7 @@ METHODS = {
     "max_success": {"prior": 0.25},
     "max_tpr": {"fpr": np.array([0.25, 0.5])},
     "__contains__": {"value": 0.75},
+    "range_of": {"adjacency": Adjacency.REPLACE_ONE},
     "of": {"each": [Bounds(lower=0.5, upper=1.0, rigorous=True, method="")], "shape": (1, 1)},
 }
 """Arguments of the methods that take any."""
@@ -196,6 +201,7 @@ def refused(title: str, name: str, value: Any) -> str:
 ANNOTATIONS = {
     *("float", "int", "Event", "Adjacency", "Direction", "Secret", "Guarantee", "FloatArray", "bool", "str"),
     *("tuple[float, ...]", "tuple[Fraction, ...]", "tuple[tuple[Event, int], ...]", "tuple[str, ...]"),
+    "tuple[Event, ...]",
     *("object", "npt.ArrayLike", "Adjacency | str", "Direction | str", "Sequence[Bounds]", "tuple[int, ...]"),
     *("Sequence[bool]", "Callable[[float], bool]", "Callable[[float, float], float]", "Mapping[str, JSON]"),
 }

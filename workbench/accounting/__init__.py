@@ -38,12 +38,14 @@ if TYPE_CHECKING:
         SubsampledGaussian,
         gaussian_run,
     )
+    from workbench.accounting.selections import ExponentialMechanism, PrivateStep
 
 _LATER = {
     **dict.fromkeys(("calibrate", "delta", "epsilon", "tpr"), "asking"),
     **dict.fromkeys(("Bounds", "BoundsArray"), "bounds"),
     **dict.fromkeys(("event_of", "to_dp_event"), "dp_events"),
     "event_from_json": "event_forms",
+    **dict.fromkeys(("ExponentialMechanism", "PrivateStep"), "selections"),
     **dict.fromkeys(
         (
             "Composed",
@@ -69,6 +71,7 @@ __all__ = [
     "Composed",
     "Direction",
     "Event",
+    "ExponentialMechanism",
     "FinitePair",
     "Gaussian",
     "GaussianDP",
@@ -76,6 +79,7 @@ __all__ = [
     "Laplace",
     "MutualInformation",
     "NoGuarantee",
+    "PrivateStep",
     "RandomisedResponse",
     "RenyiDP",
     "ShuffledBatches",

@@ -44,6 +44,7 @@ from workbench.accounting.events import (
     require_event,
 )
 from workbench.accounting.gaussian import mu_of_epsilon
+from workbench.accounting.grid.bounded_range import BoundedRangeLaw
 from workbench.accounting.grid.composition import Answer, Composition, Saddle, Step
 from workbench.accounting.grid.laws import (
     AtomicLaw,
@@ -55,6 +56,8 @@ from workbench.accounting.grid.laws import (
     SubsampledLaw,
 )
 from workbench.accounting.grid.tilted import TiltedSum
+from workbench.accounting.reductions import reduced
+from workbench.accounting.selections import ExponentialMechanism
 from workbench.core.arguments import number, one_of, whole_number
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import Adjacency, Direction
@@ -102,6 +105,8 @@ def _law(event: Event, adjacency: Adjacency) -> LossLaw:
         return _finite_law(event.pair(), lattice=True)
     if isinstance(event, FinitePair):
         return _finite_law(event, lattice=False)
+    if isinstance(event, ExponentialMechanism):
+        return BoundedRangeLaw(event.range_of(adjacency))
     if isinstance(event, GaussianMixturePair):
         p = tuple(zip(event.p_weights, event.p_means, strict=True))
         q_side = tuple(zip(event.q_weights, event.q_means, strict=True))
@@ -201,10 +206,14 @@ def epsilon_bounds(
     event, adjacency, direction = _question(event, adjacency, direction)
     delta = number("delta", delta, above=0, below=1)
     width = number("relative_width", relative_width, least=FINEST_WIDTH, below=1)
+
+    def bounds(pair: Event) -> Bounds:
+        if exact.supports(pair, adjacency, direction):
+            return exact.epsilon_bounds(pair, delta, adjacency, direction)
+        return _grid_bounds(*_epsilon_on_grid(pair, delta, adjacency, direction, width))
+
     with _within_range(event):
-        if exact.supports(event, adjacency, direction):
-            return exact.epsilon_bounds(event, delta, adjacency, direction)
-        return _grid_bounds(*_epsilon_on_grid(event, delta, adjacency, direction, width))
+        return _of_pairs(event, adjacency, bounds)
 
 
 def delta_bounds(
@@ -227,10 +236,14 @@ def delta_bounds(
     event, adjacency, direction = _question(event, adjacency, direction)
     epsilon = number("epsilon", epsilon, least=0, below=math.inf)
     width = number("relative_width", relative_width, least=FINEST_WIDTH, below=1)
+
+    def bounds(pair: Event) -> Bounds:
+        if exact.supports(pair, adjacency, direction):
+            return exact.delta_bounds(pair, epsilon, adjacency, direction)
+        return _grid_bounds(*_delta_on_grid(pair, epsilon, adjacency, direction, width))
+
     with _within_range(event):
-        if exact.supports(event, adjacency, direction):
-            return exact.delta_bounds(event, epsilon, adjacency, direction)
-        return _grid_bounds(*_delta_on_grid(event, epsilon, adjacency, direction, width))
+        return _of_pairs(event, adjacency, bounds)
 
 
 def tpr_bounds(
@@ -253,10 +266,14 @@ def tpr_bounds(
     event, adjacency, direction = _question(event, adjacency, direction)
     fpr = number("fpr", fpr, above=0, below=1)
     width = number("relative_width", relative_width, least=FINEST_WIDTH, below=1)
+
+    def bounds(pair: Event) -> Bounds:
+        if exact.supports(pair, adjacency, direction):
+            return exact.tpr_bounds(pair, fpr, adjacency, direction)
+        return _grid_bounds(*_tpr_on_grid(pair, fpr, adjacency, direction, width))
+
     with _within_range(event):
-        if exact.supports(event, adjacency, direction):
-            return exact.tpr_bounds(event, fpr, adjacency, direction)
-        return _grid_bounds(*_tpr_on_grid(event, fpr, adjacency, direction, width))
+        return _of_pairs(event, adjacency, bounds)
 
 
 def calibrate_noise_multiplier(
@@ -390,6 +407,24 @@ def _question(event: Event, adjacency: Adjacency, direction: Direction) -> tuple
     """Event, adjacency and direction, checked."""
     adjacency = one_of(Adjacency, "adjacency", adjacency)
     return require_event(event), adjacency, require_direction(direction, adjacency)
+
+
+def _of_pairs(event: Event, adjacency: Adjacency, bounds: Callable[[Event], Bounds]) -> Bounds:
+    """The upper end by the event's dominating pair, the lower end by those that neighbours attain."""
+    reduction = reduced(event, adjacency)
+    above = bounds(reduction.dominating)
+    if not reduction.attained:
+        return above
+    each = [bounds(pair) for pair in reduction.attained]
+    below = max(each, key=lambda found: found.lower)
+    return Bounds(
+        lower=below.lower,
+        upper=above.upper,
+        rigorous=True,
+        method=f"upper end by a dominating pair: {above.method}; "
+        f"lower end by outputs on two data sets: {below.method}",
+        assumptions=tuple(dict.fromkeys((*above.assumptions, *below.assumptions))),
+    )
 
 
 def _grid_bounds(lower: float, upper: float) -> Bounds:

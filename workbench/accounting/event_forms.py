@@ -22,6 +22,7 @@ from workbench.accounting.events import (
     ShuffledBatches,
     SubsampledGaussian,
 )
+from workbench.accounting.selections import ExponentialMechanism, PrivateStep
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import object_line
@@ -29,10 +30,12 @@ from workbench.core.one_line import object_line
 KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
+        ExponentialMechanism,
         FinitePair,
         Gaussian,
         GaussianMixturePair,
         Laplace,
+        PrivateStep,
         RandomisedResponse,
         ShuffledBatches,
         SubsampledGaussian,

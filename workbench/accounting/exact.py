@@ -11,6 +11,7 @@ compositions) is refused with `UnsupportedError`; `workbench.accounting.certifie
     Laplace, once                    all three               closed form
     randomised response, composed    replace-one             counting of likelihood ratios
     finite pairs, composed           any: the pair is given  counting of likelihood ratios
+    exponential mechanism, once      all three               closed form
     subsampled Gaussian, once        all three               closed form
     Gaussian mixture pair, once      any: the pair is given  certified signs, closed-form masses
     shuffled batches                 zero-out, replace-one   lower and upper end apart
@@ -30,6 +31,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from workbench.accounting.balls.ball import Enclosure
+from workbench.accounting.balls.bounded_range import BoundedRangeCurve
 from workbench.accounting.balls.finite import FiniteCurve
 from workbench.accounting.balls.gaussian import GaussianCurve, LaplaceCurve
 from workbench.accounting.balls.mixture import MixtureCurve, ThresholdCurve, subsampled_orders
@@ -47,6 +49,7 @@ from workbench.accounting.events import (
     SubsampledGaussian,
     require_event,
 )
+from workbench.accounting.selections import ExponentialMechanism
 from workbench.core.arguments import number, one_of
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Adjacency, Direction
@@ -155,6 +158,8 @@ def _enclosure(event: Event, adjacency: Adjacency, direction: Direction) -> Encl
         return FiniteCurve([(pair, count) for pair, count in counted if pair is not None], direction)
     if len(parts) == 1 and parts[0][1] == 1:
         step = parts[0][0]
+        if isinstance(step, ExponentialMechanism):
+            return BoundedRangeCurve(step.range_of(adjacency))
         if isinstance(step, Laplace):
             return LaplaceCurve(_sensitivity(adjacency) / Fraction(step.scale))
         if isinstance(step, SubsampledGaussian):
