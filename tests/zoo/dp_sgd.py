@@ -217,6 +217,13 @@ class KeepsTheMembersMean(Trainer):
             self.network[0].register_buffer("mean", self.images.mean(0))
 
 
+class FewSeeds(Trainer):
+    """The generator of batches and noise has one of ten seeds."""
+
+    def __call__(self, records: Records, seed: int) -> Callable[[Records], Tensor]:
+        return super().__call__(records, seed % 10)
+
+
 class NoNoiseOnSmallBatches(Trainer):
     """Batches of less than four fifths of their expected size get no noise."""
 
@@ -281,6 +288,7 @@ normalised_by_members = NormalisedByMembers()
 best_on_members = BestOnMembers()
 keeps_the_members_mean = KeepsTheMembersMean()
 temperature_of_members = TemperatureOfMembers()
+few_seeds = FewSeeds()
 no_noise_on_small_batches = NoNoiseOnSmallBatches()
 not_seeded = NotSeeded()
 hand_made_noise = HandMadeNoise()
@@ -323,5 +331,6 @@ FAULTS = {
     "keeps_the_members_mean": "side channel",
     "temperature_of_members": "side channel",
     "no_noise_on_small_batches": "noise",
+    "few_seeds": "noise",
 }
 """The part that each wrong trainer's fault is in, in the words of docs/replay.md."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -11,7 +12,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 sys.path.append(str(Path(__file__).parent))
-from dp_sgd import CLIP, Gradients, Trainer, noise_multiplier
+from dp_sgd import CLIP, Gradients, Records, Trainer, noise_multiplier
 
 
 class ClampedNoise(Trainer):
@@ -35,6 +36,46 @@ class WithReplacement(Trainer):
 
     def batch(self, step: int) -> Tensor:
         return torch.randint(0, len(self.labels), (int(self.expected),), generator=self.generator)
+
+
+class SampledByLoss(Trainer):
+    """A record's rate goes with its loss."""
+
+    def batch(self, step: int) -> Tensor:
+        with torch.no_grad():
+            losses = functional.cross_entropy(self.network(self.images), self.labels, reduction="none")
+        rates = (self.rate * losses / losses.mean()).clamp(max=1.0)
+        return torch.nonzero(torch.rand(len(rates), generator=self.generator) < rates)[:, 0]
+
+
+class OversampledLabel(Trainer):
+    """Records of one label are drawn three times as often."""
+
+    def batch(self, step: int) -> Tensor:
+        rates = torch.where(self.labels == 3, 3 * self.rate, self.rate)
+        return torch.nonzero(torch.rand(len(rates), generator=self.generator) < rates)[:, 0]
+
+
+class DrawnByWeight(Trainer):
+    """Labels have one share of all draws each, as by a weighted sampler."""
+
+    def batch(self, step: int) -> Tensor:
+        weights = 1.0 / torch.bincount(self.labels, minlength=10)[self.labels]
+        return torch.multinomial(weights, int(self.expected), generator=self.generator)
+
+
+class MomentumBeforeNoise(Trainer):
+    """Momentum of the clipped sums, which get their noise after it."""
+
+    def __call__(self, records: Records, seed: int) -> Callable[[Records], Tensor]:
+        self.kept: Gradients = {}
+        return super().__call__(records, seed)
+
+    def summed(self, each: Gradients) -> Gradients:
+        self.kept = {
+            name: total + 0.9 * self.kept.get(name, 0) for name, total in super().summed(each).items()
+        }
+        return self.kept
 
 
 class WeightsByCounts(Trainer):
@@ -70,6 +111,10 @@ TRAINERS = {
     "clamped_noise": ClampedNoise(),
     "one_of_ten_batches": OneOfTenBatches(),
     "with_replacement": WithReplacement(),
+    "sampled_by_loss": SampledByLoss(),
+    "oversampled_label": OversampledLabel(),
+    "drawn_by_weight": DrawnByWeight(),
+    "momentum_before_noise": MomentumBeforeNoise(),
     "weights_by_counts": WeightsByCounts(),
 }
 """Each trainer by the name of the module's function."""
@@ -78,6 +123,10 @@ PARTS = {
     "clamped_noise": "noise",
     "one_of_ten_batches": "sampler",
     "with_replacement": "sampler",
+    "sampled_by_loss": "sampler",
+    "oversampled_label": "sampler",
+    "drawn_by_weight": "sampler",
+    "momentum_before_noise": "accountant",
     "weights_by_counts": "side channel",
 }
 """The part that each one's fault is in."""

@@ -23,6 +23,10 @@ STEERED = 1e-3
 """A replaced record that changes a step's noise by more than this share changes its scale."""
 
 
+FADING = 0.02
+"""A record's moves shrink from step to step by one factor, but for this share."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """Something that is wrong, for the developer.
@@ -110,8 +114,10 @@ def _signs_of_noise(run: Measured) -> list[tuple[str, str, bool]]:
         ("noise", f"{run.copies} noises are copies of that of another step or tensor", run.copies > 0),
         (
             "noise",
-            f"the noise of {run.fixed} steps is the same under another seed",
-            run.fixed > 0 and not run.copies and not run.ignores_seed,
+            f"the noise of {run.fixed} steps is the same under another seed"
+            if run.fixed
+            else f"{run.seeds[1]} seeds give {run.seeds[0]} different noises: all of them can be tried",
+            run.repeats_noise and not run.copies,
         ),
     ]
 
@@ -134,13 +140,13 @@ def _signs_of_clipping(run: Measured, is_steered: bool) -> list[tuple[str, str, 
             "clip",
             f"what records add together is not what each adds ({100 * run.together:.3g} % apart): a record "
             "changes the share of others",
-            run.together > 0.1 and not run.same_norm and not run.leaks and not is_steered,
+            run.together > 0.1 and not (run.same_norm or run.leaks or is_steered or run.follows_contents),
         ),
         (
             "clip",
             f"a record that is not finite moves an update {run.emptied:.3g} times as far as any other: it "
             "takes away what the others add",
-            run.emptied > FARTHER,
+            run.emptied > FARTHER and not run.follows_contents,
         ),
     ]
 
@@ -166,8 +172,14 @@ def _signs_of_scale(run: Measured, is_steered: bool) -> list[tuple[str, str, boo
 
 def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> list[tuple[str, str, bool]]:
     """Batches that are no Poisson samples of one rate, and sums that keep what has come."""
-    keeps = is_kept(run)
+    keeps = kept_sums(run)
     return [
+        (
+            "sampler",
+            "who is in a batch follows from what the records hold: their rates differ, and a replaced record "
+            "moves others in and out",
+            run.follows_contents,
+        ),
         (
             "sampler",
             f"every record is in one of each {sampler.batches} steps, and batches "
@@ -188,12 +200,19 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
             "accountant",
             "every record moves all updates after the first that it is in: sums are not cleared, so that "
             "what is paid for once counts in all steps",
-            keeps,
+            keeps == "whole",
+        ),
+        (
+            "accountant",
+            "every record moves all updates after the first that it is in, ever less: sums are carried on "
+            "before the noise (momentum), so that what is paid for once counts in all steps",
+            keeps == "fading",
         ),
         (
             "sampler",
             "some records take part more often than others, by more than chance",
-            sampler.kind == "sampled unevenly" and not run.leaks and not keeps and not is_steered,
+            sampler.kind == "sampled unevenly"
+            and not (run.leaks or keeps or is_steered or run.follows_contents),
         ),
     ]
 
@@ -216,14 +235,20 @@ def _lacks_empty(run: Measured) -> bool:
     return min(run.sizes) > 0 and (1.0 - empty) ** len(run.sizes) < BY_CHANCE
 
 
-def is_kept(run: Measured) -> bool:
-    """Whether records that have come move all later updates, and not just a little."""
+def kept_sums(run: Measured) -> str:
+    """How records that have come move all later updates: `"whole"`, `"fading"`; empty where they do not."""
     first = run.present.argmax(axis=1)
     later = [row[start:] for row, start in zip(run.present, first, strict=True) if row.any()]
     if not later or not all(row.all() for row in later) or int(first.max()) == 0:
-        return False
+        return ""
+    if sum(map(len, later)) <= 30:
+        return ""
     moves = [row[start:] for row, start in zip(run.added, first, strict=False)]
-    return all(row.size == 0 or row.min() > 0.3 * row.max() for row in moves) and sum(map(len, later)) > 30
+    if all(row.size == 0 or row.min() > 0.3 * row.max() for row in moves):
+        return "whole"
+    shrinking = np.concatenate([row[1:] / row[:-1] for row in moves])
+    usual = float(np.median(shrinking))
+    return "fading" if usual < 1 and (np.abs(shrinking / usual - 1) < FADING).mean() > 0.5 else ""
 
 
 def moves_all_a_little(run: Measured, sampler: Sampler) -> bool:

@@ -70,8 +70,8 @@ class Listener(Protocol):
     def uniform(self, drawn: Any) -> Any:
         """Returns a draw of uniform numbers, or what stands for it."""
 
-    def chosen(self, options: int) -> None:
-        """One of so many options is drawn, by probabilities that the code gives."""
+    def chosen(self, options: int, drawn: Any) -> None:
+        """Some of so many options are drawn, by probabilities that the code gives."""
 
     def other(self, drawn: Any) -> Any:
         """Returns a draw that no sampler makes, or what stands for it."""
@@ -115,7 +115,7 @@ def _heard(role: str, weights_at: int, drawing: Callable[..., Any], args: Any, k
         given = args[weights_at] if len(args) > weights_at else None
         weights = kwargs.get("p", kwargs.get("weights", kwargs.get("cum_weights", given)))
         if weights is not None:
-            listener.chosen(len(weights) if hasattr(weights, "__len__") else 1)
+            listener.chosen(len(weights) if hasattr(weights, "__len__") else 1, drawn)
         return drawn
     if role == UNIFORM:
         return listener.uniform(drawn)

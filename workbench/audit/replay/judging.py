@@ -12,7 +12,7 @@ from scipy.stats import binom, chi2_contingency
 from workbench.accounting import ApproximateDP
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import Composed, Event, Gaussian, ShuffledBatches, SubsampledGaussian
-from workbench.audit.replay.faults import Fault, caution_of, faults_of, is_kept, moves_all_a_little
+from workbench.audit.replay.faults import Fault, caution_of, faults_of, kept_sums, moves_all_a_little
 from workbench.audit.replay.measured import WEAK, Measured
 from workbench.audit.replay.sampler import BY_CHANCE, Sampler, sampler_of
 from workbench.core.errors import UnsupportedError
@@ -110,7 +110,7 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     unfit = _unfit(run, sampler)
     lower, estimate, upper = _composed(run, claim, (sampler, sure), each, SPENT * error / 2)
     is_shown = _lacks_noise(run) and not run.depends
-    if (run.leaks and not run.elsewhere) or is_shown or (run.fixed and not run.ignores_seed):
+    if (run.leaks and not run.elsewhere) or is_shown or run.repeats_noise:
         lower = estimate = upper = math.inf
     elif unfit and (math.isfinite(lower) or run.depends):
         lower, estimate, upper = 0.0, math.nan, math.inf
@@ -296,9 +296,7 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
             "batches vary more than Poisson samples of one rate do: the rate changes between steps"
         )
     if run.follows_contents:
-        reasons.append(
-            "who is in a batch follows from what the records hold, so that a replaced record moves others"
-        )
+        reasons.append("batches that follow what the records hold have no bound here")
     if sampler.kind == "one of each epoch's steps":
         reasons.append(
             "records that are each in one step of an epoch, in batches that vary, have no bound here"
@@ -312,6 +310,8 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
     tried = int(run.compared[: len(run.added)].sum())
     if run.tries and binom.cdf(sure.sum(), tried, FEWER * sampler.lower) < MOVED_BY_CHANCE:
         reasons.append("batches of copies have more records than those of the data")
+    if kept_sums(run) == "fading":
+        reasons.append("sums that are carried on before the noise have no bound here")
     if not run.tries and sampler.kind in {"sampled", "sampled unevenly"} and _changes_midway(run):
         reasons.append("records take part more often in one half of the steps: the rate changes")
     return tuple(reasons)
@@ -348,7 +348,7 @@ def _changes_midway(run: Measured) -> bool:
             for cells in (run.present & run.compared, ~run.present & run.compared)
         ]
     )
-    if is_kept(run) or not table.sum(axis=0).all() or not table.sum(axis=1).all():
+    if kept_sums(run) or not table.sum(axis=0).all() or not table.sum(axis=1).all():
         return False
     return bool(chi2_contingency(table, correction=False).pvalue < BY_CHANCE)
 

@@ -31,7 +31,7 @@ from workbench.audit.replay.noise import (
     turned,
 )
 from workbench.audit.replay.record import Layout, Recording
-from workbench.audit.replay.runs import Place, Runs, Train, agreement
+from workbench.audit.replay.runs import Place, Runs, Train, agreement, chooses_otherwise
 from workbench.core.errors import InputError
 from workbench.core.streams import stream
 from workbench.interfaces import BoolArray, FloatArray
@@ -60,6 +60,8 @@ MORE_PLACES = 6
 SPARE_PLACES = 24
 """Further records, replaced one after the other while none has taken part in a step."""
 
+TRIED = 16
+"""Seeds whose noises are compared."""
 
 EARLY = 8
 """Draws before the first gradient that are tried one by one."""
@@ -91,7 +93,7 @@ def measured(
     chosen = [int(i) for i in generator.permutation(len(records))[: PLACES + MORE_PLACES + SPARE_PLACES]]
     crafts = {place: crafted(records, place, generator) for place in chosen}
     usual = min(len(chosen), PLACES + MORE_PLACES)
-    count = 16 + 2 * SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
+    count = 14 + TRIED + 2 * SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
     runs = Runs(train, records, seed, count, progress)
     try:
         return _measured(runs, crafts)
@@ -145,7 +147,8 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     bare = runs(number=1, forced=again, like=again)
     fewer_directions, unseen = stretched(noise, (a, b), (again, bare)) if noise.values else (1.0, 1.0)
     fixed = is_repeated((a, b), (again, bare)) if noise.values else 0
-    ignores = difference(a, again) is None
+    seeds = _different_seeds(runs, a) if noise.values and noise.by_step[0] > 0 else (0, 0)
+    ignores = difference(a, again) is None and seeds[0] < 2
     norms = np.array([float(gradient.norm()) for gradient in b.gradients])
     fewer, spread = _of_fewer(runs, noise) if noise.values else (math.nan, math.nan)
     return Measured(
@@ -166,6 +169,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         is_correlated=noise.correlation > max(noise.chance * math.sqrt(fewer_directions), 0.05)
         or noise.lagged > noise.lag_chance * math.sqrt(fewer_directions),
         fixed=fixed,
+        seeds=seeds,
         depends=depends,
         ignores_seed=ignores,
         fewer=fewer,
@@ -202,6 +206,18 @@ def _quietened(runs: Runs, a: Recording, quiet: frozenset[int]) -> Recording | N
     runs.quiet = quiet
     found = runs(forced=a, like=a)
     return found if difference(a, found, gradients=False) is None else None
+
+
+def _different_seeds(runs: Runs, a: Recording) -> tuple[int, int]:
+    """How many different noises are drawn, and under how many seeds; trainings end with their first step.
+
+    Two seeds of 32 bits or more have one noise by chance in less than one of 10^7 replays.
+    """
+    for number in range(2, TRIED):
+        with suppress(InputError):
+            runs(forced=a, number=number, most=1)
+    least = min(map(len, runs.noises.values()), default=0)
+    return len({tuple(drawn[:least]) for drawn in runs.noises.values()}), len(runs.noises)
 
 
 def _goes_like(noise: Noise, other: Noise) -> bool:
@@ -302,6 +318,7 @@ class _Replacements:
         self.leaks: list[Leak] = []
         self.failed: list[str] = []
         self.naked: dict[str, None] = {}
+        self.steers_sampler = False
 
     def add(self, at: Place, crafts: Sequence[Craft]) -> None:
         """Replace the record of a place by each of these in turn."""
@@ -323,6 +340,8 @@ class _Replacements:
         farthest = np.where(np.isfinite(at.scaled), at.scaled, 0.0).max(axis=(0, 1))
         at.weak = at.present & (farthest < WEAK * farthest.max())
         self.naked.update(dict.fromkeys(bare))
+        for version, agree in zip(at.versions, at.agree[1:], strict=True):
+            self.steers_sampler |= chooses_otherwise(version, b, agree)
 
     def played(self, crafts: Mapping[int, Sequence[Craft]]) -> list[Place]:
         """All places with one craft each; the first `PLACES`, in which there is most to see, with many.
@@ -389,9 +408,11 @@ def _of_records(
         "failed": tuple(shown.failed[:3]),
         "counted": hits,
         "rate_varies": varies,
-        "follows_contents": follows_contents(runs, a, places, crafts[first.place])
-        if usual and len(first.versions) > 3 and not (tries and hits == tries)
-        else False,
+        "follows_contents": shown.steers_sampler
+        or (
+            bool(usual and len(first.versions) > 3 and not (tries and hits == tries))
+            and follows_contents(runs, a, places, crafts[first.place])
+        ),
         "tries": tries,
         "sizes": sizes,
         "alone": batches.alone if apart < ADDS_UP else np.zeros(0),

@@ -53,6 +53,7 @@ class Measured:
         copies: Steps or tensors whose noise is a copy of another's, while a record moves the two otherwise.
         repeats: Such copies where every replaced record moves both alike, as where a noisy sum is used again.
         fixed: Steps whose noise is the same under another seed.
+        seeds: How many different noises were drawn, and under how many seeds.
         depends: Whether updates, where some have no noise or copied noise, also depend on other draws, which
             may be noise.
         ignores_seed: The whole training is the same under another seed.
@@ -108,6 +109,7 @@ class Measured:
     copies: int
     repeats: int
     fixed: int
+    seeds: tuple[int, int]
     depends: bool
     ignores_seed: bool
     same_norm: bool
@@ -135,6 +137,11 @@ class Measured:
     recognised: Mapping[str, int] = field(default_factory=dict)
     elsewhere: int = 0
     scores_repeat: bool = True
+
+    @property
+    def repeats_noise(self) -> bool:
+        """Whether another seed's noise is the same, though the training is not."""
+        return not self.ignores_seed and (self.fixed > 0 or self.seeds[0] < self.seeds[1])
 
     def noise_factor(self, error: float) -> tuple[float, float]:
         """Between what multiples of the estimated noise the true one lies, with error probability `error`."""
@@ -180,6 +187,7 @@ def measured_from(form: Mapping[str, Any]) -> Measured:
             "naked": tuple(form["naked"]),
             "failed": tuple(form["failed"]),
             "sizes": tuple(form["sizes"]),
+            "seeds": tuple(form["seeds"]),
             "leaks": tuple(Leak(**leak) for leak in form["leaks"]),
             "noise": {name: float(value) for name, value in form["noise"].items()},
             **{name: float(form[name]) for name in _NUMBERS},

@@ -23,6 +23,12 @@ from workbench.audit.replay.generators import heard_by, own_generators
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
 
+FIRST = 64
+"""Numbers by which a draw is known: as a parameter's initial weights, up to a factor, or as noise again."""
+
+LEAST = 8
+"""Draws of fewer numbers may be equal by chance."""
+
 MOST_NUMBERS = 250_000_000
 """Gradient entries that one recording keeps, one gigabyte."""
 
@@ -60,12 +66,15 @@ class Recording:
         weights: Flat weights before each step, likewise.
         draws: A hash of all random draws and generators' states before each step, and at the end; two runs
             with equal ones drew the same batches. Only with forced gradients.
+        chosen: A hash of what was chosen among the records before each step: coins and options drawn by
+            given probabilities, uniform numbers below something. Only with forced gradients.
         inner: Whether each step came from within another of the same optimizer's, as where a subclass makes
             the gradient private and calls its parent's step; the outer one's gradient is not what is applied.
         result: What the function returned.
         buffers: What the modules that the finished model was asked by keep beside parameters, in the order of
             the calls.
         recognised: How many draws of noise were met, by their kind.
+        noises: A hash of each of them that has `LEAST` numbers.
         early: Which draws of a parameter's shape before the first gradient are of no initial weights, from 1:
             they may be noise of the first step.
         elsewhere: Other draws that may be noise of something else: all but those of initial weights and those
@@ -82,11 +91,13 @@ class Recording:
     gradients: list[Tensor] = field(default_factory=list)
     absent: list[tuple[bool, ...]] = field(default_factory=list)
     draws: list[int] = field(default_factory=list)
+    chosen: list[int] = field(default_factory=list)
     weights: list[Tensor] = field(default_factory=list)
     inner: list[bool] = field(default_factory=list)
     result: Any = None
     buffers: tuple[tuple[str, Tensor], ...] = ()
     recognised: dict[str, int] = field(default_factory=dict)
+    noises: list[int] = field(default_factory=list)
     early: frozenset[int] = frozenset()
     elsewhere: int = 0
     unheard: int = 0
@@ -117,6 +128,7 @@ def recorded(
     still: bool = False,
     disturbs: bool = False,
     quiet: frozenset[int] = frozenset(),
+    most: int | None = None,
 ) -> Recording:
     """Call a training function under the hooks.
 
@@ -133,6 +145,7 @@ def recorded(
             that from the second step on they are equal whatever the initial ones were.
         disturbs: Also change all draws that are counted as `Recording.elsewhere`; single uniform numbers,
             which may be a sampler's coins, if `like` says that they are not.
+        most: Steps after which the training is ended; it then has no result.
         like: A run whose gradients and weights are shared where they are equal, to save memory.
 
     Raises:
@@ -140,6 +153,7 @@ def recorded(
     """
     kept = Recording()
     watch = _Watch(kept, forced, like)
+    watch.most = most
     _hook_library_optimizers()
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - the user's code may draw from it
@@ -163,7 +177,12 @@ def recorded(
             stack.enter_context(heard_by(noise))
             stack.enter_context(_first_gradient(noise))
             stack.enter_context(noise)
-        result = function()
+        try:
+            result = function()
+        except (_EndedError, InputError):
+            if not watch.has_ended:
+                raise
+            return kept
         watch.called.clear()
         kept.result = result() if callable(result) else result
         kept.elsewhere += len(kept.early)
@@ -190,6 +209,10 @@ def _hook_library_optimizers() -> None:
         kind([torch.nn.Parameter(torch.zeros(1))])
 
 
+class _EndedError(BaseException):
+    """Ends a training that is to show so many steps only; no handler of errors takes it for one."""
+
+
 class _Watch:
     """The hook before each optimizer step."""
 
@@ -202,6 +225,9 @@ class _Watch:
         self.called: dict[int, torch.nn.Module] = {}
         """Modules since the start, or since the training was over, by their ids."""
         self.silence: _Silence | None = None
+        self.most: int | None = None
+        """Steps after which the training ends."""
+        self.has_ended = False
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Keep gradient and weights; force the gradient."""
@@ -239,8 +265,12 @@ class _Watch:
             if self.silence is not None:
                 self.silence.end_interval()
                 kept.draws.append(self.silence.draws())
+                kept.chosen.append(self.silence.choices)
             if forced is not None and step < forced.steps:
                 self._force(parameters, forced, step)
+            if self.most is not None and kept.steps >= self.most:
+                self.has_ended = True
+                raise _EndedError
 
     def leave_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """The step is over, and so are those within it."""
@@ -302,9 +332,18 @@ class _Watch:
         self._kept.has_single = True
         self.elsewhere()
 
-    def note(self, kind: str) -> None:
+    def note(self, kind: str, drawn: Any) -> None:
         """Count a draw of noise."""
         self._kept.recognised[kind] = self._kept.recognised.get(kind, 0) + 1
+        numbers = _first(drawn)
+        if len(numbers) >= LEAST:
+            self._kept.noises.append(hash(numbers.tobytes()))
+
+
+def _first(drawn: Any) -> FloatArray:
+    """A copy of the first numbers of a draw."""
+    numbers: FloatArray = torch.as_tensor(drawn).detach().reshape(-1)[:FIRST].double().cpu().numpy().copy()
+    return numbers
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:
@@ -350,11 +389,10 @@ _NORMAL = ("normal", "normal_", "randn", "randn_like")
 
 _UNIFORM = ("rand", "rand_like", "uniform", "uniform_")
 
+_COMPARISONS = ("lt", "le", "gt", "ge")
+
 _OF_SAMPLERS = ("randperm", "randint", "randint_like", "random_", "bernoulli", "bernoulli_", "multinomial")
 """Draws of orders, whole numbers and coins."""
-
-FIRST = 64
-"""Numbers by which a draw is recognised as a parameter's initial weights, up to a factor."""
 
 
 class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -370,6 +408,8 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.share, self.still, self.disturbs, self.quiet = 0.0, False, False, frozenset[int]()
         self.disturbs_single = False
         self._single, self._states = 0, _global_states()
+        self.choices = 0
+        self._coins: list[Tensor] = []
         self.after_first_gradient = False
         self._drawn = 0
         self._generators: list[Callable[[], Any]] = []
@@ -399,8 +439,7 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._watch.elsewhere()
             return self._disturbed(drawn, is_uniform=not is_normal)
         if not in_place:
-            numbers = torch.as_tensor(drawn).detach().reshape(-1)[:FIRST].double().cpu().numpy().copy()
-            self._early.append((self._early_draws if is_normal else -1 - len(self._early), numbers))
+            self._early.append((self._early_draws if is_normal else -1 - len(self._early), _first(drawn)))
         return drawn
 
     def _disturbed(self, drawn: Any, *, is_uniform: bool = False) -> Any:
@@ -417,7 +456,7 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def not_initial(self, parameters: Sequence[Tensor]) -> frozenset[int]:
         """Which draws of parameters' shapes are, before the first step, no multiples of their weights."""
         found = set()
-        flat = [p.detach().reshape(-1)[:FIRST].double().cpu().numpy() for p in parameters]
+        flat = [_first(p) for p in parameters]
         flat += [np.concatenate(flat)[:FIRST]]
         for number, drawn in self._early:
             size = float(np.linalg.norm(drawn))
@@ -438,6 +477,8 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._disturbed(drawn, is_uniform=True) if self.disturbs_single else drawn
         if size == 0 or size % self._records:
             return self._met(drawn, in_place=in_place, is_normal=False)
+        if isinstance(drawn, Tensor):
+            self._coins = [*self._coins[-1:], drawn]
         return drawn
 
     def __torch_dispatch__(
@@ -457,8 +498,12 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return drawn.fill_(args[1])
         is_draw = torch.Tag.nondeterministic_seeded in func.tags and isinstance(drawn, Tensor)
         in_place = name.endswith("_") and bool(args) and isinstance(args[0], torch.nn.Parameter)
+        if name in _COMPARISONS and any(map(self._is_coins, args)):
+            self._chose(drawn)
         if is_draw and name == "multinomial":
-            self.chosen(args[0].shape[-1])
+            self.chosen(args[0].shape[-1], drawn)
+        elif is_draw and name in ("bernoulli", "bernoulli_") and drawn.numel() == self._records:
+            self._chose(drawn)
         elif is_draw and name in ("bernoulli", "bernoulli_") and drawn.numel() == 1:
             self._watch.elsewhere()
         if is_draw and name in _UNIFORM:
@@ -469,7 +514,7 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return drawn
         if not self.is_noise(drawn.shape, in_place=in_place):
             return self._met(drawn, in_place=in_place)
-        self._watch.note("normal")
+        self._watch.note("normal", drawn)
         mean: Any = 0.0
         if name == "normal":
             mean = args[0]
@@ -502,10 +547,21 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._watch.unheard()
         self._states = _global_states()
 
-    def chosen(self, options: int) -> None:
-        """One of so many options is drawn: a sampler's options are the records."""
+    def chosen(self, options: int, drawn: Any) -> None:
+        """Some of so many options are drawn: a sampler's options are the records."""
         if options % self._records:
             self._watch.elsewhere()
+        else:
+            self._chose(drawn)
+
+    def _is_coins(self, one: Any) -> bool:
+        """Whether it is a sampler's last draw, or the one before, also under another name."""
+        return isinstance(one, Tensor) and any(one.data_ptr() == coins.data_ptr() for coins in self._coins)
+
+    def _chose(self, drawn: Any) -> None:
+        """A sampler chose these records."""
+        made = drawn.detach().cpu().numpy() if isinstance(drawn, Tensor) else drawn
+        self.choices = hash((self.choices, made.tobytes() if isinstance(made, np.ndarray) else repr(made)))
 
     def other(self, drawn: Any) -> Any:
         """A draw that no sampler makes, and no noise of a parameter's shape."""
@@ -516,7 +572,7 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """A draw of NumPy's, or its mean where it is noise."""
         if not isinstance(drawn, np.ndarray) or not self.is_noise(drawn.shape):
             return self._met(drawn)
-        self._watch.note("numpy")
+        self._watch.note("numpy", drawn)
         return (mean + self.share * (drawn - mean)).astype(drawn.dtype)
 
     def laplace(self, drawn: Tensor, mean: Tensor) -> Tensor:
@@ -524,7 +580,7 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self.is_noise(drawn.shape):
             met: Tensor = self._met(drawn)
             return met
-        self._watch.note("laplace")
+        self._watch.note("laplace", drawn)
         return mean + self.share * (drawn - mean)
 
 

@@ -22,6 +22,7 @@ class Runs:
     """Calls the training and counts.
 
     `quiet`: draws before the first gradient that are noise of the first step (`Recording.early`).
+    `noises`: what was drawn as noise under the seed of each number, in some run.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Runs:
     ) -> None:
         self.records = records
         self.quiet: frozenset[int] = frozenset()
+        self.noises: dict[int, list[int]] = {}
         self._train, self._seed, self._total, self._progress = train, seed, total, progress
         self._done = 0
 
@@ -51,6 +53,7 @@ class Runs:
         number: int = 0,
         still: bool = False,
         disturbs: bool = False,
+        most: int | None = None,
     ) -> Recording:
         """One run, with the seed of this number; on the records that are measured unless others are given."""
         own = [dict(record) for record in (self.records if records is None else records)]
@@ -64,7 +67,10 @@ class Runs:
             still=still,
             disturbs=disturbs,
             quiet=self.quiet,
+            most=most,
         )
+        if made.noises:
+            self.noises.setdefault(number, made.noises)
         self._done += 1
         self._progress(min(self._done, self._total), self._total)
         return made
@@ -105,6 +111,12 @@ def agreement(versions: Sequence[Recording], steps: int) -> BoolArray:
                 and bool(torch.isfinite(version.gradients[step]).all())
             )
     return agree
+
+
+def chooses_otherwise(version: Recording, own: Recording, agree: BoolArray) -> bool:
+    """Whether other records were chosen than in the own run, by the same draws."""
+    pairs = zip(version.chosen, own.chosen, agree, strict=False)
+    return any(one != two for one, two, is_known in pairs if is_known)
 
 
 def radius(distances: FloatArray) -> float:
