@@ -344,17 +344,22 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """The verdict that the exit code stands for."""
-        return {0: "NOT_REFUTED", 1: "REFUTED", 3: "INCONCLUSIVE"}[self.exit_code]
+        """What the exit code stands for: an accountant is refuted by under-reports alone."""
+        broken = "REFUTED" if self.report.under_reports else "FAILED"
+        return {0: "NOT_REFUTED", 1: broken, 3: "INCONCLUSIVE"}[self.exit_code]
 
     def sentence(self) -> str:
         """The report in a sentence, which says no more than was shown."""
         count, judged = len(self.report.under_reports), self.report.judged
         other = [result.name for result in self.report.failed if not self.breaks(result)]
         crashed = [result.name for result in self.report.results if result.status == "error"]
+        hidden = sum(result.hidden for result in self.report.results)
+        broken = (
+            f"{hidden} answers are no number where the truth is above 0" if hidden else "a promise is broken"
+        )
         text = {
             0: f"no answer below the certified truth in {judged} judged cells",
-            1: f"{count} under-reports" if count else "a promise is broken",
+            1: f"{count} under-reports" if count else broken,
             3: f"crashed in {', '.join(crashed)}" if crashed else "every question was refused",
         }[self.exit_code]
         late = sum(result.cells.out_of_time for result in self.report.results)

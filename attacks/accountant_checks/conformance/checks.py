@@ -211,10 +211,13 @@ def _with_faults(
     described = "; ".join(f"{name}: {answer.message}" for name, _, _, answer in broken[:3])
     more = f"; {len(broken) - 3} more" if len(broken) > 3 else ""
     message = f"{len(broken)} answers were no number, no infinity and no clear error ({described}{more})"
+    hidden = [entry for entry in broken if _hides(*entry[2:])]
+    if hidden:
+        message += f"; in {len(hidden)} of these cells the truth is above 0"
     if first.under_reports:
-        return replace(first, notes=(*first.notes, message))
-    counterexample, line = _smallest_fault(context, *broken[0][1:])
-    return result(
+        return replace(first, notes=(*first.notes, message), hidden=len(hidden))
+    counterexample, line = _smallest_fault(context, *(hidden or broken)[0][1:])
+    found = result(
         context,
         first.check,
         counter,
@@ -223,6 +226,15 @@ def _with_faults(
         counterexample=counterexample,
         reproduction=line,
     )
+    return replace(found, hidden=len(hidden))
+
+
+def _hides(question: Question, answer: Answer) -> bool:
+    """Whether the answer is no number where the truth is certified to be above 0."""
+    if not answer.came:
+        return False
+    bounds = truth(question)
+    return bounds is not None and bounds.lower > 0
 
 
 def _smallest_fault(

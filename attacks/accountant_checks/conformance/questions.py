@@ -50,11 +50,13 @@ class Answer:
 
     Attributes:
         value: The number; NaN where there is none. A negative number is kept here, as a FAULT.
+        came: Whether something was answered, be it no number.
     """
 
     kind: AnswerKind
     value: float = math.nan
     message: str = ""
+    came: bool = False
 
     @property
     def is_number(self) -> bool:
@@ -265,7 +267,8 @@ def _answer_of(call: Callable[[], Any]) -> Answer:
     except Exception:  # the number's own code: a tensor of two elements has its own error
         value = math.nan
     if math.isnan(value):
-        return Answer(kind=AnswerKind.FAULT, message=f"answered {object_line(answer)}, which is no number")
+        message = f"answered {object_line(answer)}, which is no number"
+        return Answer(kind=AnswerKind.FAULT, message=message, came=True)
     if value < 0:
         return Answer(kind=AnswerKind.FAULT, value=value, message=f"answered the negative number {value:g}")
     return Answer(kind=AnswerKind.NUMBER, value=value)

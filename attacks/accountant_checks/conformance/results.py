@@ -168,6 +168,7 @@ class CheckResult:
     Attributes:
         under_reports: Every answer below a certified lower bound, worst first.
         rounding: Answers that are below one by rounding only (see the package's text): no failure.
+        hidden: How many answers are no number (NaN), where the certified truth is above 0.
         worst: The worst cell in words (largest shortfall, looseness or difference); empty without one.
         looseness_median, looseness_worst: Answer over the certified upper bound, over the judged cells; None
             where the check compares with no certified value.
@@ -183,6 +184,7 @@ class CheckResult:
     message: str
     under_reports: tuple[UnderReport, ...] = ()
     rounding: int = 0
+    hidden: int = 0
     worst: str = ""
     looseness_median: float | None = None
     looseness_worst: float | None = None
@@ -198,8 +200,8 @@ class CheckResult:
 
     @property
     def fails_ci(self) -> bool:
-        """True where a build should stop: an under-report was found."""
-        return self.check.fails_ci and bool(self.under_reports)
+        """True where a build should stop: at an under-report, or at no number where the truth is above 0."""
+        return self.check.fails_ci and bool(self.under_reports or self.hidden)
 
     def describe(self) -> str:
         """What a failing test prints: message, counterexample, reproduction."""
@@ -226,6 +228,7 @@ class CheckResult:
             "message": self.message,
             "under_reports": [report.to_json() for report in self.under_reports],
             "rounding": self.rounding,
+            "hidden": self.hidden,
             "worst": self.worst,
             **{name: None if value is None else plain_number(value) for name, value in numbers.items()},
             "counterexample": dict(self.counterexample),
@@ -268,7 +271,7 @@ class ConformanceReport:
 
     @property
     def fails_ci(self) -> bool:
-        """True where a build should stop: an under-report was found."""
+        """True where a build should stop: some result says so."""
         return any(result.fails_ci for result in self.results)
 
     @property
