@@ -65,7 +65,7 @@ def opacus_loop(plans: list[Plan], noise: float, clip: float) -> None:
             noise_multiplier=noise,
             max_grad_norm=clip,
             expected_batch_size=5,
-            generator=torch_generator(Seeds.of(plan).noise, torch.device("cpu")),
+            generator=torch_generator(Seeds.of(plan).noise),
         )
         batches = batches_of(plan, model)
         model.module = module

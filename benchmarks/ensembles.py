@@ -144,7 +144,7 @@ def opacus_loop(plans: list[Plan]) -> None:
             noise_multiplier=NOISE,
             max_grad_norm=CLIP,
             expected_batch_size=50,
-            generator=torch_generator(Seeds.of(plan).noise, torch.device("cpu")),
+            generator=torch_generator(Seeds.of(plan).noise),
         )
         for images, labels in batches_of(plan, model):
             optimizer.zero_grad(set_to_none=True)

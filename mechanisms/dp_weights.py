@@ -176,7 +176,7 @@ class DPWeights(GradientMechanism, PostHocMechanism):
         model = build_model(plan)
         model.module.eval()
         weights, noisy = trainable(source.model.module), trainable(model.module)
-        generator = torch_generator(_noise_seed(settled, plan), next(iter(noisy.values())).device)
+        generator = torch_generator(_noise_seed(settled, plan))
         with torch.no_grad():
             for name, weight in noisy.items():
                 clean = weights[name].detach()

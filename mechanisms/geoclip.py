@@ -197,7 +197,7 @@ class GeoClip(AdaptiveSums):
 
     def first_geometry(self, signals: Signals) -> Geometry:
         """Before anything was released: no shift, and M = I / C."""
-        return Geometry.ball(signals.dimension, self.l2_clip_norm)
+        return Geometry.ball(signals.dimension, self.l2_clip_norm, signals.norms().device)
 
     def release(
         self, signals: Signals, geometry: Geometry, shifts: float, generator: torch.Generator

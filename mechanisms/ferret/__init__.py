@@ -112,7 +112,7 @@ from workbench.training.fine_tuning import (
     torch_generator,
     trainable,
 )
-from workbench.training.loop import GradientMechanism
+from workbench.training.loop import GradientMechanism, gaussian_noise
 from workbench.training.steps import Steps, diverged
 from workbench.training.subject import TrainedSubject
 from workbench.training.sums import SumGradients
@@ -426,7 +426,7 @@ class MaskedSigns(Steps):
         self._due = {int(step): np.flatnonzero(mask[step]).tolist() for step in np.flatnonzero(mask.any(1))}
         seeds = Seeds.of(plan)
         self._coins = np.random.default_rng(seeds.noise)
-        self._dither = torch_generator(seeds.noise, next(iter(self._parameters.values())).device)
+        self._dither = torch_generator(seeds.noise)
         self._written: list[Tensor] = []
         self._zeros: dict[str, Tensor] = {}
         self._flat: FlatAdamW | None = None
@@ -528,8 +528,7 @@ class MaskedSigns(Steps):
         """Appendix B: Gaussian noise on fired and silent updates alike."""
         deviation = self._mechanism.dither_standard_deviation
         for name, parameter in self._parameters.items():
-            noise = torch.empty(parameter.shape, dtype=parameter.dtype, device=self._dither.device)
-            self._delta(name).add_(noise.normal_(0.0, deviation, generator=self._dither))
+            self._delta(name).add_(gaussian_noise(parameter, deviation, self._dither))
 
     def released(self) -> Mapping[str, Any]:
         """The signs; with a dither none, for then only the noisy updates are given away."""

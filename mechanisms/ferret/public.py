@@ -62,9 +62,9 @@ def _digest(what: str, public_seed: int, names: Sequence[str], step: int | None 
 class Direction:
     """A group's direction in a step: uniform on the unit sphere, drawn block by block and never stored whole.
 
-    A vector of independent standard normal numbers, divided by its norm. It is drawn on the parameters'
-    device, whose generator is part of what the seed means. On a CPU torch's starts from one of 2^32 states:
-    of F firings some F^2 / 2^33 pairs share their numbers (less than one pair up to some 90,000 firings).
+    A vector of independent standard normal numbers, divided by its norm. It is drawn on the CPU, whatever the
+    parameters' device, since the generator is part of what the seed means. Torch's starts from one of 2^32
+    states: of F firings some F^2 / 2^33 pairs share their numbers (less than one pair up to some 90,000).
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class Direction:
     def _drawn(self) -> Iterator[tuple[int, slice, Tensor]]:
         """Normal numbers, float64: index of the tensor, place in it, values."""
         device = self._parameters[0].device
-        generator = torch.Generator(device).manual_seed(self._seed)
+        generator = torch.Generator().manual_seed(self._seed)
         for index, parameter in enumerate(self._parameters):
             for start in range(0, parameter.numel(), BLOCK):
                 place = slice(start, min(start + BLOCK, parameter.numel()))
-                block = torch.empty(place.stop - start, device=device)
-                yield index, place, block.normal_(generator=generator).double()
+                block = torch.empty(place.stop - start).normal_(generator=generator)
+                yield index, place, block.to(device).double()
 
     def _blocks(self) -> Iterator[tuple[int, slice, Tensor]]:
         return self._drawn() if self._kept is None else iter(self._kept)

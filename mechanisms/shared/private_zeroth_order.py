@@ -176,7 +176,7 @@ class _PrivateSteps(ZerothOrderSteps):
     def __init__(self, mechanism: PrivateZerothOrder, plan: Plan, model: Model) -> None:
         super().__init__(mechanism, plan, model)
         self._private = mechanism
-        noise = torch_generator(Seeds.of(plan).noise, CPU)
+        noise = torch_generator(Seeds.of(plan).noise)
         self._releases = WatchedReleases(mechanism.privatise, plan, noise)
 
     def coefficients(self, differences: FloatArray, sample: IntArray) -> FloatArray:

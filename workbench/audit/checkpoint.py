@@ -53,13 +53,16 @@ class Checkpoint:
     model: Any
 
     @classmethod
-    def of_folder(cls, flag: str, folder: Path) -> Checkpoint:
-        """Loads it: safetensors alone, at most `LONGEST` tokens or its own positions."""
+    def of_folder(cls, flag: str, folder: Path, device: str = "cpu") -> Checkpoint:
+        """Loads it to a device: safetensors alone, at most `LONGEST` tokens or its own positions."""
+        from workbench.training.devices import place
+
         if not folder.is_dir():
             raise InputError(f"{flag} must be a folder with a model, got {str(folder)!r}")
         model = registry.create("model", "huggingface", seed=0, path=str(folder), max_length=2)
         positions = getattr(model.module.config, "max_position_embeddings", None) or LONGEST
         model.max_length = int(min(positions, LONGEST))
+        model.module = place(model.module, device)
         return cls(model)
 
     def token_log_likelihoods(self, records: tuple[Record, ...]) -> list[FloatArray]:
@@ -87,6 +90,7 @@ def audit_checkpoint(
     seed: int = 0,
     command: str = "",
     progress: Progress | None = None,
+    device: str = "cpu",
 ) -> dict[str, JSON]:
     """Score the records of two files by a model of Hugging Face's kind, and judge the claim by the scores.
 
@@ -101,6 +105,7 @@ def audit_checkpoint(
         seed: Of sample splits and of the blind check.
         command: The command line, for the report.
         progress: Told of the scores that are done.
+        device: What the models are asked on.
 
     Returns the report record. Raises `InputError`: a folder, a file or a row is unusable, or a list is too
     short. `UnsupportedError`: scores of one run cannot judge the claim's currency.
@@ -111,10 +116,10 @@ def audit_checkpoint(
     inside, outside = _lists(members, nonmembers)
     records = inside + outside
     labels = np.arange(len(records)) < len(inside)
-    model = Checkpoint.of_folder("--checkpoint", folder)
+    model = Checkpoint.of_folder("--checkpoint", folder, device)
     references = References()
     if reference is not None:
-        known: Any = Checkpoint.of_folder("--reference", reference)
+        known: Any = Checkpoint.of_folder("--reference", reference, device)
         references = References(subjects=(known,), included=np.zeros((1, len(records)), dtype=bool))
     seen = MembershipSeen(subject=model, records=records, references=references)  # type: ignore[arg-type]
     game = _game(members.name, nonmembers.name, labels, claim.about, prior)

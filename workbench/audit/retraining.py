@@ -148,7 +148,7 @@ def train_once(
     place = int(stream(job.setup.seed, "retraining", _PLACE).integers(len(others) + 1))
     records = [*others[:place], *([canary] if job.takes_part else []), *others[place:]]
     seed = stream_seed(job.setup.seed, "retraining", _TRAINING, job.run)
-    found = _trained(UserTraining(spec), records, others, canary, seed)
+    found = _trained(UserTraining(spec, job.setup.device), records, others, canary, seed)
     return {**found, "cost": cost_since(started)}
 
 

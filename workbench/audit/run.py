@@ -415,7 +415,7 @@ def audit_training(
         )
     started = datetime.now(UTC)
     forget_corpora()
-    training = UserTraining(function_spec)
+    training = UserTraining(function_spec, settings.device)
     natural = replace(settings, attack_parameters={})  # But for the secrets of texts.
     setup = replace(natural.setup(settings.attacks[:1]), mechanism="user")
     if watched is not None:
@@ -555,7 +555,8 @@ def audit_replay(
         )
     started = datetime.now(UTC)
     forget_corpora()
-    training, setup, store = UserTraining(function_spec), settings.setup(()), Store(out / "store")
+    training = UserTraining(function_spec, settings.device)
+    setup, store = settings.setup(()), Store(out / "store")
     inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
     payload = ReplayJob(setup=setup, spec=function_spec, included=(True,) * settings.candidates)
     # Never in this process: the user's code may end it, and an exit code of ours is a verdict.

@@ -5,6 +5,7 @@ The function is called as `function(records, seed)` and trains on exactly those 
 - `records`: a list of dicts with the keys `id` (str), `text` (str, empty for images), `label` (int or
   None) and `image` (list of floats or None).
 - `seed`: an int, different in every run; the function seeds its own randomness with it.
+- `device`: only with `--device`, and only by that name: what to train on, such as `"cuda"`.
 
 It returns what the adversary is to see, in one of four forms:
 
@@ -23,12 +24,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import shutil
 import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -43,6 +46,7 @@ from workbench.core.streams import stream_seed
 from workbench.execution.engine import Job
 from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Adjacency, BoolArray, FloatArray, GameTerms, Model, Record, Released, Trials
+from workbench.training.devices import CPU
 from workbench.training.endings import scored_log_likelihoods
 from workbench.training.secrets import SECRET_MARKER
 from workbench.training.setup import TrainingSetup, prepare
@@ -112,18 +116,28 @@ class Fitted:
 class UserTraining:
     """A user's training function, loaded.
 
-    `spec`: `path/to/file.py:function`. `source_sha256`: hash of the file, so that a stored result is not
-    taken for that of edited code. Files that it imports are not hashed. Raises `InputError`: see
-    `load_training_function`.
+    `spec`: `path/to/file.py:function`. `device`: given to the function, unless it is the CPU.
+    `source_sha256`: hash of the file, so that a stored result is not taken for that of edited code. Files that
+    it imports are not hashed. Raises `InputError`: see `load_training_function`; or the function takes no
+    device.
     """
 
     spec: str
+    device: str = CPU
     function: TrainingFunction = field(init=False, repr=False, compare=False)
     source_sha256: str = field(init=False)
 
     def __post_init__(self) -> None:
         path, _ = _split(self.spec)
-        object.__setattr__(self, "function", load_training_function(self.spec))
+        function = load_training_function(self.spec)
+        if self.device != CPU:
+            if not _takes(function, "device"):
+                raise InputError(
+                    f"--device {self.device} goes with a training function that has a parameter `device`, and "
+                    f"{self.spec} has none"
+                )
+            function = partial(function, device=self.device)
+        object.__setattr__(self, "function", function)
         object.__setattr__(self, "source_sha256", hashlib.sha256(path.read_bytes()).hexdigest())
 
     def copied_to(self, folder: Path) -> Path:
@@ -257,6 +271,12 @@ def load_training_function(spec: str) -> TrainingFunction:
     return function
 
 
+def _takes(function: TrainingFunction, name: str) -> bool:
+    """Whether a function can be called with an argument of this name."""
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.kind is p.VAR_KEYWORD or (p.name == name and p.kind is not p.POSITIONAL_ONLY) for p in parameters)
+
+
 def _split(spec: str) -> tuple[Path, str]:
     """Path and function name of a spec."""
     path, colon, name = spec.rpartition(":")
@@ -384,5 +404,5 @@ def train_user(
     if SOURCE in inputs:
         path, function = _split(spec)
         spec = f"{inputs[SOURCE] / path.name}:{function}"
-    scores = UserTraining(spec).scores(candidates, np.array(job.included, dtype=bool), seed)
+    scores = UserTraining(spec, job.setup.device).scores(candidates, np.array(job.included, dtype=bool), seed)
     return {"scores": scores, "cost": cost_since(started)}

@@ -24,6 +24,7 @@ from workbench.audit.scores_file import read_scores
 from workbench.cli import junit, terminal
 from workbench.cli.choices import FamilyChoice, HigherIs, TrialsChoice
 from workbench.cli.parameters import (
+    Device,
     JunitFile,
     ReportFile,
     Scheduler,
@@ -32,6 +33,7 @@ from workbench.cli.parameters import (
     check_scheduler,
     known,
     parameters,
+    require_device,
     require_scheduler,
     with_variant,
 )
@@ -256,6 +258,7 @@ class AuditOptions:
     confidence: Annotated[float, Option(help="Confidence of the verdict, in (0.5, 1).")] = 0.95
     workers: Annotated[int | None, Option(help="Worker processes; 0: this one.", show_default="2")] = None
     scheduler: Scheduler = None
+    device: Device = None
     out: Annotated[
         Path, Option(metavar="FOLDER", help="Where report.html, report.json and the store go.")
     ] = Path("audit")
@@ -274,12 +277,12 @@ _PLAN = (
     *("steps", "sampling_probability", "sampling", "learning_rate", "schedule", "warmup", "optimizer"),
     *("weight_decay", "adapter", "lora_rank", "lora_alpha", "lora_targets"),
 )
-_TRAINING = ("corpus", "corpus_parameter", "candidates", "workers", "scheduler")
+_TRAINING = ("corpus", "corpus_parameter", "candidates", "workers", "scheduler", "device")
 _OWN_TRAINING = ("corpus", "corpus_parameter", "model", "model_parameter", "candidates", *_PLAN)
 _MODES: Mapping[str, tuple[str, ...]] = {
     "--scores": ("trials", "prior", "adjacency", "higher_is", "family", "sequential"),
     "--run": (),
-    "--checkpoint": ("members", "nonmembers", "reference", "prior"),
+    "--checkpoint": ("members", "nonmembers", "reference", "prior", "device"),
     "--train": ("runs", "replay", "canaries", "canary_kind", "retrain", "sequential", *_TRAINING),
     "an audit of a mechanism": (
         *("epsilon", "nats", "delta", "mechanism", "variant", "mechanism_parameter"),
@@ -308,6 +311,7 @@ def audit(options: AuditOptions) -> int:
     """
     mode = _mode(options)
     _check(options, mode)
+    require_device(options.device)
     require_scheduler(options.scheduler)
     if options.scores is not None:
         report = _audit_scores(options, options.scores)
@@ -496,6 +500,7 @@ def _audit_checkpoint(options: AuditOptions, folder: Path) -> dict[str, Any]:
             seed=options.seed,
             command=command_line(options),
             progress=progress,
+            device=require_device(options.device) or "cpu",
         )
 
 
@@ -580,6 +585,7 @@ def _settings(options: AuditOptions, **given: Any) -> AuditSettings:
     for field in ("delta", "candidates", "control", "workers", "scheduler", *_PLAN):
         if getattr(options, field) is not None:
             given[field] = getattr(options, field)
+    given["device"] = require_device(options.device) or default.device
     settings = default_settings(name, of_mechanism, **given)
     laid = attack_parameters(options.attack_parameter or [], settings.attacks, settings.attack_parameters)
     return replace(settings, attack_parameters=laid)

@@ -22,6 +22,14 @@ StudyName: TypeAlias = Annotated[
 Scheduler: TypeAlias = Annotated[
     str | None, Option(metavar="tcp://HOST:PORT", help="Run on the workers of this Dask scheduler instead.")
 ]
+Device: TypeAlias = Annotated[
+    str | None,
+    Option(
+        metavar="cpu|cuda|cuda:N|mps|auto",
+        help="What models are trained and asked on; auto: this machine's accelerator, if any (docs/devices.md).",
+        show_default="cpu",
+    ),
+]
 ReportFile: TypeAlias = Annotated[Path | None, Option(metavar="FILE", help="Also write the report here.")]
 JunitFile: TypeAlias = Annotated[Path | None, Option(metavar="FILE", help="Also write JUnit XML here.")]
 NoProgress: TypeAlias = Annotated[bool, Option("--quiet", help="Show no progress.")]
@@ -36,6 +44,15 @@ def check_scheduler(scheduler: str | None, workers: int | None) -> None:
         raise InputError("--workers and --scheduler exclude each other")
     if scheduler is not None and not _ADDRESS.fullmatch(scheduler):
         raise InputError(f"--scheduler must be tcp://HOST:PORT, got {scheduler!r}")
+
+
+def require_device(device: str | None) -> str | None:
+    """The name of a device of this machine, None for None; an `InputError` for any other."""
+    if device is None:
+        return None
+    from workbench.training import devices
+
+    return devices.require_device(device, "--device")
 
 
 def require_scheduler(scheduler: str | None) -> None:

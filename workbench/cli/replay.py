@@ -12,7 +12,7 @@ import typer
 from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.report_file import write_report
 from workbench.cli import junit, terminal
-from workbench.cli.parameters import known, parameters
+from workbench.cli.parameters import Device, known, parameters, require_device
 from workbench.core.errors import InputError
 from workbench.core.outputs import require_distinct, require_file_place, require_reachable, write_atomically
 from workbench.interfaces import Released
@@ -54,6 +54,7 @@ class ReplayOptions:
     candidates: Annotated[int, typer.Option(metavar="N", help="How many records it trains on.")] = CANDIDATES
     seed: Annotated[int, typer.Option(help="Of the records, the crafts, and the function.")] = 0
     confidence: Annotated[float, typer.Option(help="Of the verdict.")] = 0.95
+    device: Device = None
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="For report.json and the store.")] = Path(
         "replay"
     )
@@ -94,6 +95,7 @@ def _replayed(options: ReplayOptions) -> dict[str, Any]:
         raise InputError(f"--seed must be at least 0, got {options.seed}")
     if options.out.exists() and not options.out.is_dir():
         raise InputError(f"--out must be a folder, got the file {str(options.out)!r}")
+    device = require_device(options.device) or "cpu"
     require_reachable("--out", options.out)
     outputs = {"--json": options.json, "--junit": options.junit, "--emit-test": options.emit_test}
     for flag, path in outputs.items():
@@ -118,6 +120,7 @@ def _replayed(options: ReplayOptions) -> dict[str, Any]:
         claim=claim,
         seed=options.seed,
         confidence=options.confidence,
+        device=device,
     )
     with terminal.progress_display(options.quiet) as progress:
         return audit_replay(

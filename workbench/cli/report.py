@@ -26,7 +26,7 @@ from typer import Option
 from workbench.cli import terminal
 from workbench.cli.display import plural
 from workbench.cli.parameters import StudyName
-from workbench.cli.starting_points import bases_of, missing_bases, stand_ins, with_stand_ins
+from workbench.cli.starting_points import bases_of, missing_bases, on_device, stand_ins, with_stand_ins
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.core.keys import JSON, plain
@@ -205,6 +205,7 @@ def _chosen(options: ReportOptions) -> tuple[Study, Path]:
         study = select(study, only=options.only or ())
     except InputError as error:
         raise InputError(f"--only: {error}") from error
+    study = on_device(study, str(ran.get("device", "")))
     if options.base:
         return with_stand_ins(study, stand_ins(options.base)), out
     used = bases_of(study)

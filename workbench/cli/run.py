@@ -26,12 +26,21 @@ from typer import Option
 
 from workbench.cli import terminal
 from workbench.cli.display import Display, Expected, RunProgress, duration, plural, run_display
-from workbench.cli.parameters import Scheduler, StudyName, check_scheduler, require_scheduler
+from workbench.cli.parameters import (
+    Device,
+    Scheduler,
+    StudyName,
+    check_scheduler,
+    require_device,
+    require_scheduler,
+)
 from workbench.cli.starting_points import (
     build_bases,
     fetch_corpora,
     missing_bases,
+    on_device,
     print_to_build,
+    require_devices,
     stand_ins,
     with_stand_ins,
 )
@@ -97,6 +106,7 @@ class RunCommandOptions:
         int | None, Option(help="Worker processes; 0: this one.", show_default="2, or the cores if fewer")
     ] = None
     scheduler: Scheduler = None
+    device: Device = None
     dry_run: Annotated[
         bool,
         Option(
@@ -145,6 +155,7 @@ def run(options: RunCommandOptions) -> int:
     3 the workers or their scheduler are gone, 130 interrupted.
     """
     _check(options)
+    device = require_device(options.device) or ""
     from workbench.studies.study import load_study, select
 
     study = load_study(options.study, profile=options.profile)
@@ -152,7 +163,8 @@ def run(options: RunCommandOptions) -> int:
         study = select(study, only=options.only or (), limit=options.limit)
     except InputError as error:
         raise InputError(f"--only: {error}") from error
-    study = with_stand_ins(study, stand_ins(options.base or ()))
+    study = on_device(with_stand_ins(study, stand_ins(options.base or ())), device)
+    require_devices(study)
     out = options.out or Path("studies") / study.name
     _check_places(options, out)
     if not options.dry_run:
@@ -241,6 +253,7 @@ def _execute(options: RunCommandOptions, study: Study, out: Path, plan: Plan) ->
         source=options.study,
         command=command_line(options),
         bases=stand_ins(options.base or ()),
+        device=require_device(options.device) or "",
     )
     try:
         with run_display(title, progress, quiet=options.quiet) as display:
@@ -320,7 +333,7 @@ def command_line(options: RunCommandOptions, command: str = "run") -> str:
     """The shell command that goes on with these options; or that reports on their run (`"report"`)."""
     names: tuple[str, ...] = ("profile", "out", "only", "base")
     if command == "run":
-        names += ("limit", "workers", "scheduler")
+        names += ("limit", "workers", "scheduler", "device")
     words = ["workbench", command, options.study]
     for name in names:
         value = getattr(options, name)

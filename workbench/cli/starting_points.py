@@ -1,4 +1,4 @@
-"""What a study starts from: base models, folders that stand in for them, and corpora that are fetched.
+"""What a study starts from: base models, folders that stand in for them, corpora that are fetched; and where.
 
 Bases that are missing are built, and corpora that are not shipped are fetched, before anything else.
 `--base NAME=FOLDER` puts a local Hugging Face folder in the place of a base in every experiment that starts
@@ -80,6 +80,21 @@ def with_stand_ins(study: Study, folders: Mapping[str, str]) -> Study:
         return replace(experiment, model_parameters={**experiment.model_parameters, parameter: folders[name]})
 
     return replace(study, experiments=tuple(map(changed, study.experiments)))
+
+
+def on_device(study: Study, device: str) -> Study:
+    """The study with every experiment on this device; empty for those of its file."""
+    if not device:
+        return study
+    return replace(study, experiments=tuple(replace(each, device=device) for each in study.experiments))
+
+
+def require_devices(study: Study) -> None:
+    """Refuse a study that asks for a device that this machine does not have, with an `InputError`."""
+    from workbench.training.devices import require_device
+
+    for device in dict.fromkeys(experiment.device for experiment in study.experiments):
+        require_device(device, f"study {study.name!r}: device")
 
 
 def missing_bases(study: Study) -> tuple[str, ...]:

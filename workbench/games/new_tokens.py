@@ -134,14 +134,15 @@ class NewTokensGame(Game[NewTokensAttack]):
 
 
 def _grown(match: Match[NewTokensAttack], count: int) -> tuple[LanguageModel, NewTokens]:
-    """The public model with so many new tokens, and these.
+    """The public model with so many new tokens, on the CPU, and these.
 
     Raises as `require_vocabulary`, `uncertain_contexts` and `add_tokens`.
     """
+    from workbench.training.devices import CPU
     from workbench.training.fine_tuning import build_model
     from workbench.training.vocabulary import add_tokens, require_vocabulary, uncertain_contexts
 
-    public = require_vocabulary(build_model(replace(match.plan, insertions=Insertions())))
+    public = require_vocabulary(build_model(replace(match.plan, insertions=Insertions(), device=CPU)))
     tokens = tuple(f"<canary-{number}>" for number in range(count))
     new = NewTokens(tokens=tokens, context=match.attack.public_text(uncertain_contexts(public)))
     add_tokens(public, new)

@@ -185,6 +185,8 @@ class TrainingSpec:
         learning_rate: Step size; the highest one where a schedule changes it.
         weight_decay: Decoupled weight decay of AdamW (Loshchilov & Hutter 2019), L2 penalty of SGD; >= 0.
         warmup: Share of the steps, in [0, 1), over which the learning rate rises linearly from zero.
+        device: What it is trained and asked on: `"cpu"`, `"cuda"`, `"cuda:1"`, `"mps"`. Numbers are drawn on the
+            CPU whatever it is; results differ by rounding, and each device keeps its own.
     """
 
     model: str
@@ -199,6 +201,7 @@ class TrainingSpec:
     lora_rank: int = 4
     lora_alpha: float | None = field(default=None, metadata=LATER)
     lora_targets: str = field(default="all-linear", metadata=LATER)
+    device: str = field(default="cpu", metadata=LATER)
 
     def spec(self) -> dict[str, Any]:
         """Returns the spec's fields by name, for a record that has them too."""

@@ -87,7 +87,7 @@ class Experiment(TrainingSpec):
 FIELD_ORDER = (
     *("group", "variant", "mechanism", "attack", "corpus", "model", "members", "epochs", "batch_size"),
     *("learning_rate", "seed", "epsilon", "delta", "sampling", "optimizer", "weight_decay", "schedule"),
-    *("warmup", "currency", "adapter", "lora_rank", "lora_alpha", "lora_targets"),
+    *("warmup", "currency", "adapter", "lora_rank", "lora_alpha", "lora_targets", "device"),
     *("mechanism_parameters", "attack_parameters", "corpus_parameters", "model_parameters"),
 )
 """The fields of an experiment in the order in which experiments are sorted and tables list them."""

@@ -19,6 +19,7 @@ from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import object_line
 from workbench.interfaces import Currency, Sampling, Schedule
 from workbench.studies.experiments import FIELD_ORDER, Experiment
+from workbench.training.devices import device_name
 
 DELTAS_OF_MEMBERS: Mapping[str, Callable[[int], float]] = {
     "1/N^2": lambda members: 1.0 / members**2,
@@ -94,6 +95,10 @@ def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise InputError(f"{name} must be a text on one line, got {object_line(value)}")
     return value
+
+
+def _device(name: str, value: Any) -> str:
+    return device_name(_text(name, value))
 
 
 def _whole(least: int, most: int = LARGEST) -> Callable[[str, Any], int]:
@@ -183,6 +188,7 @@ def _require_plain(name: str, value: Any, depth: int) -> None:
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys((*NAMED, "optimizer", "adapter", "lora_targets"), _text),
     **dict.fromkeys(PARAMETERS, _parameters),
+    "device": _device,
     "members": _whole(2),
     "epochs": _whole(1),
     "batch_size": _whole(1),

@@ -37,13 +37,14 @@ RUN_SCHEMA = 1
 
 
 def write_run(
-    study: Study, out: Path, *, source: str, command: str, bases: Mapping[str, str] | None = None
+    study: Study, out: Path, *, source: str, command: str, bases: Mapping[str, str] | None = None, device: str = ""
 ) -> None:
     """Write `run.json`: what is run in a folder.
 
     Args:
         source: Name or path by which the user called the study; empty for its name.
         bases: Folders that stand in for base models, by their names.
+        device: That all experiments ran on, whatever the file says; empty for what the file says.
 
     Raises:
         InputError: the folder cannot be written.
@@ -58,6 +59,7 @@ def write_run(
         "created": now,
         "command": command,
         "bases": dict(bases or {}),
+        "device": device,
         "workbench_version": __version__,
     }
     write_atomically(out / RUN_FILE, json.dumps(form, indent=2) + "\n")
@@ -68,7 +70,7 @@ def read_run(out: Path) -> dict[str, JSON]:
 
     Returns:
         `study` (name or path), `name`, `profile`, `source_sha256`, `created`, `command`, `bases` (folders
-        that stood in for base models).
+        that stood in for base models), `device` (empty for the file's).
 
     Raises:
         InputError: nothing was run there, or the file is damaged.
@@ -84,7 +86,7 @@ def read_run(out: Path) -> dict[str, JSON]:
         if isinstance(error, InputError):
             raise
         raise InputError(f"cannot read {path}: it is damaged; run the study again") from error
-    return {"bases": {}, **form}
+    return {"bases": {}, "device": "", **form}
 
 
 MOST_TRIES = 3
@@ -99,7 +101,7 @@ class RunOptions:
         workers: Processes; 0 runs in this process.
         scheduler: Address of a Dask scheduler, which then has the workers; None for none.
         retry_failed: Do again what an earlier run recorded as failed.
-        source, command, bases: For `run.json`; see `write_run`.
+        source, command, bases, device: For `run.json`; see `write_run`.
     """
 
     workers: int = 2
@@ -108,6 +110,7 @@ class RunOptions:
     source: str = ""
     command: str = ""
     bases: Mapping[str, str] = field(default_factory=dict)
+    device: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +163,8 @@ def run_study(
     workers.forget_corpora()
     with closing(Store(out / "store")) as store:
         store.sweep()
-        write_run(study, out, source=options.source, command=options.command, bases=options.bases)
+        said = {"source": options.source, "command": options.command, "device": options.device}
+        write_run(study, out, bases=options.bases, **said)
         wanted = {jobs.measuring.key: jobs for jobs in map(jobs_of, study.experiments)}
         plan = pending(study, store, retry_failed=options.retry_failed)
         run = _Run(

@@ -15,6 +15,7 @@ from torch.optim.adamw import adamw
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.interfaces import BoolArray, FloatArray, Model, Plan, Record, Sampling, Schedule, TaskModel
+from workbench.training.devices import place
 from workbench.training.lora import check_lora, with_lora
 from workbench.training.models import LanguageModel
 from workbench.training.vocabulary import add_tokens
@@ -58,9 +59,9 @@ def seed_number(seed: np.random.SeedSequence) -> int:
     return (int(words[0]) << 31) ^ int(words[1])
 
 
-def torch_generator(seed: np.random.SeedSequence, device: torch.device) -> torch.Generator:
-    """A torch generator on `device`, seeded with 63 bits of the sequence; on a CPU torch takes 32."""
-    return torch.Generator(device).manual_seed(seed_number(seed))
+def torch_generator(seed: np.random.SeedSequence) -> torch.Generator:
+    """A torch generator on the CPU, seeded with 63 bits of the sequence, of which torch takes 32."""
+    return torch.Generator().manual_seed(seed_number(seed))
 
 
 def check_plan(plan: Plan) -> None:
@@ -118,14 +119,18 @@ def epochs(plan: Plan) -> float:
 
 
 def build_model(plan: Plan) -> Model:
-    """The plan's model before training, its adapter in place; deterministic in the plan."""
+    """The plan's model before training, its adapter in place, on the plan's device.
+
+    Deterministic in the plan; drawn on the CPU.
+    """
     model = build_base(plan)
     adapt(model, plan)
+    model.module = place(model.module, plan.device)
     return model
 
 
 def build_base(plan: Plan) -> Model:
-    """The plan's model before training, without an adapter; deterministic in the plan."""
+    """The plan's model before training, on the CPU, without an adapter; deterministic in the plan."""
     words = _initial_words(plan)
     model: Model = registry.create("model", plan.model, seed=words[0] >> 1, **dict(plan.model_parameters))
     if plan.insertions.new_tokens is not None:

@@ -270,28 +270,38 @@ def _shortened(error: Exception) -> str:
 
 
 RandomState: TypeAlias = tuple[Tensor, Tensor | None]
-"""State of the CPU's generator and, for a CUDA device, of that device's."""
+"""State of the CPU's generator, and of the accelerator's."""
 
 
 def random_state(device: torch.device) -> RandomState:
     """The current state of the random streams that computations on `device` draw from."""
-    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    if device.type == "cuda":
+        return torch.get_rng_state(), torch.cuda.get_rng_state(device)
+    return torch.get_rng_state(), torch.mps.get_rng_state() if device.type == "mps" else None
+
+
+def _set_random_state(state: RandomState, device: torch.device) -> None:
+    torch.set_rng_state(state[0])
+    if state[1] is not None and device.type == "cuda":
+        torch.cuda.set_rng_state(state[1], device)
+    elif state[1] is not None:
+        torch.mps.set_rng_state(state[1])
 
 
 @contextmanager
 def with_random_state(state: RandomState, device: torch.device) -> Iterator[None]:
     """Run a block from a saved random state, and restore the streams afterwards."""
-    cpu, cuda = state
-    with torch.random.fork_rng(devices=[device] if cuda is not None else []):
-        torch.set_rng_state(cpu)
-        if cuda is not None:
-            torch.cuda.set_rng_state(cuda, device)
+    before = random_state(device)
+    _set_random_state(state, device)
+    try:
         yield
+    finally:
+        _set_random_state(before, device)
 
 
 def _is_same(a: RandomState, b: RandomState) -> bool:
-    same_cuda = a[1] is b[1] if a[1] is None or b[1] is None else torch.equal(a[1], b[1])
-    return torch.equal(a[0], b[0]) and same_cuda
+    same = a[1] is b[1] if a[1] is None or b[1] is None else torch.equal(a[1], b[1])
+    return torch.equal(a[0], b[0]) and same
 
 
 _verified: WeakKeyDictionary[torch.nn.Module, set[object]] = WeakKeyDictionary()

@@ -153,7 +153,7 @@ class PrivatisedSums(Steps):
         super().__init__(plan, model)
         self._mechanism, self._plan, self._model = mechanism, plan, model
         self._parameters = trainable(model.module)
-        noise = torch_generator(Seeds.of(plan).noise, next(iter(self._parameters.values())).device)
+        noise = torch_generator(Seeds.of(plan).noise)
         self._releases = WatchedReleases(
             self.privatise, plan, noise, groups=mechanism.clipping_groups, observe=self.observed
         )

@@ -122,7 +122,7 @@ class TrainedSubject:
         chosen = poisson_sample(len(plan.records), plan.sampling_probability, generator)
         sample = [plan.records[i] for i in chosen]
         signals = FixedSignals(self.mechanism.sample_signals(self.model, plan, sample, step=plan.steps))
-        noise = torch.Generator(signals.norms().device).manual_seed(int(generator.integers(2**63 - 1)))
+        noise = torch.Generator().manual_seed(int(generator.integers(2**63 - 1)))
         groups = self.mechanism.clipping_groups(signals.layout)
         at_once = max(1, _RELEASED_NUMBERS // signals.dimension)
         values = np.zeros(len(included), dtype=np.float64)

@@ -127,7 +127,7 @@ def train_with_canaries(
     order = stream(job.setup.seed, "canaries", _ORDER, job.run).permutation(len(everybody))
     records = as_dicts([everybody[i] for i in order if inside[i]])
     seed = stream_seed(job.setup.seed, "canaries", _TRAINING, job.run)
-    found = _trained(UserTraining(spec), records, crafted, seed, progress)
+    found = _trained(UserTraining(spec, job.setup.device), records, crafted, seed, progress)
     return {**found, "cost": cost_since(started)}
 
 

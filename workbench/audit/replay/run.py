@@ -56,7 +56,7 @@ def replay_user(
         path, _, function = spec.rpartition(":")
         spec = f"{inputs[SOURCE] / Path(path).name}:{function}"
     with own_generators():
-        training = UserTraining(spec)
+        training = UserTraining(spec, job.setup.device)
         found = measured(
             lambda records, number: training.asking(
                 records, stream_seed(job.setup.seed, "training", number), candidates[:PROBES]

@@ -110,7 +110,7 @@ def play_releases(
     rows: list[Mapping[str, float]] = []
     for done, inside in enumerate(included.tolist(), start=1):
         signals: Signals = SignalsWithCanaryRecord(known, table.canary) if inside else known
-        gradient = table.mechanism.privatise(signals, table.coins) / table.size
+        gradient = table.mechanism.privatise(signals, table.coins).cpu() / table.size
         plain = descent_of(plan, before.numel()).plain(before, gradient, rate)
         release = reading(table.released(plain))
         read = reader.read(table.scene, release)
@@ -255,7 +255,8 @@ def _shares(right: FloatArray, names: Sequence[str]) -> tuple[dict[str, float], 
 
 
 def _flat(model: Model) -> Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in trainable(model.module).values()]).clone()
+    """The weights, on the CPU, where the adversary reckons."""
+    return torch.cat([p.detach().reshape(-1) for p in trainable(model.module).values()]).cpu().clone()
 
 
 def _flat_gradient(model: Model) -> Tensor:
@@ -263,7 +264,7 @@ def _flat_gradient(model: Model) -> Tensor:
     for name, parameter in trainable(model.module).items():
         if parameter.grad is None:
             raise UnsupportedError(f"the mechanism left no gradient of {name}, so its step cannot be read")
-        parts.append(parameter.grad.detach().reshape(-1))
+        parts.append(parameter.grad.detach().reshape(-1).cpu())
     return torch.cat(parts)
 
 

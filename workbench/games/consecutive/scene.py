@@ -159,7 +159,7 @@ class OutputProbe:
         """Returns the view from the expected weights towards a canary.
 
         Args:
-            expected: Weights without canary and noise, shape `(d,)`.
+            expected: Weights without canary and noise, shape `(d,)`; on the CPU, as `noise`.
             place: Of the canary's weight.
             shift: What the canary adds to it.
             noise: Standard deviation of each weight's noise, shape `(d,)`.
@@ -175,7 +175,8 @@ class OutputProbe:
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
             plain = self._forward()
             towards = moved - plain.detach()
-            directions = _directions(plain, self._layout.parameters, towards, self._parts(noise), turns)
+            scales = self._parts(noise.to(self._layout.device))
+            directions = _directions(plain, self._layout.parameters, towards, scales, turns)
         plain = plain.detach()
         if rehearsals:
             drawn = self._rehearsed((expected, inside), noise, rehearsals, progress)
@@ -476,7 +477,7 @@ class Table:
         sums = []
         for signals in (known, SignalsWithCanaryRecord(known, self.canary), EmptySignals(self.layout)):
             self.adversary.set_state(state)
-            sums.append(self.mechanism.privatise(signals, self.adversary))
+            sums.append(self.mechanism.privatise(signals, self.adversary).cpu())
         place = self.scene.coordinate
         return sums[0] - sums[2], float(sums[1][place].double() - sums[0][place].double())
 
@@ -490,7 +491,8 @@ class Table:
             nobody = EmptySignals(self.layout)
             squares = torch.zeros(self.layout.dimension, dtype=torch.float64)
             for _ in range(NOISE_DRAWS):
-                squares += self.mechanism.privatise(nobody, self.adversary).double().square() / NOISE_DRAWS
+                drawn = self.mechanism.privatise(nobody, self.adversary).cpu()
+                squares += drawn.double().square() / NOISE_DRAWS
             spread = torch.zeros(self.layout.dimension, dtype=self.layout.dtype)
             for place, _ in self.layout.places.values():
                 spread[place] = float(squares[place].mean().sqrt())

@@ -140,7 +140,8 @@ class Ensemble:
         require_readable(self._model, first)
         self._model.module.eval()
         starts = _initial_weights(plans) if initial is None else [initial] * len(plans)
-        self._weights = nn.Parameter(torch.stack(starts), requires_grad=False)
+        device = next(self._model.module.parameters()).device
+        self._weights = nn.Parameter(torch.stack(starts).to(device), requires_grad=False)
         self._pool = Pool(plans)
         self._stacked = _stacked(self._model, self.weights, self._pool, plans)
         self._losses = np.full((len(plans), first.steps), math.nan)
@@ -159,19 +160,19 @@ class Ensemble:
         """
         started = time.perf_counter()
         plan, count = self.plans[0], len(self.plans)
-        device = self._weights.device
-        generators = [torch_generator(Seeds.of(p).noise, device) for p in self.plans]
+        generators = [torch_generator(Seeds.of(p).noise) for p in self.plans]
         divisors = torch.tensor([[plan.sampling_probability * averaging_size(p)] for p in self.plans])
         divisors = divisors.to(self._weights)
         optimizer = optimizer_of(plan, [self._weights])
-        released = torch.zeros_like(self._weights)
-        rows = list(released)
+        drawn = torch.zeros(self._weights.shape, dtype=self._weights.dtype)
+        rows = list(drawn)
         for step, (indices, sizes) in enumerate(self._pool.samples(plan.steps)):
             if self._release.noise_scale:
                 for row, generator in zip(rows, generators, strict=True):
                     row.normal_(0.0, self._release.noise_scale, generator=generator)
             else:
-                released.zero_()
+                drawn.zero_()
+            released = drawn.to(self._weights.device)  # On the CPU it is the same tensor.
             losses = self._stacked.add_sums(indices, sizes, self._release.factors, released)
             lowest, highest = torch.aminmax(released)
             if not math.isfinite(lowest) or not math.isfinite(highest):
