@@ -142,5 +142,5 @@ class LinearRegression:
         import torch
 
         with torch.no_grad():
-            values = (-self.losses(batch)).double().cpu().numpy()
+            values = (-self.losses(batch)).cpu().double().numpy()
         return [np.asarray([value], dtype=np.float64) for value in values]

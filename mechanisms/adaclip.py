@@ -59,6 +59,7 @@ from workbench.interfaces import Model, Plan, Signals
 from workbench.mechanisms.shared.adaptive_sums import AdaptiveSteps, AdaptiveSums
 from workbench.mechanisms.shared.gaussian_sums import flat_factors, require_scale
 from workbench.training.canary import SignalsWithCanary
+from workbench.training.devices import widened
 from workbench.training.loop import gaussian_noise
 from workbench.training.steps import Steps
 
@@ -164,8 +165,8 @@ class AdaCliP(AdaptiveSums):
         known = self.clipped_sum(watched.background, moments, batch_size)
         canary = torch.zeros_like(moments.mean)
         canary[list(watched.coordinates)] = watched.canary.magnitude
-        along = ((canary - moments.mean) / scale).double()
-        statistic: Tensor = ((released - known) / scale).double() @ (along / along.norm())
+        along = widened((canary - moments.mean) / scale)
+        statistic: Tensor = widened((released - known) / scale) @ (along / along.norm())
         return statistic.cpu()
 
     def learned(self, moments: Moments, released: Tensor, batch_size: float) -> Moments:

@@ -116,7 +116,7 @@ class AutoClip(AdaptiveSums):
 
     def radius_of(self, norms: Tensor, otherwise: float) -> float:
         """The p-quantile of norms, shape `(n,)`, linear between them; `otherwise` where it is zero."""
-        radius = float(torch.quantile(norms.double(), self.quantile)) if len(norms) else 0.0
+        radius = float(torch.quantile(norms.cpu().double(), self.quantile)) if len(norms) else 0.0
         return radius if radius > 0 else otherwise
 
     def next_radius(self, radius: float, share: float) -> float:
@@ -179,12 +179,12 @@ class AutoClipSteps(AdaptiveSteps[AutoClip]):
         """The norms that a quantile is taken of."""
         if self.mechanism.estimate == "sample":
             return norms
-        self._history = torch.cat([self._history, norms.double().cpu()])
+        self._history = torch.cat([self._history, norms.cpu().double()])
         return self._history
 
     def _share(self, norms: Tensor, generator: torch.Generator) -> float:
         """A noised share of the sample's records that the radius left unclipped."""
-        halves = float((norms <= self._used).double().sum()) - len(norms) / 2
+        halves = float((norms <= self._used).sum()) - len(norms) / 2
         noise = torch.zeros(1, dtype=torch.float64, device=generator.device)
         noise.normal_(0.0, self.mechanism.count_noise(), generator=generator)
         return 0.5 + (halves + float(noise)) / self.batch_size

@@ -57,6 +57,7 @@ from workbench.interfaces import Capabilities, FloatArray, Model, Plan, Release,
 from workbench.mechanisms.shared.adaptive_sums import AdaptiveSteps, AdaptiveSums
 from workbench.mechanisms.shared.gaussian_sums import flat_factors, require_scale
 from workbench.training.canary import SignalsWithCanary
+from workbench.training.devices import widened
 from workbench.training.loop import gaussian_noise
 from workbench.training.steps import Steps
 
@@ -161,7 +162,7 @@ class DCSGD(AdaptiveSums):
         size = torch.tensor([watched.canary.magnitude * math.sqrt(len(watched.coordinates))])
         place = int(norm_bins(size, width=bin_width, bins=self.bins))
         known = norm_histogram(watched.background.norms(), width=bin_width, bins=self.bins)[place]
-        count = released[..., watched.dimension + place].double().cpu() - float(known)
+        count = released[..., watched.dimension + place].cpu().double() - float(known)
         whole = share / sum_noise**2 + count / count_noise**2
         return whole * self.settled_noise_multiplier() ** 2
 
@@ -204,7 +205,7 @@ class DynamicClipping(AdaptiveSteps[DCSGD]):
         released = mechanism.release(signals, norm, width, generator)
         self.trace(norm, mechanism.sum_noise_multiplier(), bin_width=width)
         self._used = (norm, width)
-        counts = released[signals.dimension :].double().cpu().numpy()
+        counts = released[signals.dimension :].cpu().double().numpy()
         if np.isfinite(counts).all():
             self.l2_clip_norm = mechanism.next_norm(
                 counts, norm, width, dimension=signals.dimension, batch_size=self.batch_size
@@ -223,7 +224,7 @@ class DynamicClipping(AdaptiveSteps[DCSGD]):
 
 def norm_bins(norms: Tensor, *, width: float, bins: int) -> Tensor:
     """The bin of each norm, shape `(n,)`; all beyond the histogram's end (NaN, too) are in the last."""
-    places = torch.nan_to_num(norms.double() / width, nan=math.inf).clamp(max=bins - 1)
+    places = torch.nan_to_num(widened(norms) / width, nan=math.inf).clamp(max=bins - 1)
     return places.long()
 
 

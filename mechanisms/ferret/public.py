@@ -17,6 +17,7 @@ from torch import Tensor
 
 from workbench.core.errors import InputError, unknown_name
 from workbench.interfaces import BoolArray, FloatArray, Record
+from workbench.training.devices import wide_dtype, widened
 from workbench.training.sums import SumGradients
 
 GRANULARITIES = {"max": 1, "half": 2, "quarter": 4, "eighth": 8, "2": 0}
@@ -87,7 +88,7 @@ class Direction:
             for start in range(0, parameter.numel(), BLOCK):
                 place = slice(start, min(start + BLOCK, parameter.numel()))
                 block = torch.empty(place.stop - start).normal_(generator=generator)
-                yield index, place, block.to(device).double()
+                yield index, place, widened(block.to(device))
 
     def _blocks(self) -> Iterator[tuple[int, slice, Tensor]]:
         return self._drawn() if self._kept is None else iter(self._kept)
@@ -100,9 +101,9 @@ class Direction:
     def differentiable_inner(self, gradients: Sequence[Tensor]) -> Tensor:
         """The inner product with the gradients as a tensor that keeps its graph."""
         flat = [gradient.reshape(-1) for gradient in gradients]
-        total = square = torch.zeros((), dtype=torch.float64, device=flat[0].device)
+        total = square = torch.zeros((), dtype=wide_dtype(flat[0].device), device=flat[0].device)
         for index, place, block in self._blocks():
-            total = total + flat[index][place].double().dot(block)
+            total = total + widened(flat[index][place]).dot(block)
             if math.isnan(self._norm):
                 square = square + block.dot(block)
         if math.isnan(self._norm):

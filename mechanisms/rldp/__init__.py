@@ -404,7 +404,7 @@ class ControlledSteps(PrivatisedSums):
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """Line 13's release; the norms are kept for the statistics, a canary's too."""
         norms = signals.group_norms(self._groups)
-        self._norms = norms.double().cpu().numpy()
+        self._norms = norms.cpu().double().numpy()
         return clipped_noisy_sum(
             signals,
             self._groups,

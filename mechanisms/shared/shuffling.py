@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from workbench.interfaces import Model, Plan
+from workbench.training.devices import widened
 from workbench.training.fine_tuning import Seeds, trainable
 from workbench.training.permutations import Permutation, PermutationGroup, permute_state_
 from workbench.training.steps import PlainSums
@@ -75,7 +76,7 @@ def distance_undone(carried: Permutation, parameters: Mapping[str, Tensor]) -> f
         weights = parameter.detach()
         back = weights.clone()
         undo.apply_({name: back})
-        squares.append(float((weights.double() - back.double()).square().sum()))
+        squares.append(float((widened(weights) - widened(back)).square().sum()))
     return math.sqrt(math.fsum(squares))
 
 

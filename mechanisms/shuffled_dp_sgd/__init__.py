@@ -78,6 +78,7 @@ from workbench.mechanisms.accountants.shuffled_dp_sgd import LARGEST_DIMENSION, 
 from workbench.mechanisms.shared.gaussian_sums import dp_budget, flat_factors, require_positive, settled_noise
 from workbench.mechanisms.shared.shuffling import Layout, Shuffler, released_weights
 from workbench.mechanisms.shuffled_dp_sgd.claim import AccountedRun, Coverage, coverage_of
+from workbench.training.devices import wide_dtype
 from workbench.training.flat import squared_norms
 from workbench.training.loop import GradientMechanism, gaussian_noise
 from workbench.training.permutations import PermutationGroup, Reach
@@ -318,7 +319,7 @@ class ShuffledDPSGD(GradientMechanism, PermutingMechanism):
 
     def _batch_factor(self, total: Tensor, places: list[slice]) -> Tensor:
         """What line 12 multiplies the sum by, shape `(..., 1)`: 1 / max(1, |g| / c'), g in these places."""
-        squares = torch.zeros(total.shape[:-1], dtype=torch.float64, device=total.device)
+        squares = torch.zeros(total.shape[:-1], dtype=wide_dtype(total.device), device=total.device)
         for place in places:
             part = total[..., place]
             squares += squared_norms(part.reshape(-1, part.shape[-1])).view(squares.shape)

@@ -1,9 +1,9 @@
-"""A stand-in for an accelerator: tensors that lie on it are computed on the CPU, by a device's rules of placement.
+"""A stand-in for an accelerator: what lies on it is computed on the CPU, by a device's rules of placement.
 
-A tensor says that it lies on the device; its numbers are those of a CPU tensor within it. An operation refuses
-tensors of two places, NumPy cannot read what lies on the device, a generator of another place cannot draw there,
-and, on Apple's device, no number there has 64 bits. So code that runs here leaves no tensor behind
-on the CPU. Nothing is said of kernels, of rounding or of time: that takes a real device.
+A tensor says that it lies on the device; its numbers are those of a CPU tensor within it. An operation
+refuses tensors of two places, NumPy cannot read what lies on the device, nothing is drawn there, and on
+Apple's device no number has 64 bits. So code that runs here leaves no tensor behind on the CPU, and gives the
+numbers of the CPU. Nothing is said of kernels, of rounding or of time: that takes a real device.
 """
 
 from __future__ import annotations
@@ -168,8 +168,6 @@ class _Functions(TorchFunctionMode):
             return _set_data(*args)
         if func is Tensor.to:
             return self._to(*args, **kwargs)
-        if func in (torch.quantile, Tensor.quantile) and isinstance(args[0], Lying):  # Which makes tensors of its own in C++.
-            return _moved(func(_moved(args[0], CPU), *args[1:], **kwargs), args[0].device)
         if func is Tensor.new_tensor:
             made = torch.tensor(*args[1:], **{"dtype": args[0].dtype, **kwargs})
             return _moved(made, args[0].device)

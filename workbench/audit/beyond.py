@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from workbench.training.devices import wide_dtype
+
 
 class Beyond:
     """Compares, around each step, what should not have changed.
@@ -56,9 +58,6 @@ class Beyond:
 def _sums(tensors: Sequence[Tensor | None]) -> list[float]:
     """A number of each tensor, by which a change shows."""
     return [
-        math.nan if tensor is None else float(tensor.detach().sum(dtype=_wide(tensor))) for tensor in tensors
+        math.nan if tensor is None else float(tensor.detach().sum(dtype=wide_dtype(tensor.device)))
+        for tensor in tensors
     ]
-
-
-def _wide(tensor: Tensor) -> torch.dtype:
-    return torch.float32 if tensor.device.type == "mps" else torch.float64

@@ -117,24 +117,24 @@ class UserTraining:
     """A user's training function, loaded.
 
     `spec`: `path/to/file.py:function`. `device`: given to the function, unless it is the CPU.
-    `source_sha256`: hash of the file, so that a stored result is not taken for that of edited code. Files that
-    it imports are not hashed. Raises `InputError`: see `load_training_function`; or the function takes no
-    device.
+    `source_sha256`: hash of the file, so that a stored result is not taken for that of edited code. Files
+    that it imports are not hashed. Raises `InputError`: see `load_training_function`; or the function takes
+    no device.
     """
 
     spec: str
     device: str = CPU
-    function: TrainingFunction = field(init=False, repr=False, compare=False)
+    function: Callable[..., Any] = field(init=False, repr=False, compare=False)
     source_sha256: str = field(init=False)
 
     def __post_init__(self) -> None:
         path, _ = _split(self.spec)
-        function = load_training_function(self.spec)
+        function: Callable[..., Any] = load_training_function(self.spec)
         if self.device != CPU:
             if not _takes(function, "device"):
                 raise InputError(
-                    f"--device {self.device} goes with a training function that has a parameter `device`, and "
-                    f"{self.spec} has none"
+                    f"--device {self.device} goes with a training function that has a parameter `device`, "
+                    f"and {self.spec} has none"
                 )
             function = partial(function, device=self.device)
         object.__setattr__(self, "function", function)
@@ -273,8 +273,10 @@ def load_training_function(spec: str) -> TrainingFunction:
 
 def _takes(function: TrainingFunction, name: str) -> bool:
     """Whether a function can be called with an argument of this name."""
-    parameters = inspect.signature(function).parameters.values()
-    return any(p.kind is p.VAR_KEYWORD or (p.name == name and p.kind is not p.POSITIONAL_ONLY) for p in parameters)
+    parameters = inspect.signature(function).parameters
+    if name in parameters:
+        return parameters[name].kind is not inspect.Parameter.POSITIONAL_ONLY
+    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def _split(spec: str) -> tuple[Path, str]:

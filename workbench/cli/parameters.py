@@ -26,7 +26,7 @@ Device: TypeAlias = Annotated[
     str | None,
     Option(
         metavar="cpu|cuda|cuda:N|mps|auto",
-        help="What models are trained and asked on; auto: this machine's accelerator, if any (docs/devices.md).",
+        help="What models are trained and asked on; auto: the accelerator, if any (docs/devices.md).",
         show_default="cpu",
     ),
 ]

@@ -185,8 +185,8 @@ class TrainingSpec:
         learning_rate: Step size; the highest one where a schedule changes it.
         weight_decay: Decoupled weight decay of AdamW (Loshchilov & Hutter 2019), L2 penalty of SGD; >= 0.
         warmup: Share of the steps, in [0, 1), over which the learning rate rises linearly from zero.
-        device: What it is trained and asked on: `"cpu"`, `"cuda"`, `"cuda:1"`, `"mps"`. Numbers are drawn on the
-            CPU whatever it is; results differ by rounding, and each device keeps its own.
+        device: What it is trained and asked on: `"cpu"`, `"cuda"`, `"cuda:1"`, `"mps"`. Numbers are drawn on
+            the CPU whatever it is; results differ by rounding, and each device keeps its own.
     """
 
     model: str

@@ -37,7 +37,13 @@ RUN_SCHEMA = 1
 
 
 def write_run(
-    study: Study, out: Path, *, source: str, command: str, bases: Mapping[str, str] | None = None, device: str = ""
+    study: Study,
+    out: Path,
+    *,
+    source: str,
+    command: str,
+    bases: Mapping[str, str] | None = None,
+    device: str = "",
 ) -> None:
     """Write `run.json`: what is run in a folder.
 

@@ -255,7 +255,7 @@ class SignalsWithCanary(_SameParameters):
             raise InputError(f"scales must be finite and > 0, got {list(scales)}")
         groups = [self._grouping.at(coordinate, self.layout) for coordinate in self.coordinates]
         canary_scales = [scales[group] for group in groups]
-        values = released[..., list(self.coordinates)].double().cpu() - torch.from_numpy(self.known_share)
+        values = released[..., list(self.coordinates)].cpu().double() - torch.from_numpy(self.known_share)
         return (values / torch.tensor(canary_scales, dtype=torch.float64)).sum(-1)
 
 

@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import FloatArray, Model
+from workbench.training.devices import wide_dtype, widened
 from workbench.training.fine_tuning import evaluating
 from workbench.training.hugging_face import positions_of, window_of
 from workbench.training.logits import logits_at, two_parts
@@ -73,7 +74,7 @@ class Decoding:
         Logits are of shape `(n, vocabulary)`, uniform numbers in [0, 1), float64, of shape `(n,)`.
         """
         # The largest is zero, so that a small temperature makes it certain and no logit infinite.
-        scaled = (logits.double() - logits.amax(1, keepdim=True).double()) / self.temperature
+        scaled = (widened(logits) - widened(logits.amax(1, keepdim=True))) / self.temperature
         best, tokens = scaled.topk(min(self.top_k, scaled.shape[1]), dim=1)
         shares = best.softmax(1)
         before = shares.cumsum(1) - shares
@@ -139,7 +140,7 @@ class Prompt:
         drawn: list[list[int]] = []
         with evaluating(self._model):
             reader = self._reader()
-            uniform = uniform.to(reader.device)
+            uniform = uniform.to(reader.device, wide_dtype(reader.device))
             for part in torch.split(uniform, PACKED):
                 drawn.extend(_drawn(reader, decoding, part))
         end = self._model.tokenizer.eos_token_id
@@ -366,6 +367,6 @@ class _Packed:
 def _sums(logits: Tensor, rows: Sequence[Sequence[int]]) -> FloatArray:
     """Each row's summed token log-likelihoods, from the logits that predict them, row after row."""
     targets = torch.tensor([token for row in rows for token in row], device=logits.device)
-    values = -functional.cross_entropy(logits.double(), targets, reduction="none")
+    values = -functional.cross_entropy(widened(logits), targets, reduction="none")
     ends = np.cumsum([len(row) for row in rows])
     return np.add.reduceat(values.cpu().numpy(), np.concatenate([[0], ends[:-1]]))

@@ -1,8 +1,8 @@
 """The devices that models are trained and asked on, and the one place that moves a model to its device.
 
-A model is built on the CPU and moved once; batches, gradients and sums lie where its parameters lie, so nothing
-else names a device. The bench draws random numbers on the CPU and moves them: a run's samples, noise and
-directions are the same numbers on every device, and results differ by rounding alone.
+A model is built on the CPU and moved once; batches, gradients and sums lie where its parameters lie, so
+nothing else names a device. The bench draws random numbers on the CPU and moves them: a run's samples, noise
+and directions are the same numbers on every device, and results differ by rounding alone.
 
     >>> device_name("cuda:1")
     'cuda:1'
@@ -63,8 +63,8 @@ def require_device(name: str, flag: str = "device") -> str:
 def place(module: nn.Module, device: str) -> nn.Module:
     """Move a module to a device of this machine, in place.
 
-    On CUDA, torch is told to use algorithms that repeat themselves, for the rest of the process; it warns of an
-    operation that has none. Raises `InputError`: the device is not here.
+    On CUDA, torch is told to use algorithms that repeat themselves, for the rest of the process; it warns of
+    an operation that has none. Raises `InputError`: the device is not here.
     """
     if require_device(device) == CPU:
         return module
@@ -83,10 +83,16 @@ def wide_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in the widest floating-point type of its device."""
+    return tensor.to(wide_dtype(tensor.device))
+
+
 def random_states() -> tuple[torch.Tensor, ...]:
     """States of torch's own generators: the CPU's, and those of accelerators that are in use."""
     import torch
 
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()
+    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    cuda = torch.cuda.get_rng_state_all() if in_use else ()
     mps = (torch.mps.get_rng_state(),) if torch.backends.mps.is_available() else ()
     return (torch.get_rng_state(), *cuda, *mps)

@@ -208,7 +208,7 @@ def record_losses(model: Model, records: Sequence[Record]) -> FloatArray:
     parts = [np.zeros(0)]
     with evaluating(model):
         for batch in _batches(records):
-            parts.append(model.losses(model.encode(batch)).double().cpu().numpy())
+            parts.append(model.losses(model.encode(batch)).cpu().double().numpy())
     return np.concatenate(parts).astype(np.float64)
 
 

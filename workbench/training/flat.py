@@ -23,6 +23,7 @@ from torch import Tensor
 
 from workbench.core.errors import InputError
 from workbench.interfaces import Groups
+from workbench.training.devices import wide_dtype, widened
 
 _BLOCK = 1024
 """Entries that are summed in float32 before float64 takes over."""
@@ -102,7 +103,7 @@ def squared_norms(rows: Tensor) -> Tensor:
 
 def _norms(rows: Tensor) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(rows, dim=-1)
-    return norms.double()
+    return widened(norms)
 
 
 def batch_size(batch: Mapping[str, Tensor]) -> int:
@@ -145,8 +146,8 @@ class Grouping:
         Summed in float64. Sums that rounding left just below zero count as zero; NaN stays NaN.
         """
         index = torch.tensor(self.of_parameter, device=squares.device)
-        total = torch.zeros(len(squares), self.size, dtype=torch.float64, device=squares.device)
-        return total.index_add_(1, index, squares.double()).clamp(min=0.0).sqrt().to(dtype)
+        total = torch.zeros(len(squares), self.size, dtype=wide_dtype(squares.device), device=squares.device)
+        return total.index_add_(1, index, squares.to(total)).clamp(min=0.0).sqrt().to(dtype)
 
     def coordinate(self, group: int, index: int, places: Layout) -> int:
         """Place in the flat vector of a group's coordinate `index`, which counts modulo the group's size."""

@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from workbench.core.errors import InputError
 from workbench.interfaces import BoolArray, FloatArray, Model, Record
+from workbench.training.devices import widened
 from workbench.training.hugging_face import positions_of, switch_cache_off
 from workbench.training.logits import IGNORED, logits_at, target_losses
 
@@ -81,7 +82,7 @@ def check_max_length(module: nn.Module, max_length: int, name: str, *, least: in
 
 def negated_rows(losses: Tensor, chosen: Tensor) -> list[FloatArray]:
     """Minus the chosen losses of each row, one float64 array a row; both tensors of shape `(n, length)`."""
-    values, mask = (-losses.detach()).double().cpu().numpy(), chosen.cpu().numpy()
+    values, mask = (-losses.detach()).cpu().double().numpy(), chosen.cpu().numpy()
     return [np.asarray(row[keep], dtype=np.float64) for row, keep in zip(values, mask, strict=True)]
 
 
@@ -154,7 +155,7 @@ class LanguageModel:
             logits = found if isinstance(found, Tensor) else found.logits
             rows = []
             for row, (target, length) in enumerate(zip(ids, mask.sum(1).tolist(), strict=True)):
-                log_p = torch.log_softmax(logits[row, : length - 1].double(), dim=1)
+                log_p = torch.log_softmax(widened(logits[row, : length - 1]), dim=1)
                 p = log_p.exp()
                 mean = (p * log_p).sum(1)
                 deviation = ((p * log_p.square()).sum(1) - mean.square()).clamp(min=1e-12).sqrt()

@@ -47,6 +47,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.interfaces import Signals
+from workbench.training.devices import wide_dtype
 from workbench.training.flat import (
     FlatLayout,
     PerRecordSignals,
@@ -372,8 +373,8 @@ class BookKeepingSignals(PerRecordSignals):
         """Signals from the collected gradients, one entry per parameter of `layout`."""
         self._gradients = gradients
         size = len(losses), len(gradients)
-        by_parameter = torch.zeros(size, dtype=torch.float64, device=layout.device)
-        squares = torch.zeros(len(losses), dtype=torch.float64, device=layout.device)
+        by_parameter = torch.zeros(size, dtype=wide_dtype(layout.device), device=layout.device)
+        squares = torch.zeros(len(losses), dtype=wide_dtype(layout.device), device=layout.device)
         for i, gradient in enumerate(gradients):
             gradient.settle()
             by_parameter[:, i] = gradient.squared_norms(len(losses))

@@ -356,7 +356,7 @@ class PromptedModel(PromptModel):
         with torch.no_grad():
             for start in range(0, len(records), BATCH):
                 batch = scorer.encode(records[start : start + BATCH])
-                parts.append(scorer._option_scores(batch).double().cpu().numpy())
+                parts.append(scorer._option_scores(batch).cpu().double().numpy())
         return np.concatenate(parts)
 
     def generate(self, records: Sequence[Record]) -> list[str]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from workbench.interfaces import IntArray, Model, Plan, Record, Sampling
+from workbench.training.devices import widened
 from workbench.training.fine_tuning import shuffled_batch_size
 from workbench.training.flat import FlatLayout, PerRecordSignals
 from workbench.training.per_record import EmptySignals, per_record_signals
@@ -97,7 +98,7 @@ class MicroBatchedSignals(PerRecordSignals):
             signals = per_record_signals(model, model.encode(part))
             losses.append(signals.losses)
             norms.append(signals.norms())
-            squares.append(signals.group_norms([[name] for name in signals.layout]).double().square())
+            squares.append(widened(signals.group_norms([[name] for name in signals.layout])).square())
             if keeps:
                 self._kept.append(signals)
         layout = FlatLayout.of(model.module)

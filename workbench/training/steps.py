@@ -182,7 +182,7 @@ class PrivatisedSums(Steps):
         sampled = [plan.records[i] for i in sample]
         records = [record for record in sampled if record.id != self._releases.record]
         signals = sample_signals(self._model, records, self._mechanism.micro_batch_size)
-        loss = float(signals.losses.double().mean()) if signals.n else math.nan
+        loss = float(signals.losses.cpu().double().mean()) if signals.n else math.nan
         released = self._releases.release(
             signals, with_record=len(records) < len(sampled), others=self._sum_of_others
         )

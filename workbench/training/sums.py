@@ -67,7 +67,7 @@ class SumGradients:
         """Mean loss, nats, of the records that are no canary, by forward passes alone; None without any."""
         ordinary = self._ordinary(records)
         with torch.no_grad():
-            losses = [float(self._losses(part).double().sum()) for part in self._parts(ordinary)]
+            losses = [float(self._losses(part).cpu().double().sum()) for part in self._parts(ordinary)]
         return sum(losses) / len(ordinary) if ordinary else None
 
     def along(
@@ -108,7 +108,7 @@ class SumGradients:
                 if product.requires_grad:
                     (row,) = torch.autograd.grad(product, weights, retain_graph=True, allow_unused=True)
                 rows.append(torch.zeros_like(weights) if row is None else row)
-        stacked: FloatArray = torch.stack(rows).double().cpu().numpy()
+        stacked: FloatArray = torch.stack(rows).cpu().double().numpy()
         return stacked
 
     def _plain(self, records: Sequence[Record], names: Sequence[str]) -> tuple[list[Tensor], float]:
@@ -119,7 +119,7 @@ class SumGradients:
         with self._only(names), torch.enable_grad():
             for part in self._parts(records):
                 losses = self._losses(part)
-                loss += float(losses.detach().double().sum())
+                loss += float(losses.detach().cpu().double().sum())
                 summed = losses.sum()
                 part_gradients = (
                     torch.autograd.grad(summed, wanted, allow_unused=True)

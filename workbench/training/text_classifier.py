@@ -88,7 +88,7 @@ class TextClassifier(LabelModel):
         with torch.no_grad():
             for start in range(0, len(records), BATCH):
                 batch = self.encode(records[start : start + BATCH])
-                parts.append(self._logits(batch).log_softmax(-1).double().cpu().numpy())
+                parts.append(self._logits(batch).log_softmax(-1).cpu().double().numpy())
         return np.concatenate(parts)
 
     def task_metrics(self, records: Sequence[Record]) -> dict[str, float]:

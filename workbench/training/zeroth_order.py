@@ -241,7 +241,7 @@ class ZerothOrder:
         losses = np.zeros(len(records))
         with evaluating(self._model), reduced(self._precision, self._device):
             for places, batch in self._batches.of(records):
-                losses[places] = self._model.losses(batch).double().cpu().numpy()
+                losses[places] = self._model.losses(batch).cpu().double().numpy()
         return losses
 
 

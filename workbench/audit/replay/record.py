@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from workbench.audit.replay.generators import heard_by, own_generators
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
+from workbench.training.devices import random_states
 
 FIRST = 64
 """Numbers by which a draw is known: as a parameter's initial weights, up to a factor, or as noise again."""
@@ -342,7 +343,7 @@ class _Watch:
 
 def _first(drawn: Any) -> FloatArray:
     """A copy of the first numbers of a draw."""
-    numbers: FloatArray = torch.as_tensor(drawn).detach().reshape(-1)[:FIRST].double().cpu().numpy().copy()
+    numbers: FloatArray = torch.as_tensor(drawn).detach().reshape(-1)[:FIRST].cpu().double().numpy().copy()
     return numbers
 
 
@@ -524,7 +525,7 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def draws(self) -> int:
         """A hash of torch's draws so far, by name and shape, and of the states of generators met."""
-        states = (torch.get_rng_state().numpy().tobytes(), *_global_states())
+        states = (*(state.numpy().tobytes() for state in random_states()), *_global_states())
         return hash((self._drawn, *states, *(state() for state in self._generators)))
 
     def uses(self, key: object, state: Callable[[], Any]) -> None:

@@ -54,6 +54,7 @@ from workbench.interfaces import (
     Signals,
 )
 from workbench.training.canary import SignalsWithCanaryRecord
+from workbench.training.devices import widened
 from workbench.training.fine_tuning import averaging_size
 from workbench.training.flat import FlatLayout
 from workbench.training.loop import GradientMechanism
@@ -215,7 +216,7 @@ class OutputProbe:
             hook.remove()
         output = getattr(seen[-1], "logits", seen[-1]) if seen else losses
         values = output if isinstance(output, Tensor) and output.ndim == 2 else losses
-        return values.double().reshape(-1)[:MOST_VALUES]
+        return widened(values).reshape(-1)[:MOST_VALUES]
 
     def _set(self, weights: Tensor) -> None:
         with torch.no_grad():
@@ -317,7 +318,7 @@ def _directions(
 
 
 def _spread(parts: Sequence[Tensor]) -> float:
-    return math.sqrt(sum(float(part.double().square().sum()) for part in parts))
+    return math.sqrt(sum(float(widened(part).square().sum()) for part in parts))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,7 +135,7 @@ def _insert(mechanism: GradientMechanism, plan: Plan, kind: str) -> tuple[Gradie
     model.module.eval()
     signals = mechanism.sample_signals(model, plan, plan.records[:-1], step=0)
     groups = mechanism.clipping_groups(signals.layout)
-    others = signals.group_norms(groups).double().cpu().numpy()
+    others = signals.group_norms(groups).cpu().double().numpy()
     unit = GradientCanary(coordinate=0, magnitude=1.0, record=plan.records[-1].id, spread=0)
     share = _norms(unit, model, mechanism)
     if kind == "large":
@@ -157,7 +157,7 @@ def _norms(canary: GradientCanary, model: Model, mechanism: GradientMechanism) -
     """The canary's norm in each clipping group, bit for bit as a mechanism sees it, shape `(G,)`."""
     alone = SignalsWithCanaryRecord(EmptySignals(FlatLayout.of(model.module)), canary)
     norms = alone.group_norms(mechanism.clipping_groups(alone.layout))
-    return norms[-1].double().cpu().numpy().astype(np.float64)
+    return norms[-1].cpu().double().numpy().astype(np.float64)
 
 
 def _trajectory(settled: GradientMechanism, plan: Plan, watched: int) -> tuple[FloatArray, bool]:

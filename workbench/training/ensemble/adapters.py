@@ -253,7 +253,7 @@ class StackedAdapters:
             for place, gradient in gradients:
                 sums[:, place] = shares @ gradient
             total.index_add_(0, models, sums)
-            np.add.at(summed, owners[part], losses.double().cpu().numpy())
+            np.add.at(summed, owners[part], losses.cpu().double().numpy())
         return summed
 
     def losses(self, records: Sequence[Record]) -> FloatArray:
@@ -265,7 +265,7 @@ class StackedAdapters:
         for part in texts.passes(places, self._most):
             own = self._weights[torch.from_numpy(owners[part]).to(self._weights.device)]
             losses, _ = self._run(*texts.tokens(places[part]), own, learns=False)
-            found[part] = losses.double().cpu().numpy()
+            found[part] = losses.cpu().double().numpy()
         return found.reshape(count, len(records))
 
     def _run(

@@ -214,7 +214,7 @@ class StackedClassifiers:
         if factors is not None:
             weights = factors(signals.norms()).masked_fill_(~counts, 0.0)
         signals.add_sums(weights, total)
-        summed: FloatArray = signals.losses.masked_fill(~counts, 0.0).double().sum(1).cpu().numpy()
+        summed: FloatArray = signals.losses.masked_fill(~counts, 0.0).cpu().double().sum(1).numpy()
         return summed
 
     def _rows(self, indices: IntArray) -> tuple[Tensor, Tensor]:
@@ -232,7 +232,7 @@ class StackedClassifiers:
         """See `Stacked`."""
         batch, count = self._model.encode(records), len(self._weights)
         images, labels = batch["images"].expand(count, -1, -1), batch["labels"].expand(count, -1)
-        losses: FloatArray = self._network.losses(images, labels).double().cpu().numpy()
+        losses: FloatArray = self._network.losses(images, labels).cpu().double().numpy()
         return losses
 
 
