@@ -55,7 +55,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.arguments import require_count
-from workbench.core.errors import InputError, unknown_name
+from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.core.registry import register
 from workbench.interfaces import Model, Plan, Signals
 from workbench.mechanisms.shared.adaptive_sums import AdaptiveSteps, AdaptiveSums
@@ -149,6 +149,12 @@ class GeoClip(AdaptiveSums):
                 f"least_variance must be at most most_variance, {self.most_variance!r}, "
                 f"got {self.least_variance!r}"
             )
+
+    def check(self, plan: Plan) -> None:
+        """See the base class; the eigenvectors are taken in float64, which Apple's devices do not have."""
+        super().check(plan)
+        if plan.device == "mps":
+            raise UnsupportedError("geoclip computes in float64, which device 'mps' does not have")
 
     def variant(self, dimension: int) -> str:
         """`"exact"` or `"low-rank"` for d trainable parameters.

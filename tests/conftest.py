@@ -13,6 +13,24 @@ import pytest
 sys.path[:0] = [str(Path(__file__).with_name("helpers")), str(Path(__file__).parent)]
 
 
+@pytest.fixture(params=["cuda", "mps", pytest.param("accelerator", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A device to compare with the CPU: stood in for, and, where there is one, this machine's accelerator."""
+    import torch
+    from stand_in_device import stand_in
+
+    from workbench.training.devices import CPU, devices_here
+
+    if request.param != "accelerator":
+        with stand_in(request.param):
+            yield request.param
+        return
+    if devices_here()[0] == CPU:
+        pytest.skip("this machine has no accelerator")
+    yield devices_here()[0]
+    torch.use_deterministic_algorithms(False)
+
+
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Tensors this small gain nothing from threads, and lose where cores are shared."""

@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from workbench.accounting import MutualInformation
@@ -120,6 +121,42 @@ def test_a_pair_is_accepted_or_refused_in_one_line(mechanism: str, attack: str) 
 def test_an_attack_that_cannot_be_played_beside_one_that_can_is_refused_by_name(attack: str) -> None:
     with pytest.raises(UnsupportedError, match=f"attack '{attack}'"):
         asked(settings_of("ferret", "sign_transcript", attack))
+
+
+ON_DEVICES = [
+    *[(mechanism, "loss") for mechanism in MECHANISMS if mechanism not in REFUSED["loss"]],
+    *[("adaclip", attack) for attack in sorted(REFUSED) if "adaclip" not in REFUSED[attack]],
+    *[("ferret", "sign_transcript"), ("paczero", "subset_posterior")],
+]
+"""Every mechanism and every attack, on a device."""
+
+LONG = {"canary_extraction", "token_canaries", "weight_tidying"}
+
+
+def scores_of(settings: AuditSettings, out: Path) -> dict[str, list[float]]:
+    """The scores of an audit, by its games."""
+    report = audit_mechanisms(settings, out=out, command="")
+    return {game["attack"]: game["scores"] for subject in report["subjects"] for game in subject["attacks"]}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "attack"),
+    [pytest.param(*pair, marks=[pytest.mark.slow] if pair[1] in LONG else []) for pair in ON_DEVICES],
+)
+def test_an_attack_on_a_device_scores_as_on_the_cpu(
+    mechanism: str, attack: str, device: str, tmp_path: Path
+) -> None:
+    if (mechanism, device) == ("geoclip", "mps"):
+        pytest.skip("geoclip needs float64")
+    settings = settings_of(mechanism, attack)
+    ours = scores_of(settings, tmp_path)
+    theirs = scores_of(replace(settings, device=device), tmp_path)  # One store: each finds its own.
+    assert list(theirs) == list(ours)
+    for game, scores in ours.items():
+        most = max(abs(score) for score in scores)
+        # Rounding may flip a guess of a label, or the order of two weights: of few.
+        close = np.isclose(theirs[game], scores, rtol=0.0, atol=1e-3 * most)
+        assert close.mean() >= 0.95
 
 
 @pytest.mark.slow
