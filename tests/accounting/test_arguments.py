@@ -64,6 +64,15 @@ VALID: dict[str, dict[str, Any]] = {
     "certified.tpr_bounds": WIDE | {"fpr": 0.125},
     "crossings.crossing": {"holds": lambda x: x > 0.5, "low": 0.0, "high": 1.0, "precision": 0.125},
     "crossings.turns": {"met": (True, False)},
+    "correlated.CorrelatedGaussian": {"noise_multiplier": 1.5, "encoder": ((1.0, 0.0), (0.5, 1.0))}
+    | {"participations": 2, "separation": 1},
+    "integers.DiscreteGaussian": {"sigma": 1.5, "largest_contribution": 2},
+    "integers.DiscreteLaplace": {"noise_parameter": 1.5, "largest_contribution": 2},
+    "integers.Skellam": {"variance": 1.5, "largest_contribution": 2},
+    "samples.FixedBatch": {"noise_multiplier": 1.5, "dataset_size": 8, "batch_size": 2},
+    "samples.SubsampledLaplace": {"scale": 1.5, "sampling_probability": 0.25},
+    "samples.SubsampledUser": {"noise_multiplier": 1.5, "sampling_probability": 0.25, "records": 3},
+    "samples.user_run": RUN | {"records_per_user": 2},
     "reductions.Reduction": {"dominating": NOISY, "attained": ()},
     "reductions.reduced": {"event": NOISY, "adjacency": Adjacency.REPLACE_ONE},
     "selections.ExponentialMechanism": {"scale": 1.5, "monotone": True},
@@ -201,7 +210,7 @@ def refused(title: str, name: str, value: Any) -> str:
 ANNOTATIONS = {
     *("float", "int", "Event", "Adjacency", "Direction", "Secret", "Guarantee", "FloatArray", "bool", "str"),
     *("tuple[float, ...]", "tuple[Fraction, ...]", "tuple[tuple[Event, int], ...]", "tuple[str, ...]"),
-    "tuple[Event, ...]",
+    *("tuple[Event, ...]", "tuple[tuple[float, ...], ...]"),
     *("object", "npt.ArrayLike", "Adjacency | str", "Direction | str", "Sequence[Bounds]", "tuple[int, ...]"),
     *("Sequence[bool]", "Callable[[float], bool]", "Callable[[float, float], float]", "Mapping[str, JSON]"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from fractions import Fraction
 from typing import Any
@@ -19,7 +20,7 @@ def kinds(kind: type[Any]) -> set[type[Any]]:
 
 def test_every_elementary_event_has_a_form() -> None:
     named = {kind for kind in kinds(events.Event) if kind.__module__.startswith("workbench.accounting")}
-    assert set(KINDS.values()) == named - {events.Event, events.Composed}
+    assert set(KINDS.values()) == {kind for kind in named if not inspect.isabstract(kind)} - {events.Composed}
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,21 @@ EVENTS = [
 ]
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        accounting.Composed(
+            events=((accounting.DiscreteLaplace(noise_parameter=0.3, largest_contribution=2), 3),)
+        ),
+        accounting.SubsampledLaplace(scale=2.0, sampling_probability=0.1),
+        accounting.FixedBatch(noise_multiplier=3.0, dataset_size=100, batch_size=10),
+    ],
+    ids=lambda event: event.describe()[:30],
+)
+def test_samples_and_integer_noise_come_back_as_they_went(event: accounting.Event) -> None:
+    assert accounting.event_of(accounting.to_dp_event(event)) == event
+
+
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.describe()[:30])
 def test_events_there_and_back_are_the_same(event: accounting.Event) -> None:
     there = accounting.to_dp_event(event)
@@ -109,6 +124,16 @@ def test_anybodys_event_tree_is_read() -> None:
             "one Gaussian each",
         ),
         (theirs.GaussianDpEvent(-1.0), InputError, "noise_multiplier must be"),
+        (
+            theirs.SampledWithoutReplacementDpEvent(100, 10, theirs.LaplaceDpEvent(1.0)),
+            UnsupportedError,
+            "fixed batches are bounded for one Gaussian each",
+        ),
+        (
+            theirs.SampledWithoutReplacementDpEvent(10, 10, theirs.GaussianDpEvent(1.0)),
+            InputError,
+            "batch_size must be below dataset_size",
+        ),
         ("a run", InputError, "event must be an Event, got"),
         (theirs.SelfComposedDpEvent(theirs.GaussianDpEvent(1.0), "3"), InputError, "count must be"),
         (theirs.SelfComposedDpEvent(theirs.GaussianDpEvent(1.0), True), InputError, "count must be"),

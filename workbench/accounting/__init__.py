@@ -24,6 +24,7 @@ from workbench.interfaces import Direction
 if TYPE_CHECKING:
     from workbench.accounting.asking import calibrate, delta, epsilon, tpr
     from workbench.accounting.bounds import Bounds, BoundsArray
+    from workbench.accounting.correlated import CorrelatedGaussian
     from workbench.accounting.dp_events import event_of, to_dp_event
     from workbench.accounting.event_forms import event_from_json
     from workbench.accounting.events import (
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
         SubsampledGaussian,
         gaussian_run,
     )
+    from workbench.accounting.integers import DiscreteGaussian, DiscreteLaplace, Skellam
+    from workbench.accounting.samples import FixedBatch, SubsampledLaplace, SubsampledUser, user_run
     from workbench.accounting.selections import ExponentialMechanism, PrivateStep
 
 _LATER = {
@@ -45,6 +48,9 @@ _LATER = {
     **dict.fromkeys(("Bounds", "BoundsArray"), "bounds"),
     **dict.fromkeys(("event_of", "to_dp_event"), "dp_events"),
     "event_from_json": "event_forms",
+    "CorrelatedGaussian": "correlated",
+    **dict.fromkeys(("DiscreteGaussian", "DiscreteLaplace", "Skellam"), "integers"),
+    **dict.fromkeys(("FixedBatch", "SubsampledLaplace", "SubsampledUser", "user_run"), "samples"),
     **dict.fromkeys(("ExponentialMechanism", "PrivateStep"), "selections"),
     **dict.fromkeys(
         (
@@ -69,10 +75,14 @@ __all__ = [
     "Bounds",
     "BoundsArray",
     "Composed",
+    "CorrelatedGaussian",
     "Direction",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
     "Event",
     "ExponentialMechanism",
     "FinitePair",
+    "FixedBatch",
     "Gaussian",
     "GaussianDP",
     "GaussianMixturePair",
@@ -83,7 +93,10 @@ __all__ = [
     "RandomisedResponse",
     "RenyiDP",
     "ShuffledBatches",
+    "Skellam",
     "SubsampledGaussian",
+    "SubsampledLaplace",
+    "SubsampledUser",
     "binary_kl_nats",
     "calibrate",
     "delta",
@@ -94,6 +107,7 @@ __all__ = [
     "guarantee_from_json",
     "to_dp_event",
     "tpr",
+    "user_run",
 ]
 
 

@@ -46,6 +46,8 @@ from workbench.accounting.events import (
 from workbench.accounting.gaussian import mu_of_epsilon
 from workbench.accounting.grid.bounded_range import BoundedRangeLaw
 from workbench.accounting.grid.composition import Answer, Composition, Saddle, Step
+from workbench.accounting.grid.fixed_batch import FixedBatchLaw
+from workbench.accounting.grid.integer_noise import IntegerNoiseLaw
 from workbench.accounting.grid.laws import (
     AtomicLaw,
     GaussianLaw,
@@ -55,8 +57,11 @@ from workbench.accounting.grid.laws import (
     ReplaceLaw,
     SubsampledLaw,
 )
+from workbench.accounting.grid.sampled_laplace import SampledLaplaceLaw
 from workbench.accounting.grid.tilted import TiltedSum
+from workbench.accounting.integers import IntegerNoise
 from workbench.accounting.reductions import reduced
+from workbench.accounting.samples import FixedBatch, SubsampledLaplace
 from workbench.accounting.selections import ExponentialMechanism
 from workbench.core.arguments import number, one_of, whole_number
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
@@ -107,6 +112,12 @@ def _law(event: Event, adjacency: Adjacency) -> LossLaw:
         return _finite_law(event, lattice=False)
     if isinstance(event, ExponentialMechanism):
         return BoundedRangeLaw(event.range_of(adjacency))
+    if isinstance(event, SubsampledLaplace):
+        return SampledLaplaceLaw(event.scale, event.sampling_probability, replace_one=shift == 2)
+    if isinstance(event, IntegerNoise):
+        return IntegerNoiseLaw(event, int(shift) * event.largest_contribution)
+    if isinstance(event, FixedBatch):
+        return FixedBatchLaw(event.noise_multiplier, math.nextafter(float(event.sampling_probability), 1.0))
     if isinstance(event, GaussianMixturePair):
         p = tuple(zip(event.p_weights, event.p_means, strict=True))
         q_side = tuple(zip(event.q_weights, event.q_means, strict=True))

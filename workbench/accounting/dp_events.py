@@ -21,6 +21,8 @@ from workbench.accounting.events import (
     SubsampledGaussian,
     require_event,
 )
+from workbench.accounting.integers import DiscreteLaplace
+from workbench.accounting.samples import FixedBatch, SubsampledLaplace
 from workbench.core.arguments import number, one_of, whole_number
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.one_line import object_line
@@ -70,6 +72,13 @@ def to_dp_event(event: Event) -> Any:
         elif isinstance(part, SubsampledGaussian):
             inner = theirs.GaussianDpEvent(part.noise_multiplier)
             made = theirs.PoissonSampledDpEvent(part.sampling_probability, inner)
+        elif isinstance(part, SubsampledLaplace):
+            made = theirs.PoissonSampledDpEvent(part.sampling_probability, theirs.LaplaceDpEvent(part.scale))
+        elif isinstance(part, DiscreteLaplace):
+            made = theirs.DiscreteLaplaceDpEvent(part.noise_parameter, part.largest_contribution)
+        elif isinstance(part, FixedBatch):
+            inner = theirs.GaussianDpEvent(part.noise_multiplier)
+            made = theirs.SampledWithoutReplacementDpEvent(part.dataset_size, part.batch_size, inner)
         elif isinstance(part, RandomisedResponse):
             made = theirs.RandomizedResponseDpEvent(part.noise_parameter, part.categories)
         else:
@@ -95,6 +104,21 @@ def _parts(event: Any) -> list[tuple[Event, int]]:
         return [(Gaussian(noise_multiplier=event.noise_multiplier), 1)]
     if kind == "LaplaceDpEvent":
         return [(Laplace(scale=event.noise_multiplier), 1)]
+    if kind == "DiscreteLaplaceDpEvent":
+        noise = DiscreteLaplace(noise_parameter=event.noise_parameter, largest_contribution=event.sensitivity)
+        return [(noise, 1)]
+    if kind == "SampledWithoutReplacementDpEvent":
+        inner = _only(event)
+        if not isinstance(inner, Gaussian):
+            raise UnsupportedError(
+                f"fixed batches are bounded for one Gaussian each, got {object_line(event)}"
+            )
+        batch = FixedBatch(
+            noise_multiplier=inner.noise_multiplier,
+            dataset_size=event.source_dataset_size,
+            batch_size=event.sample_size,
+        )
+        return [(batch, 1)]
     if kind == "RandomizedResponseDpEvent":
         made = RandomisedResponse(noise_parameter=event.noise_parameter, categories=event.num_buckets)
         return [(made, 1)]
@@ -133,15 +157,23 @@ def _numbers(name: str, event: Any) -> list[float]:
     return [number(name, value) for value in values]
 
 
-def _sampled(event: Any) -> list[tuple[Event, int]]:
-    """A Gaussian on a Poisson sample; several on one sample are no composition of such, and refused."""
+def _only(event: Any) -> Event | None:
+    """The elementary event that is run once on a sample; None where there are several or none."""
     inner = _parts(event.event)
-    if not inner:
+    return inner[0][0] if len(inner) == 1 and inner[0][1] == 1 else None
+
+
+def _sampled(event: Any) -> list[tuple[Event, int]]:
+    """A Gaussian or Laplace on a Poisson sample; several on one sample are no composition, and refused."""
+    if not _parts(event.event):
         return []
-    gaussian, count = inner[0]
-    if len(inner) > 1 or count != 1 or not isinstance(gaussian, Gaussian):
-        raise UnsupportedError(f"Poisson samples are bounded for one Gaussian each, got {object_line(event)}")
-    rate = event.sampling_probability
+    inner, rate = _only(event), event.sampling_probability
+    if not isinstance(inner, Gaussian | Laplace):
+        raise UnsupportedError(
+            f"Poisson samples are bounded for one Gaussian each, or one Laplace, got {object_line(event)}"
+        )
     if rate == 0:
         return []
-    return [(SubsampledGaussian(noise_multiplier=gaussian.noise_multiplier, sampling_probability=rate), 1)]
+    if isinstance(inner, Laplace):
+        return [(SubsampledLaplace(scale=inner.scale, sampling_probability=rate), 1)]
+    return [(SubsampledGaussian(noise_multiplier=inner.noise_multiplier, sampling_probability=rate), 1)]

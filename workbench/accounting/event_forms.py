@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from workbench.accounting.correlated import CorrelatedGaussian
 from workbench.accounting.events import (
     Composed,
     Event,
@@ -22,6 +23,8 @@ from workbench.accounting.events import (
     ShuffledBatches,
     SubsampledGaussian,
 )
+from workbench.accounting.integers import DiscreteGaussian, DiscreteLaplace, Skellam
+from workbench.accounting.samples import FixedBatch, SubsampledLaplace, SubsampledUser
 from workbench.accounting.selections import ExponentialMechanism, PrivateStep
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
@@ -30,15 +33,22 @@ from workbench.core.one_line import object_line
 KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
+        CorrelatedGaussian,
+        DiscreteGaussian,
+        DiscreteLaplace,
         ExponentialMechanism,
         FinitePair,
+        FixedBatch,
         Gaussian,
         GaussianMixturePair,
         Laplace,
         PrivateStep,
         RandomisedResponse,
         ShuffledBatches,
+        Skellam,
         SubsampledGaussian,
+        SubsampledLaplace,
+        SubsampledUser,
     )
 }
 """The elementary events by the names that forms give them."""

@@ -12,16 +12,34 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate
 
-from flint import arb
+from flint import arb, ctx
 
 from workbench.accounting.balls.ball import ends, settle, to_arb
-from workbench.accounting.events import Composed, Event, FinitePair, require_event
+from workbench.accounting.correlated import CorrelatedGaussian
+from workbench.accounting.events import (
+    Composed,
+    Event,
+    FinitePair,
+    Gaussian,
+    GaussianMixturePair,
+    Laplace,
+    SubsampledGaussian,
+    require_event,
+)
+from workbench.accounting.samples import FixedBatch, SubsampledLaplace, SubsampledUser
 from workbench.accounting.selections import ExponentialMechanism, PrivateStep
 from workbench.core.arguments import one_of
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.one_line import object_line
 from workbench.interfaces import Adjacency
+
+_MOST_COMPONENTS = 400
+"""Numbers of one person's records in a sample that count."""
+
+_NOTHING = FinitePair(p=(Fraction(1),), q=(Fraction(1),))
+"""A pair that tells nothing."""
 
 _SHARES = (0.5, 0.55, 0.6, 0.7, 0.8, 0.9)
 """Where in its range the largest loss of a choice between two candidates is put."""
@@ -88,6 +106,14 @@ def _step(event: Event, adjacency: Adjacency, *, once: bool) -> Reduction:
         return _private_step(event)
     if isinstance(event, ExponentialMechanism) and not once:
         return _choice(event, adjacency)
+    if isinstance(event, SubsampledUser):
+        return _user(event, adjacency)
+    if isinstance(event, SubsampledLaplace) and event.sampling_probability == 1:
+        return Reduction(dominating=Laplace(scale=event.scale))
+    if isinstance(event, FixedBatch):
+        return _fixed_batch(event, adjacency)
+    if isinstance(event, CorrelatedGaussian):
+        return _gaussians(event.noise_multiplier, *event.squared_sensitivity)
     return Reduction(dominating=event)
 
 
@@ -123,3 +149,106 @@ def _choice(event: ExponentialMechanism, adjacency: Adjacency) -> Reduction:
         odds = first / (1 - first) / growth
         pairs.append(FinitePair(p=(first, 1 - first), q=(odds / (1 + odds), 1 / (1 + odds))))
     return Reduction(dominating=event, attained=tuple(pairs))
+
+
+def _gaussians(noise_multiplier: float, least: Fraction, most: Fraction) -> Reduction:
+    """Gaussian events of a sensitivity whose square lies between two numbers."""
+    upper = Gaussian(noise_multiplier=_noise_over(most, noise_multiplier, up=False))
+    if not least:
+        return Reduction(dominating=upper, attained=(_NOTHING,))
+    lower = Gaussian(noise_multiplier=_noise_over(least, noise_multiplier, up=True))
+    return Reduction(dominating=upper, attained=() if lower == upper else (lower,))
+
+
+def _noise_over(squared: Fraction, noise_multiplier: float, *, up: bool) -> float:
+    """noise_multiplier / sqrt(squared) as a float that is at least (up) or at most that."""
+    exact = Fraction(noise_multiplier) ** 2 / squared
+    found = math.sqrt(exact)
+    for _ in range(8):
+        if (Fraction(found) ** 2 >= exact) if up else (Fraction(found) ** 2 <= exact):
+            return found
+        found = math.nextafter(found, math.inf if up else 0.0)
+    raise InputError(f"noise_multiplier must be within the range of floats, got {noise_multiplier!r}")
+
+
+def _user(event: SubsampledUser, adjacency: Adjacency) -> Reduction:
+    """Mixtures over how many of a person's records take part.
+
+    Given which records S of the person take part, the outputs are N(u) with |u| <= |S| against N(0). With t =
+    N(0)(E), N(u)(E) lies between Phi(Phi^-1(t) - |S| / s) and Phi(Phi^-1(t) + |S| / s); a half-line attains
+    one of them for all S at once. So the pair of the sum of w_i N(i) against N(0), w_i binomial, dominates in
+    both orders, and identical records of norm 1 attain it. Either divergence grows where weight moves to
+    larger i: weights are rounded so that their tails, normalised, are larger (upper) or smaller (lower).
+    """
+    noise, q, count = event.noise_multiplier, event.sampling_probability, event.records
+    if count == 1:
+        return Reduction(dominating=SubsampledGaussian(noise_multiplier=noise, sampling_probability=q))
+    if adjacency is Adjacency.REPLACE_ONE:
+        raise UnsupportedError(
+            f"{event.describe()} has no dominating pair that is proved under replace-one, "
+            "but has one under add-remove and zero-out"
+        )
+    if q == 1:
+        return _gaussians(noise, Fraction(count) ** 2, Fraction(count) ** 2)
+    upper, lower = (_mixture(_binomial(count, Fraction(q), up=up), noise) for up in (True, False))
+    return Reduction(dominating=upper, attained=(lower,))
+
+
+def _binomial(count: int, q: Fraction, *, up: bool) -> dict[int, float]:
+    """Weights whose normalised tails are at least (up) or at most those of the binomial distribution."""
+    with ctx.workprec(256):
+        ball, other = to_arb(q), to_arb(1 - q)
+        weights = [other**count]
+        for i in range(count):
+            weights.append(weights[-1] * (count - i) / (i + 1) * ball / other)
+        below = list(accumulate(weights))
+        low = next(i for i in range(count + 1) if below[i] > 1e-9)
+        high = next(i for i in range(count, -1, -1) if weights[i] > 1e-100)
+        if high - low > _MOST_COMPONENTS:
+            raise UnsupportedError(f"more than {_MOST_COMPONENTS} numbers of a person's records count")
+        kept = {i: ends(weights[i])[1 if up else 0] for i in range(low + 1, high + 1)}
+        if up and high < count:
+            kept[count] = ends(sum(weights[high + 1 :], arb(0)))[1]
+    rest = 1 - sum(map(Fraction, kept.values()), Fraction(0))
+    first = float(rest)
+    if (Fraction(first) > rest) if up else (Fraction(first) < rest):
+        first = math.nextafter(first, 0.0 if up else 1.0)
+    return {low if up else 0: first, **kept}
+
+
+def _mixture(weights: dict[int, float], noise_multiplier: float) -> GaussianMixturePair:
+    """Gaussians around whole numbers against one around 0."""
+    return GaussianMixturePair(
+        p_means=tuple(map(float, weights)),
+        p_weights=tuple(weights.values()),
+        q_means=(0.0,),
+        q_weights=(1.0,),
+        standard_deviation=noise_multiplier,
+    )
+
+
+def _fixed_batch(event: FixedBatch, adjacency: Adjacency) -> Reduction:
+    """Batches of fixed size as Poisson samples of twice the sensitivity; see `grid.fixed_batch`.
+
+    Under add-remove the record stands in for another of the batch, u = x - x_j against nothing: the Poisson
+    sample's pair with a shift of 2, attained by a contribution of 1 among others of -1.
+    """
+    q = event.sampling_probability
+    if adjacency is Adjacency.ZERO_OUT:
+        raise UnsupportedError(f"{event.describe()} is bounded under add-remove and replace-one only")
+    high, low = (math.nextafter(float(q), 1.0), math.nextafter(float(q), 0.0))
+    if adjacency is Adjacency.ADD_REMOVE:
+        upper, lower = (
+            SubsampledGaussian(noise_multiplier=event.noise_multiplier / 2, sampling_probability=rate)
+            for rate in (high, low)
+        )
+        return Reduction(dominating=upper, attained=(lower,))
+    rest = math.nextafter(1 - low, 1.0)
+    attained = GaussianMixturePair(
+        p_means=(0.0, 2.0),
+        p_weights=(rest, low),
+        q_means=(0.0,),
+        q_weights=(1.0,),
+        standard_deviation=event.noise_multiplier,
+    )
+    return Reduction(dominating=event, attained=(attained,))

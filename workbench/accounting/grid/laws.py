@@ -174,7 +174,7 @@ class MonotoneLaw(LossLaw):
         def mixed(components: tuple[tuple[float, float], ...]) -> tuple[FloatArray, FloatArray]:
             parts = [(weight, *by_mean[mean]) for weight, mean in components]
             mass: FloatArray = sum((w * m for w, m, _ in parts), np.zeros(count + 2))
-            error: FloatArray = sum((w * e for w, _, e in parts), 8 * ROUND_OFF * mass)
+            error: FloatArray = sum((w * e for w, _, e in parts), (8 + len(parts)) * ROUND_OFF * mass)
             return mass, error
 
         (p, p_error), (q, q_error) = mixed(self._p), mixed(self._q)
@@ -345,23 +345,63 @@ class MixtureLaw(MonotoneLaw):
         return log_density(self._p) - log_density(self._q)
 
     def thresholds(self, losses: FloatArray) -> tuple[FloatArray, float]:
-        """Bisection between the outermost thresholds of use; eta is what the loss misses there."""
+        """Newton's method from a table of the loss; eta is what the loss misses there."""
         reach = 60 * self._sigma
-        low = np.full_like(losses, self._means[0] - reach)
-        high = np.full_like(losses, self._means[-1] + reach)
-        never = self.loss(low) > losses
-        always = self.loss(high) < losses
-        for _ in range(80):
-            middle = (low + high) / 2
-            below = self.loss(middle) < losses
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        x = (low + high) / 2
+        table = np.linspace(self._means[0] - reach, self._means[-1] + reach, 4097)
+        known = np.maximum.accumulate(self.loss(table))
+        place = np.clip(np.searchsorted(known, losses), 1, len(table) - 1)
+        low, high = table[place - 1], table[place]
+        x = np.clip(np.interp(losses, known, table), low, high)
+        for _ in range(12):
+            gap = self.loss(x) - losses
+            low, high = np.where(gap <= 0, x, low), np.where(gap >= 0, x, high)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                moved = x - gap / self._slope(x)
+            x = np.where((moved >= low) & (moved <= high), moved, (low + high) / 2)
+        never, always = known[0] > losses, known[-1] < losses
         usable = ~never & ~always
         spread = np.max(np.abs(x[usable]), initial=0.0) + max(map(abs, self._means))
-        rounding = 64 * ROUND_OFF * (1 + spread * max(map(abs, self._means)) / self._sigma**2)
+        largest = max(map(abs, self._means))
+        rounding = (64 + 8 * len(self._means)) * ROUND_OFF * (1 + spread * largest / self._sigma**2)
         missed = np.max(np.abs(self.loss(x) - losses)[usable], initial=0.0)
         x = np.where(never, -np.inf, np.where(always, np.inf, x))
         return x, float(missed + rounding)
+
+    def _slope(self, x: FloatArray) -> FloatArray:
+        """Derivative of the loss: the difference of the mean components at x, over the variance."""
+        variance = self._sigma**2
+
+        def mean_at(components: tuple[tuple[float, float], ...]) -> FloatArray:
+            if len(components) == 1:
+                return np.full_like(x, components[0][1])
+            terms = [math.log(w) + (m * x - m * m / 2) / variance for w, m in components]
+            shift = np.maximum.reduce(terms)
+            weights = [np.exp(term - shift) for term in terms]
+            total: FloatArray = sum((w * m for w, (_, m) in zip(weights, components, strict=True)), 0 * x)
+            mean: FloatArray = total / np.add.reduce(weights)
+            return mean
+
+        slope: FloatArray = (mean_at(self._p) - mean_at(self._q)) / variance
+        return slope
+
+    def span(self, tail: float) -> tuple[float, float]:
+        """As `MonotoneLaw.span`, from the means below and above which the weights reach the tail."""
+        reach = -float(ndtri(max(tail / 2, 1e-300))) * self._sigma
+        sides = [sorted((mean, weight) for weight, mean in side) for side in (self._p, self._q)]
+        lowest = min(_first_beyond(side, tail / 2) for side in sides)
+        highest = max(_first_beyond(side[::-1], tail / 2) for side in sides)
+        low, high = self.loss(np.array([lowest - reach, highest + reach]))
+        return float(low), float(high)
+
+
+def _first_beyond(components: list[tuple[float, float]], tail: float) -> float:
+    """The first mean at which the summed weights exceed the tail."""
+    total = 0.0
+    for mean, weight in components:
+        total += weight
+        if total > tail:
+            return mean
+    return components[-1][0]
 
 
 def _ordered(p: tuple[tuple[float, float], ...], q: tuple[tuple[float, float], ...]) -> bool:

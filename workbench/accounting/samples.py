@@ -1,0 +1,131 @@
+"""Events on samples of the records: other noise, several records of one person, and batches of fixed size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from workbench.accounting.events import Composed, Event
+from workbench.core.arguments import number, whole_number
+from workbench.core.errors import InputError
+
+MOST_RECORDS = 10_000
+"""Records of one person whose binomial weights are computed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsampledLaplace(Event):
+    """The Laplace event on a Poisson sample: each record takes part with this probability, in secret.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    scale: float
+    sampling_probability: float
+
+    def __post_init__(self) -> None:
+        self._set_positive("scale")
+        q = number("sampling_probability", self.sampling_probability, above=0, most=1)
+        object.__setattr__(self, "sampling_probability", q)
+
+    def describe(self) -> str:
+        """`Poisson-subsampled Laplace (scale 1, sampling probability 0.01)`."""
+        return (
+            f"Poisson-subsampled Laplace (scale {self.scale:g}, "
+            f"sampling probability {self.sampling_probability:g})"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsampledUser(Event):
+    """The Gaussian event on a Poisson sample of records, of which one person has up to so many.
+
+    Neighbours differ by all of the person's records, each of which takes part by a coin of its own.
+
+    Attributes:
+        noise_multiplier: In units of one record's largest contribution.
+        sampling_probability: Of each record.
+        records: The most that one person has.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    noise_multiplier: float
+    sampling_probability: float
+    records: int
+
+    def __post_init__(self) -> None:
+        self._set_positive("noise_multiplier")
+        q = number("sampling_probability", self.sampling_probability, above=0, most=1)
+        object.__setattr__(self, "sampling_probability", q)
+        records = whole_number("records", self.records, least=1, most=MOST_RECORDS)
+        object.__setattr__(self, "records", records)
+
+    def describe(self) -> str:
+        """`Poisson-subsampled Gaussian (noise multiplier 1, ..., 5 records a person)`."""
+        return (
+            f"Poisson-subsampled Gaussian (noise multiplier {self.noise_multiplier:g}, "
+            f"sampling probability {self.sampling_probability:g}, {self.records} records a person)"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedBatch(Event):
+    """The Gaussian event on a batch of fixed size, drawn uniformly from the data set without replacement.
+
+    Attributes:
+        noise_multiplier: In units of one record's largest contribution; the sum is over the batch.
+        dataset_size: Records of the data set; under add-remove, of the larger neighbour.
+        batch_size: Records of a batch, at least 1 and below the data set's.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    noise_multiplier: float
+    dataset_size: int
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        self._set_positive("noise_multiplier")
+        self._set_whole("dataset_size", least=2)
+        self._set_whole("batch_size", least=1)
+        if self.batch_size >= self.dataset_size:
+            raise InputError(
+                f"batch_size must be below dataset_size ({self.dataset_size}), got {self.batch_size}"
+            )
+
+    @property
+    def sampling_probability(self) -> Fraction:
+        """Of each record to be in the batch."""
+        return Fraction(self.batch_size, self.dataset_size)
+
+    def describe(self) -> str:
+        """`Gaussian on fixed batches (noise multiplier 1, 10 of 1000 records)`."""
+        return (
+            f"Gaussian on fixed batches (noise multiplier {self.noise_multiplier:g}, "
+            f"{self.batch_size} of {self.dataset_size} records)"
+        )
+
+
+def user_run(
+    *, noise_multiplier: float, sampling_probability: float, steps: int, records_per_user: int
+) -> Event:
+    """A run of `steps` Gaussian releases on fresh Poisson samples of records, about a person's records.
+
+    Args:
+        noise_multiplier: In units of one record's largest contribution.
+        sampling_probability: Of each record in each step, in (0, 1].
+        steps: Number of releases.
+        records_per_user: The most that one person has.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+    records = whole_number("records_per_user", records_per_user, least=1, most=MOST_RECORDS)
+    step = SubsampledUser(
+        noise_multiplier=noise_multiplier, sampling_probability=sampling_probability, records=records
+    )
+    return Composed(events=((step, whole_number("steps", steps, least=1, most=None)),))
