@@ -34,6 +34,8 @@ from workbench.accounting.events import (
     RandomisedResponse,
     SubsampledGaussian,
 )
+from workbench.accounting.integers import DiscreteLaplace
+from workbench.accounting.samples import SubsampledLaplace
 from workbench.core.errors import UnsupportedError
 from workbench.core.registry import register
 from workbench.interfaces import Adjacency
@@ -156,6 +158,10 @@ def _dp_event(dp: Any, event: Event) -> Any:
         )
     if isinstance(event, Laplace):
         return dp.LaplaceDpEvent(event.scale)
+    if isinstance(event, SubsampledLaplace):
+        return dp.PoissonSampledDpEvent(event.sampling_probability, dp.LaplaceDpEvent(event.scale))
+    if isinstance(event, DiscreteLaplace):
+        return dp.dp_event.DiscreteLaplaceDpEvent(event.noise_parameter, event.largest_contribution)
     if isinstance(event, RandomisedResponse):
         return dp.RandomizedResponseDpEvent(event.noise_parameter, event.categories)
     if isinstance(event, GaussianMixturePair):

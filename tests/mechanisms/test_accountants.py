@@ -20,6 +20,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
 from scipy.stats import norm
 
+from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import (
     Composed,
     Event,
@@ -33,6 +34,8 @@ from workbench.accounting.events import (
     gaussian_run,
 )
 from workbench.accounting.gaussian import delta_of_epsilon, epsilon_of_delta
+from workbench.accounting.integers import DiscreteLaplace
+from workbench.accounting.samples import SubsampledLaplace
 from workbench.checks.accountants import (
     Accountant,
     DeltaAccountant,
@@ -394,3 +397,15 @@ def test_listing_imports_no_library(tmp_path: Path) -> None:
     listed, imported = done.stdout.splitlines()
     assert set(NAMES) <= set(listed.split())
     assert imported == "[]"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [SubsampledLaplace(scale=1.0, sampling_probability=0.1), DiscreteLaplace(noise_parameter=0.2)],
+    ids=["subsampled Laplace", "discrete Laplace"],
+)
+def test_another_library_knows_laplace_noise_on_samples_and_integers(event: Event) -> None:
+    run = Composed(events=((event, 10),))
+    answer = load_accountant("dp_accounting_pld").epsilon(run, delta=1e-5, adjacency=ADD_REMOVE)
+    bounds = epsilon_bounds(run, 1e-5)
+    assert bounds.lower <= answer <= 1.001 * bounds.upper
