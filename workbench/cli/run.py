@@ -26,21 +26,13 @@ from typer import Option
 
 from workbench.cli import terminal
 from workbench.cli.display import Display, Expected, RunProgress, duration, plural, run_display
-from workbench.cli.parameters import (
-    Device,
-    Scheduler,
-    StudyName,
-    check_scheduler,
-    require_device,
-    require_scheduler,
-)
+from workbench.cli.parameters import Device, Scheduler, StudyName, check_scheduler, require_scheduler
 from workbench.cli.starting_points import (
     build_bases,
     fetch_corpora,
     missing_bases,
-    on_device,
+    placed,
     print_to_build,
-    require_devices,
     stand_ins,
     with_stand_ins,
 )
@@ -155,7 +147,6 @@ def run(options: RunCommandOptions) -> int:
     3 the workers or their scheduler are gone, 130 interrupted.
     """
     _check(options)
-    device = require_device(options.device) or ""
     from workbench.studies.study import load_study, select
 
     study = load_study(options.study, profile=options.profile)
@@ -163,8 +154,7 @@ def run(options: RunCommandOptions) -> int:
         study = select(study, only=options.only or (), limit=options.limit)
     except InputError as error:
         raise InputError(f"--only: {error}") from error
-    study = on_device(with_stand_ins(study, stand_ins(options.base or ())), device)
-    require_devices(study)
+    study = placed(with_stand_ins(study, stand_ins(options.base or ())), options.device)
     out = options.out or Path("studies") / study.name
     _check_places(options, out)
     if not options.dry_run:
@@ -253,7 +243,7 @@ def _execute(options: RunCommandOptions, study: Study, out: Path, plan: Plan) ->
         source=options.study,
         command=command_line(options),
         bases=stand_ins(options.base or ()),
-        device=require_device(options.device) or "",
+        device=study.experiments[0].device if options.device else "",
     )
     try:
         with run_display(title, progress, quiet=options.quiet) as display:

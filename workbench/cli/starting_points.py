@@ -89,12 +89,15 @@ def on_device(study: Study, device: str) -> Study:
     return replace(study, experiments=tuple(replace(each, device=device) for each in study.experiments))
 
 
-def require_devices(study: Study) -> None:
-    """Refuse a study that asks for a device that this machine does not have, with an `InputError`."""
-    from workbench.training.devices import require_device
+def placed(study: Study, option: str | None) -> Study:
+    """The study on the device of `--device`, or of its file; `InputError` for one that is not here."""
+    from workbench.training import devices
 
+    if option is not None:
+        return on_device(study, devices.require_device(option, "--device"))
     for device in dict.fromkeys(experiment.device for experiment in study.experiments):
-        require_device(device, f"study {study.name!r}: device")
+        devices.require_device(device, f"study {study.name!r}: device")
+    return study
 
 
 def missing_bases(study: Study) -> tuple[str, ...]:
