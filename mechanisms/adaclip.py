@@ -52,6 +52,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.registry import register
@@ -141,7 +142,7 @@ class AdaCliP(AdaptiveSums):
         `signals`: the sample's. `moments`: what was learned before this step. `batch_size`: B = q N, public.
         """
         centred = (signals.gradients() - moments.mean) / moments.scale()
-        factors = flat_factors(centred.norm(dim=1), 1.0)
+        factors = flat_factors(vector_norm(centred, dim=1), 1.0)
         # b w_i = factor_i * (g_i - m): the records' sum, which has the trial axes, and a multiple of m.
         return signals.weighted_sum(factors) + moments.mean * (batch_size - factors.sum())
 
@@ -166,7 +167,7 @@ class AdaCliP(AdaptiveSums):
         canary = torch.zeros_like(moments.mean)
         canary[list(watched.coordinates)] = watched.canary.magnitude
         along = widened((canary - moments.mean) / scale)
-        statistic: Tensor = widened((released - known) / scale) @ (along / along.norm())
+        statistic: Tensor = widened((released - known) / scale) @ (along / vector_norm(along))
         return statistic.cpu()
 
     def learned(self, moments: Moments, released: Tensor, batch_size: float) -> Moments:
@@ -211,7 +212,7 @@ class AdaCliPSteps(AdaptiveSteps[AdaCliP]):
         self._used = moments
         self._moments = self.mechanism.learned(moments, released, self.batch_size)
         radius = float(moments.scale().square().mean().sqrt())
-        self.trace(radius, self.mechanism.sum_noise_multiplier(), mean_norm=float(moments.mean.norm()))
+        self.trace(radius, self.mechanism.sum_noise_multiplier(), mean_norm=float(vector_norm(moments.mean)))
         return released
 
     def observed(self, watched: SignalsWithCanary, released: Tensor) -> Tensor:

@@ -53,6 +53,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from workbench.core.arguments import require_count
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
@@ -240,7 +241,7 @@ class GeoClip(AdaptiveSums):
         canary = torch.zeros_like(geometry.shift)
         canary[list(watched.coordinates)] = watched.canary.magnitude
         along = geometry.coordinates(canary - geometry.shift)
-        statistic: Tensor = rest @ (along / along.norm())
+        statistic: Tensor = rest @ (along / vector_norm(along))
         return statistic.cpu()
 
     def steps(self, plan: Plan, model: Model) -> Steps:

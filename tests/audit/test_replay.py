@@ -23,7 +23,7 @@ from workbench.audit.replay.generators import heard_by, own_generators
 from workbench.audit.replay.judging import Replayed
 from workbench.audit.replay.measured import NotMeasured
 from workbench.audit.replay.noise import is_told, noise_of, stretched
-from workbench.audit.replay.record import Layout, Recording
+from workbench.audit.replay.recording import Layout, Recording
 from workbench.audit.replay.runs import radius
 from workbench.audit.replay.sampler import sampler_of
 from workbench.cli.app import main

@@ -127,7 +127,15 @@ class _Move(torch.autograd.Function):
 
 
 def _moved(tensor: Tensor, place: torch.device | None) -> Tensor:
-    return tensor if place is None or place == tensor.device else _Move.apply(tensor, place)
+    return tensor if place is None or place == _place_of(tensor) else _Move.apply(tensor, place)
+
+
+def _place_of(tensor: Tensor) -> torch.device:
+    """Where a tensor lies, also one that `torch.func` has wrapped."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor.device
 
 
 def _set_data(tensor: Tensor, data: Tensor) -> None:
@@ -162,6 +170,8 @@ class _Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func == Tensor.device.__get__:
+            return _place_of(args[0])
         if func is Tensor.cpu:
             return _moved(args[0], CPU)
         if func == Tensor.data.__set__:

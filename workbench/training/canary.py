@@ -283,7 +283,7 @@ class SignalsWithCanaryRecord(_SameParameters):
         if self._opposed is None:
             canary_norm = norms.new_full((1,), self._canary.magnitude)
         else:
-            canary_norm = self._opposed.norm().to(norms.dtype).reshape(1)
+            canary_norm = torch.linalg.vector_norm(self._opposed).to(norms.dtype).reshape(1)
         return torch.cat([norms, canary_norm])
 
     def weighted_sum(self, weights: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ def moves(directions: Tensor, gradient: Tensor) -> FloatArray:
     nothing = np.zeros(len(directions))
     if not (bool(torch.isfinite(directions).all()) and bool(torch.isfinite(gradient).all())):
         return nothing
-    lengths = directions.norm(dim=1)
+    lengths = torch.linalg.vector_norm(directions, dim=1)
     typical = float(lengths.median())
     if typical <= 0:
         return nothing

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.stats import chi2
 
 from workbench.audit.replay.noise import RARE, Noise
-from workbench.audit.replay.record import Recording
+from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs, agreement
 from workbench.core.errors import InputError
 from workbench.interfaces import BoolArray, FloatArray

@@ -11,7 +11,7 @@ import numpy as np
 from workbench.audit.replay.crafts import Craft, overflowing
 from workbench.audit.replay.leaks import leak_of
 from workbench.audit.replay.measured import Leak
-from workbench.audit.replay.record import Recording
+from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs, agreement
 from workbench.core.errors import InputError
 

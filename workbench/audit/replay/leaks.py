@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from workbench.audit.replay.measured import Leak
-from workbench.audit.replay.record import Layout, Recording
+from workbench.audit.replay.recording import Layout, Recording
 
 
 def leak_of(b: Recording, c: Recording) -> Leak | None:

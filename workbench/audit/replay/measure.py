@@ -30,7 +30,7 @@ from workbench.audit.replay.noise import (
     stretched,
     turned,
 )
-from workbench.audit.replay.record import Layout, Recording
+from workbench.audit.replay.recording import Layout, Recording
 from workbench.audit.replay.runs import Place, Runs, Train, agreement, chooses_otherwise
 from workbench.core.errors import InputError
 from workbench.core.streams import stream

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import beta, chi2, norm
 from torch import Tensor
 
-from workbench.audit.replay.record import Layout, Recording
+from workbench.audit.replay.recording import Layout, Recording
 from workbench.interfaces import BoolArray, FloatArray
 
 SMALL = 1e-3

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from workbench.audit.replay.crafts import Craft
-from workbench.audit.replay.record import Recording, recorded
+from workbench.audit.replay.record import recorded
+from workbench.audit.replay.recording import Recording
 from workbench.interfaces import BoolArray, FloatArray
 
 Train = Callable[[list[Any], int], Any]

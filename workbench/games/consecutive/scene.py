@@ -295,7 +295,7 @@ def _directions(
         (moved,) = torch.autograd.grad(pulled, free, scaled, retain_graph=True, materialize_grads=True)
         return moved
 
-    size = float(towards.norm()) or 1.0
+    size = float(torch.linalg.vector_norm(towards)) or 1.0
     left = towards / size
     solution, line, squared = torch.zeros_like(left), left.clone(), float(left @ left)
     kept: list[Tensor] = []

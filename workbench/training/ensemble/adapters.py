@@ -229,8 +229,8 @@ class StackedAdapters:
         rows = torch.zeros(len(places), len(flat)).to(flat)
         for place, part in gradients:
             rows[:, place] = part
-        difference = (rows - expected.gradients()).norm()
-        if not difference <= _TOLERANCE * expected.norms().norm():
+        difference = torch.linalg.vector_norm(rows - expected.gradients())
+        if not difference <= _TOLERANCE * torch.linalg.vector_norm(expected.norms()):
             raise UnsupportedError(
                 f"an ensemble disagrees with autograd on the adapters of model {self._model.name!r}"
             )

@@ -1,0 +1,94 @@
+"""What one run of a training function under hooks showed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The parameters of an optimizer, in its order: a name, a shape, and a slice of the flat gradient."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of entries of each."""
+        return [int(np.prod(shape)) for shape in self.shapes]
+
+    def slices(self) -> Iterator[tuple[str, slice]]:
+        """Each parameter's name and place."""
+        start = 0
+        for name, size in zip(self.names, self.sizes, strict=True):
+            yield name, slice(start, start + size)
+            start += size
+
+
+@dataclass
+class Recording:
+    """What one run showed.
+
+    Attributes:
+        layouts: Of each optimizer, in the order of their first steps.
+        optimizers: Which optimizer each step was of.
+        gradients: Flat gradient of each step before anything was forced, float32 (float64 where a parameter
+            is).
+        absent: Which parameters had no gradient at each step.
+        weights: Flat weights before each step, likewise.
+        draws: A hash of all random draws and generators' states before each step, and at the end; two runs
+            with equal ones drew the same batches. Only with forced gradients.
+        chosen: A hash of what was chosen among the records before each step: coins and options drawn by
+            given probabilities, uniform numbers below something. Only with forced gradients.
+        inner: Whether each step came from within another of the same optimizer's, as where a subclass makes
+            the gradient private and calls its parent's step; the outer one's gradient is not what is applied.
+        result: What the function returned.
+        buffers: What the modules that the finished model was asked by keep beside parameters, in the order of
+            the calls.
+        recognised: How many draws of noise were met, by their kind.
+        noises: A hash of each of them that has `LEAST` numbers.
+        early: Which draws of a parameter's shape before the first gradient are of no initial weights, from 1:
+            they may be noise of the first step.
+        elsewhere: Other draws that may be noise of something else: all but those of initial weights and those
+            that samplers and dropout make (orders, whole numbers, coins, as many uniform numbers as records);
+            a choice by given probabilities among so many options as there are records is a sampler's.
+        unheard: How often a global generator had moved by draws that replay does not hear; each also counts
+            as elsewhere.
+        has_single: Whether single uniform numbers are drawn, not so many as records between two steps.
+        changes: Whether an optimizer's trained parameters change between its steps.
+    """
+
+    layouts: list[Layout] = field(default_factory=list)
+    optimizers: list[int] = field(default_factory=list)
+    gradients: list[Tensor] = field(default_factory=list)
+    absent: list[tuple[bool, ...]] = field(default_factory=list)
+    draws: list[int] = field(default_factory=list)
+    chosen: list[int] = field(default_factory=list)
+    weights: list[Tensor] = field(default_factory=list)
+    inner: list[bool] = field(default_factory=list)
+    result: Any = None
+    buffers: tuple[tuple[str, Tensor], ...] = ()
+    recognised: dict[str, int] = field(default_factory=dict)
+    noises: list[int] = field(default_factory=list)
+    early: frozenset[int] = frozenset()
+    elsewhere: int = 0
+    unheard: int = 0
+    has_single: bool = False
+    changes: bool = False
+
+    @property
+    def steps(self) -> int:
+        """Number of optimizer steps."""
+        return len(self.gradients)
+
+    def drop_last(self) -> None:
+        """Forget the last step."""
+        for kept in (self.gradients, self.weights, self.optimizers, self.absent, self.inner):
+            kept.pop()
+        if self.draws:
+            self.draws.pop()
