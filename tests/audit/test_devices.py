@@ -40,7 +40,7 @@ def train(records, seed, device="cpu"):
         batch = (torch.rand(len(records), generator=coins) < 0.25).to(device)
         weights = {name: p.detach() for name, p in network.named_parameters()}
         each = vmap(grad(loss), in_dims=(None, 0, 0))(weights, images[batch], labels[batch])
-        norms = torch.stack([g.flatten(1).norm(dim=1) for g in each.values()]).norm(dim=0)
+        norms = torch.linalg.vector_norm(torch.cat([g.flatten(1) for g in each.values()], 1), dim=1)
         for name, parameter in network.named_parameters():
             total = torch.einsum("n,n...->...", (1.0 / norms).clamp(max=1.0), each[name])
             drawn = torch.randn(parameter.shape, generator=noise, device=noise.device).to(device)
