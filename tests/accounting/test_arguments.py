@@ -59,6 +59,14 @@ VALID: dict[str, dict[str, Any]] = {
         "steps": 2,
         "adjacency": Adjacency.REPLACE_ONE,
     },
+    "calibration.calibrate": {
+        "target_epsilon": 1.0,
+        "target_delta": 0.125,
+        "sampling_probability": 0.5,
+        "steps": 2,
+        "adjacency": "replace-one",
+        "relative_width": 0.125,
+    },
     "certified.delta_bounds": WIDE | {"epsilon": 0.5},
     "certified.epsilon_bounds": WIDE | {"delta": 0.125},
     "certified.tpr_bounds": WIDE | {"fpr": 0.125},
@@ -75,6 +83,9 @@ VALID: dict[str, dict[str, Any]] = {
     "samples.user_run": RUN | {"records_per_user": 2},
     "reductions.Reduction": {"dominating": NOISY, "attained": ()},
     "reductions.reduced": {"event": NOISY, "adjacency": Adjacency.REPLACE_ONE},
+    "searching.root": {"function": lambda x: 1.0 - x, "start": 0.25},
+    "searching.smallest_meeting": {"upper": lambda x: math.exp(-x), "target": 1.0, "start": 0.25}
+    | {"slack": 0.125},
     "selections.ExponentialMechanism": {"scale": 1.5, "monotone": True},
     "selections.PrivateStep": {"epsilon": 1.0, "delta": 0.125},
     "subsampled_gaussian.calibrate_noise_multiplier": {
@@ -212,7 +223,14 @@ ANNOTATIONS = {
     *("tuple[float, ...]", "tuple[Fraction, ...]", "tuple[tuple[Event, int], ...]", "tuple[str, ...]"),
     *("tuple[Event, ...]", "tuple[tuple[float, ...], ...]"),
     *("object", "npt.ArrayLike", "Adjacency | str", "Direction | str", "Sequence[Bounds]", "tuple[int, ...]"),
-    *("Sequence[bool]", "Callable[[float], bool]", "Callable[[float, float], float]", "Mapping[str, JSON]"),
+    *(
+        "Sequence[bool]",
+        "Callable[[float], bool]",
+        "Callable[[float], float]",
+        "Callable[[float], object] | None",
+        "Callable[[float, float], float]",
+        "Mapping[str, JSON]",
+    ),
 }
 
 

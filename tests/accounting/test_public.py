@@ -192,3 +192,77 @@ def test_pairs_without_a_counterpart_are_refused() -> None:
     pair = accounting.FinitePair(p=(0.5, 0.5), q=(0.25, 0.75))  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="dp-accounting has no event for pair of finite"):
         accounting.to_dp_event(pair)
+
+
+BY_NOISE = {
+    "Gaussian run": (None, {"sampling_probability": 0.02, "steps": 300}),
+    "Gaussian once": (None, {}),
+    "Gaussian run, replaced": (None, {"sampling_probability": 0.1, "steps": 40, "adjacency": "replace-one"}),
+    "Gaussian run, added": (None, {"sampling_probability": 0.4, "steps": 40, "direction": "add"}),
+    "Laplace": (lambda b: accounting.Composed(events=((accounting.Laplace(scale=b), 10),)), {}),
+    "two kinds": (
+        lambda s: accounting.Composed(
+            events=((accounting.Gaussian(noise_multiplier=s), 3), (accounting.Laplace(scale=2 * s), 2))
+        ),
+        {},
+    ),
+    "a DpEvent": (
+        lambda s: theirs.SelfComposedDpEvent(
+            theirs.PoissonSampledDpEvent(0.1, theirs.GaussianDpEvent(s)), 50
+        ),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("target", [0.3, 2.0])
+@pytest.mark.parametrize("kind", BY_NOISE)
+def test_calibration_keeps_the_target_above_and_breaks_it_below(kind: str, target: float) -> None:
+    make, options = BY_NOISE[kind]
+    found = accounting.calibrate(make, target_epsilon=target, target_delta=1e-6, **options)
+    assert 0 < found.lower <= found.upper <= found.lower * (1 + 1e-3)
+    assert found.rigorous
+    run = {name: options[name] for name in ("sampling_probability", "steps") if name in options}
+    ask = {name: value for name, value in options.items() if name not in run}
+
+    def bounds(noise: float) -> accounting.Bounds:
+        full = {"sampling_probability": 1.0, "steps": 1} | run
+        event = make(noise) if make else accounting.gaussian_run(noise_multiplier=noise, **full)
+        answer = accounting.epsilon(event, 1e-6, relative_width=1e-4, **ask)
+        assert isinstance(answer, accounting.Bounds)
+        return answer
+
+    assert bounds(found.upper).upper <= target < bounds(found.lower).lower
+    assert bounds(found.upper * 1.01).upper < target < bounds(found.lower / 1.01).lower
+    assert any("does not rise" in text for text in found.assumptions) == (make is not None)
+
+
+def test_calibration_agrees_with_dp_accounting() -> None:
+    found = accounting.calibrate(
+        target_epsilon=1, target_delta=1e-5, sampling_probability=0.01, steps=1000, relative_width=1e-4
+    )
+    assert found.relative_width <= 1e-4
+    noise = dp_accounting.calibrate_dp_mechanism(
+        PLDAccountant,
+        lambda s: theirs.SelfComposedDpEvent(
+            theirs.PoissonSampledDpEvent(0.01, theirs.GaussianDpEvent(s)), 1000
+        ),
+        1.0,
+        1e-5,
+        tol=1e-6,
+    )
+    assert found.lower <= noise <= found.upper * 1.001  # Theirs is an upper end on a coarser grid.
+
+
+def test_calibration_refuses_what_it_cannot_mean() -> None:
+    target = {"target_epsilon": 1.0, "target_delta": 1e-5}
+    with pytest.raises(InputError, match="steps are the Gaussian run's"):
+        accounting.calibrate(lambda b: accounting.Laplace(scale=b), steps=3, **target)
+    with pytest.raises(InputError, match=r"event must make an event from a noise, got 1\.5"):
+        accounting.calibrate(1.5, **target)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="target_epsilon 1 is met by any noise"):
+        accounting.calibrate(lambda b: accounting.PrivateStep(epsilon=0.5, delta=0.0), **target)
+    with pytest.raises(UnsupportedError):
+        accounting.calibrate(
+            lambda b: accounting.RandomisedResponse(noise_parameter=0.5, categories=3), **target
+        )

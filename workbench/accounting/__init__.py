@@ -22,8 +22,9 @@ from workbench.accounting.guarantees import (
 from workbench.interfaces import Direction
 
 if TYPE_CHECKING:
-    from workbench.accounting.asking import calibrate, delta, epsilon, tpr
+    from workbench.accounting.asking import delta, epsilon, tpr
     from workbench.accounting.bounds import Bounds, BoundsArray
+    from workbench.accounting.calibration import calibrate
     from workbench.accounting.correlated import CorrelatedGaussian
     from workbench.accounting.dp_events import event_of, to_dp_event
     from workbench.accounting.event_forms import event_from_json
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
     from workbench.accounting.selections import ExponentialMechanism, PrivateStep
 
 _LATER = {
-    **dict.fromkeys(("calibrate", "delta", "epsilon", "tpr"), "asking"),
+    **dict.fromkeys(("delta", "epsilon", "tpr"), "asking"),
+    "calibrate": "calibration",
     **dict.fromkeys(("Bounds", "BoundsArray"), "bounds"),
     **dict.fromkeys(("event_of", "to_dp_event"), "dp_events"),
     "event_from_json": "event_forms",

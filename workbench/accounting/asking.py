@@ -19,7 +19,6 @@ import numpy.typing as npt
 from workbench.accounting.bounds import Bounds, BoundsArray
 from workbench.accounting.certified import (
     RELATIVE_WIDTH,
-    calibrate_noise_multiplier,
     delta_bounds,
     epsilon_bounds,
     tpr_bounds,
@@ -29,9 +28,7 @@ from workbench.core.errors import InputError
 from workbench.core.one_line import object_line
 from workbench.interfaces import Adjacency, Direction
 
-__all__ = ["calibrate", "delta", "epsilon", "tpr"]
-
-calibrate = calibrate_noise_multiplier
+__all__ = ["delta", "epsilon", "tpr"]
 
 
 @overload

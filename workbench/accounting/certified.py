@@ -62,9 +62,10 @@ from workbench.accounting.grid.tilted import TiltedSum
 from workbench.accounting.integers import IntegerNoise
 from workbench.accounting.reductions import reduced
 from workbench.accounting.samples import FixedBatch, SubsampledLaplace
+from workbench.accounting.searching import root, smallest_meeting
 from workbench.accounting.selections import ExponentialMechanism
 from workbench.core.arguments import number, one_of, whole_number
-from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
+from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Adjacency, Direction
 
 RELATIVE_WIDTH = 1e-3
@@ -75,11 +76,6 @@ FINEST_WIDTH = 1e-9
 
 _TAIL = 1e-30
 """Mass that is cut off while the size of delta is still unknown."""
-
-_NOISE_SLACK = 2e-4
-"""Relative width to which the smallest sufficient noise multiplier is bracketed."""
-
-_LOWEST, _HIGHEST = math.log(1e-2), math.log(1e9)
 
 _ORDERS = {Direction.BOTH: (False, True), Direction.REMOVE: (False,), Direction.ADD: (True,)}
 """Which orders of a pair count: the forward one is p against q, with the record against without."""
@@ -343,75 +339,8 @@ def calibrate_noise_multiplier(
     # The central limit's mu = q sqrt(T (exp(1 / s^2) - 1)), solved for s (Bu et al. 2020, corollary 5.4).
     mu = mu_of_epsilon(target_epsilon, target_delta)
     start = -0.5 * math.log(math.log1p((mu / sampling_probability) ** 2 / steps))
-    return math.exp(_smallest_meeting(upper, target_epsilon, _root(log_excess, start)))
-
-
-def _smallest_meeting(upper: Callable[[float], float], target: float, start: float) -> float:
-    """Smallest argument, to within `_NOISE_SLACK`, at which a falling function is at most the target.
-
-    Raises:
-        InputError: even the least noise meets the target.
-        InconclusiveError: even the most noise misses it.
-    """
-    enough, short = _bracket(upper, target, start)
-    while enough[0] - short[0] > _NOISE_SLACK:
-        (x1, y1), (x0, y0) = enough, short
-        middle = (x0 + x1) / 2
-        if y1 > 0 and y0 < math.inf:
-            slope = (math.log(y1) - math.log(y0)) / (x1 - x0)
-            at = x1 + (math.log(target) - math.log(y1)) / slope if slope < 0 else middle
-            # A quarter of the slack to the safe side, so that the next point closes the bracket.
-            middle = min(max(at + _NOISE_SLACK / 4, x0 + _NOISE_SLACK / 4), x1 - _NOISE_SLACK / 4)
-        value = upper(middle)
-        if value > target:
-            short = (middle, value)
-            continue
-        enough = (middle, value)
-        probe = middle - _NOISE_SLACK * 0.9
-        if probe > short[0]:
-            value = upper(probe)
-            enough, short = ((probe, value), short) if value <= target else (enough, (probe, value))
-    return enough[0]
-
-
-def _root(function: Callable[[float], float], start: float) -> float:
-    """About where a falling function of the log noise is 0: by secant steps, else by bisection."""
-    x0, y0 = start, function(start)
-    x1 = min(max(x0 + min(max(y0 / 1.5, -1.0), 1.0), _LOWEST), _HIGHEST)
-    for _ in range(8):
-        y1 = function(x1)
-        if abs(y1) < 1e-4 or x1 == x0:
-            return x1
-        slope = (y1 - y0) / (x1 - x0)
-        if not (math.isfinite(slope) and slope < -1e-3):
-            break
-        x0, y0, x1 = x1, y1, min(max(x1 - min(max(y1 / slope, -1.0), 1.0), _LOWEST), _HIGHEST)
-    low, high = _LOWEST, _HIGHEST
-    for _ in range(16):
-        middle = (low + high) / 2
-        low, high = (low, middle) if function(middle) <= 0 else (middle, high)
-    return high
-
-
-def _bracket(
-    upper: Callable[[float], float], target: float, start: float
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(enough, short): log noises with their upper bounds at most and above the target."""
-    at, step = start, 1e-3
-    value = upper(at)
-    sign = 1 if value > target else -1
-    while True:
-        before = (at, value)
-        at = min(max(at + sign * step, _LOWEST), _HIGHEST)
-        if at == before[0]:
-            break
-        value = upper(at)
-        if (value > target) != (sign > 0):
-            return ((at, value), before) if sign > 0 else (before, (at, value))
-        step *= 4
-    if sign > 0:
-        raise InconclusiveError(f"no noise multiplier up to 1e9 brings epsilon down to {target:g}")
-    raise InputError(f"target_epsilon {target:g} is met by any noise at this delta")
+    enough, _ = smallest_meeting(upper, target_epsilon, root(log_excess, start))
+    return math.exp(enough[0])
 
 
 def _question(event: Event, adjacency: Adjacency, direction: Direction) -> tuple[Event, Adjacency, Direction]:
