@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,23 @@ def test_accumulated_batches_add_up_and_evaluation_does_not_count(tmp_path: Path
     again = read_run(tmp_path / "run.json")
     assert list(again.steps) == run.steps
     assert (again.header, again.end) == (run.header, "finished")
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.filterwarnings("ignore:Using `torch.compile")
+def test_a_compiled_module_trains_the_same_and_its_batches_count(whole: bool) -> None:
+    weights = []
+    for is_watched in (False, True):
+        network, optimizer = small()
+        compiled = torch.compile(network, backend="eager", fullgraph=whole)
+        with workbench.watch(optimizer) if is_watched else nullcontext() as run:
+            for size in (5, 7, 5):
+                optimizer.zero_grad()
+                compiled(torch.rand(size, 4)).sum().backward()
+                optimizer.step()
+        weights.append(torch.cat([p.detach().flatten() for p in network.parameters()]))
+    assert [step.batch for step in run.steps] == [5, 7, 5]
+    assert torch.equal(*weights)
 
 
 def test_an_error_in_the_training_ends_the_file_with_its_name(tmp_path: Path) -> None:

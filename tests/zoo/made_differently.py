@@ -185,6 +185,18 @@ def with_checkpointing(records: Records, seed: int) -> Scorer:
     return scorer(network)
 
 
+def compiled(records: Records, seed: int) -> Scorer:
+    """A compiled module, which is asked for a loss to log, and at the end for the scores."""
+    network = small_network(seed)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
+    fast: Any = torch.compile(network, backend="aot_eager")
+    for images, labels in batches(records, seed):
+        functional.cross_entropy(fast(images), labels).item()
+        make_private(network, clipped_sum(network, images, labels), RATE * len(records))
+        optimizer.step()
+    return scorer(fast)
+
+
 def accumulated_sum(network: nn.Module, images: Tensor, labels: Tensor) -> list[Tensor]:
     """As `clipped_sum`, over parts of at most eight records."""
     parts = zip(images.split(8), labels.split(8), strict=True)
@@ -270,6 +282,7 @@ TRAINERS = {
     "loaded_by_workers": loaded_by_workers,
     "in_autocast": in_autocast,
     "with_checkpointing": with_checkpointing,
+    "compiled": compiled,
     "with_accumulation": with_accumulation,
     "with_a_scaler": with_a_scaler,
     "with_tied_weights": with_tied_weights,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -81,6 +83,7 @@ def recorded(
         stack.callback(register_optimizer_step_post_hook(watch.leave_step).remove)
         if still:
             stack.callback(register_optimizer_step_post_hook(watch.after_step).remove)
+        stack.enter_context(_uncompiled())
         stack.enter_context(_named_modules(watch))
         stack.enter_context(own_generators())
         if forced is not None:
@@ -282,6 +285,14 @@ def _outside_modes() -> Iterator[None]:
 
 
 @contextmanager
+def _uncompiled() -> Iterator[None]:
+    """Run what the user compiles as it is written: compiled code does not hear the hooks."""
+    with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
+        yield
+
+
+@contextmanager
 def _named_modules(watch: _Watch) -> Iterator[None]:
     """Learn the names of parameters from the modules that are called."""
     seen: set[int] = set()
@@ -310,6 +321,13 @@ _COMPARISONS = ("lt", "le", "gt", "ge")
 
 _OF_SAMPLERS = ("randperm", "randint", "randint_like", "random_", "bernoulli", "bernoulli_", "multinomial")
 """Draws of orders, whole numbers and coins."""
+
+
+@cache
+def _draws_nothing(func: Any) -> bool:
+    """Whether an operation is of no interest: nearly all are."""
+    name = func.overloadpacket.__name__
+    return torch.Tag.nondeterministic_seeded not in func.tags and name not in _COMPARISONS
 
 
 class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -402,6 +420,8 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         drawn = func(*args, **(kwargs or {}))
+        if _draws_nothing(func):
+            return drawn
         name = func.overloadpacket.__name__
         if torch.Tag.nondeterministic_seeded in func.tags:
             shape = tuple(drawn.shape) if isinstance(drawn, Tensor) else ()

@@ -343,6 +343,8 @@ class BatchCounter:
         return forward, FORWARD if forward is not None else ""
 
     def _found(self, module: torch.nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling():
+            return  # The compiled module's own call is seen, outside what is compiled.
         if self._root is None and any(self._is_ours(p) for p in module.parameters()):
             self._root = module
 
@@ -353,14 +355,14 @@ class BatchCounter:
         return parameter.shape in self._shapes and torch._C._functorch.is_functorch_wrapped_tensor(parameter)
 
     def _first_call(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if module is self._root:
+        if not torch.compiler.is_compiling() and module is self._root:
             self._finding.close()
             self._called(module, args, kwargs)
             hook = module.register_forward_pre_hook(self._called, with_kwargs=True)
             self._stack.callback(hook.remove)
 
     def _called(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        if not torch.is_grad_enabled():
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         tensor = next(_tensors([*args, *kwargs.values()]), None)
         if tensor is None:
