@@ -18,13 +18,14 @@ from replay_here import judged_here
 from torch import Tensor
 
 from workbench.audit.claims import EXAMPLE
+from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import by_common_measure, whole_numbers
 from workbench.audit.replay.generators import heard_by, own_generators
 from workbench.audit.replay.judging import Replayed
 from workbench.audit.replay.measured import NotMeasured
 from workbench.audit.replay.noise import is_told, noise_of, stretched
 from workbench.audit.replay.recording import Layout, Recording
-from workbench.audit.replay.runs import radius
+from workbench.audit.replay.runs import Place, radius
 from workbench.audit.replay.sampler import sampler_of
 from workbench.cli.app import main
 
@@ -490,6 +491,47 @@ def recording(gradients: Tensor) -> Recording:
     """Of one tensor, shape `(T, d)`."""
     layout = Layout(("weight",), (tuple(gradients.shape[1:]),))
     return Recording(layouts=[layout], optimizers=[0] * len(gradients), gradients=list(gradients))
+
+
+@pytest.mark.parametrize(("steps", "coordinates"), [(10, 3), (40, 20), (40, 600)])
+def test_noise_along_the_moves_is_told_from_as_much_noise_everywhere(steps: int, coordinates: int) -> None:
+    generator = torch.Generator().manual_seed(steps + coordinates)
+    refuted, ends = 0, []
+    for _ in range(200):
+        moves = torch.randn(steps, coordinates, generator=generator)
+        found = along_moves(torch.randn(steps, coordinates, generator=generator), moves)
+        refuted += found[0] > 1.0
+        ends.append(found[1])
+    assert refuted <= 3
+    assert 0.6 < np.mean(np.array(ends) >= 1.0) <= 1.0  # Each of two upper ends has 0.8.
+    drawn = torch.randn(40, 600, generator=generator)
+    unit = torch.nn.functional.normalize(torch.randn(40, 600, generator=generator), dim=1)
+    stronger = drawn + 2.0 * (drawn * unit).sum(1, keepdim=True) * unit
+    ratio, most = along_moves(stronger, unit)
+    assert 4 < ratio < most
+    weights = torch.where(torch.arange(600) < 60, 1.5, 1.0)
+    ratio, most = along_moves(weights * drawn, torch.where(torch.arange(600) < 60, 1.0, 0.05) * unit)
+    assert 1.5 < ratio < most
+
+
+def along_moves(drawn: Tensor, moves: Tensor) -> tuple[float, float]:
+    """`along` of one replaced record that moves every step."""
+    own = recording(drawn), recording(torch.zeros_like(drawn))
+    version, steps = recording(moves), len(moves)
+    place = Place(
+        0, versions=[version], agree=np.ones((2, steps), dtype=bool), present=np.ones(steps, dtype=bool)
+    )
+    return along(*own, noise_of(*own), [place])
+
+
+@pytest.mark.parametrize("coordinates", [2, 5, 7])
+def test_few_noises_that_come_twice_are_seen(coordinates: int) -> None:
+    generator = torch.Generator().manual_seed(coordinates)
+    drawn = torch.randn(20, coordinates, generator=generator)
+    assert not noise_of(recording(drawn), recording(torch.zeros_like(drawn))).copies
+    twice = drawn.repeat_interleave(2, dim=0)
+    copies = noise_of(recording(twice), recording(torch.zeros_like(twice))).copies
+    assert [copy.steps for copy in copies] == [(step,) for step in range(1, 40, 2)]
 
 
 def directions_of(first: Tensor, second: Tensor) -> tuple[float, float]:

@@ -20,6 +20,7 @@ import torch
 from numpy.random import PCG64, Generator, default_rng
 from scipy import stats
 from torch import Tensor
+from torch.func import grad, vmap
 from torch.nn import functional
 
 sys.path.append(str(Path(__file__).parent))
@@ -67,6 +68,28 @@ class FilteredByHand(Trainer):
             assert parameter.grad is not None
             self.kept[name] = parameter.grad + self.share * self.kept.get(name, 0.0)
             parameter.grad = self.kept[name].clone()
+
+
+class InASubspace(Trainer):
+    """Gradients are clipped in a random subspace of each step, and so is what becomes of the noise."""
+
+    def summed(self, each: Gradients) -> Gradients:
+        flat = torch.cat([g.flatten(1) for g in each.values()], 1)
+        drawn = torch.rand(flat.shape[1], flat.shape[1] // 5, generator=self.generator)
+        self.basis = torch.linalg.qr(drawn - 0.5)[0]
+        inside = flat @ self.basis
+        factors = (CLIP / inside.norm(dim=1).clamp(min=1e-9)).clamp(max=1.0)
+        return dict(zip(each, self.split(self.basis @ (factors @ inside)), strict=True))
+
+    def before(self) -> None:
+        flat = torch.cat([p.grad.flatten() for p in self.parameters.values() if p.grad is not None])
+        parts = self.split(self.basis @ (self.basis.T @ flat))
+        for parameter, part in zip(self.parameters.values(), parts, strict=True):
+            parameter.grad = part
+
+    def split(self, flat: Tensor) -> list[Tensor]:
+        parts = flat.split([p.numel() for p in self.parameters.values()])
+        return [part.view(p.shape) for part, p in zip(parts, self.parameters.values(), strict=True)]
 
 
 class TenStepsEach(Trainer):
@@ -189,6 +212,63 @@ def ridge(records: Records, seed: int) -> Callable[[Records], Tensor]:
     return fitted(loss, rate=0.005)
 
 
+def fast_biases(records: Records, seed: int) -> Callable[[Records], Tensor]:
+    """All weights are one vector, of whose noisy gradient the part of the biases is taken fourfold."""
+    generator = torch.Generator().manual_seed(seed)
+    images, labels = tensors(records)
+    weights = torch.zeros(650, requires_grad=True)
+    optimizer = torch.optim.SGD([weights], lr=0.5)
+    speed = torch.ones(650)
+    speed[640:] = 4.0
+
+    def answers(vector: Tensor, given: Tensor) -> Tensor:
+        return given @ vector[:640].view(64, 10) + vector[640:]
+
+    def loss(vector: Tensor, image: Tensor, label: Tensor) -> Tensor:
+        return functional.cross_entropy(answers(vector, image), label)
+
+    for _ in range(STEPS):
+        batch = torch.rand(len(labels), generator=generator) < RATE
+        each = vmap(grad(loss), in_dims=(None, 0, 0))(weights.detach(), images[batch], labels[batch])
+        factors = (0.3 / each.norm(dim=1).clamp(min=1e-9)).clamp(max=1.0)
+        noise = 0.3 * noise_multiplier() * torch.randn(650, generator=generator)
+        weights.grad = speed * (factors @ each + noise) / (RATE * len(labels))
+        optimizer.step()
+
+    def score(others: Records) -> Tensor:
+        images, labels = tensors(others)
+        return -functional.cross_entropy(answers(weights.detach(), images), labels, reduction="none")
+
+    return score
+
+
+def five_sums_used_twice(records: Records, seed: int) -> Callable[[Records], Tensor]:
+    """Logistic regression on five features; each noisy gradient is good for two steps."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def features(records: Records) -> tuple[Tensor, Tensor]:
+        images, labels = tensors(records)
+        means = 2 * images.view(-1, 4, 16).mean(2)
+        return torch.cat([means, torch.ones(len(images), 1)], 1), (labels >= 5).float() * 2 - 1
+
+    inputs, signs = features(records)
+    weights = torch.zeros(5, requires_grad=True)
+    optimizer = torch.optim.SGD([weights], lr=0.3)
+    for _ in range(STEPS // 2):
+        each = -(signs * torch.sigmoid(-signs * (inputs @ weights.detach())))[:, None] * inputs
+        factors = (0.5 / each.norm(dim=1).clamp(min=1e-9)).clamp(max=1.0)
+        noise = 0.5 * deviation(STEPS // 2) * torch.randn(5, generator=generator)
+        for _ in range(2):
+            weights.grad = (factors @ each + noise) / len(records)
+            optimizer.step()
+
+    def score(others: Records) -> Tensor:
+        inputs, signs = features(others)
+        return functional.logsigmoid(signs * (inputs @ weights.detach()))
+
+    return score
+
+
 def fitted(loss: Callable[[Tensor], Tensor], *, rate: float = 0.05) -> Callable[[Records], Tensor]:
     """A linear model of the digits after thirty steps along the gradients of a loss of its weights."""
     weights = torch.zeros(64, 10, requires_grad=True)
@@ -305,7 +385,7 @@ used_twice, filtered_by_hand, ten_steps_each = UsedTwice(), FilteredByHand(), Te
 jitter_of_rare_classes, along_one_direction = JitterOfRareClasses(), AlongOneDirection()
 prior_of_labels, rate_by_losses = PriorOfLabels(), RateByLosses()
 prior_by_python, prior_by_scipy, one_step_each = PriorByPython(), PriorByScipy(), OneStepEach()
-along_by_uniforms, along_by_scipy = AlongByUniforms(), AlongByScipy()
+along_by_uniforms, along_by_scipy, in_a_subspace = AlongByUniforms(), AlongByScipy(), InASubspace()
 
 KINDS = {
     "used_twice": "UNDECIDED",
@@ -314,6 +394,9 @@ KINDS = {
     "prior_of_labels": "UNDECIDED",
     "prior_by_python": "UNDECIDED",
     "prior_by_scipy": "UNDECIDED",
+    "in_a_subspace": "UNDECIDED",
+    "fast_biases": "UNDECIDED",
+    "five_sums_used_twice": "UNDECIDED",
     "along_by_uniforms": "depend on other random numbers",
     "along_by_scipy": "depend on other random numbers",
     "rate_by_losses": "UNDECIDED",

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted
 from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, together
@@ -151,6 +152,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     ignores = difference(a, again) is None and seeds[0] < 2
     norms = np.array([float(gradient.norm()) for gradient in b.gradients])
     fewer, spread = _of_fewer(runs, noise) if noise.values else (math.nan, math.nan)
+    (stronger, most), shown = _of_records(runs, (a, b), noise, crafts)
     return Measured(
         steps=a.steps,
         parameters=a.gradients[0].numel(),
@@ -159,8 +161,8 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         step_noise=noise.by_step,
         noise_steps=noise.differs,
         is_schedule=noise.differs and _goes_like(noise, noise_of(again, bare)),
-        stretched=fewer_directions,
-        unseen=unseen,
+        stretched=max(fewer_directions, stronger),
+        unseen=max(unseen, most),
         reach=noise.reach,
         is_bounded=noise.is_bounded,
         excess=noise.excess,
@@ -179,7 +181,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         recognised=b.recognised,
         elsewhere=b.elsewhere,
         scores_repeat=scores_repeat,
-        **_of_records(runs, (a, b), noise, crafts),
+        **shown,
     )
 
 
@@ -371,8 +373,8 @@ def _of_records(
     own: tuple[Recording, Recording],
     noise: Noise,
     crafts: Mapping[int, Sequence[Craft]],
-) -> dict[str, Any]:
-    """What replaced records show: fields of `Measured`.
+) -> tuple[tuple[float, float], dict[str, Any]]:
+    """What replaced records show: of the noise along their moves (`along`), and fields of `Measured`.
 
     Args:
         own: Run A and run B.
@@ -394,7 +396,7 @@ def _of_records(
         )
         for copy in noise.copies
     ]
-    return {
+    found = {
         "present": np.array([at.present for at in places]),
         "weak": np.array([at.weak for at in places]),
         "copies": sum(copied),
@@ -420,6 +422,7 @@ def _of_records(
         "emptied": emptied(runs, a, first, crafts) if usual else math.nan,
         "noise_moved": noise_moved(runs, a, b, first, crafts) if usual else math.nan,
     }
+    return along(a, b, noise, places) if noise.values else (1.0, 1.0), found
 
 
 def _distances(

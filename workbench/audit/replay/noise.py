@@ -34,6 +34,9 @@ FEW = 30
 SAME, BY_CHANCE = 0.999, 1e-6
 """Correlation from which two noises are copies of each other, where independent ones so rarely are."""
 
+EQUAL = 1e-5
+"""Part of their length by which equal noises of few numbers may differ, by rounding."""
+
 PREFIX = 64
 """Values of each tensor's noise that are compared with other tensors'."""
 
@@ -272,18 +275,27 @@ def _between_steps(drawn: Tensor) -> tuple[list[tuple[int, int]], float, float]:
         return [], 0.0, math.inf
     rows = torch.nn.functional.normalize(drawn, dim=1)
     found = torch.tril((rows @ rows.T).abs(), diagonal=-1)
-    if not _tells(coordinates, steps * steps):
-        return [], 0.0, math.inf
-    same = found > SAME
+    tells = _tells(coordinates, steps * steps)
+    same = found > SAME if tells else torch.tril(_equal(drawn), diagonal=-1)
     pairs = [(int(step), int(same[step].int().argmax())) for step in torch.nonzero(same.any(dim=1))[:, 0]]
+    if not tells:
+        return pairs, 0.0, math.inf
     largest = float(torch.where(same, 0.0, found).max())
     return pairs, largest, float(norm.isf(RARE / (steps * (steps - 1)))) / math.sqrt(coordinates)
+
+
+def _equal(drawn: Tensor) -> Tensor:
+    """Which steps' noises are equal, length included; of few numbers, but two at least, shape `(T, T)`."""
+    apart = torch.linalg.vector_norm(drawn.double()[:, None] - drawn.double()[None], dim=2)
+    lengths = torch.linalg.vector_norm(drawn.double(), dim=1)
+    alike: Tensor = apart <= EQUAL * torch.minimum(lengths[:, None], lengths[None])
+    return alike & (drawn.shape[1] > 1)
 
 
 def _at_lags(drawn: Tensor) -> tuple[float, float]:
     """The largest mean correlation of noises so many steps apart, over its deviation; and chance's.
 
-    Without copies, which are found one by one.
+    Without copies where they are found one by one.
     """
     steps, coordinates = drawn.shape
     lags = range(1, steps // 2 + 1)
@@ -291,10 +303,10 @@ def _at_lags(drawn: Tensor) -> tuple[float, float]:
         return 0.0, math.inf
     rows = torch.nn.functional.normalize(drawn.double(), dim=1)
     products = rows @ rows.T
-    found = [0.0]
+    found, most = [0.0], SAME if _tells(coordinates, steps * steps) else 1.0 + SAME
     for lag in lags:
         here = torch.diagonal(products, -lag)
-        here = here[here.abs() <= SAME]
+        here = here[here.abs() <= most]
         found += [abs(float(here.sum())) * math.sqrt(coordinates / here.numel())] if here.numel() else []
     return max(found), float(norm.isf(LAGGED / (2 * len(lags))))
 
