@@ -11,6 +11,7 @@ import random
 import sys
 import zlib
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,42 @@ def fast_biases(records: Records, seed: int) -> Callable[[Records], Tensor]:
     return score
 
 
+def of_users(records: Records, seed: int) -> Callable[[Records], Tensor]:
+    """Each user takes two steps on a copy of the model; clipped differences are summed, with noise."""
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    images, labels = tensors(records)
+    model = torch.nn.Linear(64, 10)
+    server = torch.optim.SGD(model.parameters(), lr=1.0)
+    for _ in range(10):
+        total = [torch.zeros_like(p) for p in model.parameters()]
+        for user in torch.nonzero(torch.rand(len(labels), generator=generator) < RATE)[:, 0].tolist():
+            own = deepcopy(model)
+            local = torch.optim.SGD(own.parameters(), lr=0.1)
+            for _ in range(2):
+                local.zero_grad()
+                functional.cross_entropy(own(images[user][None]), labels[user][None]).backward()
+                local.step()
+            moves = [
+                p.detach() - q.detach() for p, q in zip(model.parameters(), own.parameters(), strict=True)
+            ]
+            length = float(torch.cat([move.flatten() for move in moves]).norm())
+            factor = min(1.0, 0.1 / max(length, 1e-9))
+            total = [sum_ + factor * move for sum_, move in zip(total, moves, strict=True)]
+        for parameter, sum_ in zip(model.parameters(), total, strict=True):
+            spread = 0.1 * deviation(10, rate=RATE)
+            noise = spread * torch.randn(parameter.shape, generator=generator)
+            parameter.grad = (sum_ + noise) / (RATE * len(labels))
+        server.step()
+
+    def score(others: Records) -> Tensor:
+        images, labels = tensors(others)
+        with torch.no_grad():
+            return -functional.cross_entropy(model(images), labels, reduction="none")
+
+    return score
+
+
 def five_sums_used_twice(records: Records, seed: int) -> Callable[[Records], Tensor]:
     """Logistic regression on five features; each noisy gradient is good for two steps."""
     generator = torch.Generator().manual_seed(seed)
@@ -395,6 +432,7 @@ KINDS = {
     "prior_by_python": "UNDECIDED",
     "prior_by_scipy": "UNDECIDED",
     "in_a_subspace": "UNDECIDED",
+    "of_users": "copies of the parameters",
     "fast_biases": "UNDECIDED",
     "five_sums_used_twice": "UNDECIDED",
     "along_by_uniforms": "depend on other random numbers",

@@ -142,6 +142,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
             "half of the noise does not move the updates half as far: something clips, rescales or rounds "
             "them after the noise, or follows earlier noisy gradients (Adam's moments, a clipping norm)"
         )
+    _require_released(a, noise)
     depends = _depends(runs, a, b, noise)
     _require_known(runs, a, noise)
     again = runs(number=1)
@@ -272,6 +273,26 @@ def _depends(runs: Runs, a: Recording, b: Recording, noise: Noise) -> bool:
             "draws (normal, Laplace or such, not of a parameter's shape), which may be noise"
         )
     return depends
+
+
+def _require_released(a: Recording, noise: Noise) -> None:
+    """Refuse a training of several copies of the parameters, some of which have no noise in any step.
+
+    Such copies may stay inside, as where each user of federated training takes steps on one.
+
+    Raises:
+        _RefusedError: there are copies with and without noise.
+    """
+    noisy: dict[int, bool] = {}
+    for optimizer, scale in zip(a.optimizers, noise.by_step, strict=True):
+        model = a.models[optimizer]
+        noisy[model] = noisy.get(model, False) or bool(scale > 0)
+    if len(set(noisy.values())) > 1:
+        bare = sum(not is_noisy for is_noisy in noisy.values())
+        raise _RefusedError(
+            f"torch optimizers train {len(noisy):,} copies of the parameters, and {bare:,} of them have no "
+            "noise in any step: replay does not know whether these leave the training"
+        )
 
 
 def _require_known(runs: Runs, a: Recording, noise: Noise) -> None:

@@ -140,6 +140,7 @@ class _Watch:
         self._kept, self._forced, self._like = kept, forced, like
         self._known: dict[int, int] = {}
         self._held: list[Optimizer] = []
+        self._models: dict[tuple[int, ...], int] = {}
         self._within: list[int] = []
         self.names: dict[int, str] = {}
         self.called: dict[int, torch.nn.Module] = {}
@@ -164,6 +165,8 @@ class _Watch:
                 self._known[id(optimizer)] = len(kept.layouts)
                 self._held.append(optimizer)
                 names = tuple(self.names.get(id(p), f"parameter {i}") for i, p in enumerate(parameters))
+                own = tuple(map(id, parameters))
+                kept.models.append(self._models.setdefault(own, len(self._models)))
                 kept.layouts.append(Layout(names, tuple(tuple(p.shape) for p in parameters)))
                 if self.silence is not None:
                     kept.early |= self.silence.not_initial(parameters)

@@ -37,6 +37,7 @@ class Recording:
     Attributes:
         layouts: Of each optimizer, in the order of their first steps.
         optimizers: Which optimizer each step was of.
+        models: Which parameters each optimizer trains: equal numbers for the same ones.
         gradients: Flat gradient of each step before anything was forced, float32 (float64 where a parameter
             is).
         absent: Which parameters had no gradient at each step.
@@ -65,6 +66,7 @@ class Recording:
 
     layouts: list[Layout] = field(default_factory=list)
     optimizers: list[int] = field(default_factory=list)
+    models: list[int] = field(default_factory=list)
     gradients: list[Tensor] = field(default_factory=list)
     absent: list[tuple[bool, ...]] = field(default_factory=list)
     draws: list[int] = field(default_factory=list)
