@@ -66,6 +66,11 @@ VALID: dict[str, dict[str, Any]] = {
     "crossings.turns": {"met": (True, False)},
     "correlated.CorrelatedGaussian": {"noise_multiplier": 1.5, "encoder": ((1.0, 0.0), (0.5, 1.0))}
     | {"participations": 2, "separation": 1},
+    "correlated.SampledCorrelatedGaussian": {"noise_multiplier": 1.5, "encoder": ((1.0, 0.0), (0.5, 1.0))}
+    | {"sampling_probability": 0.25, "groups": 2},
+    "encoders.blt_encoder": {"output_scales": (0.5, 0.25), "buffer_decays": (0.5, 0.75), "steps": 4},
+    "encoders.toeplitz_encoder": {"coefficients": (1.0, 0.5), "steps": 4},
+    "encoders.tree_encoder": {"steps": 4},
     "integers.DiscreteGaussian": {"sigma": 1.5, "largest_contribution": 2},
     "integers.DiscreteLaplace": {"noise_parameter": 1.5, "largest_contribution": 2},
     "integers.Skellam": {"variance": 1.5, "largest_contribution": 2},

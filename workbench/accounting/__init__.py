@@ -24,8 +24,9 @@ from workbench.interfaces import Direction
 if TYPE_CHECKING:
     from workbench.accounting.asking import calibrate, delta, epsilon, tpr
     from workbench.accounting.bounds import Bounds, BoundsArray
-    from workbench.accounting.correlated import CorrelatedGaussian
+    from workbench.accounting.correlated import CorrelatedGaussian, SampledCorrelatedGaussian
     from workbench.accounting.dp_events import event_of, to_dp_event
+    from workbench.accounting.encoders import blt_encoder, toeplitz_encoder, tree_encoder
     from workbench.accounting.event_forms import event_from_json
     from workbench.accounting.events import (
         Composed,
@@ -48,7 +49,8 @@ _LATER = {
     **dict.fromkeys(("Bounds", "BoundsArray"), "bounds"),
     **dict.fromkeys(("event_of", "to_dp_event"), "dp_events"),
     "event_from_json": "event_forms",
-    "CorrelatedGaussian": "correlated",
+    **dict.fromkeys(("CorrelatedGaussian", "SampledCorrelatedGaussian"), "correlated"),
+    **dict.fromkeys(("blt_encoder", "toeplitz_encoder", "tree_encoder"), "encoders"),
     **dict.fromkeys(("DiscreteGaussian", "DiscreteLaplace", "Skellam"), "integers"),
     **dict.fromkeys(("FixedBatch", "SubsampledLaplace", "SubsampledUser", "user_run"), "samples"),
     **dict.fromkeys(("ExponentialMechanism", "PrivateStep"), "selections"),
@@ -92,12 +94,14 @@ __all__ = [
     "PrivateStep",
     "RandomisedResponse",
     "RenyiDP",
+    "SampledCorrelatedGaussian",
     "ShuffledBatches",
     "Skellam",
     "SubsampledGaussian",
     "SubsampledLaplace",
     "SubsampledUser",
     "binary_kl_nats",
+    "blt_encoder",
     "calibrate",
     "delta",
     "epsilon",
@@ -106,7 +110,9 @@ __all__ = [
     "gaussian_run",
     "guarantee_from_json",
     "to_dp_event",
+    "toeplitz_encoder",
     "tpr",
+    "tree_encoder",
     "user_run",
 ]
 

@@ -139,6 +139,8 @@ def _parts(event: Any) -> list[tuple[Event, int]]:
         return [(pair, 1)]
     if kind == "PoissonSampledDpEvent":
         return _sampled(event)
+    if kind == "SingleEpochTreeAggregationDpEvent":
+        return [_tree(event)]
     if kind == "SelfComposedDpEvent":
         times = whole_number("count", event.count, least=0, most=None)
         return [(part, count * times) for part, count in _parts(event.event)]
@@ -147,6 +149,15 @@ def _parts(event: Any) -> list[tuple[Event, int]]:
             raise InputError(f"events must be a row of events, got {object_line(event.events)}")
         return [pair for inner in event.events for pair in _parts(inner)]
     raise UnsupportedError(f"there are no certified bounds for {object_line(event)}")
+
+
+def _tree(event: Any) -> tuple[Event, int]:
+    """Trees in which a record takes part once: a Gaussian for each node above a leaf of the largest."""
+    counts = event.step_counts if isinstance(event.step_counts, list | tuple) else [event.step_counts]
+    steps = [whole_number("step_counts", count, least=1, most=None) for count in counts]
+    if not steps:
+        raise InputError(f"step_counts must hold at least one number, got {object_line(event.step_counts)}")
+    return Gaussian(noise_multiplier=event.noise_multiplier), max(steps).bit_length()
 
 
 def _numbers(name: str, event: Any) -> list[float]:

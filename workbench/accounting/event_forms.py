@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from workbench.accounting.correlated import CorrelatedGaussian
+from workbench.accounting.correlated import CorrelatedGaussian, SampledCorrelatedGaussian
 from workbench.accounting.events import (
     Composed,
     Event,
@@ -44,6 +44,7 @@ KINDS: dict[str, type[Event]] = {
         Laplace,
         PrivateStep,
         RandomisedResponse,
+        SampledCorrelatedGaussian,
         ShuffledBatches,
         Skellam,
         SubsampledGaussian,

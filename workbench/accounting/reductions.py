@@ -17,7 +17,7 @@ from itertools import accumulate
 from flint import arb, ctx
 
 from workbench.accounting.balls.ball import ends, settle, to_arb
-from workbench.accounting.correlated import CorrelatedGaussian
+from workbench.accounting.correlated import CorrelatedGaussian, SampledCorrelatedGaussian
 from workbench.accounting.events import (
     Composed,
     Event,
@@ -37,6 +37,9 @@ from workbench.interfaces import Adjacency
 
 _MOST_COMPONENTS = 400
 """Numbers of one person's records in a sample that count."""
+
+_MOST_GROUPS = 3
+"""Groups of records whose own compositions are bounded from below."""
 
 _NOTHING = FinitePair(p=(Fraction(1),), q=(Fraction(1),))
 """A pair that tells nothing."""
@@ -114,6 +117,8 @@ def _step(event: Event, adjacency: Adjacency, *, once: bool) -> Reduction:
         return _fixed_batch(event, adjacency)
     if isinstance(event, CorrelatedGaussian):
         return _gaussians(event.noise_multiplier, *event.squared_sensitivity)
+    if isinstance(event, SampledCorrelatedGaussian):
+        return _banded(event)
     return Reduction(dominating=event)
 
 
@@ -169,6 +174,34 @@ def _noise_over(squared: Fraction, noise_multiplier: float, *, up: bool) -> floa
             return found
         found = math.nextafter(found, math.inf if up else 0.0)
     raise InputError(f"noise_multiplier must be within the range of floats, got {noise_multiplier!r}")
+
+
+def _banded(event: SampledCorrelatedGaussian) -> Reduction:
+    """Subsampled Gaussians of the norms of the columns: the groups' largest in each place, and each group's.
+
+    Noise multipliers are rounded to 30 bits, so that norms that are equal but for rounding are.
+    """
+    groups = event.squared_norms()
+    longest = max(map(len, groups))
+    padded = [norms + [Fraction(0)] * (longest - len(norms)) for norms in groups]
+    worst = [max(place) for place in zip(*padded, strict=True)]
+    upper = _subsampled(event, worst, up=False)
+    strongest = sorted(groups, key=lambda norms: sum(norms, Fraction(0)), reverse=True)
+    attained = tuple(dict.fromkeys(_subsampled(event, norms, up=True) for norms in strongest if norms))
+    return Reduction(dominating=upper, attained=() if upper in attained else attained[:_MOST_GROUPS])
+
+
+def _subsampled(event: SampledCorrelatedGaussian, squared_norms: list[Fraction], *, up: bool) -> Event:
+    """A composition of subsampled Gaussians of these norms, noise rounded up or down."""
+    counts: dict[Event, int] = {}
+    for squared in squared_norms:
+        mantissa, exponent = math.frexp(_noise_over(squared, event.noise_multiplier, up=up))
+        kept = math.ceil(mantissa * 2**30) if up else math.floor(mantissa * 2**30)
+        step = SubsampledGaussian(
+            noise_multiplier=math.ldexp(kept, exponent - 30), sampling_probability=event.sampling_probability
+        )
+        counts[step] = counts.get(step, 0) + 1
+    return Composed(events=tuple(counts.items()))
 
 
 def _user(event: SubsampledUser, adjacency: Adjacency) -> Reduction:
