@@ -82,6 +82,7 @@ VALID: dict[str, dict[str, Any]] = {
     "reductions.reduced": {"event": NOISY, "adjacency": Adjacency.REPLACE_ONE},
     "selections.ExponentialMechanism": {"scale": 1.5, "monotone": True},
     "selections.PrivateStep": {"epsilon": 1.0, "delta": 0.125},
+    "thresholds.SparseVector": {"threshold_scale": 1.5, "query_scale": 2.5, "cutoff": 2, "monotone": True},
     "subsampled_gaussian.calibrate_noise_multiplier": {
         "target_epsilon": 1.0,
         "target_delta": 0.125,
@@ -127,6 +128,8 @@ METHODS = {
     "max_success": {"prior": 0.25},
     "max_tpr": {"fpr": np.array([0.25, 0.5])},
     "__contains__": {"value": 0.75},
+    "moved": {"adjacency": Adjacency.REPLACE_ONE},
+    "losses": {"adjacency": Adjacency.REPLACE_ONE},
     "range_of": {"adjacency": Adjacency.REPLACE_ONE},
     "of": {"each": [Bounds(lower=0.5, upper=1.0, rigorous=True, method="")], "shape": (1, 1)},
 }

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from workbench.accounting.integers import DiscreteGaussian, DiscreteLaplace, Skellam
     from workbench.accounting.samples import FixedBatch, SubsampledLaplace, SubsampledUser, user_run
     from workbench.accounting.selections import ExponentialMechanism, PrivateStep
+    from workbench.accounting.thresholds import SparseVector
 
 _LATER = {
     **dict.fromkeys(("calibrate", "delta", "epsilon", "tpr"), "asking"),
@@ -54,6 +55,7 @@ _LATER = {
     **dict.fromkeys(("DiscreteGaussian", "DiscreteLaplace", "Skellam"), "integers"),
     **dict.fromkeys(("FixedBatch", "SubsampledLaplace", "SubsampledUser", "user_run"), "samples"),
     **dict.fromkeys(("ExponentialMechanism", "PrivateStep"), "selections"),
+    "SparseVector": "thresholds",
     **dict.fromkeys(
         (
             "Composed",
@@ -97,6 +99,7 @@ __all__ = [
     "SampledCorrelatedGaussian",
     "ShuffledBatches",
     "Skellam",
+    "SparseVector",
     "SubsampledGaussian",
     "SubsampledLaplace",
     "SubsampledUser",

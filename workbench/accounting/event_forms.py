@@ -26,6 +26,7 @@ from workbench.accounting.events import (
 from workbench.accounting.integers import DiscreteGaussian, DiscreteLaplace, Skellam
 from workbench.accounting.samples import FixedBatch, SubsampledLaplace, SubsampledUser
 from workbench.accounting.selections import ExponentialMechanism, PrivateStep
+from workbench.accounting.thresholds import SparseVector
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import object_line
@@ -47,6 +48,7 @@ KINDS: dict[str, type[Event]] = {
         SampledCorrelatedGaussian,
         ShuffledBatches,
         Skellam,
+        SparseVector,
         SubsampledGaussian,
         SubsampledLaplace,
         SubsampledUser,

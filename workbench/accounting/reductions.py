@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 
 from flint import arb, ctx
 
 from workbench.accounting.balls.ball import ends, settle, to_arb
+from workbench.accounting.balls.sparse_vector import attained_pairs
 from workbench.accounting.correlated import CorrelatedGaussian, SampledCorrelatedGaussian
 from workbench.accounting.events import (
     Composed,
@@ -30,6 +31,7 @@ from workbench.accounting.events import (
 )
 from workbench.accounting.samples import FixedBatch, SubsampledLaplace, SubsampledUser
 from workbench.accounting.selections import ExponentialMechanism, PrivateStep
+from workbench.accounting.thresholds import SparseVector
 from workbench.core.arguments import one_of
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.one_line import object_line
@@ -40,6 +42,9 @@ _MOST_COMPONENTS = 400
 
 _MOST_GROUPS = 3
 """Groups of records whose own compositions are bounded from below."""
+
+_LARGEST_LOSS = 500
+"""Of mechanisms of which no more is known than their losses."""
 
 _NOTHING = FinitePair(p=(Fraction(1),), q=(Fraction(1),))
 """A pair that tells nothing."""
@@ -117,6 +122,8 @@ def _step(event: Event, adjacency: Adjacency, *, once: bool) -> Reduction:
         return _fixed_batch(event, adjacency)
     if isinstance(event, CorrelatedGaussian):
         return _gaussians(event.noise_multiplier, *event.squared_sensitivity)
+    if isinstance(event, SparseVector):
+        return _sparse_vector(event, adjacency, once=once)
     if isinstance(event, SampledCorrelatedGaussian):
         return _banded(event)
     return Reduction(dominating=event)
@@ -136,6 +143,47 @@ def _four_outputs(growth: Fraction, delta: Fraction) -> FinitePair:
     if not delta:
         return FinitePair(p=(likely, unlikely), q=(unlikely, likely))
     return FinitePair(p=(delta, likely, unlikely, Fraction(0)), q=(Fraction(0), unlikely, likely, delta))
+
+
+def _sparse_vector(event: SparseVector, adjacency: Adjacency, *, once: bool) -> Reduction:
+    """Two outputs with the largest loss of either order, and what few or many queries of two heights show."""
+    most, least = event.losses(adjacency)
+    if max(most, least) > _LARGEST_LOSS:
+        raise UnsupportedError(f"{event.describe()} may have losses beyond {_LARGEST_LOSS}")
+    moved = event.moved(adjacency)
+    only_adds = event.monotone and adjacency is not Adjacency.REPLACE_ONE
+    # By how much the first and the last queries rise with the record. The second is the first in reverse, or,
+    # where records only add, the worst of the other order: composed, the first has to do.
+    directions = [(moved, 0), (0, moved)] if only_adds else [(-moved, moved), (moved, -moved)]
+    pairs = [
+        pair
+        for rises in directions[: 2 if once else 1]
+        for pair in attained_pairs(
+            threshold_scale=event.threshold_scale,
+            query_scale=event.query_scale,
+            cutoff=event.cutoff,
+            rises=rises,
+            few=not once,
+        )
+    ]
+    return Reduction(dominating=_two_outputs(most, least), attained=tuple(dict.fromkeys(pairs)))
+
+
+def _two_outputs(most: Fraction, least: Fraction) -> FinitePair:
+    """The pair that dominates all whose losses lie between -least and most.
+
+    All their hockey-stick curves are 1 - u up to exp(-least) and 0 from exp(most) on; between, this pair's is
+    a straight line, and theirs are convex.
+    """
+    high, low = (Fraction(ends(settle(partial(_exponential, loss)))[1]) for loss in (most, least))
+    if high == low == 1:
+        return _NOTHING
+    q = (low - 1) / (high * low - 1)
+    return FinitePair(p=(high * q, 1 - high * q), q=(q, 1 - q))
+
+
+def _exponential(loss: Fraction) -> arb:
+    return to_arb(loss).exp()
 
 
 def _choice(event: ExponentialMechanism, adjacency: Adjacency) -> Reduction:
