@@ -75,6 +75,7 @@ VALID: dict[str, dict[str, Any]] = {
     "integers.DiscreteLaplace": {"noise_parameter": 1.5, "largest_contribution": 2},
     "integers.Skellam": {"variance": 1.5, "largest_contribution": 2},
     "samples.FixedBatch": {"noise_multiplier": 1.5, "dataset_size": 8, "batch_size": 2},
+    "samples.RandomAllocation": {"noise_multiplier": 1.5, "steps": 4},
     "samples.SubsampledLaplace": {"scale": 1.5, "sampling_probability": 0.25},
     "samples.SubsampledUser": {"noise_multiplier": 1.5, "sampling_probability": 0.25, "records": 3},
     "samples.user_run": RUN | {"records_per_user": 2},

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from workbench.accounting import Composed, Gaussian, SparseVector, delta, epsilon, tpr
-from workbench.accounting.balls.attained import pair_below
 from workbench.accounting.balls.ball import to_arb
+from workbench.accounting.balls.finite_bounds import pair_below
 from workbench.accounting.balls.sparse_vector import Answers, attained_pairs
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.certified import delta_bounds, epsilon_bounds

@@ -41,7 +41,13 @@ if TYPE_CHECKING:
         gaussian_run,
     )
     from workbench.accounting.integers import DiscreteGaussian, DiscreteLaplace, Skellam
-    from workbench.accounting.samples import FixedBatch, SubsampledLaplace, SubsampledUser, user_run
+    from workbench.accounting.samples import (
+        FixedBatch,
+        RandomAllocation,
+        SubsampledLaplace,
+        SubsampledUser,
+        user_run,
+    )
     from workbench.accounting.selections import ExponentialMechanism, PrivateStep
     from workbench.accounting.thresholds import SparseVector
 
@@ -53,7 +59,9 @@ _LATER = {
     **dict.fromkeys(("CorrelatedGaussian", "SampledCorrelatedGaussian"), "correlated"),
     **dict.fromkeys(("blt_encoder", "toeplitz_encoder", "tree_encoder"), "encoders"),
     **dict.fromkeys(("DiscreteGaussian", "DiscreteLaplace", "Skellam"), "integers"),
-    **dict.fromkeys(("FixedBatch", "SubsampledLaplace", "SubsampledUser", "user_run"), "samples"),
+    **dict.fromkeys(
+        ("FixedBatch", "RandomAllocation", "SubsampledLaplace", "SubsampledUser", "user_run"), "samples"
+    ),
     **dict.fromkeys(("ExponentialMechanism", "PrivateStep"), "selections"),
     "SparseVector": "thresholds",
     **dict.fromkeys(
@@ -94,6 +102,7 @@ __all__ = [
     "MutualInformation",
     "NoGuarantee",
     "PrivateStep",
+    "RandomAllocation",
     "RandomisedResponse",
     "RenyiDP",
     "SampledCorrelatedGaussian",

@@ -24,7 +24,7 @@ from workbench.accounting.events import (
     SubsampledGaussian,
 )
 from workbench.accounting.integers import DiscreteGaussian, DiscreteLaplace, Skellam
-from workbench.accounting.samples import FixedBatch, SubsampledLaplace, SubsampledUser
+from workbench.accounting.samples import FixedBatch, RandomAllocation, SubsampledLaplace, SubsampledUser
 from workbench.accounting.selections import ExponentialMechanism, PrivateStep
 from workbench.accounting.thresholds import SparseVector
 from workbench.core.arguments import whole_number
@@ -44,6 +44,7 @@ KINDS: dict[str, type[Event]] = {
         GaussianMixturePair,
         Laplace,
         PrivateStep,
+        RandomAllocation,
         RandomisedResponse,
         SampledCorrelatedGaussian,
         ShuffledBatches,

@@ -16,6 +16,7 @@ from itertools import accumulate
 
 from flint import arb, ctx
 
+from workbench.accounting.balls.allocation import allocation_pairs
 from workbench.accounting.balls.ball import ends, settle, to_arb
 from workbench.accounting.balls.sparse_vector import attained_pairs
 from workbench.accounting.correlated import CorrelatedGaussian, SampledCorrelatedGaussian
@@ -29,7 +30,7 @@ from workbench.accounting.events import (
     SubsampledGaussian,
     require_event,
 )
-from workbench.accounting.samples import FixedBatch, SubsampledLaplace, SubsampledUser
+from workbench.accounting.samples import FixedBatch, RandomAllocation, SubsampledLaplace, SubsampledUser
 from workbench.accounting.selections import ExponentialMechanism, PrivateStep
 from workbench.accounting.thresholds import SparseVector
 from workbench.core.arguments import one_of
@@ -42,6 +43,9 @@ _MOST_COMPONENTS = 400
 
 _MOST_GROUPS = 3
 """Groups of records whose own compositions are bounded from below."""
+
+_ALLOCATED_NOISE = (0.3, 1000.0)
+"""Noise multipliers for which sums over random batches have a grid."""
 
 _LARGEST_LOSS = 500
 """Of mechanisms of which no more is known than their losses."""
@@ -122,6 +126,8 @@ def _step(event: Event, adjacency: Adjacency, *, once: bool) -> Reduction:
         return _fixed_batch(event, adjacency)
     if isinstance(event, CorrelatedGaussian):
         return _gaussians(event.noise_multiplier, *event.squared_sensitivity)
+    if isinstance(event, RandomAllocation):
+        return _allocation(event, adjacency)
     if isinstance(event, SparseVector):
         return _sparse_vector(event, adjacency, once=once)
     if isinstance(event, SampledCorrelatedGaussian):
@@ -143,6 +149,25 @@ def _four_outputs(growth: Fraction, delta: Fraction) -> FinitePair:
     if not delta:
         return FinitePair(p=(likely, unlikely), q=(unlikely, likely))
     return FinitePair(p=(delta, likely, unlikely, Fraction(0)), q=(Fraction(0), unlikely, likely, delta))
+
+
+def _allocation(event: RandomAllocation, adjacency: Adjacency) -> Reduction:
+    """The two finite pairs of `balls.allocation`."""
+    if event.steps == 1:
+        return Reduction(dominating=Gaussian(noise_multiplier=event.noise_multiplier))
+    if adjacency is Adjacency.REPLACE_ONE:
+        raise UnsupportedError(
+            f"{event.describe()} has no dominating pair that is proved under replace-one, "
+            "but has one under add-remove and zero-out"
+        )
+    least, most = _ALLOCATED_NOISE
+    if not least <= event.noise_multiplier <= most:
+        raise UnsupportedError(
+            f"random allocation is bounded for noise multipliers from {least:g} to {most:g}, "
+            f"not for {event.noise_multiplier:g}"
+        )
+    upper, lower = allocation_pairs(event.noise_multiplier, event.steps)
+    return Reduction(dominating=upper, attained=(lower,))
 
 
 def _sparse_vector(event: SparseVector, adjacency: Adjacency, *, once: bool) -> Reduction:

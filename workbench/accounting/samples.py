@@ -13,6 +13,10 @@ MOST_RECORDS = 10_000
 """Records of one person whose binomial weights are computed."""
 
 
+MOST_STEPS = 100_000
+"""Steps among which records are allocated."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SubsampledLaplace(Event):
     """The Laplace event on a Poisson sample: each record takes part with this probability, in secret.
@@ -107,6 +111,35 @@ class FixedBatch(Event):
         return (
             f"Gaussian on fixed batches (noise multiplier {self.noise_multiplier:g}, "
             f"{self.batch_size} of {self.dataset_size} records)"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomAllocation(Event):
+    """Gaussian sums over `steps` batches, into one of which each record is put at random, in secret.
+
+    Balls in bins: each record by a uniform choice of its own, which no other record changes. It is one epoch;
+    several, with fresh choices, are its composition.
+
+    Attributes:
+        noise_multiplier: Of each batch's sum, in units of one record's largest contribution.
+        steps: How many batches there are.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    noise_multiplier: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        self._set_positive("noise_multiplier")
+        object.__setattr__(self, "steps", whole_number("steps", self.steps, least=1, most=MOST_STEPS))
+
+    def describe(self) -> str:
+        """`Gaussian on random allocation (noise multiplier 1, 100 steps)`."""
+        return (
+            f"Gaussian on random allocation (noise multiplier {self.noise_multiplier:g}, {self.steps} steps)"
         )
 
 

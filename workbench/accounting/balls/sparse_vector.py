@@ -19,8 +19,8 @@ from itertools import pairwise
 
 from flint import acb, arb, ctx
 
-from workbench.accounting.balls.attained import pair_below
 from workbench.accounting.balls.ball import to_arb
+from workbench.accounting.balls.finite_bounds import pair_below
 from workbench.accounting.events import FinitePair
 
 _REACH = 100
