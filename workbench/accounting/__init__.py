@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from workbench.accounting.integers import DiscreteGaussian, DiscreteLaplace, Skellam
     from workbench.accounting.samples import (
+        CappedPoisson,
         FixedBatch,
         RandomAllocation,
         SubsampledLaplace,
@@ -60,7 +61,15 @@ _LATER = {
     **dict.fromkeys(("blt_encoder", "toeplitz_encoder", "tree_encoder"), "encoders"),
     **dict.fromkeys(("DiscreteGaussian", "DiscreteLaplace", "Skellam"), "integers"),
     **dict.fromkeys(
-        ("FixedBatch", "RandomAllocation", "SubsampledLaplace", "SubsampledUser", "user_run"), "samples"
+        (
+            "CappedPoisson",
+            "FixedBatch",
+            "RandomAllocation",
+            "SubsampledLaplace",
+            "SubsampledUser",
+            "user_run",
+        ),
+        "samples",
     ),
     **dict.fromkeys(("ExponentialMechanism", "PrivateStep"), "selections"),
     "SparseVector": "thresholds",
@@ -86,6 +95,7 @@ __all__ = [
     "ApproximateDP",
     "Bounds",
     "BoundsArray",
+    "CappedPoisson",
     "Composed",
     "CorrelatedGaussian",
     "Direction",

@@ -24,7 +24,13 @@ from workbench.accounting.events import (
     SubsampledGaussian,
 )
 from workbench.accounting.integers import DiscreteGaussian, DiscreteLaplace, Skellam
-from workbench.accounting.samples import FixedBatch, RandomAllocation, SubsampledLaplace, SubsampledUser
+from workbench.accounting.samples import (
+    CappedPoisson,
+    FixedBatch,
+    RandomAllocation,
+    SubsampledLaplace,
+    SubsampledUser,
+)
 from workbench.accounting.selections import ExponentialMechanism, PrivateStep
 from workbench.accounting.thresholds import SparseVector
 from workbench.core.arguments import whole_number
@@ -34,6 +40,7 @@ from workbench.core.one_line import object_line
 KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
+        CappedPoisson,
         CorrelatedGaussian,
         DiscreteGaussian,
         DiscreteLaplace,

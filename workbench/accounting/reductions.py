@@ -18,6 +18,7 @@ from flint import arb, ctx
 
 from workbench.accounting.balls.allocation import allocation_pairs
 from workbench.accounting.balls.ball import ends, settle, to_arb
+from workbench.accounting.balls.capped import Capped
 from workbench.accounting.balls.sparse_vector import attained_pairs
 from workbench.accounting.correlated import CorrelatedGaussian, SampledCorrelatedGaussian
 from workbench.accounting.events import (
@@ -30,7 +31,13 @@ from workbench.accounting.events import (
     SubsampledGaussian,
     require_event,
 )
-from workbench.accounting.samples import FixedBatch, RandomAllocation, SubsampledLaplace, SubsampledUser
+from workbench.accounting.samples import (
+    CappedPoisson,
+    FixedBatch,
+    RandomAllocation,
+    SubsampledLaplace,
+    SubsampledUser,
+)
 from workbench.accounting.selections import ExponentialMechanism, PrivateStep
 from workbench.accounting.thresholds import SparseVector
 from workbench.core.arguments import one_of
@@ -126,6 +133,8 @@ def _step(event: Event, adjacency: Adjacency, *, once: bool) -> Reduction:
         return _fixed_batch(event, adjacency)
     if isinstance(event, CorrelatedGaussian):
         return _gaussians(event.noise_multiplier, *event.squared_sensitivity)
+    if isinstance(event, CappedPoisson):
+        return _capped(event, adjacency)
     if isinstance(event, RandomAllocation):
         return _allocation(event, adjacency)
     if isinstance(event, SparseVector):
@@ -149,6 +158,21 @@ def _four_outputs(growth: Fraction, delta: Fraction) -> FinitePair:
     if not delta:
         return FinitePair(p=(likely, unlikely), q=(unlikely, likely))
     return FinitePair(p=(delta, likely, unlikely, Fraction(0)), q=(Fraction(0), unlikely, likely, delta))
+
+
+def _capped(event: CappedPoisson, adjacency: Adjacency) -> Reduction:
+    """The event with its own law; attained by a record alone among others that contribute nothing."""
+    noise, q = event.noise_multiplier, event.sampling_probability
+    if event.dataset_size <= event.largest_batch:
+        return Reduction(dominating=SubsampledGaussian(noise_multiplier=noise, sampling_probability=q))
+    if q == 1:
+        batch = FixedBatch(
+            noise_multiplier=noise, dataset_size=event.dataset_size, batch_size=event.largest_batch
+        )
+        return _fixed_batch(batch, adjacency)
+    kept = Capped.of(q, event.dataset_size - 1, event.largest_batch).kept[0]
+    alone = SubsampledGaussian(noise_multiplier=noise, sampling_probability=kept)
+    return Reduction(dominating=event, attained=(alone,))
 
 
 def _allocation(event: RandomAllocation, adjacency: Adjacency) -> Reduction:

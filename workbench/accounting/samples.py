@@ -115,6 +115,48 @@ class FixedBatch(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CappedPoisson(Event):
+    """The Gaussian event on a Poisson sample, of which a random batch is kept where it is over a cap.
+
+    Given that at least as many others as the cap are drawn, the batch without the record is a uniform set of
+    that size, whatever their number; the record takes the place of a uniformly drawn member with a chance
+    that depends on the number only. So on average it is a fixed batch (`grid.fixed_batch`), with shifts of 2;
+    given fewer, it is a Poisson sample. By joint convexity, a mechanism that says which of the two it was
+    dominates (Chua et al. 2024, "Scalable DP-SGD", bound the same by total variation). Others that contribute
+    nothing give the Gaussian on a sample of the record's probability to be in the batch.
+
+    Attributes:
+        noise_multiplier: In units of one record's largest contribution; the sum is over the batch.
+        sampling_probability: Of each record, before the cap.
+        dataset_size: Records of the data set; under add-remove, of the larger neighbour.
+        largest_batch: The cap.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    noise_multiplier: float
+    sampling_probability: float
+    dataset_size: int
+    largest_batch: int
+
+    def __post_init__(self) -> None:
+        self._set_positive("noise_multiplier")
+        q = number("sampling_probability", self.sampling_probability, above=0, most=1)
+        object.__setattr__(self, "sampling_probability", q)
+        self._set_whole("dataset_size", least=1)
+        self._set_whole("largest_batch", least=1)
+
+    def describe(self) -> str:
+        """`Gaussian on capped Poisson samples (noise multiplier 1, sampling probability 0.01, ...)`."""
+        return (
+            f"Gaussian on capped Poisson samples (noise multiplier {self.noise_multiplier:g}, "
+            f"sampling probability {self.sampling_probability:g}, "
+            f"at most {self.largest_batch} of {self.dataset_size} records)"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RandomAllocation(Event):
     """Gaussian sums over `steps` batches, into one of which each record is put at random, in secret.
 
