@@ -83,6 +83,7 @@ VALID: dict[str, dict[str, Any]] = {
     "samples.user_run": RUN | {"records_per_user": 2},
     "reductions.Reduction": {"dominating": NOISY, "attained": ()},
     "reductions.reduced": {"event": NOISY, "adjacency": Adjacency.REPLACE_ONE},
+    "selections.BestOfRuns": {"epsilon": 0.5, "shape": 1.0, "mean": 4.0},
     "selections.ExponentialMechanism": {"scale": 1.5, "monotone": True},
     "selections.PrivateStep": {"epsilon": 1.0, "delta": 0.125},
     "thresholds.SparseVector": {"threshold_scale": 1.5, "query_scale": 2.5, "cutoff": 2, "monotone": True},

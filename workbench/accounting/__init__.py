@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         SubsampledUser,
         user_run,
     )
-    from workbench.accounting.selections import ExponentialMechanism, PrivateStep
+    from workbench.accounting.selections import BestOfRuns, ExponentialMechanism, PrivateStep
     from workbench.accounting.thresholds import SparseVector
 
 _LATER = {
@@ -71,7 +71,7 @@ _LATER = {
         ),
         "samples",
     ),
-    **dict.fromkeys(("ExponentialMechanism", "PrivateStep"), "selections"),
+    **dict.fromkeys(("BestOfRuns", "ExponentialMechanism", "PrivateStep"), "selections"),
     "SparseVector": "thresholds",
     **dict.fromkeys(
         (
@@ -93,6 +93,7 @@ _LATER = {
 
 __all__ = [
     "ApproximateDP",
+    "BestOfRuns",
     "Bounds",
     "BoundsArray",
     "CappedPoisson",

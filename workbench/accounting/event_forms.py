@@ -31,7 +31,7 @@ from workbench.accounting.samples import (
     SubsampledLaplace,
     SubsampledUser,
 )
-from workbench.accounting.selections import ExponentialMechanism, PrivateStep
+from workbench.accounting.selections import BestOfRuns, ExponentialMechanism, PrivateStep
 from workbench.accounting.thresholds import SparseVector
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
@@ -40,6 +40,7 @@ from workbench.core.one_line import object_line
 KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
+        BestOfRuns,
         CappedPoisson,
         CorrelatedGaussian,
         DiscreteGaussian,

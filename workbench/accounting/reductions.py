@@ -19,6 +19,7 @@ from flint import arb, ctx
 from workbench.accounting.balls.allocation import allocation_pairs
 from workbench.accounting.balls.ball import ends, settle, to_arb
 from workbench.accounting.balls.capped import Capped
+from workbench.accounting.balls.repeated import attained_by_best
 from workbench.accounting.balls.sparse_vector import attained_pairs
 from workbench.accounting.correlated import CorrelatedGaussian, SampledCorrelatedGaussian
 from workbench.accounting.events import (
@@ -38,7 +39,7 @@ from workbench.accounting.samples import (
     SubsampledLaplace,
     SubsampledUser,
 )
-from workbench.accounting.selections import ExponentialMechanism, PrivateStep
+from workbench.accounting.selections import BestOfRuns, ExponentialMechanism, PrivateStep
 from workbench.accounting.thresholds import SparseVector
 from workbench.core.arguments import one_of
 from workbench.core.errors import InputError, UnsupportedError
@@ -137,6 +138,8 @@ def _step(event: Event, adjacency: Adjacency, *, once: bool) -> Reduction:
         return _capped(event, adjacency)
     if isinstance(event, RandomAllocation):
         return _allocation(event, adjacency)
+    if isinstance(event, BestOfRuns):
+        return _best(event, once=once)
     if isinstance(event, SparseVector):
         return _sparse_vector(event, adjacency, once=once)
     if isinstance(event, SampledCorrelatedGaussian):
@@ -192,6 +195,16 @@ def _allocation(event: RandomAllocation, adjacency: Adjacency) -> Reduction:
         )
     upper, lower = allocation_pairs(event.noise_multiplier, event.steps)
     return Reduction(dominating=upper, attained=(lower,))
+
+
+def _best(event: BestOfRuns, *, once: bool) -> Reduction:
+    """Two outputs with the largest loss, and mechanisms of three outputs."""
+    if event.loss() > _LARGEST_LOSS:
+        raise UnsupportedError(f"{event.describe()} may have losses beyond {_LARGEST_LOSS}")
+    pairs = tuple(dict.fromkeys(attained_by_best(event.epsilon, event.shape, event.mean)))
+    return Reduction(
+        dominating=_two_outputs(event.loss(), event.loss()), attained=pairs if once else pairs[-4::2]
+    )
 
 
 def _sparse_vector(event: SparseVector, adjacency: Adjacency, *, once: bool) -> Reduction:
