@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         SubsampledGaussian,
         gaussian_run,
     )
+    from workbench.accounting.filters import GaussianFilter, RenyiFilter
     from workbench.accounting.integers import DiscreteGaussian, DiscreteLaplace, Skellam
     from workbench.accounting.samples import (
         CappedPoisson,
@@ -57,6 +58,7 @@ _LATER = {
     **dict.fromkeys(("Bounds", "BoundsArray"), "bounds"),
     **dict.fromkeys(("event_of", "to_dp_event"), "dp_events"),
     "event_from_json": "event_forms",
+    **dict.fromkeys(("GaussianFilter", "RenyiFilter"), "filters"),
     **dict.fromkeys(("CorrelatedGaussian", "SampledCorrelatedGaussian"), "correlated"),
     **dict.fromkeys(("blt_encoder", "toeplitz_encoder", "tree_encoder"), "encoders"),
     **dict.fromkeys(("DiscreteGaussian", "DiscreteLaplace", "Skellam"), "integers"),
@@ -108,6 +110,7 @@ __all__ = [
     "FixedBatch",
     "Gaussian",
     "GaussianDP",
+    "GaussianFilter",
     "GaussianMixturePair",
     "Laplace",
     "MutualInformation",
@@ -116,6 +119,7 @@ __all__ = [
     "RandomAllocation",
     "RandomisedResponse",
     "RenyiDP",
+    "RenyiFilter",
     "SampledCorrelatedGaussian",
     "ShuffledBatches",
     "Skellam",
