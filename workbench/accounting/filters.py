@@ -138,8 +138,8 @@ class RenyiFilter(_Filter):
 
     Given what came before, the next likelihood ratio L has E_Q[L^alpha] at most exp((alpha - 1) cost), and
     the cost is known by then. So the product of all L^alpha, divided by these bounds, is a supermartingale
-    under Q, and the whole run has at most exp((alpha - 1) budget). The same holds with P and Q exchanged. The upper
-    end only: nothing is said of what such a run gives away.
+    under Q, and the whole run has at most exp((alpha - 1) budget). The same holds with P and Q exchanged.
+    This is an upper end only: nothing is said of what such a run gives away.
 
     Attributes:
         alpha: The order, > 1; a whole number up to 1000 where steps are Poisson samples.

@@ -52,7 +52,7 @@ _MOST_COMPONENTS = 400
 _MOST_GROUPS = 3
 """Groups of records whose own compositions are bounded from below."""
 
-_ALLOCATED_NOISE = (0.3, 1000.0)
+_ALLOCATED_NOISE = (0.3, 50.0)
 """Noise multipliers for which sums over random batches have a grid."""
 
 _LARGEST_LOSS = 500

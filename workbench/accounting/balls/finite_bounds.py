@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from flint import arb
 
@@ -53,8 +53,9 @@ def pair_above(levels: Sequence[Fraction], divergences: Sequence[arb]) -> Finite
         levels: Above 0, rising.
         divergences: Of P from level times Q, each in a ball.
     """
-    points = [(Fraction(0), Fraction(-1))]
-    points += [(u, -_ends([ball])[1]) for u, ball in zip(levels, divergences, strict=True)]
+    # A divergence at a level is no larger than at the levels below.
+    bounds = accumulate((_ends([ball])[1] for ball in divergences), min)
+    points = [(Fraction(0), Fraction(-1)), *((u, -bound) for u, bound in zip(levels, bounds, strict=True))]
     corners: list[Point] = []
     for point in points:
         while len(corners) > 1 and _slope(corners[-2], corners[-1], point) <= 0:
