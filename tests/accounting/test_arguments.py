@@ -74,10 +74,20 @@ VALID: dict[str, dict[str, Any]] = {
     "crossings.turns": {"met": (True, False)},
     "correlated.CorrelatedGaussian": {"noise_multiplier": 1.5, "encoder": ((1.0, 0.0), (0.5, 1.0))}
     | {"participations": 2, "separation": 1},
+    "correlated.SampledCorrelatedGaussian": {"noise_multiplier": 1.5, "encoder": ((1.0, 0.0), (0.5, 1.0))}
+    | {"sampling_probability": 0.25, "groups": 2},
+    "encoders.blt_encoder": {"output_scales": (0.5, 0.25), "buffer_decays": (0.5, 0.75), "steps": 4},
+    "encoders.toeplitz_encoder": {"coefficients": (1.0, 0.5), "steps": 4},
+    "encoders.tree_encoder": {"steps": 4},
+    "filters.GaussianFilter": {"mu": 1024.0, "adjacency": Adjacency.REPLACE_ONE},
+    "filters.RenyiFilter": {"alpha": 8.0, "budget": 65536.0, "adjacency": Adjacency.REPLACE_ONE},
     "integers.DiscreteGaussian": {"sigma": 1.5, "largest_contribution": 2},
     "integers.DiscreteLaplace": {"noise_parameter": 1.5, "largest_contribution": 2},
     "integers.Skellam": {"variance": 1.5, "largest_contribution": 2},
+    "samples.CappedPoisson": {"noise_multiplier": 1.5, "sampling_probability": 0.25}
+    | {"dataset_size": 8, "largest_batch": 3},
     "samples.FixedBatch": {"noise_multiplier": 1.5, "dataset_size": 8, "batch_size": 2},
+    "samples.RandomAllocation": {"noise_multiplier": 1.5, "steps": 4},
     "samples.SubsampledLaplace": {"scale": 1.5, "sampling_probability": 0.25},
     "samples.SubsampledUser": {"noise_multiplier": 1.5, "sampling_probability": 0.25, "records": 3},
     "samples.user_run": RUN | {"records_per_user": 2},
@@ -86,8 +96,10 @@ VALID: dict[str, dict[str, Any]] = {
     "searching.root": {"function": lambda x: 1.0 - x, "start": 0.25},
     "searching.smallest_meeting": {"upper": lambda x: math.exp(-x), "target": 1.0, "start": 0.25}
     | {"slack": 0.125},
+    "selections.BestOfRuns": {"epsilon": 0.5, "shape": 1.0, "mean": 4.0},
     "selections.ExponentialMechanism": {"scale": 1.5, "monotone": True},
     "selections.PrivateStep": {"epsilon": 1.0, "delta": 0.125},
+    "thresholds.SparseVector": {"threshold_scale": 1.5, "query_scale": 2.5, "cutoff": 2, "monotone": True},
     "subsampled_gaussian.calibrate_noise_multiplier": {
         "target_epsilon": 1.0,
         "target_delta": 0.125,
@@ -133,6 +145,12 @@ METHODS = {
     "max_success": {"prior": 0.25},
     "max_tpr": {"fpr": np.array([0.25, 0.5])},
     "__contains__": {"value": 0.75},
+    "admits": {"event": NOISY},
+    "spend": {"event": NOISY},
+    "cost": {"event": NOISY},
+    "epsilon": {"delta": 0.125},
+    "moved": {"adjacency": Adjacency.REPLACE_ONE},
+    "losses": {"adjacency": Adjacency.REPLACE_ONE},
     "range_of": {"adjacency": Adjacency.REPLACE_ONE},
     "of": {"each": [Bounds(lower=0.5, upper=1.0, rigorous=True, method="")], "shape": (1, 1)},
 }

@@ -77,6 +77,9 @@ EVENTS = [
             events=((accounting.DiscreteLaplace(noise_parameter=0.3, largest_contribution=2), 3),)
         ),
         accounting.SubsampledLaplace(scale=2.0, sampling_probability=0.1),
+        accounting.CappedPoisson(
+            noise_multiplier=2.0, sampling_probability=0.1, dataset_size=100, largest_batch=15
+        ),
         accounting.FixedBatch(noise_multiplier=3.0, dataset_size=100, batch_size=10),
     ],
     ids=lambda event: event.describe()[:30],

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from workbench.accounting.asking import delta, epsilon, tpr
     from workbench.accounting.bounds import Bounds, BoundsArray
     from workbench.accounting.calibration import calibrate
-    from workbench.accounting.correlated import CorrelatedGaussian
+    from workbench.accounting.correlated import CorrelatedGaussian, SampledCorrelatedGaussian
     from workbench.accounting.dp_events import event_of, to_dp_event
+    from workbench.accounting.encoders import blt_encoder, toeplitz_encoder, tree_encoder
     from workbench.accounting.event_forms import event_from_json
     from workbench.accounting.events import (
         Composed,
@@ -40,9 +41,18 @@ if TYPE_CHECKING:
         SubsampledGaussian,
         gaussian_run,
     )
+    from workbench.accounting.filters import GaussianFilter, RenyiFilter
     from workbench.accounting.integers import DiscreteGaussian, DiscreteLaplace, Skellam
-    from workbench.accounting.samples import FixedBatch, SubsampledLaplace, SubsampledUser, user_run
-    from workbench.accounting.selections import ExponentialMechanism, PrivateStep
+    from workbench.accounting.samples import (
+        CappedPoisson,
+        FixedBatch,
+        RandomAllocation,
+        SubsampledLaplace,
+        SubsampledUser,
+        user_run,
+    )
+    from workbench.accounting.selections import BestOfRuns, ExponentialMechanism, PrivateStep
+    from workbench.accounting.thresholds import SparseVector
 
 _LATER = {
     **dict.fromkeys(("delta", "epsilon", "tpr"), "asking"),
@@ -50,10 +60,23 @@ _LATER = {
     **dict.fromkeys(("Bounds", "BoundsArray"), "bounds"),
     **dict.fromkeys(("event_of", "to_dp_event"), "dp_events"),
     "event_from_json": "event_forms",
-    "CorrelatedGaussian": "correlated",
+    **dict.fromkeys(("GaussianFilter", "RenyiFilter"), "filters"),
+    **dict.fromkeys(("CorrelatedGaussian", "SampledCorrelatedGaussian"), "correlated"),
+    **dict.fromkeys(("blt_encoder", "toeplitz_encoder", "tree_encoder"), "encoders"),
     **dict.fromkeys(("DiscreteGaussian", "DiscreteLaplace", "Skellam"), "integers"),
-    **dict.fromkeys(("FixedBatch", "SubsampledLaplace", "SubsampledUser", "user_run"), "samples"),
-    **dict.fromkeys(("ExponentialMechanism", "PrivateStep"), "selections"),
+    **dict.fromkeys(
+        (
+            "CappedPoisson",
+            "FixedBatch",
+            "RandomAllocation",
+            "SubsampledLaplace",
+            "SubsampledUser",
+            "user_run",
+        ),
+        "samples",
+    ),
+    **dict.fromkeys(("BestOfRuns", "ExponentialMechanism", "PrivateStep"), "selections"),
+    "SparseVector": "thresholds",
     **dict.fromkeys(
         (
             "Composed",
@@ -74,8 +97,10 @@ _LATER = {
 
 __all__ = [
     "ApproximateDP",
+    "BestOfRuns",
     "Bounds",
     "BoundsArray",
+    "CappedPoisson",
     "Composed",
     "CorrelatedGaussian",
     "Direction",
@@ -87,19 +112,25 @@ __all__ = [
     "FixedBatch",
     "Gaussian",
     "GaussianDP",
+    "GaussianFilter",
     "GaussianMixturePair",
     "Laplace",
     "MutualInformation",
     "NoGuarantee",
     "PrivateStep",
+    "RandomAllocation",
     "RandomisedResponse",
     "RenyiDP",
+    "RenyiFilter",
+    "SampledCorrelatedGaussian",
     "ShuffledBatches",
     "Skellam",
+    "SparseVector",
     "SubsampledGaussian",
     "SubsampledLaplace",
     "SubsampledUser",
     "binary_kl_nats",
+    "blt_encoder",
     "calibrate",
     "delta",
     "epsilon",
@@ -108,7 +139,9 @@ __all__ = [
     "gaussian_run",
     "guarantee_from_json",
     "to_dp_event",
+    "toeplitz_encoder",
     "tpr",
+    "tree_encoder",
     "user_run",
 ]
 

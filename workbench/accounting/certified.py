@@ -29,6 +29,7 @@ from functools import lru_cache
 import numpy as np
 
 from workbench.accounting import exact
+from workbench.accounting.balls.capped import Capped
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.directions import require_direction
 from workbench.accounting.events import (
@@ -57,11 +58,12 @@ from workbench.accounting.grid.laws import (
     ReplaceLaw,
     SubsampledLaw,
 )
+from workbench.accounting.grid.mixed import MixedLaw
 from workbench.accounting.grid.sampled_laplace import SampledLaplaceLaw
 from workbench.accounting.grid.tilted import TiltedSum
 from workbench.accounting.integers import IntegerNoise
 from workbench.accounting.reductions import reduced
-from workbench.accounting.samples import FixedBatch, SubsampledLaplace
+from workbench.accounting.samples import CappedPoisson, FixedBatch, SubsampledLaplace
 from workbench.accounting.searching import root, smallest_meeting
 from workbench.accounting.selections import ExponentialMechanism
 from workbench.core.arguments import number, one_of, whole_number
@@ -114,6 +116,8 @@ def _law(event: Event, adjacency: Adjacency) -> LossLaw:
         return IntegerNoiseLaw(event, int(shift) * event.largest_contribution)
     if isinstance(event, FixedBatch):
         return FixedBatchLaw(event.noise_multiplier, math.nextafter(float(event.sampling_probability), 1.0))
+    if isinstance(event, CappedPoisson):
+        return _capped_law(event, adjacency)
     if isinstance(event, GaussianMixturePair):
         p = tuple(zip(event.p_weights, event.p_means, strict=True))
         q_side = tuple(zip(event.q_weights, event.q_means, strict=True))
@@ -124,6 +128,20 @@ def _law(event: Event, adjacency: Adjacency) -> LossLaw:
             f"add-remove, where the batches without a record are not determined, nor in a composition"
         )
     raise UnsupportedError(f"{event.describe()} has no certified bounds in a composition")
+
+
+def _capped_law(event: CappedPoisson, adjacency: Adjacency) -> LossLaw:
+    """A Poisson sample where there is room, a fixed batch where there is none."""
+    sigma, q = event.noise_multiplier, event.sampling_probability
+    shares = Capped.of(q, event.dataset_size - 1, event.largest_batch)
+    within: LossLaw = SubsampledLaw(sigma, q)
+    kept = shares.kept_when_full[1]
+    beyond: LossLaw = FixedBatchLaw(sigma, kept)
+    if adjacency is Adjacency.ADD_REMOVE:
+        beyond = SubsampledLaw(sigma / 2, kept)
+    if adjacency is Adjacency.REPLACE_ONE:
+        within = ReplaceLaw(sigma, q)
+    return MixedLaw(((shares.room[1], within), (shares.full[1], beyond)))
 
 
 def _log_ratio(p: Fraction, q: Fraction) -> float:

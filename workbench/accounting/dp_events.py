@@ -22,7 +22,7 @@ from workbench.accounting.events import (
     require_event,
 )
 from workbench.accounting.integers import DiscreteLaplace
-from workbench.accounting.samples import FixedBatch, SubsampledLaplace
+from workbench.accounting.samples import CappedPoisson, FixedBatch, SubsampledLaplace
 from workbench.core.arguments import number, one_of, whole_number
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.one_line import object_line
@@ -79,6 +79,10 @@ def to_dp_event(event: Event) -> Any:
         elif isinstance(part, FixedBatch):
             inner = theirs.GaussianDpEvent(part.noise_multiplier)
             made = theirs.SampledWithoutReplacementDpEvent(part.dataset_size, part.batch_size, inner)
+        elif isinstance(part, CappedPoisson):
+            made = theirs.TruncatedSubsampledGaussianDpEvent(
+                part.dataset_size, part.sampling_probability, part.largest_batch, part.noise_multiplier
+            )
         elif isinstance(part, RandomisedResponse):
             made = theirs.RandomizedResponseDpEvent(part.noise_parameter, part.categories)
         else:
@@ -119,6 +123,8 @@ def _parts(event: Any) -> list[tuple[Event, int]]:
             batch_size=event.sample_size,
         )
         return [(batch, 1)]
+    if kind == "TruncatedSubsampledGaussianDpEvent":
+        return _capped(event)
     if kind == "RandomizedResponseDpEvent":
         made = RandomisedResponse(noise_parameter=event.noise_parameter, categories=event.num_buckets)
         return [(made, 1)]
@@ -139,6 +145,8 @@ def _parts(event: Any) -> list[tuple[Event, int]]:
         return [(pair, 1)]
     if kind == "PoissonSampledDpEvent":
         return _sampled(event)
+    if kind == "SingleEpochTreeAggregationDpEvent":
+        return [_tree(event)]
     if kind == "SelfComposedDpEvent":
         times = whole_number("count", event.count, least=0, most=None)
         return [(part, count * times) for part, count in _parts(event.event)]
@@ -147,6 +155,28 @@ def _parts(event: Any) -> list[tuple[Event, int]]:
             raise InputError(f"events must be a row of events, got {object_line(event.events)}")
         return [pair for inner in event.events for pair in _parts(inner)]
     raise UnsupportedError(f"there are no certified bounds for {object_line(event)}")
+
+
+def _capped(event: Any) -> list[tuple[Event, int]]:
+    """A capped Poisson sample; nothing where nobody can be in it."""
+    if 0 in (event.dataset_size, event.sampling_probability, event.truncated_batch_size):
+        return []
+    sample = CappedPoisson(
+        noise_multiplier=event.noise_multiplier,
+        sampling_probability=event.sampling_probability,
+        dataset_size=event.dataset_size,
+        largest_batch=event.truncated_batch_size,
+    )
+    return [(sample, 1)]
+
+
+def _tree(event: Any) -> tuple[Event, int]:
+    """Trees in which a record takes part once: a Gaussian for each node above a leaf of the largest."""
+    counts = event.step_counts if isinstance(event.step_counts, list | tuple) else [event.step_counts]
+    steps = [whole_number("step_counts", count, least=1, most=None) for count in counts]
+    if not steps:
+        raise InputError(f"step_counts must hold at least one number, got {object_line(event.step_counts)}")
+    return Gaussian(noise_multiplier=event.noise_multiplier), max(steps).bit_length()
 
 
 def _numbers(name: str, event: Any) -> list[float]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from workbench.accounting.correlated import CorrelatedGaussian
+from workbench.accounting.correlated import CorrelatedGaussian, SampledCorrelatedGaussian
 from workbench.accounting.events import (
     Composed,
     Event,
@@ -24,8 +24,15 @@ from workbench.accounting.events import (
     SubsampledGaussian,
 )
 from workbench.accounting.integers import DiscreteGaussian, DiscreteLaplace, Skellam
-from workbench.accounting.samples import FixedBatch, SubsampledLaplace, SubsampledUser
-from workbench.accounting.selections import ExponentialMechanism, PrivateStep
+from workbench.accounting.samples import (
+    CappedPoisson,
+    FixedBatch,
+    RandomAllocation,
+    SubsampledLaplace,
+    SubsampledUser,
+)
+from workbench.accounting.selections import BestOfRuns, ExponentialMechanism, PrivateStep
+from workbench.accounting.thresholds import SparseVector
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import object_line
@@ -33,6 +40,8 @@ from workbench.core.one_line import object_line
 KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
+        BestOfRuns,
+        CappedPoisson,
         CorrelatedGaussian,
         DiscreteGaussian,
         DiscreteLaplace,
@@ -43,9 +52,12 @@ KINDS: dict[str, type[Event]] = {
         GaussianMixturePair,
         Laplace,
         PrivateStep,
+        RandomAllocation,
         RandomisedResponse,
+        SampledCorrelatedGaussian,
         ShuffledBatches,
         Skellam,
+        SparseVector,
         SubsampledGaussian,
         SubsampledLaplace,
         SubsampledUser,

@@ -54,6 +54,9 @@ from workbench.core.arguments import number, one_of
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Adjacency, Direction
 
+_MOST_OUTPUTS = 100
+"""Outputs of a finite pair whose likelihood ratios are counted; more are for the grid."""
+
 
 def supports(event: Event, adjacency: Adjacency, direction: Direction = Direction.BOTH) -> bool:
     """Whether the event has an exact answer here under this adjacency, in this direction.
@@ -213,4 +216,4 @@ def _finite_pair(step: Event, adjacency: Adjacency) -> FinitePair | None:
                 f"record's category (replace-one adjacency), not by {adjacency}"
             )
         return step.pair()
-    return step if isinstance(step, FinitePair) else None
+    return step if isinstance(step, FinitePair) and len(step.p) <= _MOST_OUTPUTS else None

@@ -11,13 +11,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 
 from flint import arb, ctx
 
+from workbench.accounting.balls.allocation import allocation_pairs
 from workbench.accounting.balls.ball import ends, settle, to_arb
-from workbench.accounting.correlated import CorrelatedGaussian
+from workbench.accounting.balls.capped import Capped
+from workbench.accounting.balls.repeated import attained_by_best
+from workbench.accounting.balls.sparse_vector import attained_pairs
+from workbench.accounting.correlated import CorrelatedGaussian, SampledCorrelatedGaussian
 from workbench.accounting.events import (
     Composed,
     Event,
@@ -28,8 +32,15 @@ from workbench.accounting.events import (
     SubsampledGaussian,
     require_event,
 )
-from workbench.accounting.samples import FixedBatch, SubsampledLaplace, SubsampledUser
-from workbench.accounting.selections import ExponentialMechanism, PrivateStep
+from workbench.accounting.samples import (
+    CappedPoisson,
+    FixedBatch,
+    RandomAllocation,
+    SubsampledLaplace,
+    SubsampledUser,
+)
+from workbench.accounting.selections import BestOfRuns, ExponentialMechanism, PrivateStep
+from workbench.accounting.thresholds import SparseVector
 from workbench.core.arguments import one_of
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.one_line import object_line
@@ -37,6 +48,15 @@ from workbench.interfaces import Adjacency
 
 _MOST_COMPONENTS = 400
 """Numbers of one person's records in a sample that count."""
+
+_MOST_GROUPS = 3
+"""Groups of records whose own compositions are bounded from below."""
+
+_ALLOCATED_NOISE = (0.3, 50.0)
+"""Noise multipliers for which sums over random batches have a grid."""
+
+_LARGEST_LOSS = 500
+"""Of mechanisms of which no more is known than their losses."""
 
 _NOTHING = FinitePair(p=(Fraction(1),), q=(Fraction(1),))
 """A pair that tells nothing."""
@@ -114,6 +134,16 @@ def _step(event: Event, adjacency: Adjacency, *, once: bool) -> Reduction:
         return _fixed_batch(event, adjacency)
     if isinstance(event, CorrelatedGaussian):
         return _gaussians(event.noise_multiplier, *event.squared_sensitivity)
+    if isinstance(event, CappedPoisson):
+        return _capped(event, adjacency)
+    if isinstance(event, RandomAllocation):
+        return _allocation(event, adjacency)
+    if isinstance(event, BestOfRuns):
+        return _best(event, once=once)
+    if isinstance(event, SparseVector):
+        return _sparse_vector(event, adjacency, once=once)
+    if isinstance(event, SampledCorrelatedGaussian):
+        return _banded(event)
     return Reduction(dominating=event)
 
 
@@ -131,6 +161,91 @@ def _four_outputs(growth: Fraction, delta: Fraction) -> FinitePair:
     if not delta:
         return FinitePair(p=(likely, unlikely), q=(unlikely, likely))
     return FinitePair(p=(delta, likely, unlikely, Fraction(0)), q=(Fraction(0), unlikely, likely, delta))
+
+
+def _capped(event: CappedPoisson, adjacency: Adjacency) -> Reduction:
+    """The event with its own law; attained by a record alone among others that contribute nothing."""
+    noise, q = event.noise_multiplier, event.sampling_probability
+    if event.dataset_size <= event.largest_batch:
+        return Reduction(dominating=SubsampledGaussian(noise_multiplier=noise, sampling_probability=q))
+    if q == 1:
+        batch = FixedBatch(
+            noise_multiplier=noise, dataset_size=event.dataset_size, batch_size=event.largest_batch
+        )
+        return _fixed_batch(batch, adjacency)
+    kept = Capped.of(q, event.dataset_size - 1, event.largest_batch).kept[0]
+    alone = SubsampledGaussian(noise_multiplier=noise, sampling_probability=kept)
+    return Reduction(dominating=event, attained=(alone,))
+
+
+def _allocation(event: RandomAllocation, adjacency: Adjacency) -> Reduction:
+    """The two finite pairs of `balls.allocation`."""
+    if event.steps == 1:
+        return Reduction(dominating=Gaussian(noise_multiplier=event.noise_multiplier))
+    if adjacency is Adjacency.REPLACE_ONE:
+        raise UnsupportedError(
+            f"{event.describe()} has no dominating pair that is proved under replace-one, "
+            "but has one under add-remove and zero-out"
+        )
+    least, most = _ALLOCATED_NOISE
+    if not least <= event.noise_multiplier <= most:
+        raise UnsupportedError(
+            f"random allocation is bounded for noise multipliers from {least:g} to {most:g}, "
+            f"not for {event.noise_multiplier:g}"
+        )
+    upper, lower = allocation_pairs(event.noise_multiplier, event.steps)
+    return Reduction(dominating=upper, attained=(lower,))
+
+
+def _best(event: BestOfRuns, *, once: bool) -> Reduction:
+    """Two outputs with the largest loss, and mechanisms of three outputs."""
+    if event.loss() > _LARGEST_LOSS:
+        raise UnsupportedError(f"{event.describe()} may have losses beyond {_LARGEST_LOSS}")
+    pairs = tuple(dict.fromkeys(attained_by_best(event.epsilon, event.shape, event.mean)))
+    return Reduction(
+        dominating=_two_outputs(event.loss(), event.loss()), attained=pairs if once else pairs[-4::2]
+    )
+
+
+def _sparse_vector(event: SparseVector, adjacency: Adjacency, *, once: bool) -> Reduction:
+    """Two outputs with the largest loss of either order, and what few or many queries of two heights show."""
+    most, least = event.losses(adjacency)
+    if max(most, least) > _LARGEST_LOSS:
+        raise UnsupportedError(f"{event.describe()} may have losses beyond {_LARGEST_LOSS}")
+    moved = event.moved(adjacency)
+    only_adds = event.monotone and adjacency is not Adjacency.REPLACE_ONE
+    # By how much the first and the last queries rise with the record. The second is the first in reverse, or,
+    # where records only add, the worst of the other order: composed, the first has to do.
+    directions = [(moved, 0), (0, moved)] if only_adds else [(-moved, moved), (moved, -moved)]
+    pairs = [
+        pair
+        for rises in directions[: 2 if once else 1]
+        for pair in attained_pairs(
+            threshold_scale=event.threshold_scale,
+            query_scale=event.query_scale,
+            cutoff=event.cutoff,
+            rises=rises,
+            few=not once,
+        )
+    ]
+    return Reduction(dominating=_two_outputs(most, least), attained=tuple(dict.fromkeys(pairs)))
+
+
+def _two_outputs(most: Fraction, least: Fraction) -> FinitePair:
+    """The pair that dominates all whose losses lie between -least and most.
+
+    All their hockey-stick curves are 1 - u up to exp(-least) and 0 from exp(most) on; between, this pair's is
+    a straight line, and theirs are convex.
+    """
+    high, low = (Fraction(ends(settle(partial(_exponential, loss)))[1]) for loss in (most, least))
+    if high == low == 1:
+        return _NOTHING
+    q = (low - 1) / (high * low - 1)
+    return FinitePair(p=(high * q, 1 - high * q), q=(q, 1 - q))
+
+
+def _exponential(loss: Fraction) -> arb:
+    return to_arb(loss).exp()
 
 
 def _choice(event: ExponentialMechanism, adjacency: Adjacency) -> Reduction:
@@ -169,6 +284,34 @@ def _noise_over(squared: Fraction, noise_multiplier: float, *, up: bool) -> floa
             return found
         found = math.nextafter(found, math.inf if up else 0.0)
     raise InputError(f"noise_multiplier must be within the range of floats, got {noise_multiplier!r}")
+
+
+def _banded(event: SampledCorrelatedGaussian) -> Reduction:
+    """Subsampled Gaussians of the norms of the columns: the groups' largest in each place, and each group's.
+
+    Noise multipliers are rounded to 30 bits, so that norms that are equal but for rounding are.
+    """
+    groups = event.squared_norms()
+    longest = max(map(len, groups))
+    padded = [norms + [Fraction(0)] * (longest - len(norms)) for norms in groups]
+    worst = [max(place) for place in zip(*padded, strict=True)]
+    upper = _subsampled(event, worst, up=False)
+    strongest = sorted(groups, key=lambda norms: sum(norms, Fraction(0)), reverse=True)
+    attained = tuple(dict.fromkeys(_subsampled(event, norms, up=True) for norms in strongest if norms))
+    return Reduction(dominating=upper, attained=() if upper in attained else attained[:_MOST_GROUPS])
+
+
+def _subsampled(event: SampledCorrelatedGaussian, squared_norms: list[Fraction], *, up: bool) -> Event:
+    """A composition of subsampled Gaussians of these norms, noise rounded up or down."""
+    counts: dict[Event, int] = {}
+    for squared in squared_norms:
+        mantissa, exponent = math.frexp(_noise_over(squared, event.noise_multiplier, up=up))
+        kept = math.ceil(mantissa * 2**30) if up else math.floor(mantissa * 2**30)
+        step = SubsampledGaussian(
+            noise_multiplier=math.ldexp(kept, exponent - 30), sampling_probability=event.sampling_probability
+        )
+        counts[step] = counts.get(step, 0) + 1
+    return Composed(events=tuple(counts.items()))
 
 
 def _user(event: SubsampledUser, adjacency: Adjacency) -> Reduction:

@@ -13,6 +13,10 @@ MOST_RECORDS = 10_000
 """Records of one person whose binomial weights are computed."""
 
 
+MOST_STEPS = 100_000
+"""Steps among which records are allocated."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SubsampledLaplace(Event):
     """The Laplace event on a Poisson sample: each record takes part with this probability, in secret.
@@ -107,6 +111,77 @@ class FixedBatch(Event):
         return (
             f"Gaussian on fixed batches (noise multiplier {self.noise_multiplier:g}, "
             f"{self.batch_size} of {self.dataset_size} records)"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CappedPoisson(Event):
+    """The Gaussian event on a Poisson sample, of which a random batch is kept where it is over a cap.
+
+    Given that at least as many others as the cap are drawn, the batch without the record is a uniform set of
+    that size, whatever their number; the record takes the place of a uniformly drawn member with a chance
+    that depends on the number only. So on average it is a fixed batch (`grid.fixed_batch`), with shifts of 2;
+    given fewer, it is a Poisson sample. By joint convexity, a mechanism that says which of the two it was
+    dominates (Chua et al. 2024, "Scalable DP-SGD", bound the same by total variation). Others that contribute
+    nothing give the Gaussian on a sample of the record's probability to be in the batch.
+
+    Attributes:
+        noise_multiplier: In units of one record's largest contribution; the sum is over the batch.
+        sampling_probability: Of each record, before the cap.
+        dataset_size: Records of the data set; under add-remove, of the larger neighbour.
+        largest_batch: The cap.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    noise_multiplier: float
+    sampling_probability: float
+    dataset_size: int
+    largest_batch: int
+
+    def __post_init__(self) -> None:
+        self._set_positive("noise_multiplier")
+        q = number("sampling_probability", self.sampling_probability, above=0, most=1)
+        object.__setattr__(self, "sampling_probability", q)
+        self._set_whole("dataset_size", least=1)
+        self._set_whole("largest_batch", least=1)
+
+    def describe(self) -> str:
+        """`Gaussian on capped Poisson samples (noise multiplier 1, sampling probability 0.01, ...)`."""
+        return (
+            f"Gaussian on capped Poisson samples (noise multiplier {self.noise_multiplier:g}, "
+            f"sampling probability {self.sampling_probability:g}, "
+            f"at most {self.largest_batch} of {self.dataset_size} records)"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomAllocation(Event):
+    """Gaussian sums over `steps` batches, into one of which each record is put at random, in secret.
+
+    Balls in bins: each record by a uniform choice of its own, which no other record changes. It is one epoch;
+    several, with fresh choices, are its composition.
+
+    Attributes:
+        noise_multiplier: Of each batch's sum, in units of one record's largest contribution.
+        steps: How many batches there are.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    noise_multiplier: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        self._set_positive("noise_multiplier")
+        object.__setattr__(self, "steps", whole_number("steps", self.steps, least=1, most=MOST_STEPS))
+
+    def describe(self) -> str:
+        """`Gaussian on random allocation (noise multiplier 1, 100 steps)`."""
+        return (
+            f"Gaussian on random allocation (noise multiplier {self.noise_multiplier:g}, {self.steps} steps)"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -72,3 +73,46 @@ class PrivateStep(Event):
     def describe(self) -> str:
         """`any (1, 0)-DP mechanism`."""
         return f"any ({self.epsilon:g}, {self.delta:g})-DP mechanism"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestOfRuns(Event):
+    """The best output of K runs of any epsilon-DP mechanism, K drawn at random (Papernot and Steinke 2022).
+
+    K is truncated negative binomial (shape 0: logarithmic, shape 1: geometric), or Poisson (infinite shape);
+    which output is best is no secret, and ties are broken at random. Only the best is released. The adjacency
+    is that of the promise.
+
+    With f the generating function of K, an output of probability d that is better than a share of v of the
+    others is the best with the probability d f'(u), on average over u in [v, v + d]. Between neighbours d
+    changes by exp(epsilon) at most. Truncated negative binomial: f'(u) is proportional to a power -1 - shape,
+    of 1 - (1 - gamma) u = gamma + (1 - gamma) (1 - u), and 1 - u is the chance of an event: it changes by
+    exp(epsilon) at most, and the whole by exp((2 + shape) epsilon) (their corollary 3). Poisson: f'(u) is
+    proportional to exp(mean u), and chances differ by tanh(epsilon / 2) at most.
+
+    Raises:
+        InputError: epsilon is not in (0, 100], the shape negative, or the mean not above 1 (Poisson: 0).
+    """
+
+    epsilon: float
+    shape: float
+    mean: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", number("epsilon", self.epsilon, above=0, most=100))
+        object.__setattr__(self, "shape", number("shape", self.shape, least=0))
+        least = 0 if math.isinf(self.shape) else 1
+        object.__setattr__(self, "mean", number("mean", self.mean, above=least, most=1e9))
+
+    def describe(self) -> str:
+        """`best of about 10 runs (shape 1) of any 0.1-DP mechanism`."""
+        return f"best of about {self.mean:g} runs (shape {self.shape:g}) of any {self.epsilon:g}-DP mechanism"
+
+    def loss(self) -> Fraction:
+        """The largest privacy loss, or a little more."""
+        if math.isinf(self.shape):
+            # In both rounded up: tanh is below its argument, and off by less than a few roundings.
+            return Fraction(self.epsilon) + Fraction(self.mean) * Fraction(
+                min(math.tanh(self.epsilon / 2) * (1 + 1e-14), self.epsilon / 2)
+            )
+        return (2 + Fraction(self.shape)) * Fraction(self.epsilon)

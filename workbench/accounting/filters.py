@@ -1,0 +1,230 @@
+"""Privacy filters: whether the next step, chosen by what came before, still fits into a budget.
+
+`Composed` is for events that are fixed before the run. Where noise, sampling rate or the number of steps
+depend on earlier outputs, a filter says before each step whether the run may take it; the budget then holds
+for the whole run, wherever it stops. What has been spent so far is no guarantee of its own: it depends on
+outputs.
+
+>>> from workbench.accounting.events import Gaussian
+>>> budget = GaussianFilter(mu=0.5)
+>>> [budget.spend(Gaussian(noise_multiplier=3.0)) for _ in range(4)]
+[True, True, False, False]
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from flint import arb
+
+from workbench.accounting.balls.ball import ends, settle, to_arb
+from workbench.accounting.correlated import CorrelatedGaussian
+from workbench.accounting.events import Event, Gaussian, Laplace, SubsampledGaussian, require_event
+from workbench.accounting.guarantees import GaussianDP, RenyiDP
+from workbench.accounting.selections import PrivateStep
+from workbench.core.arguments import number, one_of
+from workbench.core.errors import UnsupportedError
+from workbench.interfaces import Adjacency
+
+_LARGEST_ORDER = 1000
+
+
+@dataclass(kw_only=True)
+class _Filter(ABC):
+    """Counts the costs of the steps that were admitted."""
+
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    spent: Fraction = field(default=Fraction(0), init=False)
+
+    def __post_init__(self) -> None:
+        self.adjacency = one_of(Adjacency, "adjacency", self.adjacency)
+
+    @abstractmethod
+    def cost(self, event: Event) -> Fraction:
+        """What an event takes of the budget at most."""
+
+    @abstractmethod
+    def _whole(self) -> Fraction:
+        """The budget."""
+
+    def admits(self, event: Event) -> bool:
+        """Whether the event still fits into the budget.
+
+        Raises:
+            InputError: it is no event.
+            UnsupportedError: the filter has no cost for it.
+        """
+        return self.spent + self.cost(event) <= self._whole()
+
+    def spend(self, event: Event) -> bool:
+        """Count an event if it fits, and say whether it does; it may be run only then.
+
+        Raises:
+            InputError: it is no event.
+            UnsupportedError: the filter has no cost for it.
+        """
+        fits = self.admits(event)
+        if fits:
+            self.spent += self.cost(event)
+        return fits
+
+    def _moved(self) -> int:
+        """By how much a record moves a sum of contributions of norm at most 1."""
+        return 2 if self.adjacency is Adjacency.REPLACE_ONE else 1
+
+
+@dataclass(kw_only=True)
+class GaussianFilter(_Filter):
+    """Gaussian releases until their squared mu add up to the budget's (Smith and Thakurta 2022).
+
+    Whatever an adversary picks by earlier outputs, the log-likelihood ratio of the run is a Brownian motion
+    with drift that is stopped by a clock of at most mu^2: the run is a post-processing of the one that runs
+    on, N(mu, 1) against N(0, 1). One release of all the budget attains it.
+
+    Attributes:
+        mu: The budget.
+        adjacency: Which data sets are neighbours.
+        spent: Sum of squared mu so far.
+
+    Raises:
+        InputError: mu is not finite and positive, or the adjacency is none.
+    """
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.mu = number("mu", self.mu, above=0, below=math.inf)
+
+    def cost(self, event: Event) -> Fraction:
+        """The square of the event's mu.
+
+        Raises:
+            InputError: it is no event.
+            UnsupportedError: it is not made of Gaussians.
+        """
+        total = Fraction(0)
+        for part, count in require_event(event).parts():
+            if isinstance(part, Gaussian):
+                squared = Fraction(1)
+            elif isinstance(part, CorrelatedGaussian):
+                squared = part.squared_sensitivity[1]
+            else:
+                raise UnsupportedError(f"a Gaussian budget has no cost for {part.describe()}")
+            total += count * squared * (self._moved() / Fraction(part.noise_multiplier)) ** 2
+        return total
+
+    def _whole(self) -> Fraction:
+        return Fraction(self.mu) ** 2
+
+    def guarantee(self) -> GaussianDP:
+        """What the whole run keeps."""
+        return GaussianDP(mu=self.mu)
+
+    def event(self) -> Gaussian:
+        """The whole run as one event, which can be composed with others and asked for its bounds."""
+        noise = self._moved() / self.mu
+        while Fraction(noise) * Fraction(self.mu) > self._moved():
+            noise = math.nextafter(noise, 0.0)
+        return Gaussian(noise_multiplier=noise)
+
+
+@dataclass(kw_only=True)
+class RenyiFilter(_Filter):
+    """Steps until their Renyi divergences of one order add up to a budget (Feldman and Zrnic 2021).
+
+    Given what came before, the next likelihood ratio L has E_Q[L^alpha] at most exp((alpha - 1) cost), and
+    the cost is known by then. So the product of all L^alpha, divided by these bounds, is a supermartingale
+    under Q, and the whole run has at most exp((alpha - 1) budget). The same holds with P and Q exchanged.
+    This is an upper end only: nothing is said of what such a run gives away.
+
+    Attributes:
+        alpha: The order, > 1; a whole number up to 1000 where steps are Poisson samples.
+        budget: In nats, > 0.
+        adjacency: Which data sets are neighbours.
+        spent: Sum of divergences so far.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    alpha: float
+    budget: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.alpha = number("alpha", self.alpha, above=1, below=math.inf)
+        self.budget = number("budget", self.budget, above=0, below=math.inf)
+
+    def cost(self, event: Event) -> Fraction:
+        """The event's Renyi divergence, rounded up: the larger one of both orders of the neighbours.
+
+        Raises:
+            InputError: it is no event.
+            UnsupportedError: its divergence of this order is not computed here.
+        """
+        total = Fraction(0)
+        for part, count in require_event(event).parts():
+            high = ends(settle(lambda part=part: self._divergence(part)))[1]  # type: ignore[misc]
+            if not math.isfinite(high):
+                raise UnsupportedError(f"the divergence of {part.describe()} is out of reach")
+            total += count * Fraction(max(high, 0.0))
+        return total
+
+    def _whole(self) -> Fraction:
+        return Fraction(self.budget)
+
+    def guarantee(self) -> RenyiDP:
+        """What the whole run keeps."""
+        return RenyiDP(alpha=self.alpha, epsilon=self.budget)
+
+    def epsilon(self, delta: float) -> float:
+        """An epsilon at which the whole run is (epsilon, delta)-DP.
+
+        Source: Canonne, Kamath and Steinke 2020, proposition 12.
+
+        Raises:
+            InputError: delta is not in (0, 1).
+        """
+        delta = number("delta", delta, above=0, below=1)
+
+        def bound() -> arb:
+            alpha = arb(self.alpha)
+            return arb(self.budget) - (alpha * arb(delta)).log() / (alpha - 1) + (1 - 1 / alpha).log()
+
+        return max(ends(settle(bound))[1], 0.0)
+
+    def _divergence(self, part: Event) -> arb:
+        alpha = arb(self.alpha)
+        if isinstance(part, SubsampledGaussian) and part.sampling_probability < 1:
+            return self._sampled(part)
+        if isinstance(part, Gaussian | SubsampledGaussian):
+            return alpha / 2 * to_arb((self._moved() / Fraction(part.noise_multiplier)) ** 2)
+        if isinstance(part, Laplace):
+            # Mironov 2017, proposition 6.
+            loss = to_arb(self._moved() / Fraction(part.scale))
+            up, down = alpha / (2 * alpha - 1), (alpha - 1) / (2 * alpha - 1)
+            return (up * ((alpha - 1) * loss).exp() + down * (-alpha * loss).exp()).log() / (alpha - 1)
+        if isinstance(part, PrivateStep) and not part.delta:
+            loss = arb(part.epsilon)
+            likely = 1 / (1 + (-loss).exp())
+            moment = likely * ((alpha - 1) * loss).exp() + (1 - likely) * ((1 - alpha) * loss).exp()
+            return moment.log() / (alpha - 1)
+        raise UnsupportedError(f"a Renyi budget has no cost for {part.describe()}")
+
+    def _sampled(self, part: SubsampledGaussian) -> arb:
+        """Mironov, Talwar and Zhang 2019, whose theorem 5 shows that the other order's is no larger."""
+        if self.adjacency is Adjacency.REPLACE_ONE or self.alpha % 1 or self.alpha > _LARGEST_ORDER:
+            raise UnsupportedError(
+                f"a Renyi budget has a cost for {part.describe()} at whole orders up to {_LARGEST_ORDER} "
+                "only, and not under replace-one"
+            )
+        order, q, total = int(self.alpha), arb(part.sampling_probability), arb(0)
+        curvature = to_arb(1 / (2 * Fraction(part.noise_multiplier) ** 2))
+        for k in range(order + 1):
+            weight = math.comb(order, k) * q**k * (1 - q) ** (order - k)
+            total += weight * (k * (k - 1) * curvature).exp()
+        return total.log() / (order - 1)
