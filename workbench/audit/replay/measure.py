@@ -438,7 +438,8 @@ def _of_records(
         ),
         "tries": tries,
         "sizes": sizes,
-        "alone": batches.alone if apart < ADDS_UP else np.zeros(0),
+        # Of batches of one size, what is added to each update beside the records would count as theirs.
+        "alone": batches.alone if apart < ADDS_UP and len(set(sizes)) > 1 else np.zeros(0),
         "together": apart,
         "emptied": emptied(runs, a, first, crafts) if usual else math.nan,
         "noise_moved": noise_moved(runs, a, b, first, crafts) if usual else math.nan,
