@@ -23,7 +23,7 @@ from workbench.audit.replay.batches import by_common_measure, whole_numbers
 from workbench.audit.replay.generators import heard_by, own_generators
 from workbench.audit.replay.judging import Replayed
 from workbench.audit.replay.measured import NotMeasured
-from workbench.audit.replay.noise import is_told, noise_of, stretched
+from workbench.audit.replay.noise import is_told, noise_of, stretched, unseen_memory
 from workbench.audit.replay.recording import Layout, Recording
 from workbench.audit.replay.runs import Place, radius
 from workbench.audit.replay.sampler import sampler_of
@@ -477,6 +477,29 @@ def test_a_fault_of_unknown_epsilon_is_named(name: str) -> None:
     assert found.verdict.kind == "UNDECIDED", found.verdict.sentence
     parts = {fault.part for fault in found.faults}
     assert of_unknown_epsilon.PARTS[name] in parts, found.verdict.sentence
+
+
+@pytest.mark.slow
+def test_noise_that_is_used_in_another_order_is_seen() -> None:
+    found = judged_here(f"{ZOO.with_name('of_unknown_epsilon.py')}:noise_reversed")
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == "UNDECIDED"
+    assert "(0.5 for each): some are used again, or spread" in found.verdict.sentence
+
+
+@pytest.mark.parametrize(("steps", "coordinates"), [(34, 6), (40, 1), (40, 700)])
+def test_memory_that_the_test_of_correlations_misses_is_paid_for(steps: int, coordinates: int) -> None:
+    generator = torch.Generator().manual_seed(coordinates)
+    seen, paid = 0, 0
+    for _ in range(100):
+        drawn = torch.randn(steps, coordinates, generator=generator)
+        for step in range(1, steps):
+            drawn[step] += 0.35 * drawn[step - 1]
+        noise = noise_of(recording(drawn), recording(torch.zeros_like(drawn)))
+        seen += noise.lagged > noise.lag_chance
+        paid += unseen_memory(noise) > 1.35 / 0.65
+    assert seen + paid >= 100
+    assert (seen == 100) == (coordinates == 700)
 
 
 @pytest.mark.slow

@@ -107,7 +107,22 @@ class WeightsByCounts(Trainer):
         return self.clip * super().drawn(name, parameter)
 
 
+class NoiseReversed(Trainer):
+    """Every other step takes the noise of the step before, from its last number to its first."""
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        if name not in self.kept:
+            self.kept[name] = super().drawn(name, parameter)
+            return self.kept[name]
+        return self.kept.pop(name).flatten().flip(0).view(parameter.shape)
+
+    def prepared(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        self.kept: dict[str, Tensor] = {}
+        return super().prepared(images, labels)
+
+
 TRAINERS = {
+    "noise_reversed": NoiseReversed(),
     "clamped_noise": ClampedNoise(),
     "one_of_ten_batches": OneOfTenBatches(),
     "with_replacement": WithReplacement(),

@@ -274,6 +274,11 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
             f"the noise of a step is stronger along some directions than others, as in {run.stretched:.3g} "
             "times fewer of them"
         )
+    if run.fresh < 1:
+        reasons.append(
+            f"fewer numbers are drawn as noise than updates have noisy values ({run.fresh:.3g} for each): "
+            "some are used again, or spread"
+        )
     if run.is_correlated:
         reasons.append(f"the noise of steps is correlated (by {run.correlation:.3g} at most)")
     if run.repeats:

@@ -30,6 +30,7 @@ from workbench.audit.replay.noise import (
     noise_of,
     stretched,
     turned,
+    unseen_memory,
 )
 from workbench.audit.replay.recording import Layout, Recording
 from workbench.audit.replay.runs import Place, Runs, Train, agreement, chooses_otherwise
@@ -163,7 +164,8 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         noise_steps=noise.differs,
         is_schedule=noise.differs and _goes_like(noise, noise_of(again, bare)),
         stretched=max(fewer_directions, stronger),
-        unseen=max(unseen, most),
+        unseen=max(unseen, most, unseen_memory(noise)),
+        fresh=_fresh(b, noise),
         reach=noise.reach,
         is_bounded=noise.is_bounded,
         excess=noise.excess,
@@ -273,6 +275,12 @@ def _depends(runs: Runs, a: Recording, b: Recording, noise: Noise) -> bool:
             "draws (normal, Laplace or such, not of a parameter's shape), which may be noise"
         )
     return depends
+
+
+def _fresh(b: Recording, noise: Noise) -> float:
+    """Numbers drawn as noise over the noisy values of all updates."""
+    values = int((noise.scale > 0).sum()) * int((noise.by_step > 0).sum())
+    return b.numbers / values if values else math.inf
 
 
 def _require_released(a: Recording, noise: Noise) -> None:

@@ -47,6 +47,7 @@ class Measured:
         is_schedule: Whether it does so in the same way under another seed.
         stretched: How many times fewer directions the noise has than coordinates; 1 where none is missed.
         unseen: Up to how many times fewer go unseen.
+        fresh: Numbers drawn as noise over the noisy values of all updates: below 1 some are used again.
         reach: The largest noise in standard deviations, `is_bounded` whether Gaussian noise goes further.
         excess: Excess kurtosis of the noise; `is_gaussian` says whether that is chance.
         correlation: Of the noise of two steps, the largest; `is_correlated` likewise.
@@ -100,6 +101,7 @@ class Measured:
     is_schedule: bool
     stretched: float
     unseen: float
+    fresh: float
     reach: float
     is_bounded: bool
     excess: float
@@ -160,6 +162,7 @@ _NUMBERS = (
     "loudness",
     "stretched",
     "unseen",
+    "fresh",
     "reach",
     "excess",
     "correlation",

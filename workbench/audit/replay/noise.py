@@ -352,6 +352,19 @@ def stretched(
     return (found if found > limit else 1.0), limit
 
 
+def unseen_memory(noise: Noise) -> float:
+    """Up to how many times the noise of all steps together may vary more than that of as many fresh ones.
+
+    Where sums carry a part r of the last one's noise on, and the test of correlations does not see it, that
+    is (1 + r) / (1 - r).
+    """
+    coordinates, steps = int((noise.scale > 0).sum()), int((noise.by_step > 0).sum())
+    if steps < 2 or not math.isfinite(noise.lag_chance):
+        return 1.0
+    missed = noise.lag_chance / math.sqrt(coordinates * (steps - 1))
+    return (1 + missed) / (1 - missed) if missed < 1 else math.inf
+
+
 def _is_even(drawn: Tensor, noisy: Tensor, layout: Layout) -> bool:
     """Whether each tensor's noise has one scale in all steps, but for chance."""
     position, tensors = 0, list(layout.slices())

@@ -258,6 +258,7 @@ class _Watch:
     def note(self, kind: str, drawn: Any) -> None:
         """Count a draw of noise."""
         self._kept.recognised[kind] = self._kept.recognised.get(kind, 0) + 1
+        self._kept.numbers += int(np.prod(np.shape(drawn)))
         numbers = _first(drawn)
         if len(numbers) >= LEAST:
             self._kept.noises.append(hash(numbers.tobytes()))

@@ -52,6 +52,7 @@ class Recording:
         buffers: What the modules that the finished model was asked by keep beside parameters, in the order of
             the calls.
         recognised: How many draws of noise were met, by their kind.
+        numbers: How many numbers they had in all.
         noises: A hash of each of them that has `LEAST` numbers.
         early: Which draws of a parameter's shape before the first gradient are of no initial weights, from 1:
             they may be noise of the first step.
@@ -76,6 +77,7 @@ class Recording:
     result: Any = None
     buffers: tuple[tuple[str, Tensor], ...] = ()
     recognised: dict[str, int] = field(default_factory=dict)
+    numbers: int = 0
     noises: list[int] = field(default_factory=list)
     early: frozenset[int] = frozenset()
     elsewhere: int = 0
