@@ -586,6 +586,7 @@ def test_noise_of_fewer_directions_and_of_correlated_steps_are_told_apart() -> N
     assert noise.correlation > max(noise.chance, 0.05)
 
 
+@pytest.mark.slow
 def test_what_would_go_unseen_is_paid_for() -> None:
     """In a short training, whose noise may have fewer directions than the test could tell."""
     found = judged_here(f"{ZOO.with_name('paid_elsewhere.py')}:short_and_projected")
