@@ -9,7 +9,9 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,13 +23,14 @@ from workbench.audit.claims import EXAMPLE
 from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import by_common_measure, whole_numbers
 from workbench.audit.replay.generators import heard_by, own_generators
-from workbench.audit.replay.judging import Replayed
+from workbench.audit.replay.judging import UNSEEN_STRETCH, Replayed
 from workbench.audit.replay.measured import NotMeasured
 from workbench.audit.replay.noise import is_told, noise_of, stretched, unseen_memory
 from workbench.audit.replay.recording import Layout, Recording
-from workbench.audit.replay.runs import Place, radius
+from workbench.audit.replay.runs import Place, Runs, radius
 from workbench.audit.replay.sampler import sampler_of
 from workbench.cli.app import main
+from workbench.core.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 ZOO = ROOT / "tests" / "zoo" / "dp_sgd.py"
@@ -522,29 +525,62 @@ def test_noise_along_the_moves_is_told_from_as_much_noise_everywhere(steps: int,
     refuted, ends = 0, []
     for _ in range(200):
         moves = torch.randn(steps, coordinates, generator=generator)
-        found = along_moves(torch.randn(steps, coordinates, generator=generator), moves)
+        found = along_moves(lambda: torch.randn(steps, coordinates, generator=generator), moves)
         refuted += found[0] > 1.0
         ends.append(found[1])
     assert refuted <= 3
     assert 0.6 < np.mean(np.array(ends) >= 1.0) <= 1.0  # Each of two upper ends has 0.8.
-    drawn = torch.randn(40, 600, generator=generator)
+    assert np.mean(np.array(ends) > UNSEEN_STRETCH) < (0.05 if steps == 40 else 0.4)
     unit = torch.nn.functional.normalize(torch.randn(40, 600, generator=generator), dim=1)
-    stronger = drawn + 2.0 * (drawn * unit).sum(1, keepdim=True) * unit
+    weights = torch.where(torch.arange(600) < 60, 1.5, 1.0)
+
+    def stronger() -> Tensor:
+        drawn = torch.randn(40, 600, generator=generator)
+        return drawn + 2.0 * (drawn * unit).sum(1, keepdim=True) * unit
+
     ratio, most = along_moves(stronger, unit)
     assert 4 < ratio < most
-    weights = torch.where(torch.arange(600) < 60, 1.5, 1.0)
-    ratio, most = along_moves(weights * drawn, torch.where(torch.arange(600) < 60, 1.0, 0.05) * unit)
+    ratio, most = along_moves(
+        lambda: weights * torch.randn(40, 600, generator=generator),
+        torch.where(torch.arange(600) < 60, 1.0, 0.05) * unit,
+    )
     assert 1.5 < ratio < most
 
 
-def along_moves(drawn: Tensor, moves: Tensor) -> tuple[float, float]:
+def test_noise_that_is_the_same_under_each_seed_counts_once() -> None:
+    """Else a ratio that is large by chance would be far from chance."""
+    drawn, moves = torch.randn((2, 40, 600), generator=torch.Generator().manual_seed(1))
+    fresh = torch.Generator().manual_seed(2)
+    once, often = (
+        along_moves(draw, moves)[1] for draw in (lambda: drawn, lambda: torch.randn(40, 600, generator=fresh))
+    )
+    assert once > 1.1 * often or once < 0.9 * often
+    assert along_moves(lambda: drawn, moves, seeds=0)[1] == once
+
+
+class Seeds(Runs):
+    """Runs whose noise is drawn by a function."""
+
+    def __init__(self, draw: Callable[[], Tensor], seeds: int) -> None:
+        super().__init__(lambda records, number: None, [], 0, 0, lambda done, total: None)
+        self.draw, self.seeds = draw, seeds
+
+    def __call__(self, *args: Any, number: int = 0, share: float = 0.0, **kwargs: Any) -> Recording:
+        """A run of such noise; the training fails under later seeds than asked for."""
+        if number > self.seeds:
+            raise InputError("no such seed")
+        return recording(share * self.draw())
+
+
+def along_moves(draw: Callable[[], Tensor], moves: Tensor, seeds: int = 20) -> tuple[float, float]:
     """`along` of one replaced record that moves every step."""
+    drawn = draw()
     own = recording(drawn), recording(torch.zeros_like(drawn))
     version, steps = recording(moves), len(moves)
     place = Place(
         0, versions=[version], agree=np.ones((2, steps), dtype=bool), present=np.ones(steps, dtype=bool)
     )
-    return along(*own, noise_of(*own), [place])
+    return along(Seeds(draw, seeds), *own, noise_of(*own), [place])
 
 
 @pytest.mark.parametrize("coordinates", [2, 5, 7])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 from scipy.stats import chi2
 from torch import Tensor
 
 from workbench.audit.replay.noise import RARE, Noise
+from workbench.audit.replay.record import MOST_NUMBERS
 from workbench.audit.replay.recording import Recording
-from workbench.audit.replay.runs import Place
+from workbench.audit.replay.runs import Place, Runs
+from workbench.core.errors import InputError
 
 DISTINCT = 0.05
 """Part of a move that must be along no other one, for its direction to count."""
@@ -18,15 +22,29 @@ DISTINCT = 0.05
 MISSED = 0.2
 """Error probability of the upper end of what is not seen."""
 
+ENOUGH = 300
+"""Independent squares by which a ratio's upper end is below 5/4 in 99 of 100 cases, where the ratio is 1."""
 
-def along(a: Recording, b: Recording, noise: Noise, places: Sequence[Place]) -> tuple[float, float]:
+MORE_SEEDS = 8
+"""Further seeds whose noise is taken, at most, where one seed's has not `ENOUGH` numbers along the moves."""
+
+SAME = 1e-3
+"""Part of its length by which noise may differ from that of another seed and be the same."""
+
+
+def along(
+    runs: Runs, a: Recording, b: Recording, noise: Noise, places: Sequence[Place]
+) -> tuple[float, float]:
     """How much more variance the noise has where replaced records move the updates, and up to how much.
 
     A record's move over the noise along it is at most what the noise hides of it, whatever the noise's
     covariance is. Noise of one scale has as much along the moves as elsewhere. So its variance is compared in
-    two ways: as projected on the directions in which versions of one record move a step, which sees noise
-    that is smoothed or lies in a subspace; and coordinate by coordinate, weighted by the squared moves, which
-    sees smaller differences, where coordinates are independent but have scales of their own.
+    two ways: as projected on the directions in which replaced records move a step, which sees noise that is
+    smoothed or lies in a subspace; and coordinate by coordinate, weighted by the squared moves, which sees
+    smaller differences, where coordinates are independent but have scales of their own.
+
+    Where this is too few numbers, noise of other seeds is drawn at the same weights. How many there are is
+    known before any noise is looked at.
 
     Args:
         a, b: A run, and the same without noise.
@@ -36,46 +54,92 @@ def along(a: Recording, b: Recording, noise: Noise, places: Sequence[Place]) -> 
         The larger of the two ratios that is above 1 by more than chance, else 1; and the larger of their
         upper ends.
     """
-    coordinates = torch.nonzero(noise.scale > 0)[:, 0]
-    copied = {step for copy in noise.copies for step in copy.steps}
-    projected, weighed = [0.0, 0.0], [0.0, 0.0, 0.0]
-    for step in range(a.steps):
-        if step in copied or noise.by_step[step] == 0:
-            continue
-        moves = max((_moves(at, b, noise, step, coordinates) for at in places), key=len, default=[])
-        if not moves:
-            continue
-        drawn = noise.seen(a.gradients[step] - b.gradients[step], step, coordinates)
-        rows = torch.stack(moves)
-        sizes, turned = torch.linalg.eigh(rows @ rows.T)
-        kept = sizes > DISTINCT
-        energy = ((turned[:, kept].T @ (rows @ drawn)).square() / sizes[kept]).sum()
-        projected = [projected[0] + float(energy), projected[1] + int(kept.sum())]
-        squares = rows.square()
-        weighed = [
-            weighed[0] + float((squares @ drawn.square()).mean()),
-            weighed[1] + 1.0,
-            weighed[2] + float(squares.square().sum(dim=1).mean()),
-        ]
-    if not weighed[1]:
+    compared = _Compared(b, noise, places)
+    if not min(compared.directions, compared.spread):
         return 1.0, 1.0
-    # A weighted mean of independent chi-squared numbers is as spread as one of so many degrees of freedom.
-    freedom = weighed[1] ** 2 / weighed[2]
-    found = [(projected[0] / projected[1], projected[1]), (weighed[0] / weighed[1], freedom)]
-    seen = [ratio for ratio, count in found if chi2.sf(ratio * count, count) < RARE]
-    most = [ratio * count / float(chi2.ppf(MISSED, count)) for ratio, count in found]
-    return max([1.0, *seen]), max(most)
+    compared.add(a, b)
+    # Steps that differ are known by the noise of this seed only.
+    enough = math.ceil(ENOUGH / min(compared.directions, compared.spread))
+    more = 0 if noise.differs else min(MORE_SEEDS, enough - 1, MOST_NUMBERS // compared.size)
+    runs.expect(2 * more)
+    for number in range(1, 1 + more):
+        with suppress(InputError):
+            one, other = (runs(forced=a, number=number, still=True, share=share) for share in (1.0, 0.0))
+            if one.draws == other.draws:
+                compared.add(one, other)
+    return compared.found()
 
 
-def _moves(at: Place, b: Recording, noise: Noise, step: int, coordinates: Tensor) -> list[Tensor]:
-    """Directions in which versions of a record move a step, in standard deviations of the noise."""
-    if not at.present[step]:
-        return []
-    found = []
-    for version, agree in zip(at.versions, at.agree[1:], strict=True):
-        if agree[step]:
-            move = noise.seen(version.gradients[step] - b.gradients[step], step, coordinates)
-            length = float(torch.linalg.vector_norm(move))
-            if 0 < length < float("inf"):
-                found.append(move / length)
-    return found
+class _Compared:
+    """The squares of noise along the moves of records, over steps and seeds.
+
+    `directions`: on how many the noise of a seed is projected. `spread`: so many independent squares have a
+    mean as spread as the weighted one of a seed. `size`: numbers of a seed's noise.
+    """
+
+    def __init__(self, b: Recording, noise: Noise, places: Sequence[Place]) -> None:
+        self._b, self._noise, self._places = b, noise, places
+        self._coordinates = torch.nonzero(noise.scale > 0)[:, 0]
+        copied = {step for copy in noise.copies for step in copy.steps}
+        self._clean = [t for t, scale in enumerate(noise.by_step) if t not in copied and scale > 0]
+        self.directions, self._steps, squares = 0, 0, 0.0
+        for step in self._clean:
+            if (moves := self._moves(step)) is not None:
+                self._steps += 1
+                self.directions += len(moves[0])
+                squares += float(moves[1].square().sum())
+        self.spread = self._steps**2 / squares if squares else 0.0
+        self.size = len(self._clean) * len(self._coordinates)
+        self._noises: list[Tensor] = []
+
+    def add(self, one: Recording, other: Recording) -> None:
+        """Take the noise between two runs of all steps, unless it is that of an earlier seed."""
+        if min(one.steps, other.steps) <= self._clean[-1]:
+            return
+        drawn = torch.stack([self._drawn(one, other, step).float() for step in self._clean])
+        if any(float((drawn - known).norm()) <= SAME * float(known.norm()) for known in self._noises):
+            return
+        self._noises.append(drawn)
+
+    def found(self) -> tuple[float, float]:
+        """The larger ratio that is above 1 by more than chance, else 1; and the larger upper end."""
+        # The scales are again those of all this noise: one seed's would be less well known than the ratios.
+        _, group = torch.unique(self._noise.scale[self._coordinates], return_inverse=True)
+        squares = torch.stack([drawn.double().square().mean(dim=0) for drawn in self._noises]).mean(dim=0)
+        mean = torch.zeros(int(group.max()) + 1, dtype=torch.float64)
+        mean = mean.scatter_reduce(0, group, squares, "mean", include_self=False)[group]
+        projected = weighed = 0.0
+        for row, step in enumerate(self._clean):
+            if (moves := self._moves(step)) is None:
+                continue
+            for drawn in self._noises:
+                seen = drawn[row] / mean.sqrt()
+                projected += float((moves[0] @ seen).square().sum())
+                weighed += float(moves[1] @ seen.square())
+        seeds = len(self._noises)
+        found = [
+            (projected / (seeds * self.directions), seeds * self.directions),
+            (weighed / (seeds * self._steps), seeds * self.spread),
+        ]
+        over = [ratio for ratio, count in found if chi2.sf(ratio * count, count) < RARE]
+        most = [ratio * count / float(chi2.ppf(MISSED, count)) for ratio, count in found]
+        return max([1.0, *over]), max(most)
+
+    def _drawn(self, one: Recording, other: Recording, step: int) -> Tensor:
+        return self._noise.seen(one.gradients[step] - other.gradients[step], step, self._coordinates)
+
+    def _moves(self, step: int) -> tuple[Tensor, Tensor] | None:
+        """An orthonormal basis of records' moves of a step, `(k, d)`, and their mean squares, `(d,)`."""
+        rows = []
+        for at in self._places:
+            for version, agree in zip(at.versions, at.agree[1:], strict=True):
+                if at.present[step] and agree[step]:
+                    move = self._drawn(version, self._b, step)
+                    length = float(torch.linalg.vector_norm(move))
+                    rows += [move / length] if 0 < length < math.inf else []
+        if not rows:
+            return None
+        stacked = torch.stack(rows)
+        sizes, turned = torch.linalg.eigh(stacked @ stacked.T)
+        kept = sizes > DISTINCT
+        return (turned[:, kept] / sizes[kept].sqrt()).T @ stacked, stacked.square().mean(dim=0)

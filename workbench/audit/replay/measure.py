@@ -452,7 +452,7 @@ def _of_records(
         "emptied": emptied(runs, a, first, crafts) if usual else math.nan,
         "noise_moved": noise_moved(runs, a, b, first, crafts) if usual else math.nan,
     }
-    return along(a, b, noise, places) if noise.values else (1.0, 1.0), found
+    return along(runs, a, b, noise, places) if noise.values else (1.0, 1.0), found
 
 
 def _distances(

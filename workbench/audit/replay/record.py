@@ -393,13 +393,16 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return type(drawn)(0.5 * drawn + centre)
 
     def not_initial(self, parameters: Sequence[Tensor]) -> frozenset[int]:
-        """Which draws of parameters' shapes are, before the first step, no multiples of their weights."""
+        """Which draws of parameters' shapes are, before the first step, no multiples of their weights.
+
+        A single number is a multiple of any other, and says nothing.
+        """
         found = set()
         flat = [_first(p) for p in parameters]
         flat += [np.concatenate(flat)[:FIRST]]
         for number, drawn in self._early:
             size = float(np.linalg.norm(drawn))
-            alike = [w for w in flat if w.size == drawn.size and w.any()]
+            alike = [w for w in flat if w.size == drawn.size > 1 and w.any()]
             if not any(abs(float(w @ drawn)) >= (1 - 1e-6) * size * float(np.linalg.norm(w)) for w in alike):
                 found.add(number)
         self._early.clear()

@@ -40,6 +40,10 @@ class Runs:
         self._train, self._seed, self._total, self._progress = train, seed, total, progress
         self._done = 0
 
+    def expect(self, more: int) -> None:
+        """So many runs are to come beside those that progress is told of."""
+        self._total += more
+
     def with_records(self, others: Mapping[int, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The records with others in some places; each keeps its id."""
         return [{**others.get(i, own), "id": own["id"]} for i, own in enumerate(self.records)]
