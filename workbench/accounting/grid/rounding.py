@@ -213,30 +213,29 @@ def _without_negative(mass: FloatArray, h: float) -> FloatArray:
     negative = [int(i) for i in np.flatnonzero(mass < 0)]
     if not negative:
         return mass
-    mass = mass.copy()
-    last = len(mass) - 1
-    below, above = np.arange(-1, last), np.arange(1, last + 2)
+    # Lists: one number at a time, an array takes several times as long.
+    kept = mass.tolist()
+    last = len(kept) - 1
+    below, above = list(range(-1, last)), list(range(1, last + 2))
     while negative:
         i = negative.pop()
-        if mass[i] >= 0 or i == last:
+        if kept[i] >= 0 or i == last:
             continue
-        left, right = int(below[i]), int(above[i])
+        left, right = below[i], above[i]
         # A little more than is owed: the shares are rounded.
-        owed, mass[i] = mass[i] * (1 + _SLACK), 0.0
+        owed, kept[i] = kept[i] * (1 + _SLACK), 0.0
         if left >= 0:
             whole = math.expm1(-h * (right - left))
             to_left = math.exp(-h * (i - left)) * math.expm1(-h * (right - i)) / whole
             to_right = math.expm1(-h * (i - left)) / whole
-            mass[left] += owed * to_left
+            kept[left] += owed * to_left
             above[left] = right
-            if mass[left] < 0:
+            if kept[left] < 0:
                 negative.append(left)
         else:
             to_right = 1.0
-        mass[right] += owed * to_right
+        kept[right] += owed * to_right
         below[right] = left
-        if mass[right] < 0:
+        if kept[right] < 0:
             negative.append(right)
-    if mass[last] < 0:
-        return np.zeros_like(mass)
-    return mass
+    return np.array(kept) if kept[last] >= 0 else np.zeros_like(mass)
