@@ -28,7 +28,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from workbench.accounting import exact
+from workbench.accounting import exact, inclusions
 from workbench.accounting.balls.capped import Capped
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.directions import require_direction
@@ -235,7 +235,11 @@ def epsilon_bounds(
     def bounds(pair: Event) -> Bounds:
         if exact.supports(pair, adjacency, direction):
             return exact.epsilon_bounds(pair, delta, adjacency, direction)
-        return _grid_bounds(*_epsilon_on_grid(pair, delta, adjacency, direction, width))
+        loud = inclusions.epsilon_bounds(pair, delta, adjacency, direction)
+        if loud is not None and inclusions.is_beyond_grids(pair):
+            return loud
+        found = _grid_bounds(*_epsilon_on_grid(pair, delta, adjacency, direction, width))
+        return found if loud is None else _narrower(found, loud)
 
     with _within_range(event):
         return _of_pairs(event, adjacency, bounds)
@@ -382,6 +386,19 @@ def _of_pairs(event: Event, adjacency: Adjacency, bounds: Callable[[Event], Boun
         method=f"upper end by a dominating pair: {above.method}; "
         f"lower end by outputs on two data sets: {below.method}",
         assumptions=tuple(dict.fromkeys((*above.assumptions, *below.assumptions))),
+    )
+
+
+def _narrower(one: Bounds, other: Bounds) -> Bounds:
+    """Both hold, so that the larger lower end and the smaller upper end do."""
+    if one.lower >= other.lower and one.upper <= other.upper:
+        return one
+    return Bounds(
+        lower=max(one.lower, other.lower),
+        upper=min(one.upper, other.upper),
+        rigorous=True,
+        method=f"{one.method}; {other.method}",
+        assumptions=(*one.assumptions, *other.assumptions),
     )
 
 
