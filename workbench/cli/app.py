@@ -58,6 +58,8 @@ GROUPS: Mapping[str, str] = {
     "models": "The small base models that studies start from.",
 }
 
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
 # The base of all usage errors. Typer brings its own click in newer versions, so it is not importable by name.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -110,7 +112,7 @@ def loaded(name: str) -> Any:
     """A subcommand with its arguments and options, as Typer's own command; imports its module."""
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     epilog = f"Example: {COMMANDS[name].command}"
-    single.command(name.rpartition(" ")[2], epilog=epilog)(callback_of(name))
+    single.command(name.rpartition(" ")[2], epilog=epilog, context_settings=_SETTINGS)(callback_of(name))
     return typer.main.get_command(single)
 
 
@@ -138,7 +140,12 @@ def _help(context: typer.Context) -> None:
 def _group(says: str, callback: Callable[..., None]) -> typer.Typer:
     """A group that prints its help where no command is given."""
     group = typer.Typer(
-        cls=_Group, help=says, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+        cls=_Group,
+        help=says,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings=_SETTINGS,
     )
     group.callback(invoke_without_command=True)(callback)
     return group
