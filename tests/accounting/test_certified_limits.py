@@ -294,7 +294,7 @@ def test_weak_laplace_noise_has_a_largest_loss_at_any_delta() -> None:
 
 def test_means_too_far_apart_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="standard deviations apart"):
-        epsilon_bounds(run_of(noise_multiplier=1e-9, sampling_probability=0.1, steps=2), 1e-5)
+        delta_bounds(run_of(noise_multiplier=1e-9, sampling_probability=0.1, steps=2), 1.0)
 
 
 def test_a_finer_grid_that_does_not_help_once_is_no_reason_to_stop() -> None:

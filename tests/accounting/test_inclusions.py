@@ -58,7 +58,10 @@ def test_the_lower_end_is_below_the_likelihood_ratios_own_tail() -> None:
     assert divergence(loud.upper) < delta + 0.003
 
 
-def test_other_events_and_all_but_no_noise_are_left_to_others() -> None:
-    for noise, rate in ((0.5, 0.1), (1e-200, 0.1), (0.01, 1.0)):
-        run = gaussian_run(noise_multiplier=noise, sampling_probability=rate, steps=20)
-        assert inclusions.epsilon_bounds(run, 1e-5, Adjacency.ADD_REMOVE, Direction.BOTH) is None
+@pytest.mark.parametrize(
+    ("noise", "rate", "steps"),
+    [(0.5, 0.1, 20), (1e-200, 0.1, 20), (0.01, 1.0, 20), (0.01, 0.1, 10**18), (0.01, 0.5, 10**6)],
+)
+def test_other_events_are_left_to_others(noise: float, rate: float, steps: int) -> None:
+    run = gaussian_run(noise_multiplier=noise, sampling_probability=rate, steps=steps)
+    assert inclusions.epsilon_bounds(run, 1e-5, Adjacency.ADD_REMOVE, Direction.BOTH) is None

@@ -39,6 +39,9 @@ _SLACK = 1e-9
 _MOST = 200_000
 """Numbers of steps with the record that are summed over, at most."""
 
+_MOST_STEPS = 10**9
+"""Steps for which SciPy finds quantiles of numbers of steps at once."""
+
 _TRIED = 200
 """Numbers of steps, and thresholds, that are tried for the lower end."""
 
@@ -56,9 +59,10 @@ def epsilon_bounds(event: Event, delta: float, adjacency: Adjacency, direction: 
         return None
     part, steps = parts[0][0], parts[0][1]
     distance, rate = 1.0 / part.noise_multiplier, part.sampling_probability
-    largest = int(binom.isf(delta * _SLACK, steps, rate)) + 1
-    if part.noise_multiplier >= LOUD or distance > _FARTHEST or rate >= 1 or largest > _MOST:
+    is_small = part.noise_multiplier < LOUD and distance < _FARTHEST and rate < 1
+    if not is_small or steps > _MOST_STEPS or steps * rate > _MOST:
         return None
+    largest = int(binom.isf(delta * _SLACK, steps, rate)) + 1
     without = -steps * math.log1p(-rate) * (1 + _SLACK)
     lower = _lower(distance, rate, steps, delta, largest)
     upper = _upper(distance, rate, steps, delta, min(largest, steps))
