@@ -81,6 +81,13 @@ VALID: dict[str, dict[str, Any]] = {
     "encoders.tree_encoder": {"steps": 4},
     "filters.GaussianFilter": {"mu": 1024.0, "adjacency": Adjacency.REPLACE_ONE},
     "filters.RenyiFilter": {"alpha": 8.0, "budget": 65536.0, "adjacency": Adjacency.REPLACE_ONE},
+    "inclusions.epsilon_bounds": {
+        "event": gaussian_run(noise_multiplier=0.0625, sampling_probability=0.25, steps=2),
+        "delta": 0.125,
+        "adjacency": Adjacency.REPLACE_ONE,
+        "direction": Direction.BOTH,
+    },
+    "inclusions.is_beyond_grids": {"event": NOISY},
     "integers.DiscreteGaussian": {"sigma": 1.5, "largest_contribution": 2},
     "integers.DiscreteLaplace": {"noise_parameter": 1.5, "largest_contribution": 2},
     "integers.Skellam": {"variance": 1.5, "largest_contribution": 2},

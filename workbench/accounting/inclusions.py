@@ -21,7 +21,9 @@ from scipy.special import gammaln, log_ndtr, ndtr, ndtri
 from scipy.stats import binom
 
 from workbench.accounting.bounds import Bounds
-from workbench.accounting.events import Event, SubsampledGaussian
+from workbench.accounting.directions import require_direction
+from workbench.accounting.events import Event, SubsampledGaussian, require_event
+from workbench.core.arguments import number, one_of
 from workbench.interfaces import Adjacency, Direction, FloatArray
 
 LOUD = 0.1
@@ -53,8 +55,14 @@ def epsilon_bounds(event: Event, delta: float, adjacency: Adjacency, direction: 
     """Bounds on epsilon at delta, in (0, 1).
 
     None for events other than one sampled Gaussian, repeated, whose noise multiplier is below `LOUD`.
+
+    Raises:
+        InputError: an argument is out of range, or of the wrong kind.
+        UnsupportedError: one direction alone under replace-one.
     """
-    parts = list(event.parts())
+    parts = list(require_event(event).parts())
+    adjacency, delta = one_of(Adjacency, "adjacency", adjacency), number("delta", delta, above=0, below=1)
+    direction = require_direction(direction, adjacency)
     if len(parts) != 1 or not isinstance(parts[0][0], SubsampledGaussian):
         return None
     part, steps = parts[0][0], parts[0][1]
@@ -82,8 +90,12 @@ def epsilon_bounds(event: Event, delta: float, adjacency: Adjacency, direction: 
 
 
 def is_beyond_grids(event: Event) -> bool:
-    """Whether some sampled Gaussian has so little noise that no grid holds its losses."""
-    sampled = [part for part, _ in event.parts() if isinstance(part, SubsampledGaussian)]
+    """Whether some sampled Gaussian has so little noise that no grid holds its losses.
+
+    Raises:
+        InputError: it is no event.
+    """
+    sampled = [part for part, _ in require_event(event).parts() if isinstance(part, SubsampledGaussian)]
     return any(part.noise_multiplier < BEYOND_GRIDS for part in sampled)
 
 
