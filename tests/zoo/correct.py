@@ -148,6 +148,13 @@ class FullBatch(Trainer):
         return torch.normal(0.0, sigma, parameter.shape, generator=self.generator)
 
 
+class BySmallSteps(FullBatch):
+    """Weights that hardly move, so that all updates have one norm."""
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.network.parameters(), lr=1e-4)
+
+
 class LargeClip(Trainer):
     """A clipping norm that no record of the data reaches."""
 
@@ -270,6 +277,7 @@ TRAINERS = {
     "clipped_again_after_noise": ClippedAgainAfterNoise(),
     "scheduled_noise": ScheduledNoise(),
     "full_batch": FullBatch(),
+    "by_small_steps": BySmallSteps(),
     "large_clip": LargeClip(),
     "augmented": Augmented(),
     "with_dropout": WithDropout(),

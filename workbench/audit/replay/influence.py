@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +21,7 @@ FEWEST_EXPECTED = 3
 
 
 def together(runs: Runs, a: Recording, b: Recording, craft: Craft) -> tuple[float, Leak | None]:
-    """What two quarters of the records replaced by a craft show.
+    """What two quarters of the records replaced by a craft show, and what nearly all of them do.
 
     Returns:
         What their moves of the updates do not add up to, as a share; and what else they change. Between the
@@ -28,10 +29,9 @@ def together(runs: Runs, a: Recording, b: Recording, craft: Craft) -> tuple[floa
     """
     quarters = [range(part, len(runs.records), 4) for part in (0, 1)]
     sets = [dict.fromkeys(quarter, craft.record) for quarter in quarters]
+    sets.append({**sets[0], **sets[1]})
     try:
-        versions = [
-            runs(runs.with_records(own), forced=a) for own in (sets[0], sets[1], {**sets[0], **sets[1]})
-        ]
+        versions = [runs(runs.with_records(own), forced=a) for own in sets]
     except InputError:
         return math.nan, None
     agree = agreement([b, *versions], a.steps).all(axis=0)
@@ -41,11 +41,17 @@ def together(runs: Runs, a: Recording, b: Recording, craft: Craft) -> tuple[floa
         least = min(float((one - own).norm()), float((two - own).norm()))
         if least > 0:
             shares.append(float((both - one - two + own).norm()) / least)
-    # Fewer labels may make another model: that tells a label of a quarter, and no more.
-    found = [leak_of(b, version) for version in versions if version.layouts == b.layouts]
-    leak = next((leak for leak in found if leak is not None), None)
+    # A choice by all records, as of the best of all models, turns where most of them change. Labels stay.
+    kept = {record["label"]: i for i, record in enumerate(runs.records)}.values()
+    sets.append(dict.fromkeys(set(range(len(runs.records))) - set(kept), craft.record))
+    with suppress(InputError):
+        versions.append(runs(runs.with_records(sets[-1]), forced=a))
     share = float(np.median(shares)) if shares else math.nan
-    return share, None if leak is None else replace(leak, records=len(sets[0]))
+    for others, version in zip(sets, versions, strict=False):
+        # Fewer labels may make another model: that tells a label of a quarter, and no more.
+        if version.layouts == b.layouts and (leak := leak_of(b, version)) is not None:
+            return share, replace(leak, records=len(others))
+    return share, None
 
 
 def follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts: Sequence[Craft]) -> bool:

@@ -280,7 +280,8 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
             "some are used again, or spread"
         )
     if run.is_correlated:
-        reasons.append(f"the noise of steps is correlated (by {run.correlation:.3g} at most)")
+        most = f"by {run.correlation:.3g} at most" if run.correlation > 0 else "a little, over many steps"
+        reasons.append(f"the noise of steps is correlated ({most})")
     if run.repeats:
         reasons.append(
             f"{run.repeats} noises are that of another step or tensor, and so is what a record moves there: "

@@ -53,6 +53,9 @@ OTHER = 0.3
 ADDS_UP = 1e-3
 """Records that together move an update by what each does, but for this share: none changes another's part."""
 
+SAME_NORM = 1e-4
+"""Norms that differ by less than this share of them are one."""
+
 PLACES = 2
 """Records that are replaced by every craft, or by half of them, each in a training of its own."""
 
@@ -95,7 +98,7 @@ def measured(
     chosen = [int(i) for i in generator.permutation(len(records))[: PLACES + MORE_PLACES + SPARE_PLACES]]
     crafts = {place: crafted(records, place, generator) for place in chosen}
     usual = min(len(chosen), PLACES + MORE_PLACES)
-    count = 14 + TRIED + 2 * SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
+    count = 17 + TRIED + 2 * SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
     runs = Runs(train, records, seed, count, progress)
     try:
         return _measured(runs, crafts)
@@ -149,10 +152,9 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     again = runs(number=1)
     bare = runs(number=1, forced=again, like=again)
     fewer_directions, unseen = stretched(noise, (a, b), (again, bare)) if noise.values else (1.0, 1.0)
-    fixed = is_repeated((a, b), (again, bare)) if noise.values else 0
+    fixed = _fixed(runs, (a, b), (again, bare)) if noise.values else 0
     seeds = _different_seeds(runs, a) if noise.values and noise.by_step[0] > 0 else (0, 0)
     ignores = difference(a, again) is None and seeds[0] < 2
-    norms = np.array([float(gradient.norm()) for gradient in b.gradients])
     fewer, spread = _of_fewer(runs, noise) if noise.values else (math.nan, math.nan)
     (stronger, most), shown = _of_records(runs, (a, b), noise, crafts)
     return Measured(
@@ -180,7 +182,6 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         fewer=fewer,
         fewer_spread=spread,
         bare_steps=int((noise.by_step == 0).sum()) if noise.values else a.steps,
-        same_norm=bool(a.steps > 1 and norms.std() < 1e-4 * norms.mean()),
         recognised=b.recognised,
         elsewhere=b.elsewhere,
         scores_repeat=scores_repeat,
@@ -223,6 +224,28 @@ def _different_seeds(runs: Runs, a: Recording) -> tuple[int, int]:
             runs(forced=a, number=number, most=1)
     least = min(map(len, runs.noises.values()), default=0)
     return len({tuple(drawn[:least]) for drawn in runs.noises.values()}), len(runs.noises)
+
+
+def _fixed(runs: Runs, own: tuple[Recording, Recording], again: tuple[Recording, Recording]) -> int:
+    """Steps whose noise is the same under another seed: as it trains, or at the weights of this one's steps.
+
+    Noise that is seeded by released weights is the same at the same weights.
+    """
+    found = is_repeated(own, again)
+    with suppress(InputError):
+        noisy, bare = (runs(forced=own[0], number=1, still=True, share=share) for share in (1.0, 0.0))
+        if noisy.draws == bare.draws:
+            found = max(found, is_repeated(own, (noisy, bare)))
+    return found
+
+
+def _have_one_norm(b: Recording, places: Sequence[Place]) -> bool:
+    """Whether updates without noise have one norm, whatever record is in them."""
+    norms = [float(gradient.norm()) for gradient in b.gradients]
+    for at in places:
+        for version, agree in zip(at.versions, at.agree[1:], strict=True):
+            norms += [float(version.gradients[t].norm()) for t in np.flatnonzero(agree & at.present)]
+    return len(b.gradients) > 1 and float(np.std(norms)) < SAME_NORM * float(np.mean(norms))
 
 
 def _goes_like(noise: Noise, other: Noise) -> bool:
@@ -449,6 +472,7 @@ def _of_records(
         # Of batches of one size, what is added to each update beside the records would count as theirs.
         "alone": batches.alone if apart < ADDS_UP and len(set(sizes)) > 1 else np.zeros(0),
         "together": apart,
+        "same_norm": _have_one_norm(b, deep),
         "emptied": emptied(runs, a, first, crafts) if usual else math.nan,
         "noise_moved": noise_moved(runs, a, b, first, crafts) if usual else math.nan,
     }

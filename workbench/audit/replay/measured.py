@@ -53,12 +53,12 @@ class Measured:
         correlation: Of the noise of two steps, the largest; `is_correlated` likewise.
         copies: Steps or tensors whose noise is a copy of another's, while a record moves the two otherwise.
         repeats: Such copies where every replaced record moves both alike, as where a noisy sum is used again.
-        fixed: Steps whose noise is the same under another seed.
+        fixed: Steps whose noise is the same under another seed, as it trains or at equal weights.
         seeds: How many different noises were drawn, and under how many seeds.
         depends: Whether updates, where some have no noise or copied noise, also depend on other draws, which
             may be noise.
         ignores_seed: The whole training is the same under another seed.
-        same_norm: All updates without noise have one norm.
+        same_norm: All updates without noise have one norm, also those that a replaced record moves.
         present: Which replaced record took part in which step, shape `(places, T)`.
         weak: Where it moved the update much less than at other steps, same shape.
         counted, tries: Records that took part in steps whose batch could be counted, and that might have; the
