@@ -234,7 +234,7 @@ def test_what_one_pair_may_say() -> None:
     assert "cannot prove" in about_all.summary
     about_this = judge_claim(pair, epsilon, 1.1 * truth, n=10_000, rng=rng, scope=Scope.THIS_PAIR)
     assert about_this.verdict is VerdictKind.HOLDS_UNDER
-    assert about_this.assumptions[0] == "this pair of neighbours is the worst one"
+    assert about_this.assumptions[0].text == "this pair of neighbours is the worst one"
     assert about_this.confidence == 0.95
     close = judge_claim(pair, epsilon, 1.0001 * truth, n=1000, rng=rng, scope="this pair")
     assert close.verdict is VerdictKind.UNDECIDED

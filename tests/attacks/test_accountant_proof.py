@@ -57,6 +57,7 @@ from workbench.attacks.accountant_checks.proof.evaluation import (
 from workbench.attacks.claim_checks.dp_weights.composition import dp_weights_algorithm_2_as_printed
 from workbench.core.errors import InputError
 from workbench.interfaces import VerdictKind
+from workbench.interfaces.findings import Assumption, assume
 
 X, Y = real("x"), real("y")
 Z = real("z", low=0)
@@ -162,14 +163,18 @@ def test_contradicting_assumptions_prove_nothing() -> None:
     assert "contradict" in finding.summary
 
 
+def open_to(text: str) -> Assumption:
+    return assume(text, bool, left_open={text: (False, True)})
+
+
 def test_holds_under_needs_the_assumption() -> None:
     bare = Statement(name="a square exceeds its root", conclusion=Z * Z >= Z)
-    found = holds_under(bare, assumption="z >= 1", formula=Z >= 1)
+    found = holds_under(bare, assumption=open_to("z >= 1"), formula=Z >= 1)
     assert found.verdict is VerdictKind.HOLDS_UNDER
     assert 0 < Fraction(str(found.counterexample["z"])) < 1
-    assert holds_under(bare, assumption="z < 1", formula=Z < 1).verdict is VerdictKind.REFUTED
+    assert holds_under(bare, assumption=open_to("z < 1"), formula=Z < 1).verdict is VerdictKind.REFUTED
     always = Statement(name="squares", conclusion=X * X >= 0)
-    assert holds_under(always, assumption="x > 0", formula=X > 0).verdict is VerdictKind.PROVEN
+    assert holds_under(always, assumption=open_to("x > 0"), formula=X > 0).verdict is VerdictKind.PROVEN
 
 
 def test_inexact_input_is_refused() -> None:

@@ -18,7 +18,7 @@ from workbench.attacks.accountant_checks.proof import (
 )
 from workbench.core.errors import InputError
 from workbench.interfaces import VerdictKind
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Finding, assume
 
 Made = Statement | TransitionSystem | Finding
 
@@ -85,7 +85,9 @@ def test_composition_without_its_second_term_fails_where_epsilon_is_large() -> N
 def test_the_noise_ledger_holds_where_noise_never_rises() -> None:
     first, second = real("m1", low=0), real("m2", low=0)
     found = holds_under(
-        papers.rldp_ledger_at_current_noise(), assumption="noise never rises", formula=first <= second
+        papers.rldp_ledger_at_current_noise(),
+        assumption=assume("noise never rises", bool, left_open={"noise never rises": (False, True)}),
+        formula=first <= second,
     )
     assert found.verdict is VerdictKind.HOLDS_UNDER
 

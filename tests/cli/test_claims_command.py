@@ -14,7 +14,7 @@ from workbench.checks.ledger import load_ledger
 from workbench.cli.app import main
 from workbench.core import registry
 from workbench.interfaces import VerdictKind
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Finding, assume
 
 LEDGER = """
 [[claim]]
@@ -60,7 +60,7 @@ def holds_under() -> Finding:
         verdict=VerdictKind.HOLDS_UNDER,
         summary="holds if q is 1",
         evidence=("e",),
-        assumptions=("the sampling probability is 1",),
+        assumptions=(assume("the sampling probability is 1", lambda q: q == 1, left_open={"q": (0.5, 1)}),),
         confidence=0.99,
     )
 
@@ -155,7 +155,7 @@ def test_the_json_file_is_json_and_complete(tmp_path: Path, capsys: pytest.Captu
         raise AssertionError(f"{name} is no JSON")
 
     content = json.loads((tmp_path / "new" / "out.json").read_text(), parse_constant=refuse)
-    assert content["schema"] == 1
+    assert content["schema"] == 2
     assert content["counts"] == {"REFUTED": 1, "HOLDS_UNDER": 1, "UNDECIDED": 1}
     assert {"lm-privacy-workbench", "python", "python-flint", "z3-solver"} <= set(content["versions"])
     first = content["claims"][0]
@@ -168,6 +168,9 @@ def test_the_json_file_is_json_and_complete(tmp_path: Path, capsys: pytest.Captu
         "method": "proof",
         "check": "refutes",
         "parameters": {"seed": 3},
+        "weaker": {},
+        "stronger": {},
+        "altered": {},
         "function": f"{refutes.__module__}:refutes",
         "why": "",
         "verdict": "REFUTED",

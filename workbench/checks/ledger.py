@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -23,6 +23,9 @@ from workbench.core.errors import InputError, unknown_name
 from workbench.core.keys import JSON, plain
 
 _SHIPPED = "data/published/claims.toml"
+
+VERSIONS = ("weaker", "stronger", "altered")
+"""Fields of an entry that hold the parameters of a version of its claim."""
 
 
 class Method(StrEnum):
@@ -45,7 +48,9 @@ class PublishedClaim:
         place: Section, theorem or equation in the paper.
         restatement: What is claimed, in our words, with its quantities.
         check: Registered name of the check; None where the method is `NOT_CHECKABLE`.
-        parameters: Keyword arguments of the check.
+        parameters: Keyword arguments of the check: the claim's own quantities, but for the check's defaults.
+        weaker, stronger, altered: Arguments, over `parameters`, of a version of the claim that it implies, of
+            one that implies it, and of one that is neither; empty where there is none.
         why: For `NOT_CHECKABLE`: why not by us.
 
     Raises:
@@ -59,6 +64,9 @@ class PublishedClaim:
     method: Method
     check: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    weaker: Mapping[str, Any] = field(default_factory=dict)
+    stronger: Mapping[str, Any] = field(default_factory=dict)
+    altered: Mapping[str, Any] = field(default_factory=dict)
     why: str = ""
 
     def __post_init__(self) -> None:
@@ -72,10 +80,18 @@ class PublishedClaim:
             raise InputError(f"claim {self.id!r}: check must be given with method {str(self.method)!r}")
         if checkable and self.why:
             raise InputError(f"claim {self.id!r}: why goes with method 'not checkable' only")
-        if not checkable and (self.check or self.parameters):
+        if not checkable and (self.check or self.parameters or self.versions()):
             raise InputError(f"claim {self.id!r}: check and parameters must be absent where not checkable")
         if not checkable and not self.why.strip():
             raise InputError(f"claim {self.id!r}: why must be given with method 'not checkable'")
+
+    def versions(self) -> dict[str, PublishedClaim]:
+        """The weaker, the stronger and the altered version, those that there are."""
+        return {
+            kind: replace(self, parameters={**self.parameters, **changes}, weaker={}, stronger={}, altered={})
+            for kind in VERSIONS
+            if (changes := getattr(self, kind))
+        }
 
     def to_json(self) -> dict[str, JSON]:
         """Plain form of what the ledger says, with the function that checks it."""
@@ -87,6 +103,7 @@ class PublishedClaim:
             "method": str(self.method),
             "check": self.check,
             "parameters": dict(self.parameters),
+            **{kind: dict(getattr(self, kind)) for kind in VERSIONS},
             "function": function_of(self),
             "why": self.why,
         }
@@ -204,12 +221,13 @@ def _claim(table: Mapping[str, Any], number: int, papers: Mapping[str, str]) -> 
                 raise InputError(f"{name} must be a text, got {table[name]!r}")
             if any(ord(letter) < 32 and letter not in "\n\t" for letter in table.get(name, "")):
                 raise InputError(f"{name} must hold no control characters, got {table[name]!r}")
-        if not isinstance(table.get("parameters", {}), dict):
-            raise InputError(f"parameters must be a table, got {table['parameters']!r}")
-        try:
-            plain(table.get("parameters", {}))
-        except TypeError as error:
-            raise InputError(f"parameters must be numbers, texts, lists and tables: {error}") from error
+        for name in ("parameters", *VERSIONS):
+            if not isinstance(table.get(name, {}), dict):
+                raise InputError(f"{name} must be a table, got {table[name]!r}")
+            try:
+                plain(table.get(name, {}))
+            except TypeError as error:
+                raise InputError(f"{name} must be numbers, texts, lists and tables: {error}") from error
         if table["paper"] not in papers:
             raise unknown_name("paper", table["paper"], papers)
         if table["method"] not in list(Method):
@@ -230,7 +248,7 @@ def _require_check(claim: PublishedClaim) -> None:
     accepted = inspect.signature(known[claim.check].factory).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
         return
-    for name in claim.parameters:
+    for name in (name for version in ("parameters", *VERSIONS) for name in getattr(claim, version)):
         if name not in accepted:
             error = unknown_name(f"parameter of check {claim.check!r}:", name, accepted)
             raise InputError(f"claim {claim.id!r}: {error}")

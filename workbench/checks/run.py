@@ -6,6 +6,7 @@ takes too long gets a failure; the others go on. The answers do not depend on wh
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
 import traceback
@@ -36,7 +37,7 @@ from workbench.execution.tasks import (
     remove_folder,
 )
 from workbench.interfaces import VerdictKind
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Assumption, Finding, granted_values
 
 LIMIT_SECONDS = 240.0
 """After this long a worker's check is ended, and counts as failed."""
@@ -123,8 +124,28 @@ def _answer(check: str, claim: PublishedClaim) -> Finding:
     finding = registry.create("claim_check", check, **claim.parameters)
     if not isinstance(finding, Finding):
         raise TypeError(f"check {check!r} answered {type(finding).__name__}, not a Finding")
+    for assumption in finding.assumptions:
+        _require_open(assumption, check, claim.parameters)
     plain(finding.to_json())  # A finding that cannot be written down is no answer.
     return finding
+
+
+def _require_open(assumption: Assumption, check: str, given: Mapping[str, Any]) -> None:
+    """Refuse an assumption that misstates the check's parameters, or takes one of them for open.
+
+    The claim's quantities are the parameters of its check: what an assumption holds to be claimed must be one
+    of them, at the values that it has there, and nothing that it holds to be open may be one.
+    """
+    parameters = inspect.signature(registry.entries("claim_check")[check].factory).parameters
+    for name, values in assumption.claimed.items():
+        if name not in parameters:
+            raise InputError(f"assumption {assumption.text!r} claims {name!r}, no parameter of {check!r}")
+        stated = granted_values(plain({"value": given.get(name, parameters[name].default)})["value"])
+        if tuple(values) != stated:
+            raise InputError(f"assumption {assumption.text!r}: {name} is {stated} in the claim, got {values}")
+    for name in assumption.left_open:
+        if name in parameters:
+            raise InputError(f"assumption {assumption.text!r} leaves open {name!r}, which the claim states")
 
 
 def check_task(
@@ -215,8 +236,12 @@ def check_claims(
 def _read_back(claim: PublishedClaim, form: Mapping[str, JSON]) -> CheckedClaim:
     finding = form["finding"]
     if finding is not None:
-        texts = {name: tuple(finding[name]) for name in ("evidence", "assumptions")}
-        finding = Finding(**{**finding, **texts, "verdict": VerdictKind(finding["verdict"])})
+        read = {
+            "verdict": VerdictKind(finding["verdict"]),
+            "evidence": tuple(finding["evidence"]),
+            "assumptions": tuple(Assumption.from_json(form) for form in finding["assumptions"]),
+        }
+        finding = Finding(**{**finding, **read})
     return CheckedClaim(claim=claim, **{**form, "finding": finding})
 
 

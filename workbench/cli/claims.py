@@ -27,7 +27,7 @@ from workbench.core.errors import InputError, unknown_name
 from workbench.core.keys import JSON, plain
 from workbench.core.outputs import require_distinct, require_file_place, write_atomically
 
-SCHEMA = 1
+SCHEMA = 2
 """Of the JSON file; raised whenever the meaning of a field changes."""
 
 FAILED = "FAILED"
@@ -182,10 +182,16 @@ def _print_evidence(console: Console, answer: CheckedClaim) -> None:
         console.print(Text.assemble((f"{name}: ", "bold"), text))
     _print_items(console, "Evidence", plain_form["evidence"])
     _print_items(console, "Counterexample", _assignments(plain_form["counterexample"]))
-    _print_items(console, "Assumptions", plain_form["assumptions"])
+    _print_items(console, "Assumptions", [_words(assumption) for assumption in plain_form["assumptions"]])
     if answer.details:
         console.print(Text(answer.details.rstrip()))
     console.print(Text(f"Checked in {answer.seconds:.1f} s"))
+
+
+def _words(assumption: Mapping[str, Any]) -> str:
+    """An assumption, with what it takes to be left open by the claim."""
+    free = "; ".join(f"{name}: {', '.join(map(str, v))}" for name, v in assumption["left_open"].items())
+    return f"{assumption['text']} (the claim leaves open {free})"
 
 
 def _print_items(console: Console, name: str, items: Sequence[str]) -> None:

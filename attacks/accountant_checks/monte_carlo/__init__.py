@@ -51,7 +51,7 @@ from workbench.attacks.accountant_checks.monte_carlo.pairs import (
 )
 from workbench.core.errors import InputError
 from workbench.interfaces import VerdictKind
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Finding, assume
 
 __all__ = [
     "ClaimTest",
@@ -166,8 +166,11 @@ class ClaimTest:
                 summary=f"delta({self.epsilon:g}) <= {top:.6g} <= {self.delta:g} on {self.pair}, {certainty}",
                 evidence=evidence,
                 assumptions=(
-                    "this pair of neighbours is the worst one",
-                    f"the confidence intervals cover, which {certainty} means",
+                    assume(
+                        "this pair of neighbours is the worst one",
+                        lambda worst: worst == "this one",
+                        left_open={"the worst pair of neighbours": ("this one", "another")},
+                    ),
                 ),
                 confidence=self.confidence,
             )

@@ -41,7 +41,7 @@ from workbench.attacks.accountant_checks.proof.terms import (
 from workbench.core.errors import InputError
 from workbench.core.keys import JSON
 from workbench.interfaces import VerdictKind
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Assumption, Finding
 
 Evaluator = Callable[[Mapping[str, Fraction]], bool | None]
 """Whether a statement holds at an exact point; None where it cannot tell."""
@@ -113,12 +113,12 @@ def prove(statement: Statement, *, limit_seconds: float = 20) -> Finding:
 
 
 def holds_under(
-    statement: Statement, *, assumption: str, formula: Formula, limit_seconds: float = 20
+    statement: Statement, *, assumption: Assumption, formula: Formula, limit_seconds: float = 20
 ) -> Finding:
     """Prove a statement; where it is refuted, try it again under an assumption that it does not state.
 
     Args:
-        assumption: The extra assumption, in words.
+        assumption: The extra assumption, in words, consistent with the statement; see `assume`.
         formula: The same, for the solver.
         limit_seconds: Of each of the two searches.
 
@@ -132,11 +132,11 @@ def holds_under(
     narrower = replace(statement, assumptions=(*statement.assumptions, formula))
     again = prove(narrower, limit_seconds=limit_seconds)
     if again.verdict is not VerdictKind.PROVEN:
-        note = f"under the assumption that {assumption}: {again.verdict} ({again.summary})"
+        note = f"under the assumption that {assumption.text}: {again.verdict} ({again.summary})"
         return replace(bare, evidence=(*bare.evidence, note))
     return Finding(
         verdict=VerdictKind.HOLDS_UNDER,
-        summary=f"{statement.name}: holds under the assumption that {assumption}, and fails without it",
+        summary=f"{statement.name}: holds under the assumption that {assumption.text}, and fails without it",
         evidence=(f"with it: {again.evidence[0]}", *again.evidence[1:], f"without it: {bare.summary}"),
         counterexample=bare.counterexample,
         assumptions=(assumption,),

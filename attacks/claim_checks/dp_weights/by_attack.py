@@ -12,6 +12,7 @@ chooses them too.
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -19,9 +20,14 @@ from workbench.accounting import ApproximateDP
 from workbench.accounting.gaussian import delta_of_epsilon, epsilon_of_delta
 from workbench.attacks.claim_checks.shared.claims import (
     CONFIDENCE,
+    ball,
+    counterexample_if,
     digits_plan,
     from_attack,
+    gaussian_delta,
     setting,
+    settle,
+    show,
     shown_lower,
 )
 from workbench.attacks.weight_canary import WeightAudit, WeightCanary, audit_weights
@@ -100,16 +106,16 @@ def attacked(
     return _finding(audit, order_known(mechanism, plan, canary=canary, seed=seed), epsilon)
 
 
-def order_known(mechanism: Mechanism, plan: Plan, *, canary: str, seed: int) -> tuple[str, ...]:
-    """What an adversary would see who knew the order of the batches too, without any sampling.
+def distances(mechanism: Mechanism, plan: Plan, *, canary: str, seed: int) -> dict[str, float]:
+    """How far apart two trainings end that share the order of the batches, over the noise: mu of the release.
 
     Given the order, training is a fixed function: the release is N(w_in, s^2 I) or N(w_out, s^2 I), and so is
     exactly mu-GDP for this pair, mu = |w_in - w_out| / s. That is the game of the paper's own proof (step 4:
-    W and W' are fixed); a claim that counts on a secret order does not speak of it, so it decides nothing.
-    """
-    if not isinstance(mechanism, PostHocMechanism) or canary == "record":
-        return ()
+    W and W' are fixed).
 
+    Returns:
+        mu of all weights, by `"vector"`, and of the one that moves furthest, by `"coordinate"`.
+    """
     inserted, _ = WeightCanary(canary=canary).insert(plan, np.random.default_rng(seed))
     silent = inserted.insertions.gradient_canary
     assert isinstance(silent, GradientCanary)
@@ -118,18 +124,84 @@ def order_known(mechanism: Mechanism, plan: Plan, *, canary: str, seed: int) -> 
     )
     inside, outside, noise = paired_changes(mechanism, inserted, absent)
     apart = np.abs(inside - outside) / noise
+    return {"vector": float(np.linalg.norm(apart)), "coordinate": float(apart.max())}
+
+
+STATISTICS = {"vector": "all weights", "coordinate": "the one weight that moves furthest"}
+
+
+def order_known(mechanism: Mechanism, plan: Plan, *, canary: str, seed: int) -> tuple[str, ...]:
+    """What an adversary would see who knew the order of the batches too, without any sampling.
+
+    A claim that counts on a secret order does not speak of that game, so this decides nothing.
+    """
+    if not isinstance(mechanism, PostHocMechanism) or canary == "record":
+        return ()
     assert isinstance(plan.budget, ApproximateDP)
     epsilon, delta = plan.budget.epsilon, plan.budget.delta
-    lines = []
-    distances = {"all weights": np.linalg.norm(apart), "the one weight that moves furthest": apart.max()}
-    for name, mu in distances.items():
-        distance = float(mu)
-        lines.append(
-            "with a public order of the batches (not the judged game; exact for this pair of trainings), "
-            f"{name}: mu = {distance:.4g}, epsilon({delta:g}) = {epsilon_of_delta(distance, delta):.4g}, "
-            f"delta({epsilon:g}) = {delta_of_epsilon(distance, epsilon):.3g}"
-        )
-    return tuple(lines)
+    return tuple(
+        "with a public order of the batches (not the judged game; exact for this pair of trainings), "
+        f"{STATISTICS[name]}: mu = {mu:.4g}, epsilon({delta:g}) = {epsilon_of_delta(mu, delta):.4g}, "
+        f"delta({epsilon:g}) = {delta_of_epsilon(mu, epsilon):.3g}"
+        for name, mu in distances(mechanism, plan, canary=canary, seed=seed).items()
+    )
+
+
+@register("claim_check", "dp_weights_fixed_order")
+@setting(
+    "two trainings that share their initial weights and the order of their batches, one with a canary record "
+    "and one without it (Steps 1 and 4 of Section 8.1.2 compare two fixed trainings); the adversary knows "
+    "all of it and sees the released weights, or one of them; delta 1e-4; float32 trainings, and the exact delta "
+    "of two Gaussians as far apart"
+)
+def fixed_order(
+    *,
+    optimizer: str = "adamw",
+    learning_rate: float = 5e-5,
+    epochs: int = 10,
+    batch_size: int = 10,
+    epsilon: float = 1.0,
+    form: str = "appendix",
+    canary: str = "spread",
+    statistic: str = "vector",
+    model: str = "digits_mlp",
+    scale: float = 1.0,
+    seed: int = 2026,
+) -> Finding:
+    """Section 8.1.2: noised weights of two trainings that differ in a record are (epsilon, delta)-close.
+
+    `optimizer`, `learning_rate`, `epochs`, `batch_size`: of the training. `epsilon`: the budget. `form`: of
+    the noise scale, `"appendix"` or `"eq. 1"`. `canary`: see `workbench.attacks.weight_canary.WeightCanary`.
+    `statistic`: what is released: `"vector"`, or the `"coordinate"` that moves furthest. `model`: registry
+    name. `scale`: multiplies the noise. `seed`: of the trainings.
+    """
+    plan = papers_plan(
+        learning_rate=learning_rate,
+        optimizer=optimizer,
+        epochs=epochs,
+        batch_size=batch_size,
+        epsilon=epsilon,
+        model=model,
+    )
+    mechanism: Mechanism = registry.create("mechanism", "dp_weights", form=form)
+    found = distances(mechanism, plan, canary=canary, seed=seed)
+    delta, mu = Fraction(1, RECORDS**2), found[statistic] / scale
+    truth = gaussian_delta(ball(mu), ball(epsilon))
+    return settle(
+        *(f"{STATISTICS[name]}: {value / scale:.4g} noise deviations apart" for name, value in found.items()),
+        f"{STATISTICS[statistic]}: mu = {mu:.4g}, delta({epsilon:g}) = {show(truth)}, "
+        f"epsilon({float(delta):g}) = {epsilon_of_delta(mu, float(delta)):.4g}",
+        proof=f"the two releases are ({epsilon:g}, {float(delta):g})-close: mu is {mu:.4g}",
+        proven=truth <= ball(delta),
+        counterexample=counterexample_if(
+            truth > ball(delta),
+            f"two trainings that differ in one record are mu = {mu:.4g} apart after the noise: "
+            f"delta({epsilon:g}) is {show(truth, 4)}, not {float(delta):g}; epsilon is "
+            f"{epsilon_of_delta(mu, float(delta)):.4g}",
+            {"mu": mu, "epsilon_claimed": epsilon, "delta_claimed": str(delta), "true_delta": show(truth)},
+            {"optimizer": optimizer, "epochs": epochs, "learning_rate": learning_rate, "form": form},
+        ),
+    )
 
 
 def _finding(audit: WeightAudit, known: tuple[str, ...], epsilon: float) -> Finding:

@@ -34,7 +34,7 @@ from workbench.attacks.claim_checks.shared.claims import (
 )
 from workbench.core.registry import register
 from workbench.interfaces import VerdictKind
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Finding, assume
 
 EMPIRICAL_TERM = "0.009760"
 EMPIRICAL_EXPONENT = "0.078008"
@@ -192,17 +192,19 @@ def noise_scale(*, epsilon: str = "0.01", learning_rate: str = "1", form: str = 
         {"sensitivity": str(training.claimed_sensitivity), "epsilon": epsilon, "noise": show(noise)},
         {"true_delta": show(truth), "claimed_delta": str(training.delta)},
     )
-    covered = is_proven(usual) and (form == "appendix" or wrong is not None)
     return settle(
         f"the other printed form gives {show(added if form == 'eq. 1' else rooted)}",
         f"a proof for the form of Section 8.1.2: {usual.summary}; the empirical term only adds noise",
         "DW is taken as the true change of a single weight; under the root it grows with sqrt(DW) only, so "
         "the form fails wherever DW is large, and is rescued by the empirical term where it is small",
-        proof="the noise is enough" if covered and Fraction(epsilon) <= 1 else None,
+        proof="the noise is enough for epsilon <= 1",
+        proven=is_proven(usual) and Fraction(epsilon) <= 1,
         counterexample=wrong,
-        assumption="the root covers 2 log(1.25 / delta) only, "
-        "as in Algorithm 2 and Section 8.1.2, and epsilon <= 1",
-        assumed=wrong is not None,
+        assumption=assume(
+            "the root covers 2 log(1.25 / delta) only, as in Algorithm 2 and Section 8.1.2",
+            lambda root: root == "appendix",
+            claimed={"form": form},
+        ),
     )
 
 
@@ -305,8 +307,11 @@ def full_condition(*, weights: int = GPT2_WEIGHTS) -> Finding:
         "at the experiments' DW the range ends near 1e-7, while they use epsilon from 1 to 1000",
         proof="the printed range of epsilon is private" if proven else None,
         counterexample=wrong,
-        assumption="DW bounds the Euclidean distance of the two whole weight vectors, not of each weight",
-        assumed=weights != 1,
+        assumption=assume(
+            "DW bounds the Euclidean distance of the two whole weight vectors, not of each weight",
+            lambda moved: moved == 1,
+            claimed={"weights": weights},
+        ),
     )
 
 
@@ -317,16 +322,18 @@ def _power(base: Any, inverse_exponent: str) -> Any:
 
 @register("claim_check", "dp_weights_simulation")
 @setting(DISTANCE)
-def simulation(*, ceiling: str = "1e-9") -> Finding:
+def simulation(*, ceiling: str = "1e-9", neighbours: str = "trained") -> Finding:
     """Algorithm 1 and Section 4.1: the violation rate is 0 at every epsilon, which validates the guarantee.
 
-    `ceiling`: a probability that no feasible number of samples can tell from 0.
+    `ceiling`: a probability that no feasible number of samples can tell from 0. `neighbours`: whose
+    weights the guarantee is about: `"trained"` with and without a record, or any that are `"DW apart"`.
     """
     training = EXPERIMENTS
     low, high = (_ratio(ball(training.claimed_sensitivity), epsilon) for epsilon in _BUDGETS)
     # epsilon over the ratio grows with epsilon, and so does the ratio: one bound for the whole range.
     claimed = 2 * tail(ball(_BUDGETS[0]) / low - high / 2)
-    apart = leave_one_out_distance(training, training.batch_size)
+    limit = training.claimed_sensitivity
+    apart = leave_one_out_distance(training, training.batch_size) if neighbours == "trained" else limit
     real_rate = _violations(ball(apart), "0.01")
     never = bool(claimed < ball(ceiling))
     wrong = counterexample_if(
@@ -342,7 +349,11 @@ def simulation(*, ceiling: str = "1e-9") -> Finding:
         proof=f"the rate is below {ceiling} for every epsilon from {_BUDGETS[0]} to {_BUDGETS[1]}",
         proven=never,
         counterexample=wrong,
-        assumption="two neighbours' weights are never further apart than Eq. 2's DW",
+        assumption=assume(
+            "two neighbours' weights are never further apart than Eq. 2's DW",
+            lambda _: apart <= limit,
+            claimed={"neighbours": neighbours},
+        ),
     )
 
 
@@ -374,11 +385,9 @@ def dp_weights_budget_range(
     """
     lines, wrong = [], None
     limit = (ball(success) / (1 - ball(success))).log()
-    excluding = False
     for budget in budgets:
         allowed = success_under_dp(budget, "1e-6")
         lines.append(f"epsilon = {budget}: wrong guesses may be as rare as {show(1 - allowed, 3)}")
-        excluding = excluding or bool(allowed <= ball(success))
         wrong = wrong or counterexample_if(
             allowed > ball(success),
             f"({budget}, 1e-6)-DP allows wrong membership guesses to be as rare as {show(1 - allowed, 3)}: "
@@ -387,9 +396,13 @@ def dp_weights_budget_range(
         )
     return settle(
         *lines,
-        proof=f"The budgets exclude membership success above {success}" if excluding else None,
+        proof=f"The budgets exclude membership success above {success}",
         counterexample=wrong,
-        assumption=f"epsilon stays below {show(limit, 4)} (delta = 1 / N^2 = 1e-6)" if wrong else None,
+        assumption=assume(
+            f"epsilon stays below {show(limit, 4)} (delta = 1 / N^2 = 1e-6)",
+            lambda budget: success_under_dp(budget, "1e-6") <= ball(success),
+            claimed={"budgets": tuple(budgets)},
+        ),
     )
 
 

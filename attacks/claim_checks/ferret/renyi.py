@@ -26,11 +26,17 @@ from workbench.attacks.claim_checks.shared.claims import (
 )
 from workbench.core.registry import register
 from workbench.interfaces import VerdictKind
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Finding, assume
 
 ONE_RELEASE = (
     "one release of one group, given the batch, which holds the record that is added, removed or replaced; "
     "its gradient decides the group's sign; the adversary sees the release and its direction"
+)
+
+NOT_PARALLEL = assume(
+    "the neighbours' gradients are not positive multiples of each other",
+    lambda angle: angle > 0,
+    left_open={"angle of the neighbours' gradients": (0.0, 1.0)},
 )
 
 REACH = 20
@@ -251,7 +257,7 @@ def infinite_divergence(*, firing_probability: str = "1/100") -> Finding:
             else "A group that never fires releases the same law: divergence 0.",
             {"g'": "2 g", "divergence_nats": 0, "p": str(fire)},
         ),
-        assumption="the neighbours' gradients are not positive multiples of each other",
+        assumption=NOT_PARALLEL,
     )
 
 
@@ -279,7 +285,7 @@ def infinite_loss(*, firing_probability: str = "1/100") -> Finding:
             else "A group that never fires has loss 0 throughout.",
             {"g'": "2 g", "p": str(fire), "loss": 0},
         ),
-        assumption="the neighbours' gradients are not positive multiples of each other",
+        assumption=NOT_PARALLEL,
     )
 
 
@@ -305,7 +311,12 @@ def infinite_cost(*, firing_probability: str = "1/100", groups: int = 200, steps
             "in (epsilon, delta)-DP the cost is finite, and lies in delta.",
             {"p": str(fire), "epsilon": 0, "delta": str(delta)},
         ),
-        assumption="delta lies below the probability that a release tells the neighbours apart",
+        assumption=assume(
+            "delta lies below the probability that a release tells the neighbours apart",
+            lambda p, allowed: Fraction(allowed) < Fraction(p),
+            claimed={"firing_probability": firing_probability},
+            left_open={"delta": ("0", "1/2")},
+        ),
     )
 
 

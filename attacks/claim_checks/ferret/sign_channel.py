@@ -53,7 +53,7 @@ from workbench.attacks.claim_checks.shared.claims import (
 from workbench.attacks.claim_checks.shared.information import FiniteLaw, certify, information, quantity
 from workbench.core.errors import InconclusiveError, InputError, unknown_name
 from workbench.core.registry import register
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Finding, assume
 
 ROUNDS = 200_000
 """Most rounds of the iteration."""
@@ -378,8 +378,11 @@ def step_capacity(
         *lines,
         proof=f"k firings tell at most {amount} nats about a record, for every k" if proven else None,
         counterexample=wrong or (excess if open_to_silence else None),
-        assumption="a zero gradient is answered by a sign as well, so that no silence depends on the data",
-        assumed=proven and open_to_silence,
+        assumption=assume(
+            "a zero gradient is answered by a sign as well, so that no silence depends on the data",
+            lambda answer: answer == "coin" or not open_to_silence,
+            claimed={"zero_gradient": zero_gradient},
+        ),
     )
 
 

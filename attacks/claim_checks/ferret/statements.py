@@ -1,4 +1,4 @@
-"""FERRET, sections 5 and 6: the lemmas, the total of Eq. 8, Theorem 1, tightness, and the printed settings.
+"""FERRET, section 5: the lemmas, the total of Eq. 8, Theorem 1 and tightness.
 
 Letters in the information forms: X the record, R the other records, S whether X is sampled in the step, P the
 step's public masks and directions, V all earlier outputs, W the step's signs, Y an output. `scale` multiplies
@@ -7,7 +7,6 @@ the claimed bound; the tests turn it to see the verdict change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -20,7 +19,6 @@ from workbench.attacks.claim_checks.shared.claims import (
     in_balls,
     is_proven,
     prove_that,
-    rounds_to,
     setting,
     settle,
     show,
@@ -34,7 +32,7 @@ from workbench.attacks.claim_checks.shared.information import (
     quantity,
 )
 from workbench.core.registry import register
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Finding, assume
 
 HALF = Fraction(1, 2)
 BINARY = "an answer out of two has entropy at most ln 2 (Gibbs' inequality against the fair coin)"
@@ -79,10 +77,13 @@ def _cap_probability(dimension: int, height: Any) -> Any:
 
 @register("claim_check", "ferret_zero_gradient")
 @in_balls
-def zero_gradient(*, scale: float = 1.0) -> Finding:
-    """After Lemma 1: zero gradients, whose sign is not queried, do not affect the privacy analysis."""
-    third = Fraction(1, 3)
-    law = FiniteLaw("XW", {(x, x): third for x in (-1, 0, 1)})
+def zero_gradient(*, scale: float = 1.0, answer: str = "silence") -> Finding:
+    """After Lemma 1: zero gradients, whose sign is not queried, do not affect the privacy analysis.
+
+    `scale`: multiplies the claimed nats. `answer`: of a fired group at gradient 0: `"silence"`, or `"sign"`.
+    """
+    gradients = (-1, 0, 1) if answer == "silence" else (-1, 1)
+    law = FiniteLaw("XW", {(x, x): Fraction(1, len(gradients)) for x in gradients})
     leak, claimed = law.information("W", "X"), _ln2() * ball(scale)
     bound = quantity("ln 2")
     answered = certify(
@@ -90,22 +91,25 @@ def zero_gradient(*, scale: float = 1.0) -> Finding:
         facts={"ln 2 >= H(W|P)": bound - entropy("W", "P"), "ln 2 >= 0": bound},
         equations={"I(P;X) = 0": information("P", "X")},
     )
-    silent_is_fine = bool(claimed >= ball(3).log()) and answered is not None
+    silent_is_fine = bool(claimed >= ball(3).log())
     return settle(
-        "a record whose gradient is -1, 0 or +1 with equal probability, alone in the batch, public u = 1, "
-        "the group fires: outputs minus, silence, plus; "
-        f"I = {show(leak, 10)} nats against {show(claimed, 10)}",
+        f"a record whose gradient is one of {list(gradients)} with equal probability, alone in the batch, "
+        f"public u = 1, the group fires, {answer} at gradient 0: I = {show(leak, 10)} nats against "
+        f"{show(claimed, 10)}",
         BINARY,
         f"certificate where a zero is answered too: {answered.describe() if answered else 'none'}",
         proof="A fired group leaks at most the claimed nats" if answered else None,
         counterexample=counterexample_if(
             leak > claimed,
-            f"A group that stays silent exactly at gradient 0 has three answers and leaks {show(leak)} nats, "
+            f"A group with {answer} at gradient 0 has {len(gradients)} answers and leaks {show(leak)} nats, "
             f"more than {show(claimed)}.",
-            {"gradients": [-1, 0, 1], "leak_nats": show(leak), "claimed_nats": show(claimed)},
+            {"gradients": list(gradients), "leak_nats": show(leak), "claimed_nats": show(claimed)},
         ),
-        assumption="a zero gradient is answered by a sign as well, so that no silence depends on the data",
-        assumed=not silent_is_fine,
+        assumption=assume(
+            "a zero gradient is answered by a sign as well, so that no silence depends on the data",
+            lambda answer: answer == "sign" or silent_is_fine,
+            claimed={"answer": answer},
+        ),
     )
 
 
@@ -140,9 +144,12 @@ def lemma_2(*, scale: float = 1.0) -> Finding:
             f"where the lemma allows {show(worst)}.",
             {"s": "1/2", "leak_nats": show(leak), "allowed_nats": show(worst)},
         ),
-        assumption="eps0 bounds the leakage given that the record is in the sample (Eq. 9 prints that of the "
-        "mechanism that is already sampled), and the conclusion, "
-        "like Eq. 9, counts it given the other records",
+        assumption=assume(
+            "eps0 bounds the leakage given that the record is in the sample (Eq. 9 prints that of the "
+            "mechanism that is already sampled)",
+            lambda about: about == "a record in the sample",
+            left_open={"what eps0 is about": ("a record in the sample", "any record")},
+        ),
         assumed=not (proven and not leak > as_printed),
     )
 
@@ -225,8 +232,12 @@ def composition(*, scale: float = 1.0) -> Finding:
             f"definition, and {show(joint)} nats together.",
             {"releases": ["X+A+B", "A+B"], "single_nats": "0", "joint_nats": show(joint)},
         ),
-        assumption="leakage is counted given all other records, or bounded for every law of the data, as "
-        "Lemma 2 does both and section 2.1's definition neither",
+        assumption=assume(
+            "each release's nats are bounded for every law of the data, as in Lemma 2 (or counted given all "
+            "other records, as there and not in section 2.1)",
+            lambda laws: laws == "every law",
+            left_open={"laws of the data": ("every law", "one law")},
+        ),
     )
 
 
@@ -283,8 +294,15 @@ def eq_8(*, scale: float = 1.0, sampling_probability: str = "1/200") -> Finding:
             f"each where Eq. 8 says {show(claimed)}.",
             {"records": copies, "p": str(p), "leak_nats": show(leak), "claimed_nats": show(claimed)},
         ),
-        assumption="leakage is counted given all other records (or records are independent), and a fired "
-        "group answers +1 or -1 even at gradient 0",
+        assumption=assume(
+            "leakage is counted given all other records (or records are independent), and a fired group "
+            "answers +1 or -1 even at gradient 0",
+            lambda others, zero: others != "depend on the record" and zero == "a sign",
+            left_open={
+                "other records": ("given", "independent", "depend on the record"),
+                "answer at gradient 0": ("a sign", "silence"),
+            },
+        ),
     )
 
 
@@ -385,21 +403,6 @@ def lemma_3_steps(*, conditioned: bool = True) -> Finding:
     )
 
 
-TABLE_3 = (
-    ("FERRET-MAX", 200, "693", "7.2e-4"),
-    ("FERRET-HALF", 100, "347", "1.4e-3"),
-    ("FERRET-QUARTER", 50, "173", "2.9e-3"),
-    ("FERRET-2", 2, "6.93", "0.072"),
-)
-"""Section 6.4, Table 3: variant, G, ceiling in nats, p* at 0.5 nats; T = 1000, s = 0.005."""
-
-RECORDS, BATCH = 10_000, 50
-"""Section 6.2: 10,000 records, batch size 5 with 10 accumulation steps."""
-
-BUDGETS = ("0.1", "0.5", "1", "2")
-"""Section 6.2: the private budgets."""
-
-
 @register("claim_check", "ferret_tightness")
 @setting(ABOUT_A_RECORD)
 def tightness(*, sampling_probability: str = "0.005", scale: float = 1.0) -> Finding:
@@ -426,7 +429,11 @@ def tightness(*, sampling_probability: str = "0.005", scale: float = 1.0) -> Fin
             f"where the bound says {show(claimed)} p, {show(claimed / exact, 4)} times as much. {excess}",
             {"s": sampling_probability, "supremum_nats": show(exact), "claimed_nats": show(claimed)},
         ),
-        assumption=None if s == 1 else "every record is in every batch (s = 1)",
+        assumption=assume(
+            "every record is in every batch (s = 1)",
+            lambda rate: Fraction(rate) == 1,
+            claimed={"sampling_probability": sampling_probability},
+        ),
     )
 
 
@@ -473,123 +480,9 @@ def infinite_information(*, values: int = 2, claimed_nats: float | None = None) 
             "even when every raw gradient is released.",
             {"values": values, "leak_nats": show(leak)},
         ),
-        assumption="a record's gradient has infinite entropy, "
-        "as continuous ones have and those of texts have not",
-    )
-
-
-@register("claim_check", "ferret_table_3")
-@in_balls
-def table_3(*, scale: float = 1.0) -> Finding:
-    """Eq. 13 and Table 3: the ceilings G T s ln 2 and the p* at 0.5 nats, to the printed digits."""
-    lines, wrong = [], None
-    for name, groups, ceiling_printed, best_printed in TABLE_3:
-        ceiling = ball(Fraction(groups * 1000 * 5, 1000)) * _ln2() * ball(scale)
-        best = ball("0.5") / ceiling
-        lines.append(f"{name}: ceiling {show(ceiling)} ({ceiling_printed}), p* {show(best)} ({best_printed})")
-        for value, printed in ((ceiling, ceiling_printed), (best, best_printed)):
-            wrong = wrong or counterexample_if(
-                not rounds_to(value, printed),
-                f"{name}: {show(value)} does not round to the printed {printed}.",
-                {"variant": name, "found": show(value), "printed": printed},
-            )
-    return settle(
-        *lines,
-        "the table names HALF and QUARTER where the text has EIGHTH",
-        proof="Every ceiling and every p* of Table 3 rounds to the printed digits" if wrong is None else None,
-        counterexample=wrong,
-    )
-
-
-def expected_signs(free: str) -> Finding:
-    """That the expected number of fired signs depends on neither G nor T; `free` names those in the text."""
-    groups, steps = real("groups", low=1), real("steps", low=1)
-    rate, budget, ln2 = real("rate", low=0, high=1), real("budget", low=0), real("ln2", low=0, high=1)
-    return prove_that(
-        f"the expected number of fired signs G T p* is eps / (s ln 2), whatever {free}",
-        (groups * steps * (budget / (groups * steps * rate * ln2))).equals(budget / (rate * ln2)),
-        rate > 0,
-        ln2 > 0,
-    )
-
-
-@register("claim_check", "ferret_fired_signs")
-@in_balls
-def fired_signs(*, factor: float = 10.0) -> Finding:
-    """Section 6.4: at one budget FERRET-2 fires orders of magnitude more sign bits than FERRET-MAX.
-
-    `factor`: how many times more count as orders of magnitude.
-    """
-    same = expected_signs("G and T")
-    run = ball("0.5") / (ball("0.005") * _ln2())
-    few, many = run / TABLE_3[0][1], run / TABLE_3[-1][1]
-    return settle(
-        f"{same.verdict}: {same.summary}",
-        f"0.5 nats, T = 1000, s = 0.005: {show(run)} signs in a run of either variant; a group fires "
-        f"{show(few)} of FERRET-MAX's and {show(many)} of FERRET-2's",
-        proof=f"A group of FERRET-2 fires {show(many / few, 4)} times as often",
-        proven=many > ball(factor) * few,
-        counterexample=counterexample_if(
-            is_proven(same),
-            f"A run of either variant releases {show(run)} signs at 0.5 nats (section 6.7 says so too).",
-            {"FERRET-MAX": show(run), "FERRET-2": show(run)},
+        assumption=assume(
+            "a record's gradient has infinite entropy, as continuous ones have and those of texts have not",
+            lambda record: record == "continuous",
+            left_open={"the record's law": ("continuous", "texts")},
         ),
-        assumption="the signs of one group are counted, not those of the run",
-    )
-
-
-@register("claim_check", "ferret_budgets")
-@in_balls
-def budgets(*, epochs: Sequence[int] = (1, 3, 5), scale: float = 1.0) -> Finding:
-    """Section 6.2: p* of Theorem 1 exists for every variant (G >= 2), budget and number of epochs.
-
-    `epochs`: lengths of the runs. `scale`: multiplies the ceilings.
-    """
-    lines, wrong = [], None
-    for count in epochs:
-        steps = count * RECORDS // BATCH
-        ceiling = ball(Fraction(2 * steps * BATCH, RECORDS)) * _ln2() * ball(scale)
-        for budget in BUDGETS:
-            best = ball(budget) / ceiling
-            lines.append(f"FERRET-2, {count} epochs ({steps} steps), {budget} nats: p* = {show(best)}")
-            wrong = wrong or counterexample_if(
-                best >= 1,
-                f"FERRET-2 for {count} epoch(s) ({steps} steps of {BATCH} among {RECORDS} records) has a "
-                f"ceiling of {show(ceiling)} nats, below its budget of {budget}: p* would be {show(best)}.",
-                {"groups": 2, "steps": steps, "budget_nats": budget, "p": show(best)},
-            )
-    fixed = ball(10) * _ln2() * ball(scale)
-    good = all(ball(budget) < fixed for budget in BUDGETS)
-    return settle(
-        *lines,
-        "a p* above 1, clipped to 1, leaks less than the budget: an error on the safe side",
-        proof="p* lies in (0, 1) at every budget for two groups, and a fortiori for more" if good else None,
-        counterexample=wrong,
-        assumption="T = 1000 is taken for every run, as section 6.4 does, although it is five epochs' length",
-        assumed=wrong,
-    )
-
-
-@register("claim_check", "ferret_identical_guarantees")
-@in_balls
-def identical_guarantees(*, scale: float = 1.0) -> Finding:
-    """Sections 6.4 and 7.4: variants with different numbers of groups meet identical budgets in nats.
-
-    `scale`: multiplies the p* of the variant with more groups.
-    """
-    lines, wrong = [], None
-    for name, groups, _, _ in TABLE_3:
-        ceiling = ball(Fraction(groups * 5)) * _ln2()
-        best = ball("0.5") / ceiling * (ball(scale) if groups == TABLE_3[0][1] else 1)
-        total = ceiling * best
-        lines.append(f"{name}: {show(total, 12)} nats")
-        wrong = wrong or counterexample_if(
-            not abs(total - ball("0.5")) < ball("1e-30"),
-            f"{name} spends {show(total)} nats by Eq. 8, not 0.5.",
-            {"variant": name, "nats": show(total)},
-        )
-    return settle(
-        *lines,
-        proof="Eq. 8 gives every variant the same 0.5 nats at its p*" if wrong is None else None,
-        counterexample=wrong,
     )

@@ -30,7 +30,7 @@ from workbench.attacks.claim_checks.shared.information import certify, entropy, 
 from workbench.core.errors import InconclusiveError
 from workbench.core.registry import register
 from workbench.interfaces import VerdictKind
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Finding, assume
 
 HALF = Fraction(1, 2)
 POSTERIORS = (("1/4", "84"), ("1/128", "56"))
@@ -132,38 +132,37 @@ def eq_4(*, scale: float = 1.0) -> Finding:
 
 @register("claim_check", "paczero_quadrature")
 @in_balls
-def quadrature(*, nodes: int = 60, tolerance: float = 1e-10, noises: Sequence[str] = ()) -> Finding:
-    """Appendix C: 60-node Gauss-Hermite quadrature evaluates Eq. 4 exactly.
+def quadrature(
+    *,
+    nodes: int = 60,
+    tolerance: str = "5.5e-8",
+    noises: Sequence[str] = ("1/5", "3/10", "1/2", "3/4", "1", "2", "5", "40"),
+) -> Finding:
+    """Appendix C: 60-node Gauss-Hermite quadrature evaluates Eq. 4, also where sigma is small.
 
-    `nodes`: of the quadrature. `tolerance`: error in nats that counts as exact (double precision would allow
-    about 1e-15). `noises`: sigma values that are tried, as fractions; by default 1/20 to 40.
+    `nodes`: of the quadrature. `tolerance`: error in nats that counts as none: what appendix C treats as zero
+    in a whole run. `noises`: the values of sigma that the claim is about, as fractions.
     """
-    tried = [Fraction(noise) for noise in noises or ("0.2", "0.3", "0.5", "0.75", "1", "2", "5", "40")]
-    lines, worst, good = [], (ball(0), HALF), [noise for noise in tried if noise >= 1]
-    for noise in tried:
+    lines, worst = [], (ball(0), HALF)
+    for noise in map(Fraction, noises):
         exact, approximate = binary_mi(HALF, noise), _gauss_hermite(0.5, float(noise), nodes)
         error = exact - ball(approximate)
         lines.append(
-            f"q = 1/2, sigma = {float(noise):g}: exact {show(exact, 12)}, quadrature {approximate:.12g}"
+            f"q = 1/2, sigma = {float(noise):g}: exact {show(exact, 12)}, quadrature {approximate:.12g}, "
+            f"error {show(error, 3)}"
         )
         if abs(error) > abs(worst[0]):
             worst = (error, noise)
-        if noise in good and not abs(error) <= ball(tolerance):
-            good.remove(noise)
-    regime = all(noise in good for noise in tried if noise >= 1) and bool(good)
-    at = f"sigma = {float(worst[1]):g}: the channel leaks {show(worst[0], 3)} nats more than the quadrature"
-    if regime:
-        return Finding(
-            verdict=VerdictKind.UNDECIDED,
-            summary=f"Exact to {tolerance:g} nats at every sigma >= 1 of a grid (budgets below about 0.34 "
-            f"nats a step), which is no proof for all; worst at {at}. The paper names no accuracy",
-            evidence=tuple(lines),
-        )
     return settle(
         *lines,
+        "at the paper's budgets sigma is about 39 (0.33 nats over 1,000 steps); a small one is met where "
+        "much budget is left for a step",
+        proof=f"The error is at most {tolerance} nats at every sigma named",
+        proven=abs(worst[0]) <= ball(tolerance),
         counterexample=counterexample_if(
             abs(worst[0]) > ball(tolerance),
-            f"At {at}.",
+            f"At sigma = {float(worst[1]):g} the channel leaks {show(worst[0], 3)} nats more than the "
+            f"quadrature says, in one step, where appendix C counts {tolerance} nats of a whole run as zero.",
             {"sigma": str(worst[1]), "q_plus": "1/2", "error_nats": show(worst[0], 3)},
         ),
     )
@@ -206,9 +205,12 @@ def tolerance(*, claimed_total: str = "5.5e-8", claimed_orders: int = 6, smalles
             f"magnitude below the {smallest} nats of Tables 2 and 11.",
             {"tau": "1e-12", "steps": steps, "nats": show(total), "orders": show(orders, 4)},
         ),
-        assumption=f"{claimed_total} is tau ln(1/tau) a step, to two digits, and the tightest reported "
-        "budget is the smaller headline budget of 0.33 nats",
-        assumed=not fine,
+        assumption=assume(
+            f"{claimed_total} is tau ln(1/tau) a step, to two digits, and the tightest reported budget is "
+            "the smaller headline budget of 0.33 nats",
+            lambda budget: fine or ball(budget) >= headline,
+            claimed={"smallest": smallest},
+        ),
     )
 
 
@@ -323,8 +325,12 @@ def paczero_zero_epsilon(*, delta: str = "0") -> Finding:
         "Gaussian noise has delta(0) = Phi(x) - Phi(-x) > 0",
         proven=proven,
         counterexample=wrong,
-        assumption="delta = 0 is asked for, or the accountant's conversion (Rényi's, say) never reports 0",
-        assumed=Fraction(delta) != 0,
+        assumption=assume(
+            "delta = 0 is asked for (an accountant whose conversion never reports 0, as Rényi's, says as "
+            "much at any delta)",
+            lambda allowed: Fraction(allowed) == 0,
+            claimed={"delta": delta},
+        ),
     )
 
 

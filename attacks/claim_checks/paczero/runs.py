@@ -22,6 +22,7 @@ import numpy as np
 
 from workbench.accounting import MutualInformation
 from workbench.attacks.accountant_checks.proof import maximum, real
+from workbench.attacks.claim_checks.paczero.statements import blind_success
 from workbench.attacks.claim_checks.shared.claims import (
     CONFIDENCE,
     Counterexample,
@@ -45,7 +46,7 @@ from workbench.estimation.bounded_mean import mean_lower
 from workbench.estimation.subset_trials import FLOOR, log_score
 from workbench.games.subset.play import SubsetMechanism, SubsetObservations, SubsetReading, SubsetRelease
 from workbench.interfaces import BoolArray, Plan, Record, Secret, VerdictKind
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Finding, assume
 
 CONSTRUCTIONS = {"pairs": "complementary halves", "halves": "independent random halves"}
 
@@ -73,13 +74,15 @@ def universe(size: int, seed: int) -> Plan:
 @register("claim_check", "paczero_balance")
 @setting(ABOUT_A_SUBSET)
 def balance(
-    *, constructions: tuple[str, ...] = ("pairs", "halves"), candidates: int = 128, records: int = 1000
+    *, constructions: tuple[str, ...] = ("pairs",), candidates: int = 128, records: int = 1000
 ) -> Finding:
     """Section 2: each record is in exactly M/2 of the M random subsets, so that its prior is 1/2.
 
-    `constructions`: how the mechanism draws its subsets, each of which the claim is about. `candidates`: M.
-    `records`: N.
+    `constructions`: how the mechanism draws its subsets, each of which the claim is about: `"pairs"` of
+    complementary halves, which section 2's balance admits; `"halves"` drawn apart are another construction.
+    `candidates`: M. `records`: N.
     """
+    blind = blind_success(Fraction(1, 2))
     lines, even, worst = [], [], (0.0, 0)  # The largest distance from M/2, and the count that has it.
     for name in constructions:
         mechanism = registry.create("mechanism", "paczero", subsets=name, subset_count=candidates)
@@ -100,17 +103,16 @@ def balance(
         )
     return settle(
         *lines,
-        proof="Of complementary halves each record is in one of every two, for any draw",
-        proven="pairs" in even,
+        *blind.evidence,
+        proof="There are such random subsets: of complementary halves each record is in one of every two, "
+        "for any draw, and a blind guess is right half of the time",
+        proven=set(even) == set(constructions) and is_proven(blind),
         counterexample=counterexample_if(
             worst[0] > 0,
             f"Of {candidates} independent random halves one record is in {worst[1]}: who guesses blindly is "
             f"right with probability {max(worst[1], candidates - worst[1]) / candidates:.4f}.",
             {"candidates": candidates, "holding_a_record": worst[1]},
         ),
-        assumption="the candidates are complementary halves, "
-        'which the paper does not say (section 1: "random")',
-        assumed=set(even) != set(constructions),
     )
 
 
@@ -163,8 +165,11 @@ def whole_budget(
         proof="In its last step Eq. 6 offers all that is left, and a disagreement there spends it",
         proven=whole,
         counterexample=wrong,
-        assumption="the last step is a disagreement whose cap 0.999 h(q+) lies above what is left",
-        assumed=open_end is not None,
+        assumption=assume(
+            "the last step is a disagreement whose cap 0.999 h(q+) lies above what is left",
+            lambda kind: kind == "disagreement",
+            claimed={"last": tuple(last)},
+        ),
     )
 
 
@@ -211,8 +216,13 @@ def signal(
         proof=f"Unanimity steps give at least {show(100 * proportion, 3)} % of the signal"
         if proven
         else None,
-        assumption=f"every disagreement has at least {agreement} of the posterior on either side, as while "
-        "that is near its uniform start",
+        assumption=assume(
+            f"every disagreement has at least {agreement} of the posterior on either side, as while that is "
+            "near its uniform start",
+            lambda least, smaller: Fraction(smaller) >= Fraction(least),
+            claimed={"agreement": agreement},
+            left_open={"posterior on the smaller side": ("1/2", "1/1000000000000")},
+        ),
     )
 
 
@@ -248,8 +258,13 @@ def concentration(*, tolerance: str = "1e-12", budget: float = 0.68, steps: int 
             f"signs agree. Two candidates, sigma = 1, value 40: the weight of -1 is {show(left, 3)} > 0.",
             {"sigma": "1", "value": "40", "weight_left": show(left, 6), "tolerance": tolerance},
         ),
-        assumption=f"the posterior comes within {tolerance} of excluding every candidate that dissents; "
-        "without the tolerance it excludes none, ever",
+        assumption=assume(
+            f"the posterior comes within {tolerance} of excluding every candidate that dissents; without the "
+            "tolerance it excludes none, ever",
+            lambda most, weight: Fraction(weight) <= Fraction(most),
+            claimed={"tolerance": tolerance},
+            left_open={"posterior of those that dissent": ("1/1000", show(left, 3))},
+        ),
     )
 
 
@@ -366,7 +381,6 @@ def secret_flow(
         "the entropy of the posterior after each step",
         proof=said if wrong is None and free and split else None,
         counterexample=wrong,
-        assumption=f"the seeds are those of the {worlds} worlds in which every secret was tried",
     )
 
 
@@ -445,7 +459,6 @@ def spending(*, mechanism: str = "paczero", scale: float = 1.0, seeds: int = 2) 
         *lines,
         proof="The charges of every run stay at or below its total" if wrong is None else None,
         counterexample=wrong,
-        assumption="the runs are those that were tried" if wrong is None else None,
     )
 
 

@@ -40,7 +40,7 @@ from workbench.attacks.claim_checks.shared.information import (
 )
 from workbench.core.registry import register
 from workbench.interfaces import VerdictKind
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Finding, assume
 
 HALF = Fraction(1, 2)
 
@@ -61,8 +61,11 @@ def _flip_counterexample(scale: float) -> Counterexample | None:
 
 @register("claim_check", "paczero_eq_2")
 @in_balls
-def eq_2(*, scale: float = 1.0) -> Finding:
-    """Eq. 2: KL(success || best blind success) is at most the mutual information, for every adversary."""
+def eq_2(*, scale: float = 1.0, adversaries: tuple[str, ...] = ("at least as good", "worse")) -> Finding:
+    """Eq. 2: KL(success || best blind success) is at most the mutual information, for every adversary.
+
+    `scale`: multiplies the information. `adversaries`: which there are, compared with the best blind guess.
+    """
     p, q = real("p", low=0, high=1), real("q", low=0, high=1)
     slope = prove_that(
         "d/dq KL(p || q) = (q - p) / (q (1 - q)) <= 0 for q <= p",
@@ -90,8 +93,12 @@ def eq_2(*, scale: float = 1.0) -> Finding:
         f"a secret of law (9/10, 1/10), nothing released (I = {show(leak, 3)}), and an adversary that always "
         f"names the rare one: KL(1/10 || 9/10) = {show(divergence, 8)} > 0",
         proof="KL(success || best blind success) is at most the nats released" if proven else None,
-        counterexample=tight or (worse if divergence > 0 else None),
-        assumption="the adversary succeeds at least as often as the best blind guess",
+        counterexample=tight or (worse if divergence > 0 and "worse" in adversaries else None),
+        assumption=assume(
+            "the adversary succeeds at least as often as the best blind guess",
+            lambda adversary: adversary == "at least as good",
+            claimed={"adversaries": tuple(adversaries)},
+        ),
     )
 
 
@@ -158,9 +165,12 @@ def lemma_2(*, capped: bool = False, agreement: str = "1/128", budget: str = "0.
             f"{show(ceiling)}. (It happens when earlier steps were unanimous and budget piled up.)",
             {"q_plus": agreement, "budget_nats": budget, "largest_leak_nats": show(ceiling)},
         ),
-        assumption="the budget lies below h(q+), as section 3.1 and "
-        "appendix C cap it and Algorithm 1's box does not",
-        assumed=not capped,
+        assumption=assume(
+            "the budget lies below h(q+), as section 3.1 and appendix C cap it and Algorithm 1's box does "
+            "not",
+            lambda cap: cap,
+            claimed={"capped": capped},
+        ),
     )
 
 
@@ -268,7 +278,11 @@ def realised_sum(*, averaged: bool = False, budget: str = "0.33", steps: int = 1
             f"{show(leak)} nats: what one run was charged bounds nothing.",
             {"total_nats": budget, "steps": steps, "charged": show(ball(first)), "leak": show(leak)},
         ),
-        assumption=None if averaged else "the sum is averaged over runs, as Eq. 11 averages it",
+        assumption=assume(
+            "the sum is averaged over runs, as Eq. 11 averages it",
+            lambda mean: mean,
+            claimed={"averaged": averaged},
+        ),
     )
 
 
@@ -372,28 +386,48 @@ def corollary_6(*, prior: str = "1/2") -> Finding:
 
 
 @register("claim_check", "paczero_not_dp")
-@in_balls
-def not_dp(*, flip_probability: str = "1/2") -> Finding:
+@setting(
+    "PACZero-ZPL with any number of candidates and records, each record in some candidates and missing in "
+    "others; neighbours differ in one record of the universe, which is replaced; the adversary sees the bit"
+)
+def not_dp(*, flip_probability: str = "1/2", claimed_delta: str = "1/4", steps: int = 1) -> Finding:
     """Sections 1 and 6: PACZero-ZPL satisfies no (epsilon, delta)-DP of use, although it leaks 0 nats.
 
-    `flip_probability`: probability of -1 on disagreement; 0 is an altered mechanism.
+    `flip_probability`: probability of -1 on disagreement; 0 is an altered mechanism. `claimed_delta`: the
+    claim is that no epsilon does at this delta. `steps`: releases.
     """
-    minus = Fraction(flip_probability)
+    minus, allowed = Fraction(flip_probability), Fraction(claimed_delta)
     theorem = theorem_5()
+    clip, small, others, records = real("c", low=0), real("a", low=0), real("n", low=0), real("N", low=2)
+    turned = prove_that(
+        "n scalars of a and one of -c sum to less than 0, for n <= N - 1 and a < c / N",
+        others * small - clip < 0,
+        clip > 0,
+        small * records < clip,
+        others <= records - 1,
+    )
+    delta = 1 - (1 - minus) ** steps
+    separated = is_proven(turned) and delta > allowed
     return settle(
-        "two candidates {a} and {b}, gradients +1 and +1: unanimous, +1 for certain; replace b by a record "
-        f"with gradient -1: disagreement, -1 with probability {minus}",
-        f"over T such steps delta >= 1 - (1 - {minus})^T at every epsilon",
-        "a record is in only half of the candidates, so one record cannot turn + unanimity into - unanimity",
+        "all N scalars are a > 0: all candidates' means are positive, +1 for certain; one record, replaced "
+        "by one with scalar -c at the clip c: the candidates that hold it turn to -1, the others do not, so "
+        f"that there is disagreement, and -1 has probability {minus}",
+        *turned.evidence,
+        f"over T such steps delta >= 1 - (1 - {minus})^T at every epsilon; T = {steps}: {delta}",
         f"Theorem 5 for both universes: {theorem.verdict}",
-        proof="Replacing one record can turn unanimity into disagreement: then -1 has probability 0 on one "
-        f"side and {minus} on the other, so one step has "
-        f"delta >= {minus} at every epsilon, while it leaks 0 nats",
-        proven=minus > 0 and is_proven(theorem),
+        proof="For any N >= 2, M and clip, replacing one record can turn unanimity into disagreement: then "
+        f"-1 has probability 0 on one side and {minus} on the other, so no epsilon does below delta {delta}, "
+        "while the run leaks 0 nats",
+        proven=separated and is_proven(theorem),
         counterexample=counterexample_if(
-            not (minus > 0),
+            not minus,
             "Where disagreement releases +1 for certain, both laws are equal: (0, 0)-DP.",
             {"flip_probability": flip_probability, "delta": "0"},
+        )
+        or counterexample_if(
+            allowed >= 1,
+            "Every mechanism is (0, 1)-DP.",
+            {"delta": claimed_delta},
         ),
     )
 

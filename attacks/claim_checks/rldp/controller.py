@@ -41,7 +41,7 @@ from workbench.attacks.claim_checks.shared.claims import (
 )
 from workbench.core.errors import InputError
 from workbench.core.registry import register
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Finding, assume
 
 
 def _noise_schedule(
@@ -199,13 +199,18 @@ def raw_warm_up(gradient: str, budget: float) -> tuple[Counterexample | None, st
 
 @register("claim_check", "rldp_corollary_7_15")
 @setting(ADDED)
-def adaptive_selection(*, gradient: str = "1e-9", allowance: float = 1.0) -> Finding:
+def adaptive_selection(
+    *, gradient: str = "1e-9", allowance: float = 1.0, reads: str = "raw medians"
+) -> Finding:
     """Corollary 7.15: choosing all clip norms and noise multipliers during the run costs no privacy.
 
     `gradient`: norm of the attacked record's gradient; 1 makes it like half of the others. `allowance`: how
-    far the adaptive steps may exceed the claimed budget, as a factor of e^epsilon.
+    far the adaptive steps may exceed the claimed budget, as a factor of e^epsilon. `reads`: what the warm-up
+    takes the radii from: `"raw medians"` (Algorithm 1, line 16), or `"released values"`.
     """
     wrong, line = raw_warm_up(gradient, 8.0)
+    if reads == "released values":
+        wrong = None
     proof = lemmas.adaptive_composition(scale=Fraction(allowance))
     return settle(
         *proof.evidence,
@@ -214,9 +219,13 @@ def adaptive_selection(*, gradient: str = "1e-9", allowance: float = 1.0) -> Fin
         "(Section 2.4), which no noise covers; Lemma 7.14 supposes that it reads noised gradients only",
         proof="no cost" if is_proven(proof) else None,
         counterexample=wrong,
-        assumption="the controller and the warm-up read nothing but released, noised values, as Lemma 7.14 "
-        "supposes and Algorithm 1 does not do, and the steps' budgets "
-        "sum to at most the target on every path",
+        assumption=assume(
+            "the controller and the warm-up read nothing but released, noised values, as Lemma 7.14 supposes "
+            "and Algorithm 1 does not do, and the steps' budgets sum to at most the target on every path",
+            lambda source, path: source == "released values" and path == "at most the target",
+            claimed={"reads": reads},
+            left_open={"sum of the steps' budgets": ("at most the target", "above it on some path")},
+        ),
     )
 
 

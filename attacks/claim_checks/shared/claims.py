@@ -24,7 +24,7 @@ from workbench.core import registry
 from workbench.core.errors import InconclusiveError
 from workbench.core.keys import JSON
 from workbench.interfaces import Plan, Verdict, VerdictKind
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Assumption, Finding
 
 P = ParamSpec("P")
 
@@ -59,23 +59,37 @@ def settle(
     proof: str | None = None,
     proven: Any = True,
     counterexample: Counterexample | None = None,
-    assumption: str | None = None,
+    assumption: Assumption | None = None,
     assumed: Any = True,
 ) -> Finding:
     """The verdict that a proof and a counterexample add up to.
+
+    An assumption about the statement's own quantities that holds for all of them is none. A proof under an
+    assumption that contradicts the statement is no proof of it: the counterexample alone decides, and what
+    holds instead is a line of the evidence.
 
     Args:
         evidence: What was computed, a line each.
         proof: What is proven, in a sentence (under `assumption`, where that is given); None without a proof.
         proven: Whether the proof succeeded.
         counterexample: To the statement as printed; None where none was found.
-        assumption: What the proof needs besides the statement's own words.
+        assumption: What the proof needs besides the statement's own words; see `assume`.
         assumed: Whether it needs that.
 
     Raises:
         InconclusiveError: a proof without an assumption meets a counterexample; one of them is wrong.
     """
     proof, assumption = proof if proven else None, assumption if assumed else None
+    if proof and assumption and not assumption.is_consistent:
+        at = ", ".join(f"{name} = {value}" for name, value in (assumption.fails_at or {}).items())
+        evidence = (
+            *evidence,
+            f"what holds: {proof}, if {assumption.text}; the claim as restated includes {at}, where that is "
+            "false",
+        )
+        proof = None
+    elif assumption and not assumption.left_open:
+        assumption = None  # The statement itself says so.
     if proof and counterexample and not assumption:
         raise InconclusiveError(f"proven ({proof}) and refuted ({counterexample.sentence}) at once")
     values = dict(counterexample.values) if counterexample else {}
@@ -83,7 +97,7 @@ def settle(
         failing = f" Without that: {counterexample.sentence}" if counterexample else ""
         return Finding(
             verdict=VerdictKind.HOLDS_UNDER,
-            summary=f"{proof}, if {assumption}.{failing}",
+            summary=f"{proof}, if {assumption.text}.{failing}",
             evidence=evidence,
             counterexample=values,
             assumptions=(assumption,),

@@ -27,9 +27,17 @@ from workbench.attacks.accountant_checks.proof import (
     real,
     sqrt,
 )
-from workbench.attacks.claim_checks.shared.claims import is_proven, prove_that
+from workbench.attacks.claim_checks.shared.claims import (
+    Counterexample,
+    ball,
+    gaussian_delta,
+    is_proven,
+    prove_that,
+    settle,
+    show,
+)
 from workbench.interfaces import VerdictKind
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Assumption, Finding
 
 EXP_TANGENT = "e^x >= 1 + x for all real x"
 LINEAR = "integrals are linear and monotone"
@@ -69,7 +77,7 @@ def close(p: Term, q: Term, factor: Term, delta: Term) -> Formula:
     )
 
 
-def subsampling(name: str, *, assumption: str, scale: Fraction = Fraction(1)) -> Finding:
+def subsampling(name: str, *, assumption: Assumption, scale: Fraction = Fraction(1)) -> Finding:
     """e^epsilon' = 1 + scale * q * (e^epsilon - 1), delta' = q * delta, where one record is replaced.
 
     The unknowns are an event's probabilities: p0 where the record is left out, p1 and r1 where one or the
@@ -208,6 +216,30 @@ def renyi_conversion() -> Finding:
             ),
         ],
         premises=(LINEAR, "a power with a positive exponent is monotone"),
+    )
+
+
+def converted_renyi(*, scale: float = 1.0) -> Finding:
+    """The conversion of `renyi_conversion` with scale * ln(1 / delta), and a Gaussian that may break it."""
+    proof = renyi_conversion()
+    return settle(
+        *proof.evidence,
+        "a Gaussian of mu = 1 at alpha = 2, rho = 1, delta = 1e-6, exact delta in ball arithmetic",
+        proof=proof.summary,
+        proven=scale >= 1 and is_proven(proof),
+        counterexample=_conversion_fails(scale),
+    )
+
+
+def _conversion_fails(scale: float) -> Counterexample | None:
+    delta = ball("0.000001")
+    epsilon = 1 - ball(scale) * delta.log()
+    truth = gaussian_delta(ball(1), epsilon)
+    if not truth > delta:
+        return None
+    return Counterexample(
+        sentence=f"a Gaussian of mu = 1 has delta({show(epsilon)}) = {show(truth)}, above 1e-6",
+        values={"mu": 1, "alpha": 2, "epsilon": show(epsilon), "true_delta": show(truth)},
     )
 
 

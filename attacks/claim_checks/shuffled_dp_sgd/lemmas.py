@@ -22,7 +22,7 @@ from workbench.attacks.claim_checks.shared.claims import (
 )
 from workbench.core.registry import register
 from workbench.interfaces import VerdictKind
-from workbench.interfaces.findings import Finding
+from workbench.interfaces.findings import Finding, assume
 
 LEMMA = (
     "any mechanisms whose neighbours are those of the assumption; "
@@ -99,15 +99,26 @@ def _advanced_composition(factor: Fraction) -> Finding:
 
 @register("claim_check", "shuffled_theorem_2")
 @setting("neighbours differ in one entry; U is secret; the adversary sees the output; exact rationals")
-def theorem_2(*, scale: float = 1.0, entries: int = 5) -> Finding:
+def theorem_2(
+    *, scale: float = 1.0, entries: int = 5, draws: tuple[str, ...] = ("independent", "all or nothing")
+) -> Finding:
     """Theorem 2: a random subset U gives (log(1 + p (e^epsilon - 1)), p delta), p the largest Pr[i in U].
 
     `scale`: multiplies p. `entries`: length of the data set in the counterexample, where U is everything or
-    nothing.
+    nothing. `draws`: how U may be drawn: the theorem says "a random subset".
     """
+    independent = assume(
+        "an entry's own draw is independent of the others' draws, as in Poisson sampling",
+        lambda draw: draw == "independent",
+        claimed={"draws": tuple(draws)},
+    )
     algebra = lemmas.subsampling(
         "amplification by a random subset",
-        assumption="an entry's own draw is independent of the others'",
+        assumption=assume(
+            "an entry's own draw is independent of the others'",
+            lambda draw: draw == "independent",
+            left_open={"draw of an entry": ("independent", "with the others")},
+        ),
         scale=Fraction(scale),
     )
     p, factor, right = Fraction(1, 2), Fraction(3), Fraction(3, 4)
@@ -118,7 +129,7 @@ def theorem_2(*, scale: float = 1.0, entries: int = 5) -> Finding:
     claimed = 1 + Fraction(scale) * p * (factor - 1)
     ratio = under_x / under_other
     wrong = counterexample_if(
-        ratio > claimed,
+        "all or nothing" in draws and ratio > claimed,
         f"with {entries} entries, U all or nothing, p = 1/2 and e^epsilon = 3, one answer's probability "
         f"changes by {float(ratio):.6g}, not by at most {claimed}",
         {"entries": entries, "p": str(p), "e_epsilon": str(factor), "ratio": str(ratio)},
@@ -133,7 +144,7 @@ def theorem_2(*, scale: float = 1.0, entries: int = 5) -> Finding:
         "and blanking i is a change of one entry: that is the closeness which the proof assumes",
         proof="the amplification holds" if holds else None,
         counterexample=wrong,
-        assumption="an entry's own draw is independent of the others' draws, as in Poisson sampling",
+        assumption=independent,
     )
 
 
@@ -168,8 +179,11 @@ def dependent_terms(*, dependent: bool = True) -> Finding:
         "cov(e^Z, e^-Z) = 1 - e for Z ~ N(1, 1), closed form in balls",
         proof="Eqs. 35 and 36 have the sum's mean and variance" if is_proven(fit) else None,
         counterexample=wrong,
-        assumption="the terms of the sum are independent, as Lemma 1 has them and Eq. 34 has not",
-        assumed=dependent,
+        assumption=assume(
+            "the terms of the sum are independent, as Lemma 1 has them and Eq. 34 has not",
+            lambda depend: not depend,
+            claimed={"dependent": dependent},
+        ),
     )
 
 
@@ -221,10 +235,12 @@ def lemma_3(*, scale: float = 1.0) -> Finding:
 
 @register("claim_check", "shuffled_eq_33")
 @setting(RELEASE)
-def lower_bound() -> Finding:
+def lower_bound(*, scale: float = 1.0) -> Finding:
     """Eqs. 30 to 33: integrating over the outputs that meet Eq. 30 gives a lower bound on delta.
 
     A, B and S are the sums of e^<y, f>, e^<y, g> and of their products, kappa the factor of Eq. 29.
+
+    `scale`: multiplies the outputs' limit in Eq. 30; above 1 more of them are integrated over.
     """
     first, second, products = (real(name, low=0) for name in ("A", "B", "S"))
     kappa, factor = real("kappa", low=0), real("e_eps", low=1)
@@ -233,7 +249,7 @@ def lower_bound() -> Finding:
         first >= factor * kappa * products,
         kappa > 0,
         products <= first * second,
-        second * factor * kappa <= 1,
+        second * factor * kappa <= Fraction(scale),
     )
     finding = lemmas.together(
         "Eq. 33 is a lower bound on delta",
@@ -284,7 +300,11 @@ def fewest_permutations(*, permuted: str = "hidden units") -> Finding:
         "so d in Theorem 6 is not the number of weights, as the experiments take it",
         proof=proof.summary if is_proven(proof) else None,
         counterexample=wrong,
-        assumption="every permutation of the d entries may be drawn" if wrong else None,
+        assumption=assume(
+            "every permutation of the d entries may be drawn",
+            lambda which: which == "entries",
+            claimed={"permuted": permuted},
+        ),
     )
 
 
