@@ -19,9 +19,11 @@ from workbench.core.errors import InputError, UnsupportedError
 from workbench.games.base import Part, match_of
 from workbench.games.new_tokens import NewTokensGame, NewTokensSeen
 from workbench.interfaces import Insertions, NewTokens, Plan, Record
+from workbench.training.fine_tuning import trainable
 from workbench.training.models import LanguageModel, token_ids
 from workbench.training.per_record import per_record_signals
 from workbench.training.samples import MicroBatchedSignals, sample_signals
+from workbench.training.sums import SumGradients
 from workbench.training.vocabulary import add_tokens, uncertain_contexts
 
 DELTA = 1e-5
@@ -211,6 +213,32 @@ def test_short_texts_before_long_ones_are_computed_apart(model: LanguageModel) -
         signals.weighted_sum(weights), whole.weighted_sum(weights), rtol=1e-3, atol=1e-4
     )
     assert not isinstance(sample_signals(model, long, 64), MicroBatchedSignals)
+
+
+def test_plain_training_computes_short_texts_apart_too(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the gradient that one padded batch has."""
+    records = [Record(id=f"s{number}", text=f"the {number}") for number in range(9)]
+    records.append(Record(id="long", text="once upon a time " * 12))
+    plan = Plan(
+        records=tuple(records),
+        held_out=(),
+        model="tiny_gpt2",
+        steps=1,
+        sampling_probability=1.0,
+        learning_rate=1e-3,
+    )
+    names = list(trainable(model.module))
+    losses = model.losses(model.encode(records))
+    expected = torch.autograd.grad(losses.sum(), list(trainable(model.module).values()))
+    sizes, encode = [], model.encode
+    monkeypatch.setattr(model, "encode", lambda part: sizes.append(len(part)) or encode(part))
+    found, loss = SumGradients(model, plan, 64).gradient(records, names)
+    assert sizes == [9, 1]
+    assert loss == pytest.approx(float(losses.detach().mean()), rel=1e-5)
+    for gradient, whole in zip(found, expected, strict=True):
+        torch.testing.assert_close(gradient, whole, rtol=1e-3, atol=1e-4)
 
 
 def test_images_are_one_part() -> None:

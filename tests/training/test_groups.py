@@ -21,7 +21,7 @@ from workbench.training.canary import FixedSignals, SignalsWithCanary, SignalsWi
 from workbench.training.flat import FlatLayout
 from workbench.training.lora import lora_pairs
 from workbench.training.per_record import EmptySignals, MatrixSignals, per_record_signals
-from workbench.training.samples import MicroBatchedSignals
+from workbench.training.samples import MicroBatchedSignals, micro_batches
 
 # peft asks transformers 5 for a property by its old name.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -138,8 +138,8 @@ def test_vmap_in_blocks_has_the_same_groups(monkeypatch: pytest.MonkeyPatch) -> 
 def test_micro_batches_have_the_same_groups() -> None:
     model = mlp()
     rows = twin_of(model).gradients()
-    assert_same(MicroBatchedSignals(model, all_records(), 2), rows)  # type: ignore[arg-type]
-    assert_same(FixedSignals(MicroBatchedSignals(model, all_records(), 2)), rows)  # type: ignore[arg-type]
+    assert_same(MicroBatchedSignals(model, micro_batches(all_records(), 2), most=2), rows)  # type: ignore[arg-type]
+    assert_same(FixedSignals(MicroBatchedSignals(model, micro_batches(all_records(), 2), most=2)), rows)  # type: ignore[arg-type]
 
 
 def test_an_empty_sample_has_empty_groups() -> None:

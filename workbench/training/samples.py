@@ -43,18 +43,31 @@ def step_samples(plan: Plan, generator: np.random.Generator) -> Iterator[IntArra
         yield poisson_sample(records, plan.sampling_probability, generator)
 
 
-def sample_signals(model: Model, records: Sequence[Record], micro_batch_size: int) -> PerRecordSignals:
-    """The signals of a sample, possibly empty; a sample larger than a micro-batch is computed in parts.
+def micro_batches(records: Sequence[Record], size: int) -> list[Sequence[Record]]:
+    """Cuts records, in their order, into parts of as many as `size` of the longest texts are worth.
 
-    So is one of short texts followed by long ones. The model's parameters must not change while the signals
-    are in use.
+    Short texts that are followed by long ones have parts of their own, which are not padded to these.
+    """
+    short, most = _much_shorter([len(record.text) for record in records]), size * _longest(records)
+    return [
+        alike[start : start + count]
+        for alike in (records[:short], records[short:])
+        for count in [most // _longest(alike)]
+        for start in range(0, len(alike), count)
+    ]
+
+
+def sample_signals(model: Model, records: Sequence[Record], micro_batch_size: int) -> PerRecordSignals:
+    """The signals of a sample, possibly empty; one of several `micro_batches` is computed in these parts.
+
+    The model's parameters must not change while the signals are in use.
     """
     if not records:
         return EmptySignals(FlatLayout.of(model.module))
-    short = _much_shorter([len(record.text) for record in records])
-    if not short and len(records) <= micro_batch_size:
+    parts = micro_batches(records, micro_batch_size)
+    if len(parts) == 1:
         return per_record_signals(model, model.encode(records))
-    return MicroBatchedSignals(model, records, micro_batch_size, short=short)
+    return MicroBatchedSignals(model, parts, most=micro_batch_size * _longest(records))
 
 
 def _much_shorter(lengths: Sequence[int]) -> int:
@@ -79,20 +92,14 @@ class MicroBatchedSignals(PerRecordSignals):
     Where all parts together are no more than a micro-batch of the longest texts, they are kept.
     """
 
-    def __init__(
-        self, model: Model, records: Sequence[Record], micro_batch_size: int, *, short: int = 0
-    ) -> None:
-        """Compute losses and norms of at least one record, of the first `short` ones apart."""
-        self._model = model
-        most = micro_batch_size * _longest(records)
-        self._parts = [
-            alike[start : start + size]
-            for alike in (records[:short], records[short:])
-            for size in [most // _longest(alike)]
-            for start in range(0, len(alike), size)
-        ]
+    def __init__(self, model: Model, parts: Sequence[Sequence[Record]], *, most: int) -> None:
+        """Compute losses and norms of the parts, which hold at least one record.
+
+        `most`: characters of a micro-batch.
+        """
+        self._model, self._parts = model, parts
         self._kept: list[PerRecordSignals] = []
-        keeps = bool(short) and sum(len(part) * _longest(part) for part in self._parts) <= most
+        keeps = sum(len(part) * _longest(part) for part in parts) <= most
         losses, norms, squares = [], [], []
         for part in self._parts:
             signals = per_record_signals(model, model.encode(part))

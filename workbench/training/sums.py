@@ -18,6 +18,7 @@ from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray, Model, Plan, Record
 from workbench.training.canary import canary_entry, canary_places, check_canary
 from workbench.training.fine_tuning import trainable
+from workbench.training.samples import micro_batches
 
 Direction = Callable[[Sequence[Tensor]], Tensor]
 """The inner product, float64 and differentiable, of a list of gradients with a direction."""
@@ -160,9 +161,8 @@ class SumGradients:
             return records
         return [record for record in records if record.id != self._canary.record]
 
-    def _parts(self, records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-        for start in range(0, len(records), self._size):
-            yield records[start : start + self._size]
+    def _parts(self, records: Sequence[Record]) -> list[Sequence[Record]]:
+        return micro_batches(records, self._size)
 
     def _losses(self, part: Sequence[Record]) -> Tensor:
         return self._model.losses(self._encoded.batch(part))
