@@ -106,7 +106,7 @@ def attacked(
     return _finding(audit, order_known(mechanism, plan, canary=canary, seed=seed), epsilon)
 
 
-def distances(mechanism: Mechanism, plan: Plan, *, canary: str, seed: int) -> dict[str, float]:
+def distances(mechanism: PostHocMechanism, plan: Plan, *, canary: str, seed: int) -> dict[str, float]:
     """How far apart two trainings end that share the order of the batches, over the noise: mu of the release.
 
     Given the order, training is a fixed function: the release is N(w_in, s^2 I) or N(w_out, s^2 I), and so is
@@ -151,8 +151,8 @@ def order_known(mechanism: Mechanism, plan: Plan, *, canary: str, seed: int) -> 
 @setting(
     "two trainings that share their initial weights and the order of their batches, one with a canary record "
     "and one without it (Steps 1 and 4 of Section 8.1.2 compare two fixed trainings); the adversary knows "
-    "all of it and sees the released weights, or one of them; delta 1e-4; float32 trainings, and the exact delta "
-    "of two Gaussians as far apart"
+    "all of it and sees the released weights, or one of them; delta 1e-4; float32 trainings, and the exact "
+    "delta of two Gaussians as far apart"
 )
 def fixed_order(
     *,
@@ -183,7 +183,7 @@ def fixed_order(
         epsilon=epsilon,
         model=model,
     )
-    mechanism: Mechanism = registry.create("mechanism", "dp_weights", form=form)
+    mechanism: PostHocMechanism = registry.create("mechanism", "dp_weights", form=form)
     found = distances(mechanism, plan, canary=canary, seed=seed)
     delta, mu = Fraction(1, RECORDS**2), found[statistic] / scale
     truth = gaussian_delta(ball(mu), ball(epsilon))
