@@ -185,7 +185,7 @@ def test_a_bad_parquet_gets_one_line(tmp_path: Path) -> None:
 
 def test_a_path_that_is_no_scores_file_gets_one_line(tmp_path: Path) -> None:
     assert fails(tmp_path / "none.csv", "does not exist")
-    assert fails(write(tmp_path, "scores.txt", GOOD_CSV), ".csv, .npz, .parquet", "'.txt'")
+    assert fails(write(tmp_path, "scores.txt", GOOD_CSV), ".csv, .csv.gz, .npz, .parquet", "'.txt'")
     (tmp_path / "folder.csv").mkdir()
     assert fails(tmp_path / "folder.csv", "is not a file")
 

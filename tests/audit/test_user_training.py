@@ -151,7 +151,6 @@ def test_a_mistake_gets_one_line(tmp_path: Path, source: str, parts: list[str]) 
         scores(tmp_path, source)
     message = str(caught.value)
     assert "\n" not in message
-    assert message.startswith("--train")
     for part in parts:
         assert part in message
 

@@ -10,10 +10,10 @@ import pytest
 from stand_in_device import stand_in
 
 from workbench.cli.app import main
-from workbench.cli.starting_points import on_device
 from workbench.core.errors import InputError
 from workbench.studies.fields import checked
 from workbench.studies.jobs import jobs_of
+from workbench.studies.starting_points import on_device
 from workbench.studies.study import load_study
 from workbench.training import devices
 

@@ -111,7 +111,7 @@ def test_a_users_function_travels_with_its_audit(cluster: Any, tmp_path: Path) -
     settings = replace(DIGITS, scheduler=cluster.address, attacks=("loss",), attack_parameters={})
     report = audit_training(f"{source}:train", settings, runs=2, out=tmp_path / "out", command="c")
     assert report["verdict"]["kind"] == "REFUTED"
-    with pytest.raises(InputError, match=r"--train: \S*mine.py:7: ValueError: two lines"):
+    with pytest.raises(InputError, match=r"\S*mine.py:7: ValueError: two lines"):
         audit_training(f"{source}:breaks", settings, runs=1, out=tmp_path / "out", command="c")
 
 

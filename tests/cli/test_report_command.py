@@ -16,7 +16,6 @@ import pytest
 
 from workbench.checks.published import PublishedPaper
 from workbench.cli.app import main
-from workbench.cli.report import Format
 from workbench.core import registry
 from workbench.core.keys import JSON
 from workbench.studies.experiments import StudyResults
@@ -29,6 +28,7 @@ from workbench.studies.report import (
     Table,
     Value,
 )
+from workbench.studies.reporting import Format
 
 TINY = """
 schema = 1

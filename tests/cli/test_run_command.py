@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -207,7 +206,7 @@ def test_failures_are_recorded_and_the_rest_goes_on(
         ("tiny.toml --profile quik", ["unknown profile 'quik'; did you mean 'quick'?"]),
         ("nowhere/study.toml", ["cannot read nowhere/study.toml"]),
         ("broken.toml", ["study 'broken'", "unknown field 'epocs'", "did you mean 'epochs'?"]),
-        ("tiny.toml --limit 0", ["--limit must be at least 1, got 0"]),
+        ("tiny.toml --limit 0", ["--limit must be a whole number >= 1, got 0"]),
         ("tiny.toml --try-for 60", ["--try-for is said of --dry-run, which is missing"]),
         ("tiny.toml --dry-run --try-for nan", ["--try-for must be in [0, 86400], got nan"]),
         ("tiny.toml --limit x", ["--limit"]),
@@ -215,8 +214,8 @@ def test_failures_are_recorded_and_the_rest_goes_on(
         ("tiny.toml --only seed=7", ["--only: no experiment has seed = 7; there are 0"]),
         ("tiny.toml --only =", ["--only: unknown field ''"]),
         ("tiny.toml --only bugdet", ["--only: unknown group or variant 'bugdet'; did you mean 'budget'?"]),
-        ("tiny.toml --workers -1", ["--workers must be in [0, 1024], got -1"]),
-        ("tiny.toml --workers 99999999", ["--workers must be in [0, 1024], got 99999999"]),
+        ("tiny.toml --workers -1", ["--workers must be a whole number >= 0, got -1"]),
+        ("tiny.toml --workers 99999999", ["--workers must be at most 1024, got 99999999"]),
         ("tiny.toml --workers 1 --scheduler tcp://h:1", ["--workers and --scheduler exclude each other"]),
         ("tiny.toml --scheduler localhost", ["--scheduler must be tcp://HOST:PORT, got 'localhost'"]),
         ("tiny.toml --scheduler tcp://host", ["--scheduler must be tcp://HOST:PORT, got 'tcp://host'"]),
@@ -279,7 +278,7 @@ def fake_run(events: Callable[[Task], list[Any]], end: BaseException | None) -> 
                 listener(event)
         if end is not None:
             raise end
-        return SimpleNamespace(done=0, failed=0, skipped=4, trained=0, seconds=1.0)
+        return study_run.RunSummary(done=0, failed=0, skipped=4, trained=0, seconds=1.0)
 
     return run_study
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from workbench.cli import starting_points
+from workbench.cli import starting_points as first
 from workbench.cli.app import main
 from workbench.core.errors import InputError
 from workbench.data.bases.models import TINY_GPT2_FOLDER
-from workbench.studies import bases
+from workbench.studies import bases, starting_points
 from workbench.studies.bases import BuildStage, BuildStep
 from workbench.training import setup as workers
 
@@ -100,7 +100,7 @@ def test_a_stand_in_changes_the_experiments_of_its_base_alone(home: Path) -> Non
     from workbench.studies.study import load_study
 
     study = load_study("two.toml")
-    changed = starting_points.with_stand_ins(study, starting_points.stand_ins(["llama_base=own"]))
+    changed = starting_points.with_stand_ins(study, starting_points.stand_ins({"llama_base": "own"}))
     assert [dict(one.model_parameters) for one in changed.experiments] == [
         {"max_length": 24},
         {"max_length": 24, "path": str(home / "own")},
@@ -223,7 +223,7 @@ def test_a_build_that_fails_ends_the_run_before_anything_is_made(
 
 def test_a_build_is_told_once_a_quarter() -> None:
     console = Console(record=True, width=200)
-    tell = starting_points._told(console)
+    tell = first._told(console)
     for done in range(101):
         tell(BuildStep(name="llama_base", stage=BuildStage.TRAINING, done=done, total=100))
     tell(BuildStep(name="llama_base", stage=BuildStage.JUDGING))

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.cli import starting_points
 from workbench.cli.app import main
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.data import movie_reviews
 from workbench.data.bases.models import TINY_GPT2_FOLDER
 from workbench.interfaces import CorpusFacets
-from workbench.studies import bases
+from workbench.studies import bases, starting_points
 from workbench.studies.study import load_study
 from workbench.training import setup as workers
 
@@ -120,7 +119,7 @@ def test_a_task_is_seen_through_to_its_base(home: Path) -> None:
     study = load_study("sentiment_base.toml")
     assert starting_points.bases_of(study) == ["sentiment_base"]
     assert starting_points.missing_bases(study) == ("sentiment_base",)
-    folders = starting_points.stand_ins([f"sentiment_base={TINY_GPT2_FOLDER}"])
+    folders = starting_points.stand_ins({"sentiment_base": str(TINY_GPT2_FOLDER)})
     changed = starting_points.with_stand_ins(study, folders)
     assert {one.model_parameters["base_path"] for one in changed.experiments} == {str(TINY_GPT2_FOLDER)}
     assert starting_points.missing_bases(changed) == ()

@@ -11,11 +11,11 @@ import study_driver as driver
 from workbench.accounting import ApproximateDP
 from workbench.audit.run import audit_mechanisms
 from workbench.audit.settings import embedded_settings
-from workbench.cli.run import check_fits
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency, Claim, Corpus, Insertions, Plan, Record, Released
 from workbench.mechanisms.dp_sgd import DPSGD
+from workbench.studies.plan import check_fits
 from workbench.training import setup as workers
 
 CLAIM = Claim(

@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.audit.run import report_record
 from workbench.core import registry
-from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.errors import ArgumentError, UnsupportedError
 from workbench.core.keys import JSON
 from workbench.core.streams import stream
 from workbench.estimation.judge import judged_subject
@@ -53,12 +53,12 @@ class Checkpoint:
     model: Any
 
     @classmethod
-    def of_folder(cls, flag: str, folder: Path, device: str = "cpu") -> Checkpoint:
+    def of_folder(cls, argument: str, folder: Path, device: str = "cpu") -> Checkpoint:
         """Loads it to a device: safetensors alone, at most `LONGEST` tokens or its own positions."""
         from workbench.training.devices import place
 
         if not folder.is_dir():
-            raise InputError(f"{flag} must be a folder with a model, got {str(folder)!r}")
+            raise ArgumentError(argument, f"must be a folder with a model, got {str(folder)!r}")
         model = registry.create("model", "huggingface", seed=0, path=str(folder), max_length=2)
         positions = getattr(model.module.config, "max_position_embeddings", None) or LONGEST
         model.max_length = int(min(positions, LONGEST))
@@ -116,10 +116,10 @@ def audit_checkpoint(
     inside, outside = _lists(members, nonmembers)
     records = inside + outside
     labels = np.arange(len(records)) < len(inside)
-    model = Checkpoint.of_folder("--checkpoint", folder, device)
+    model = Checkpoint.of_folder("checkpoint", folder, device)
     references = References()
     if reference is not None:
-        known: Any = Checkpoint.of_folder("--reference", reference, device)
+        known: Any = Checkpoint.of_folder("reference", reference, device)
         references = References(subjects=(known,), included=np.zeros((1, len(records)), dtype=bool))
     seen = MembershipSeen(subject=model, records=records, references=references)  # type: ignore[arg-type]
     game = _game(members.name, nonmembers.name, labels, claim.about, prior)
@@ -160,10 +160,10 @@ def _lists(members: Path, nonmembers: Path) -> tuple[tuple[Record, ...], tuple[R
     )
     for name, found in (("members", inside), ("nonmembers", outside)):
         if len(found) < FEWEST:
-            raise InputError(f"--{name} must hold at least {FEWEST} records, got {len(found)}")
+            raise ArgumentError(name, f"must hold at least {FEWEST} records, got {len(found)}")
     both = {record.text for record in inside} & {record.text for record in outside}
     if both:
-        raise InputError(f"--nonmembers holds {len(both)} texts of --members, such as {min(both)[:40]!r}")
+        raise ArgumentError("nonmembers", f"holds {len(both)} texts of `members`, such as {min(both)[:40]!r}")
     return inside, outside
 
 

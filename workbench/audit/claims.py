@@ -21,11 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, RenyiDP
-from workbench.core.errors import InputError, unknown_name
-from workbench.core.one_line import one_line
+from workbench.core.arguments import plain_float
+from workbench.core.errors import ArgumentError, InputError, unknown_name
+from workbench.core.one_line import object_line, one_line
 from workbench.interfaces import Adjacency, Claim, Guarantee, Released, Secret
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -88,6 +89,25 @@ def parse_claim(text: str, *, source: str = "the user", released: Released = Rel
     return Claim(guarantee=guarantee, about=about, released=released, source=source)
 
 
+def claimed(value: Any, *, released: Released, name: str = "claim") -> Claim:
+    """The claim that a caller gives as a text or as an object.
+
+    `released`: what the adversary sees, where a text does not say. Raises `InputError`: as `parse_claim`; or
+    the value is something else, such as a guarantee without what it is about.
+    """
+    if isinstance(value, Claim):
+        return value
+    if isinstance(value, Guarantee):
+        raise ArgumentError(
+            name,
+            f"must say what it is about: Claim(guarantee=..., about=Adjacency.ADD_REMOVE, ...) or a text "
+            f"such as {EXAMPLE!r}, got {value.describe()}",
+        )
+    if not isinstance(value, str):
+        raise ArgumentError(name, f"must be a text such as {EXAMPLE!r} or a Claim, got {object_line(value)}")
+    return parse_claim(value, released=released)
+
+
 def require_gaussian_curve(claim: Claim) -> None:
     """Refuse claims that scores of a Gaussian family say nothing about beyond what any scores do.
 
@@ -134,8 +154,8 @@ def _required(given: Mapping[str, str], key: str, text: str, choices: type[StrEn
 
 def _number(key: str, value: str) -> float:
     try:
-        return float(value)
-    except ValueError:
+        return plain_float(value)
+    except (ValueError, OverflowError):
         raise InputError(f"claim: {key} must be a number, got {_short(value)}") from None
 
 

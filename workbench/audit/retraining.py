@@ -24,7 +24,7 @@ import numpy as np
 from workbench.audit.canaries.run import Found, held_against, in_range
 from workbench.audit.user_training import SOURCE, Fitted, UserJob, UserTraining, as_dicts
 from workbench.core.cost import cost_since
-from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.errors import ArgumentError, InputError, UnsupportedError
 from workbench.core.keys import JSON
 from workbench.core.streams import stream, stream_seed
 from workbench.execution.engine import Engine
@@ -121,8 +121,9 @@ def records_of(setup: TrainingSetup, included: Sequence[bool]) -> tuple[list[Rec
     candidates, _ = prepare(setup)
     members = [record for record, inside in zip(candidates, included, strict=True) if inside]
     if len(members) < FEWEST_RECORDS:
-        raise InputError(
-            f"--retrain needs {FEWEST_RECORDS} records to train on, got {len(members)}: raise --candidates"
+        raise ArgumentError(
+            "retrain",
+            f"needs {FEWEST_RECORDS} records to train on, got {len(members)}: raise `candidates`",
         )
     *others, last = members[: usual_size(len(members))]
     return others, replace(odd_one(last, others, loudness=LOUD), id=CANARY)

@@ -114,11 +114,11 @@ def _require_kind(settings: AuditSettings) -> None:
     if isinstance(claim.about, Secret) and secret is None:
         raise UnsupportedError(
             f"the games of an audit test differential privacy; {claim.guarantee.describe()} needs "
-            "--scores of independent trials"
+            "scores of independent trials"
         )
     if isinstance(claim.about, Secret) and secret is not None and claim.about is not secret:
         raise UnsupportedError(
-            f"the games of an audit {_ASKED[secret]}; a claim about the {claim.about} needs --scores of "
+            f"the games of an audit {_ASKED[secret]}; a claim about the {claim.about} needs scores of "
             "independent trials"
         )
     if isinstance(claim.about, Adjacency) and secret is Secret.SUBSET:
@@ -170,7 +170,7 @@ def _testing(settings: AuditSettings, secret: Secret) -> str:
     default = default_settings(settings.mechanism, settings.mechanism_parameters)
     for name in (*default.attacks, *sorted(registry.entries("attack"))):
         if secret in game_named(name).secrets:
-            return f"add --attack {name}"
+            return f"add the attack {name}"
     return f"no registered attack tests nats about the {secret}"
 
 
@@ -419,7 +419,7 @@ def audit_training(
     natural = replace(settings, attack_parameters={})  # But for the secrets of texts.
     setup = replace(natural.setup(settings.attacks[:1]), mechanism="user")
     if watched is not None:
-        require_labels(prepare(setup)[0], canary_kind, "--canary-kind")
+        require_labels(prepare(setup)[0], canary_kind, "canary_kind")
     store = Store(out / "store")
     inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
     jobs = _user_jobs(training, setup, runs=runs, inputs=inputs)

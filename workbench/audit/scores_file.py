@@ -1,4 +1,4 @@
-"""Reads attack scores from a CSV, NPZ or Parquet file.
+"""Reads attack scores from a CSV (also gzipped), NPZ or Parquet file, and checks those that a program holds.
 
 Columns: `score` (a finite number), `member` (0 or 1; in CSV also true and false), and optionally `id`
 (unique) and `text` (what was scored, for the check that members and non-members cannot be told apart
@@ -9,6 +9,7 @@ objects are refused. Errors name the file, the column and the data row, counted 
 from __future__ import annotations
 
 import csv
+import gzip
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from workbench.core.arguments import plain_float
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import one_line
 from workbench.interfaces import BoolArray, FloatArray
@@ -47,34 +49,56 @@ class ScoresFile:
 
 
 def read_scores(path: str | Path) -> ScoresFile:
-    """Read and check a scores file, by its ending: `.csv`, `.npz` or `.parquet`.
+    """Read and check a scores file, by its ending: `.csv`, `.csv.gz`, `.npz` or `.parquet`.
 
     Raises `InputError`: the file is missing, unreadable, of another type, or holds no usable membership game.
     """
     path = Path(path)
-    reader = _READERS.get(path.suffix.lower())
+    ending = "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:])
+    reader = _READERS.get(ending.lower())
     if reader is None:
         known = ", ".join(_READERS)
-        raise InputError(f"scores file {str(path)!r} must end in one of {known}, got {path.suffix!r}")
+        raise InputError(f"scores file {str(path)!r} must end in one of {known}, got {ending!r}")
     if not path.is_file():
         problem = "is not a file" if path.exists() else "does not exist"
         raise InputError(f"scores file {str(path)!r} {problem}")
-    columns = reader(path)
-    lengths = {name: len(column) for name, column in columns.items()}
-    if len(set(lengths.values())) > 1:
-        raise _problem(path, f"columns must have one length, got {lengths}")
-    scores = _scores(path, columns["score"])
-    members = _members(path, columns["member"])
-    ids = _ids(path, columns["id"]) if "id" in columns else ()
-    texts = tuple(_text(value) for value in columns["text"]) if "text" in columns else ()
-    return ScoresFile(scores=scores, members=members, ids=ids, texts=texts)
+    return checked_columns(path, reader(path))
 
 
 Column = Sequence[Any] | npt.NDArray[Any]
 
+Source = Path | Mapping[str, str]
+"""A file, or the names of the arguments that hold the columns."""
+
+
+def checked_columns(source: Source, columns: Mapping[str, Column]) -> ScoresFile:
+    """Check columns of scores, by their names in a file.
+
+    `source`: what held them, for errors. Raises `InputError`: they hold no usable
+    membership game.
+    """
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        where = str(source) if isinstance(source, Path) else " and ".join(source[name] for name in lengths)
+        raise InputError(one_line(f"{where}: columns must have one length, got {lengths}"))
+    scores = _scores(source, columns["score"])
+    members = _members(source, columns["member"])
+    ids = _ids(source, columns["id"]) if "id" in columns else ()
+    texts = tuple(_text(value) for value in columns["text"]) if "text" in columns else ()
+    return ScoresFile(scores=scores, members=members, ids=ids, texts=texts)
+
 
 def _problem(path: Path, message: str) -> InputError:
     return InputError(one_line(f"{path}: {message}"))
+
+
+def _in_column(source: Source, name: str, message: str, *, row: int | None = None) -> InputError:
+    """A problem with a column, or with one of its rows, counted from 1."""
+    if isinstance(source, Path):
+        place = f"{source}: column {name!r}" + (f", row {row}" if row else "")
+    else:
+        place = source[name] + (f"[{row - 1}]" if row else "")
+    return InputError(one_line(f"{place}{message}"))
 
 
 @contextmanager
@@ -109,7 +133,8 @@ def _wanted(path: Path, names: Sequence[str]) -> list[str]:
 
 def _read_csv(path: Path) -> dict[str, Column]:
     """Comma-separated text in UTF-8 with a header; a byte-order mark and quoted fields are fine."""
-    with _unreadable(path, "CSV"), path.open(encoding="utf-8-sig", newline="") as file:
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    with _unreadable(path, "CSV"), opened(path, "rt", encoding="utf-8-sig", newline="") as file:
         rows = (row for row in csv.reader(file, strict=True) if row)
         header = [name.strip() for name in next(rows, [])]
         places = {name: header.index(name) for name in _wanted(path, header)}
@@ -155,57 +180,61 @@ def _read_parquet(path: Path) -> dict[str, Column]:
 
 _READERS: Mapping[str, Callable[[Path], dict[str, Column]]] = {
     ".csv": _read_csv,
+    ".csv.gz": _read_csv,
     ".npz": _read_npz,
     ".parquet": _read_parquet,
 }
 
 
-def _scores(path: Path, column: Column) -> FloatArray:
+def _scores(source: Source, column: Column) -> FloatArray:
     """The scores as float64, finite and not constant."""
     if isinstance(column, np.ndarray):
         scores = column.astype(np.float64)
     else:
-        scores = np.array([_score(path, row, value) for row, value in enumerate(column, 1)], dtype=np.float64)
+        scores = np.array(
+            [_score(source, row, value) for row, value in enumerate(column, 1)], dtype=np.float64
+        )
     if scores.size == 0:
-        raise _problem(path, "has no rows")
+        raise _in_column(source, "score", " has no rows")
     for row in np.flatnonzero(~np.isfinite(scores)):
-        raise _problem(path, f"column 'score', row {row + 1}: must be finite, got {scores[row]}")
+        raise _in_column(source, "score", row=int(row) + 1, message=f": must be finite, got {scores[row]}")
     if np.all(scores == scores[0]):
-        raise _problem(path, f"column 'score' is constant ({scores[0]:g} in all {scores.size} rows)")
+        raise _in_column(source, "score", f" is constant ({scores[0]:g} in all {scores.size} rows)")
     return scores
 
 
-def _score(path: Path, row: int, value: Any) -> float:
+def _score(source: Source, row: int, value: Any) -> float:
     try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise _problem(path, f"column 'score', row {row}: must be a number, got {_shown(value)}") from None
+        return plain_float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        kind = "finite" if isinstance(error, OverflowError) else "a number"
+        message = f": must be {kind}, got {_shown(value)}"
+        raise _in_column(source, "score", message, row=row) from None
 
 
-def _members(path: Path, column: Column) -> BoolArray:
+def _members(source: Source, column: Column) -> BoolArray:
     """The labels; both kinds must occur."""
     members = np.empty(len(column), dtype=np.bool_)
     for row, value in enumerate(column, 1):
         # str() maps the labels of every file type onto the few spellings that mean zero or one.
         label = _MEMBERS.get(str(value).strip().lower())
         if label is None:
-            raise _problem(path, f"column 'member', row {row}: must be 0 or 1, got {_shown(value)}")
+            raise _in_column(source, "member", row=row, message=f": must be 0 or 1, got {_shown(value)}")
         members[row - 1] = label
     if members.size and (members.all() or not members.any()):
         only = "members" if members[0] else "non-members"
-        raise _problem(path, f"column 'member': all {members.size} rows are {only}; both are needed")
+        raise _in_column(source, "member", f": all {members.size} rows are {only}; both are needed")
     return members
 
 
-def _ids(path: Path, column: Iterable[Any]) -> tuple[str, ...]:
+def _ids(source: Source, column: Iterable[Any]) -> tuple[str, ...]:
     """The ids as text, each once."""
     first: dict[str, int] = {}
     for row, value in enumerate(column, 1):
         name = _text(value)
         if name in first:
-            raise _problem(
-                path, f"column 'id', row {row}: {_shown(name)} occurs in row {first[name]} already"
-            )
+            message = f": {_shown(name)} occurs in row {first[name]} already"
+            raise _in_column(source, "id", message, row=row)
         first[name] = row
     return tuple(first)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.audit.embedded import APART, EMBEDDED
-from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.errors import ArgumentError, UnsupportedError
 from workbench.games.base import game_named
 from workbench.interfaces import (
     Adjacency,
@@ -90,19 +90,21 @@ class AuditSettings(TimedSpec):
     def __post_init__(self) -> None:
         for name, (least, most) in LIMITS.items():
             if getattr(self, name) < least:
-                raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}")
+                raise ArgumentError(name, f"must be at least {least}, got {getattr(self, name)}")
             if getattr(self, name) > most:
-                raise InputError(f"{name} must be at most {most}, got {getattr(self, name)}")
+                raise ArgumentError(name, f"must be at most {most}, got {getattr(self, name)}")
         if not 0.0 < self.sampling_probability <= 1.0:
-            raise InputError(f"sampling_probability must be in (0, 1], got {self.sampling_probability:g}")
+            raise ArgumentError(
+                "sampling_probability", f"must be in (0, 1], got {self.sampling_probability:g}"
+            )
         if not 0.0 <= self.delta < 1.0:
-            raise InputError(f"delta must be in [0, 1), got {self.delta:g}")
+            raise ArgumentError("delta", f"must be in [0, 1), got {self.delta:g}")
         if not 0.5 < self.confidence < 1.0:
-            raise InputError(f"confidence must be in (0.5, 1), got {self.confidence:g}")
+            raise ArgumentError("confidence", f"must be in (0.5, 1), got {self.confidence:g}")
         if not self.attacks:
-            raise InputError("attacks must name at least one attack")
+            raise ArgumentError("attacks", "must name at least one attack")
         if len(set(self.attacks)) < len(self.attacks):
-            raise InputError(f"attacks must not repeat, got {', '.join(self.attacks)}")
+            raise ArgumentError("attacks", f"must not repeat, got {', '.join(self.attacks)}")
 
     @property
     def capabilities(self) -> Capabilities:
@@ -194,7 +196,7 @@ def claim_of(mechanism: str, epsilon: float, delta: float, *, source: str = "the
     can = mechanism_of(mechanism, {}).capabilities
     secret = can.currency.secret
     if not (0.0 < epsilon < math.inf or (epsilon == 0.0 and secret is Secret.SUBSET)):
-        raise InputError(f"epsilon must be finite and > 0, got {epsilon:g}")
+        raise ArgumentError("epsilon", f"must be finite and > 0, got {epsilon:g}")
     guarantee: Guarantee = ApproximateDP(epsilon=epsilon, delta=delta)
     if secret is not None:
         guarantee = MutualInformation(nats=epsilon, secret=secret)

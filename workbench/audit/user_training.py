@@ -39,7 +39,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from workbench.core.cost import cost_since
-from workbench.core.errors import InputError, unknown_name
+from workbench.core.errors import ArgumentError, InputError, unknown_name
 from workbench.core.keys import JSON, plain
 from workbench.core.one_line import one_line
 from workbench.core.streams import stream_seed
@@ -132,9 +132,10 @@ class UserTraining:
         function: Callable[..., Any] = load_training_function(self.spec)
         if self.device != CPU:
             if not _takes(function, "device"):
-                raise InputError(
-                    f"--device {self.device} goes with a training function that has a parameter `device`, "
-                    f"and {self.spec} has none"
+                raise ArgumentError(
+                    "device",
+                    f"{self.device} goes with a training function that has a parameter of that name, and "
+                    f"{self.spec} has none",
                 )
             function = partial(function, device=self.device)
         object.__setattr__(self, "function", function)
@@ -188,7 +189,7 @@ class UserTraining:
             if not np.isfinite(values).all():
                 place = int(np.argmin(np.isfinite(values)))
                 raise InputError(
-                    f"--train: {self.spec}: score of record {candidates[place].id!r} must be finite,"
+                    f"{self.spec}: score of record {candidates[place].id!r} must be finite,"
                     f" got {values[place]}"
                 )
             return values
@@ -200,7 +201,7 @@ class UserTraining:
         values = fitted.score(candidates)
         if values.shape != (len(candidates),):
             wanted = f"one score a record, shape ({len(candidates)},)"
-            raise InputError(f"--train: {self.spec} must give {wanted}, got shape {values.shape}")
+            raise InputError(f"{self.spec} must give {wanted}, got shape {values.shape}")
         return values
 
     def fitted(self, records: list[dict[str, Any]], seed: int) -> Fitted:
@@ -229,12 +230,12 @@ class UserTraining:
             return lambda records: -_vector(result.losses(as_dicts(records)))
         if torch is not None and isinstance(result, torch.nn.Module):
             raise InputError(
-                f"--train: {self.spec} returned a bare {type(result).__name__}, which does not say how a"
+                f"{self.spec} returned a bare {type(result).__name__}, which does not say how a"
                 f" record becomes its input; return {_FORMS}"
             )
         if callable(result):
             return lambda records: _vector(result(as_dicts(records)))
-        raise InputError(f"--train: {self.spec} returned {type(result).__name__}; return {_FORMS}")
+        raise InputError(f"{self.spec} returned {type(result).__name__}; return {_FORMS}")
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
         """Run the user's code; what it raises becomes one line that names the place in their file."""
@@ -256,7 +257,7 @@ def load_training_function(spec: str) -> TrainingFunction:
     """
     path, name = _split(spec)
     if not path.is_file():
-        raise InputError(f"--train: file {str(path)!r} does not exist")
+        raise ArgumentError("function", f": file {str(path)!r} does not exist")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         # Last, not first: a neighbour called `datasets.py` must not hide the package of that name.
@@ -265,8 +266,8 @@ def load_training_function(spec: str) -> TrainingFunction:
     functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
     if name not in functions:
         if not functions:
-            raise InputError(f"--train: {path} defines no function, so not {name!r}")
-        raise InputError(f"--train: {path}: {unknown_name('function', name, functions)}")
+            raise ArgumentError("function", f": {path} defines no function, so not {name!r}")
+        raise ArgumentError("function", f": {path}: {unknown_name('function', name, functions)}")
     function: TrainingFunction = getattr(module, name)
     return function
 
@@ -283,7 +284,7 @@ def _split(spec: str) -> tuple[Path, str]:
     """Path and function name of a spec."""
     path, colon, name = spec.rpartition(":")
     if not colon or not path or not name.isidentifier():
-        raise InputError(f"--train must be path/to/file.py:function, got {spec!r}")
+        raise ArgumentError("function", f"must be path/to/file.py:function, got {spec!r}")
     return Path(path), name
 
 
@@ -297,7 +298,7 @@ def _import(path: Path) -> Any:
     loader = SourceFileLoader(name, str(path))
     specification = importlib.util.spec_from_loader(name, loader)
     if specification is None:
-        raise InputError(f"--train: {path} cannot be loaded")
+        raise ArgumentError("function", f": {path} cannot be loaded")
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
     try:
@@ -318,7 +319,7 @@ def _complaint(path: Path, error: BaseException) -> InputError:
     ]
     line = error.lineno if isinstance(error, SyntaxError) else (frames[-1] if frames else None)
     place = f"{path}:{line}" if line is not None else str(path)
-    return InputError(f"--train: {place}: {type(error).__name__}: {one_line(str(error), longest=300)}")
+    return InputError(f"{place}: {type(error).__name__}: {one_line(str(error), longest=300)}")
 
 
 def _vector(values: Any) -> FloatArray:
@@ -334,8 +335,8 @@ def _language_model(model: Any, tokenizer: Any) -> Model:
 
     if not isinstance(model, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise InputError(
-            f"--train: returned a pair of {type(model).__name__} and {type(tokenizer).__name__}; a pair must"
-            " be a transformers model and its tokenizer"
+            f"the training function returned a pair of {type(model).__name__} and "
+            f"{type(tokenizer).__name__}; a pair must be a transformers model and its tokenizer"
         )
     from workbench.training.models import LanguageModel
 

@@ -13,8 +13,7 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import dataclass
 from numbers import Complex, Real
 from typing import Annotated, Any
 from xml.etree import ElementTree
@@ -30,7 +29,7 @@ from workbench.accounting.bounds import Bounds
 from workbench.accounting.event_forms import event_from_json
 from workbench.accounting.events import Event, gaussian_run
 from workbench.checks.accountants import Accountant, is_interruption, is_refusal, load_accountant
-from workbench.checks.conformance import breaks, is_unsettled, suite
+from workbench.checks.api.accountant import AccountantResult, Grid, check_accountant
 from workbench.cli import terminal
 from workbench.cli.junit import clean, junit_case, junit_document, write_document
 from workbench.cli.parameters import JunitFile, NoProgress, ReportFile
@@ -59,13 +58,6 @@ _EVENT = (
     'Instead of a run: an event as JSON, such as {"event": "Laplace", "scale": 2, "count": 100}, '
     "or a list of events."
 )
-
-
-class Grid(StrEnum):
-    """How many questions the suite asks an accountant."""
-
-    QUICK = "quick"
-    FULL = "full"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,33 +116,28 @@ def check(options: CheckOptions) -> int:
 
     Exit code: 0 no under-report was found, 1 one was, 2 bad input, 3 nothing could be judged.
     """
-    if options.seed < 0:
-        raise InputError(f"--seed must be at least 0, got {options.seed}")
-    budget = options.looseness_budget
-    if budget is not None and not budget >= 1:
-        raise InputError(f"--looseness-budget must be at least 1, got {budget:g}")
-    if options.seconds is not None and not options.seconds > 0:
-        raise InputError(f"--seconds must be > 0, got {options.seconds:g}")
     for flag, path in (("--json", options.json), ("--junit", options.junit)):
         if path is not None:
             require_file_place(flag, path)
     require_distinct({"--json": options.json, "--junit": options.junit})
-    accountants = [(target, _load(target)) for target in _different(options.targets)]
+    targets = _different(options.targets)
+    for target in targets:
+        _load(target)
     judged = []
     with terminal.progress_display(options.quiet) as progress:
-        for target, accountant in accountants:
-            with redirect_stdout(sys.stderr):
-                report = suite().run_checks(
-                    accountant,
-                    grid=str(options.grid),
-                    looseness_budget=budget,
-                    seed=options.seed,
+        for target in targets:
+            judged.append(
+                check_accountant(
+                    target,
+                    grid=options.grid,
+                    looseness_budget=options.looseness_budget,
                     only=options.only or None,
+                    strict=options.strict,
                     seconds=options.seconds,
-                    progress=lambda _, done, total, target=target: progress(target, done, total),
+                    seed=options.seed,
+                    progress=progress,
                 )
-            named = replace(report, accountant=target)
-            judged.append(Judged(report=named, strict=options.strict, has_budget=budget is not None))
+            )
     codes = [judgement.exit_code for judgement in judged]
     code = 1 if 1 in codes else max(codes)
     if options.json is not None:
@@ -236,7 +223,7 @@ def _different(targets: list[str]) -> list[str]:
     return list(dict.fromkeys(targets))
 
 
-def _json_text(options: CheckOptions, judged: list[Judged], code: int) -> str:
+def _json_text(options: CheckOptions, judged: list[AccountantResult], code: int) -> str:
     """The reports as JSON: `schema`, `versions`, `settings`, `exit_code`, `accountants`."""
     from workbench.execution.engine import versions
 
@@ -253,10 +240,7 @@ def _json_text(options: CheckOptions, judged: list[Judged], code: int) -> str:
                 "seed": options.seed,
             },
             "exit_code": code,
-            "accountants": [
-                {**each.report.to_json(), "verdict": each.verdict, "sentence": each.sentence()}
-                for each in judged
-            ],
+            "accountants": [dict(each.record) for each in judged],
         }
     )
     return json.dumps(form, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -316,61 +300,7 @@ _NARROW = 132
 _STYLES = {"passed": "green", "failed": "bold red", "error": "bold magenta"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judged:
-    """The `ConformanceReport` of one accountant, and how strictly it is read.
-
-    Attributes:
-        strict: Whether every broken promise counts.
-        has_budget: Whether the user set a looseness budget.
-    """
-
-    report: Any
-    strict: bool
-    has_budget: bool
-
-    def breaks(self, result: Any) -> bool:
-        """Whether this result of the report fails the build."""
-        return breaks(result, strict=self.strict, has_budget=self.has_budget)
-
-    @property
-    def exit_code(self) -> int:
-        """1: a check fails the build; 3: nothing was settled, or the accountant crashed; else 0."""
-        results = self.report.results
-        if any(map(self.breaks, results)):
-            return 1
-        unsettled = any(is_unsettled(result, strict=self.strict) for result in results)
-        return 3 if unsettled or not self.report.judged else 0
-
-    @property
-    def verdict(self) -> str:
-        """What the exit code stands for: an accountant is refuted by under-reports alone."""
-        broken = "REFUTED" if self.report.under_reports else "FAILED"
-        return {0: "NOT_REFUTED", 1: broken, 3: "INCONCLUSIVE"}[self.exit_code]
-
-    def sentence(self) -> str:
-        """The report in a sentence, which says no more than was shown."""
-        count, judged = len(self.report.under_reports), self.report.judged
-        other = [result.name for result in self.report.failed if not self.breaks(result)]
-        crashed = [result.name for result in self.report.results if result.status == "error"]
-        hidden = sum(result.hidden for result in self.report.results)
-        broken = (
-            f"{hidden} answers are no number where the truth is above 0" if hidden else "a promise is broken"
-        )
-        text = {
-            0: f"no answer below the certified truth in {judged} judged cells",
-            1: f"{count} under-reports" if count else broken,
-            3: f"crashed in {', '.join(crashed)}" if crashed else "every question was refused",
-        }[self.exit_code]
-        late = sum(result.cells.out_of_time for result in self.report.results)
-        if late:
-            text += f"; {late} cells were left out for want of time"
-        if other:
-            text += f"; also failed, but without an under-report (--strict counts these): {', '.join(other)}"
-        return text
-
-
-def print_judged(console: Console, judged: Judged) -> None:
+def print_judged(console: Console, judged: AccountantResult) -> None:
     """Print one accountant's table, its failures, and its verdict."""
     report = judged.report
     if console.width >= _NARROW:
@@ -382,11 +312,11 @@ def print_judged(console: Console, judged: Judged) -> None:
             console.print(Text(result.describe()), soft_wrap=True)
     kind = judged.verdict
     console.print(
-        Text.assemble(verdict_text(kind), f" {report.accountant}: {judged.sentence()}"), soft_wrap=True
+        Text.assemble(verdict_text(kind), f" {report.accountant}: {judged.sentence}"), soft_wrap=True
     )
 
 
-def conformance_junit(judged: list[Judged]) -> str:
+def conformance_junit(judged: list[AccountantResult]) -> str:
     """The reports as one JUnit document: a case a check, in class `workbench.checks.accountants.NAME`.
 
     | check of the accountant | JUnit |
@@ -400,7 +330,7 @@ def conformance_junit(judged: list[Judged]) -> str:
     return junit_document("workbench accountants check", _cases(judged))
 
 
-def _cases(judged: list[Judged]) -> Iterator[ElementTree.Element]:
+def _cases(judged: list[AccountantResult]) -> Iterator[ElementTree.Element]:
     for accountant in judged:
         for result in accountant.report.results:
             case = junit_case(
@@ -416,7 +346,7 @@ def _cases(judged: list[Judged]) -> Iterator[ElementTree.Element]:
             yield case
 
 
-def _outcome(judged: Judged, result: Any) -> str | None:
+def _outcome(judged: AccountantResult, result: Any) -> str | None:
     if judged.breaks(result):
         return "failure"
     if result.status == "error":

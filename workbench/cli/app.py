@@ -10,6 +10,7 @@ A subcommand's module is imported when the subcommand is called, so `workbench -
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tomllib
 import traceback
@@ -24,8 +25,15 @@ from typing import Annotated, Any, TextIO, TypeVar, cast, get_type_hints
 
 import typer
 from typer.core import TyperGroup
+from typer.models import OptionInfo
 
-from workbench.core.errors import InconclusiveError, InputError, InterruptedRunError, UnsupportedError
+from workbench.core.errors import (
+    ArgumentError,
+    InconclusiveError,
+    InputError,
+    InterruptedRunError,
+    UnsupportedError,
+)
 from workbench.core.one_line import one_line
 from workbench.core.version import __version__
 
@@ -82,7 +90,10 @@ def as_command(run: Callable[[Options], int], kind: type[Options]) -> Callable[.
     hints = get_type_hints(kind, include_extras=True)
 
     def command(**given: Any) -> int:
-        return run(kind(**given))
+        try:
+            return run(kind(**given))
+        except ArgumentError as error:
+            raise InputError(in_options(error, kind)) from error
 
     parameters = [
         Parameter(
@@ -96,6 +107,22 @@ def as_command(run: Callable[[Options], int], kind: type[Options]) -> Callable[.
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     command.__doc__ = run.__doc__
     return command
+
+
+def in_options(error: ArgumentError, kind: type[Any]) -> str:
+    """Returns an error of the Python API with the options of a command in the place of arguments.
+
+    In a reason, other arguments stand in backquotes.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    spelled = dict(getattr(kind, "called", {}))
+    for option in fields(kind):
+        shown: Any = next(iter(getattr(hints[option.name], "__metadata__", ())), None)
+        is_option = isinstance(shown, OptionInfo)
+        flag = f"--{option.name.replace('_', '-')}"
+        spelled.setdefault(option.name, flag if is_option else str(getattr(shown, "metavar", option.name)))
+    named = ArgumentError(spelled.get(error.argument, error.argument), error.reason)
+    return re.sub(r"`(\w+)`", lambda found: spelled.get(found[1], found[0]), str(named))
 
 
 class _Group(TyperGroup):

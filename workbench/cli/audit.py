@@ -6,23 +6,22 @@ The heavy modules are imported where they are needed: reading a scores file need
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from typer import Option
 
-from workbench.accounting import MutualInformation
-from workbench.audit.claims import EXAMPLE, parse_claim
+from workbench.audit import api
+from workbench.audit.api.choices import DeclaredFamily, HigherIs
+from workbench.audit.api.result import AuditResult
+from workbench.audit.claims import EXAMPLE
 from workbench.audit.embedded import EMBEDDED
 from workbench.audit.report_file import scores_beside, write_report
-from workbench.audit.scores_file import read_scores
 from workbench.cli import junit, terminal
-from workbench.cli.choices import FamilyChoice, HigherIs, TrialsChoice
 from workbench.cli.parameters import (
     Device,
     JunitFile,
@@ -33,18 +32,13 @@ from workbench.cli.parameters import (
     check_scheduler,
     known,
     parameters,
-    require_device,
     require_scheduler,
     with_variant,
 )
 from workbench.core.errors import InputError
 from workbench.core.outputs import require_distinct, require_file_place, require_reachable
-from workbench.interfaces import Adjacency, Claim, Family, Released, Sampling, Schedule, Trials
+from workbench.interfaces import Adjacency, Sampling, Schedule, Trials
 from workbench.training.crafts import CanaryKind
-
-if TYPE_CHECKING:
-    from workbench.audit.settings import AuditSettings
-
 
 __all__ = ["AuditOptions", "audit", "command_line", "parameters"]
 
@@ -53,9 +47,15 @@ __all__ = ["AuditOptions", "audit", "command_line", "parameters"]
 class AuditOptions:
     """The options of `workbench audit`; None where the user gave none."""
 
+    called: ClassVar[Mapping[str, str]] = {"function": "--train", "attacks": "--attack"}
+    """Arguments of the Python API whose options have other names."""
+
     scores: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Judge these scores (.csv, .npz, .parquet: score, member; id, text)."),
+        Option(
+            metavar="FILE",
+            help="Judge these scores (.csv, .csv.gz, .npz, .parquet: score, member; id, text).",
+        ),
     ] = None
     train: Annotated[
         str | None,
@@ -217,7 +217,7 @@ class AuditOptions:
         ),
     ] = None
     trials: Annotated[
-        TrialsChoice | None,
+        Trials | None,
         Option(help="With --scores: how the scores depend on each other.", show_default="one-run"),
     ] = None
     prior: Annotated[
@@ -240,7 +240,7 @@ class AuditOptions:
         Option(help="With --scores: whether high scores mean member or non-member.", show_default="member"),
     ] = None
     family: Annotated[
-        FamilyChoice | None,
+        DeclaredFamily | None,
         Option(
             help="With --scores: gaussian where they are known to come from a Gaussian release.",
             show_default="any",
@@ -266,12 +266,6 @@ class AuditOptions:
     junit: JunitFile = None
     quiet: Annotated[bool, Option("--quiet", help="Print the verdict only.")] = False
 
-
-LEAST_CANARIES = 16
-"""Fewer could refute nothing but the smallest claims, and leave no room for chance in their coins."""
-
-FEWEST_TRAININGS = 20
-"""Of a retraining game: fewer refute nothing but the smallest claims."""
 
 _PLAN = (
     *("steps", "sampling_probability", "sampling", "learning_rate", "schedule", "warmup", "optimizer"),
@@ -311,23 +305,14 @@ def audit(options: AuditOptions) -> int:
     """
     mode = _mode(options)
     _check(options, mode)
-    require_device(options.device)
-    require_scheduler(options.scheduler)
-    if options.scores is not None:
-        report = _audit_scores(options, options.scores)
-    elif options.train is not None:
-        report = _audit_training(options, options.train)
-    elif options.checkpoint is not None:
-        report = _audit_checkpoint(options, options.checkpoint)
-    elif options.run is not None:
-        report = _audit_run(options, options.run)
-    else:
-        report = _audit_mechanism(options)
-    _write(options, report)
-    terminal.print_report(report, quiet=options.quiet)
+    result = _RUNS[mode](options)
+    write_report(result.record, out=options.out, json_file=options.json)
+    if options.junit is not None:
+        junit.write_junit(result.record, options.junit)
+    terminal.print_report(result.record, quiet=options.quiet)
     if not options.quiet:
         typer.echo(f"Report: {options.out / 'report.html'}")
-    return int(report["exit_code"])
+    return result.exit_code
 
 
 def command_line(options: AuditOptions) -> str:
@@ -368,26 +353,8 @@ def _check(options: AuditOptions, mode: str) -> None:
             homes = " or ".join(home for home, names in _MODES.items() if option in names)
             raise InputError(f"{_flag(option)} goes with {homes}, not with {mode}")
     check_scheduler(options.scheduler, options.workers)
-    if options.prior is not None and not 0.0 < options.prior < 1.0:
-        raise InputError(f"--prior must be in (0, 1), got {options.prior:g}")
-    if options.runs is not None and options.runs < 1:
-        raise InputError(f"--runs must be at least 1, got {options.runs}")
-    if options.canaries is not None and options.canaries != 0 and options.canaries < LEAST_CANARIES:
-        raise InputError(f"--canaries must be 0 or at least {LEAST_CANARIES}, got {options.canaries}")
-    if options.retrain is not None and options.retrain < FEWEST_TRAININGS:
-        raise InputError(f"--retrain must be {FEWEST_TRAININGS} or more, got {options.retrain}")
-    if options.train is not None and options.sequential and options.retrain is None:
-        raise InputError("--sequential watches the trainings of --retrain N, which is missing")
-    numbers = [name for name in ("epsilon", "nats", "claim") if getattr(options, name) is not None]
-    if len(numbers) > 1:
-        raise InputError(f"--{numbers[0]} and --{numbers[1]} exclude each other: both say what is claimed")
-    _claimed(options)
+    require_scheduler(options.scheduler)
     _check_outputs(options)
-
-
-def _claimed(options: AuditOptions, released: Released = Released.SCORES) -> Claim:
-    """The claim as it is written, or the embedded one."""
-    return parse_claim(EXAMPLE if options.claim is None else options.claim, released=released)
 
 
 def _check_outputs(options: AuditOptions) -> None:
@@ -423,175 +390,67 @@ def _check_distinct(options: AuditOptions) -> None:
             raise InputError(f"--out {str(options.out)!r} holds a folder named {name}")
 
 
-def _audit_scores(options: AuditOptions, path: Path) -> dict[str, Any]:
-    claim, played = _claimed(options), options.adjacency
-    if isinstance(claim.about, Adjacency):
-        played = played or Adjacency.ADD_REMOVE
-        if played is not claim.about:
-            raise InputError(
-                f"--claim says adjacency {claim.about}, and the labels are of {played}: if each says what "
-                f"{claim.about} says of a record, add --adjacency {claim.about}"
-            )
-    elif played is not None:
-        raise InputError(f"--adjacency goes with a claim about an adjacency, not about the {claim.about}")
-    content = read_scores(path)
-    from workbench.audit import scores as judging
-
-    scores = -content.scores if options.higher_is is HigherIs.NONMEMBER else content.scores
-    return judging.audit_scores(
-        scores=scores,
-        members=content.members,
-        claim=claim,
-        adjacency=played,
-        trials=Trials(options.trials.value) if options.trials else Trials.ONE_RUN,
-        prior=options.prior,
-        confidence=options.confidence,
-        seed=options.seed,
-        command=command_line(options),
-        source=path.name,
-        blind_texts=content.texts,
-        sequential=bool(options.sequential),
-        family=Family[options.family.name] if options.family else Family.ANY,
-    )
-
-
-def _audit_training(options: AuditOptions, function: str) -> dict[str, Any]:
-    from workbench.audit import run as runner
-    from workbench.audit.canaries.run import usual_count
-
-    settings = _settings(options, claim=_claimed(options))
-    if options.candidates is None:
-        usual = EMBEDDED["elsewhere_candidates"].get(settings.corpus, settings.candidates)
-        settings = replace(settings, candidates=usual)
-    # Where nobody says what is released, it is what the scorer answers to the attack, and every update here.
-    of_updates = _claimed(options, released=Released.EVERY_UPDATE)
-    canaries = usual_count(settings.candidates) if options.canaries is None else options.canaries
-    with terminal.progress_display(options.quiet) as progress:
-        return runner.audit_training(
-            function,
-            settings,
-            runs=options.runs or 1,
-            out=options.out,
-            command=command_line(options),
-            progress=progress,
-            replayed=None if options.replay is False else of_updates,
-            watched=of_updates if canaries else None,
-            canaries=canaries,
-            canary_kind=options.canary_kind or CanaryKind.LOUD,
-            retrained=of_updates if options.retrain else None,
-            trainings=options.retrain or 0,
-        )
-
-
-def _audit_checkpoint(options: AuditOptions, folder: Path) -> dict[str, Any]:
-    assert options.members is not None
-    assert options.nonmembers is not None
-    from workbench.audit.checkpoint import audit_checkpoint
-
-    with terminal.progress_display(options.quiet) as progress:
-        return audit_checkpoint(
-            folder,
-            members=options.members,
-            nonmembers=options.nonmembers,
-            reference=options.reference,
-            claim=_claimed(options),
-            prior=options.prior,
-            confidence=options.confidence,
-            seed=options.seed,
-            command=command_line(options),
-            progress=progress,
-            device=require_device(options.device) or "cpu",
-        )
-
-
-def _audit_run(options: AuditOptions, path: Path) -> dict[str, Any]:
-    from workbench.audit.watched.run import audit_run
-
-    return audit_run(
-        path,
-        claim=_claimed(options, released=Released.EVERY_UPDATE),
-        confidence=options.confidence,
-        seed=options.seed,
-        command=command_line(options),
-    )
-
-
-def _audit_mechanism(options: AuditOptions) -> dict[str, Any]:
-    from workbench.audit import run as runner
-
-    settings = _settings(options)
-    settings = replace(settings, claim=_mechanism_claim(options, settings))
-    with terminal.progress_display(options.quiet) as progress:
-        return runner.audit_mechanisms(
-            settings, out=options.out, command=command_line(options), progress=progress
-        )
-
-
-def _mechanism_claim(options: AuditOptions, default: AuditSettings) -> Claim:
-    """The claim about a mechanism: as written, or as a number in the mechanism's own currency."""
-    from workbench.audit.settings import claim_of
-
-    in_nats = default.secret is not None
+def _given(options: AuditOptions, *names: str) -> dict[str, Any]:
+    """The arguments of these options that the user gave, and those that every audit takes."""
+    given = {name: getattr(options, name) for name in names if getattr(options, name) not in (None, [])}
     if options.claim is not None:
-        claim = _claimed(options, default.claim.released)
-        if options.delta is not None and not (in_nats and isinstance(claim.guarantee, MutualInformation)):
-            raise InputError("--delta goes with --epsilon, or with a claim in nats; write it into --claim")
-        return claim
-    if options.nats is not None and not in_nats:
-        raise InputError(f"--nats goes with a mechanism that claims nats, not with {default.mechanism}")
-    if options.nats is not None and not 0.0 <= options.nats < math.inf:
-        raise InputError(f"--nats must be finite and >= 0, got {options.nats:g}")
-    number = options.epsilon if options.nats is None else options.nats
-    if number is not None:
-        return claim_of(default.mechanism, number, default.delta)
-    if options.delta is not None and not in_nats:
-        raise InputError("--delta goes with --epsilon, which is missing")
-    return default.claim
+        given["claim"] = options.claim
+    return given | {
+        "confidence": options.confidence,
+        "seed": options.seed,
+        "command": command_line(options),
+    }
 
 
-def _mechanism_parameters(options: AuditOptions) -> dict[str, Any]:
-    """The mechanism's parameters, `--variant` among them."""
+def _audit_scores(options: AuditOptions) -> AuditResult:
+    return api.audit_scores(options.scores, **_given(options, *_MODES["--scores"]))
+
+
+def _audit_training(options: AuditOptions) -> AuditResult:
+    assert options.train is not None
+    given = _given(options, *(name for name in _MODES["--train"] if name != "corpus_parameter"))
+    given["corpus_parameters"] = parameters("--corpus-parameter", options.corpus_parameter or [])
+    with terminal.progress_display(options.quiet) as progress:
+        return api.audit_training(options.train, **given, out=options.out, progress=progress)
+
+
+def _audit_checkpoint(options: AuditOptions) -> AuditResult:
+    assert options.checkpoint is not None
+    with terminal.progress_display(options.quiet) as progress:
+        given = _given(options, *_MODES["--checkpoint"])
+        return api.audit_checkpoint(options.checkpoint, **given, progress=progress)
+
+
+def _audit_run(options: AuditOptions) -> AuditResult:
+    assert options.run is not None
+    return api.audit_run(options.run, **_given(options))
+
+
+def _audit_mechanism(options: AuditOptions) -> AuditResult:
+    same = ("epsilon", "nats", "delta", "control", "sequential", "model", *_PLAN)
+    training = ("corpus", "candidates", "workers", "scheduler", "device")
+    given = _given(options, *same, *training)
     name = options.mechanism or EMBEDDED["mechanism"]
-    given = with_variant(
-        name, parameters("--mechanism-parameter", options.mechanism_parameter or []), options.variant
+    of_mechanism = parameters("--mechanism-parameter", options.mechanism_parameter or [])
+    known("mechanism", name)
+    given["mechanism_parameters"] = as_declared(
+        "mechanism", name, with_variant(name, of_mechanism, options.variant)
     )
-    return as_declared("mechanism", name, given)
-
-
-def _settings(options: AuditOptions, **given: Any) -> AuditSettings:
-    """The runner's settings: what the user gave, and the runner's defaults for the rest.
-
-    The default parameters of the corpus and of the model belong to the default corpus and model; they stay
-    with these (the user's are laid over them), and go where the user names another.
-    """
-    from workbench.audit.settings import default_settings
-
-    name = options.mechanism and known("mechanism", options.mechanism)
-    of_mechanism = _mechanism_parameters(options)
-    default = default_settings(name, of_mechanism)
-    given |= {"seed": options.seed, "confidence": options.confidence}
-    given |= {"sequential": bool(options.sequential)}
     for kind in ("corpus", "model"):
-        chosen = known(kind, getattr(options, kind) or getattr(default, kind))
-        kept = getattr(default, f"{kind}_parameters") if chosen == getattr(default, kind) else {}
-        laid = parameters(f"--{kind}-parameter", getattr(options, f"{kind}_parameter") or [])
-        given |= {kind: chosen, f"{kind}_parameters": {**kept, **laid}}
-    if options.learning_rate is not None:
-        given["control_learning_rate"] = options.learning_rate
+        laid = getattr(options, f"{kind}_parameter") or []
+        given[f"{kind}_parameters"] = parameters(f"--{kind}-parameter", laid)
     if options.attack:
-        given["attacks"] = tuple(known("attack", attack) for attack in options.attack)
-    if any(getattr(options, name) not in (None, []) for name in _OWN_TRAINING):
-        given["members"] = {}  # What the user trains is what every attack is for.
-    for field in ("delta", "candidates", "control", "workers", "scheduler", *_PLAN):
-        if getattr(options, field) is not None:
-            given[field] = getattr(options, field)
-    given["device"] = require_device(options.device) or default.device
-    settings = default_settings(name, of_mechanism, **given)
-    laid = attack_parameters(options.attack_parameter or [], settings.attacks, settings.attack_parameters)
-    return replace(settings, attack_parameters=laid)
+        given["attacks"] = options.attack
+    if options.attack_parameter:
+        given["attack_parameters"] = attack_parameters(options.attack_parameter)
+    with terminal.progress_display(options.quiet) as progress:
+        return api.audit(options.mechanism, **given, out=options.out, progress=progress)
 
 
-def _write(options: AuditOptions, report: dict[str, Any]) -> None:
-    write_report(report, out=options.out, json_file=options.json)
-    if options.junit is not None:
-        junit.write_junit(report, options.junit)
+_RUNS: Mapping[str, Callable[[AuditOptions], AuditResult]] = {
+    "--scores": _audit_scores,
+    "--train": _audit_training,
+    "--checkpoint": _audit_checkpoint,
+    "--run": _audit_run,
+    "an audit of a mechanism": _audit_mechanism,
+}

@@ -7,7 +7,6 @@ failure); 2 bad input; 3 a check crashed or ended without an answer. Nothing is 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,27 +18,17 @@ from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
-from workbench.checks.ledger import Method, PublishedClaim, load_ledger, select_claims
-from workbench.checks.run import CheckedClaim, check_claims
+from workbench.checks.api import claims as checks
+from workbench.checks.api.claims import ClaimsResult, verdict_of
+from workbench.checks.ledger import Method
+from workbench.checks.run import CheckedClaim
 from workbench.cli import terminal
 from workbench.cli.parameters import NoProgress, Scheduler, check_scheduler
-from workbench.core.errors import InputError, unknown_name
-from workbench.core.keys import JSON, plain
+from workbench.core.errors import ArgumentError, InputError
 from workbench.core.outputs import require_distinct, require_file_place, write_atomically
-
-SCHEMA = 2
-"""Of the JSON file; raised whenever the meaning of a field changes."""
-
-FAILED = "FAILED"
-"""What stands in a verdict's place where the check gave none."""
-
-PACKAGES = ("numpy", "scipy", "python-flint", "z3-solver", "dp-accounting")
-"""Those that decide the ledger's numbers."""
 
 _NARROW = 100
 """Columns below which claims are printed one below the other, and not as a table."""
-
-_ORDER = ("PROVEN", "REFUTED", "HOLDS_UNDER", "UNDECIDED", FAILED)
 
 
 def claims(
@@ -70,102 +59,52 @@ def claims(
 
     Exit code: 0 the checks ran, whatever they found; 2 bad input; 3 a check crashed or did not answer.
     """
-    if workers is not None and workers < 0:
-        raise InputError(f"--workers must be at least 0, got {workers}")
     check_scheduler(scheduler, workers)
     if json_file is not None:
         require_file_place("--json", json_file)
         require_distinct({"--ledger": ledger, "--json": json_file})
-    chosen = _chosen(load_ledger(ledger), filters or [], explain, method)
-    with terminal.progress_display(quiet) as progress:
-        count = 2 if workers is None else workers
-        checked = check_claims(chosen, workers=count, scheduler=scheduler, progress=progress)
+    if explain is not None and (filters or method is not None):
+        raise InputError("--explain takes one claim's id, and no filters beside it")
+    given: dict[str, Any] = {"method": method, "ledger": ledger, "workers": workers, "scheduler": scheduler}
+    try:
+        with terminal.progress_display(quiet) as progress:
+            result = checks.claims(*(filters or ()), only=explain, progress=progress, **given)
+    except ArgumentError as error:
+        raise InputError(f"--{error}") from error
+    checked = result.checked
     if json_file is not None:
-        text = json.dumps(ledger_json(checked), indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(result.record, indent=2, ensure_ascii=False, allow_nan=False)
         write_atomically(json_file, text + "\n")
     console = terminal.output_console()
     if explain is not None:
         _print_evidence(console, checked[0])
     else:
-        _print_ledger(console, checked)
-    return 3 if any(answer.finding is None for answer in checked) else 0
+        _print_ledger(console, result)
+    return result.exit_code
 
 
-def ledger_json(checked: Sequence[CheckedClaim]) -> dict[str, JSON]:
-    """The whole ledger as plain data; numbers that are not finite are texts.
-
-    Returns:
-        `schema`, `versions`, `counts` of each verdict, `seconds`, and `claims`: for each its id, paper,
-        place, restatement, method, check, parameters, function, verdict (null where the check failed),
-        summary, evidence, counterexample, assumptions, confidence, failure and seconds.
-    """
-    from workbench.execution.engine import versions
-
-    result: dict[str, JSON] = plain(
-        {
-            "schema": SCHEMA,
-            "versions": versions(PACKAGES),
-            "counts": _counts(checked),
-            "seconds": sum(answer.seconds for answer in checked),
-            "claims": [answer.to_json() for answer in checked],
-        }
-    )
-    return result
-
-
-def _chosen(
-    known: Sequence[PublishedClaim], filters: Sequence[str], explain: str | None, method: str | None
-) -> Sequence[PublishedClaim]:
-    """The claims that the options name."""
-    if explain is not None:
-        if filters or method is not None:
-            raise InputError("--explain takes one claim's id, and no filters beside it")
-        matching = [claim for claim in known if claim.id == explain]
-        if not matching:
-            raise unknown_name("claim", explain, [claim.id for claim in known])
-        return matching
-    chosen = select_claims(known, filters)
-    if method is None:
-        return chosen
-    if method not in list(Method):
-        raise unknown_name("method", method, [str(known_method) for known_method in Method])
-    return [claim for claim in chosen if claim.method == method]
-
-
-def _counts(checked: Sequence[CheckedClaim]) -> dict[str, int]:
-    counted = Counter(_verdict(answer) for answer in checked)
-    return {verdict: counted[verdict] for verdict in _ORDER if counted[verdict]}
-
-
-def _verdict(answer: CheckedClaim) -> str:
-    return FAILED if answer.verdict is None else str(answer.verdict)
-
-
-def _print_ledger(console: Console, checked: Sequence[CheckedClaim]) -> None:
+def _print_ledger(console: Console, result: ClaimsResult) -> None:
     """A row a claim (on a narrow terminal: a paragraph), then how many have which verdict."""
     if console.width >= _NARROW:
         table = Table("claim", "place", "verdict", "finding", box=box.SIMPLE_HEAD, pad_edge=False)
         table.columns[0].overflow = "fold"
-        for answer in checked:
+        for answer in result.checked:
             cells = (Text(answer.claim.id), Text(answer.claim.place))
-            table.add_row(*cells, terminal.verdict_text(_verdict(answer)), Text(answer.summary))
+            table.add_row(*cells, terminal.verdict_text(verdict_of(answer)), Text(answer.summary))
         console.print(table)
     else:
-        for answer in checked:
-            head = Text.assemble(answer.claim.id, " ", terminal.verdict_text(_verdict(answer)))
+        for answer in result.checked:
+            head = Text.assemble(answer.claim.id, " ", terminal.verdict_text(verdict_of(answer)))
             console.print(head)
             for text in (answer.claim.place, answer.summary):
                 console.print(Padding(Text(text), (0, 0, 0, 2), expand=False))
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in _counts(checked).items())
-    seconds = sum(answer.seconds for answer in checked)
-    noun = "claim" if len(checked) == 1 else "claims"
-    console.print(Text(f"{len(checked)} {noun}: {counts or 'none'} ({seconds:.1f} s of checking)"))
+    console.print(Text(result.sentence))
 
 
 def _print_evidence(console: Console, answer: CheckedClaim) -> None:
     """Print everything about one claim."""
     claim, finding = answer.claim, answer.finding
-    console.print(Text.assemble((claim.id, "bold"), " ", terminal.verdict_text(_verdict(answer))))
+    console.print(Text.assemble((claim.id, "bold"), " ", terminal.verdict_text(verdict_of(answer))))
     plain_form = answer.to_json()
     given = ", ".join(f"{name}={value!r}" for name, value in plain_form["parameters"].items())
     lines: list[tuple[str, str]] = [

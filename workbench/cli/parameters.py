@@ -123,26 +123,19 @@ def with_variant(mechanism: str, given: Mapping[str, Any], variant: str | None) 
     return {**given, "variant": variant}
 
 
-def attack_parameters(
-    pairs: Sequence[str], attacks: Sequence[str], default: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    """Parameters by attack from `attack.key=value` pairs, laid over the defaults.
+def attack_parameters(pairs: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Parameters by attack from `attack.key=value` pairs.
 
     Raises:
-        InputError: a pair names no attack of this audit, or is no pair.
+        InputError: a text is no such pair.
     """
-    by_attack: dict[str, list[str]] = {name: [] for name in attacks}
+    by_attack: dict[str, list[str]] = {}
     for pair in pairs:
         attack, dot, rest = pair.partition(".")
         if not dot:
             raise InputError(f"--attack-parameter must be attack.key=value, got {pair!r}")
-        if attack not in by_attack:
-            raise unknown_name("attack of this audit", attack, by_attack)
-        by_attack[attack].append(rest)
-    return {
-        name: {**default.get(name, {}), **parameters("--attack-parameter", typed)}
-        for name, typed in by_attack.items()
-    }
+        by_attack.setdefault(attack, []).append(rest)
+    return {name: parameters("--attack-parameter", typed) for name, typed in by_attack.items()}
 
 
 def known(kind: str, name: str) -> str:

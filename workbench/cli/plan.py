@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from rich import box
@@ -14,16 +14,12 @@ from rich.table import Table
 from rich.text import Text
 from typer import Option
 
-from workbench.audit.claims import EXAMPLE, parse_claim
+from workbench.audit import api
+from workbench.audit.claims import EXAMPLE
 from workbench.cli import terminal
 from workbench.cli.display import duration
 from workbench.cli.parameters import ReportFile
-from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.outputs import require_distinct, require_file_place, write_atomically
-from workbench.interfaces import Adjacency, Released
-
-MOST_TRIALS = 100_000
-"""Numbers of trials beyond this are simulated for hours."""
 
 COMMANDS = {
     "replay": "workbench replay FILE.py:FUNCTION --claim ...",
@@ -36,6 +32,9 @@ COMMANDS = {
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
     """The options of `workbench plan`; None where the user gave none."""
+
+    called: ClassVar[Mapping[str, str]] = {"games": "--game"}
+    """Arguments of the Python API whose options have other names."""
 
     claim: Annotated[
         str | None, Option(help="The guarantee to test, as for workbench audit.", show_default=EXAMPLE)
@@ -83,62 +82,17 @@ def plan(options: PlanOptions) -> int:
 
     Exit code: 0 planned, 2 bad input.
     """
-    record = _record(options)
+    if options.json is not None:
+        require_file_place("--json", options.json)
+        require_distinct({"--json": options.json, "--cost-from": options.cost_from})
+    same = ("claim", "attack_strength", "trials", "steps", "sampling_probability", "prior", "fault")
+    given = {name: getattr(options, name) for name in (*same, "cost_from", "confidence", "seed")}
+    given["games"] = options.game
+    record = api.plan(**{name: value for name, value in given.items() if value not in (None, [])}).record
     if options.json is not None:
         write_atomically(options.json, json.dumps(record, indent=1, allow_nan=False) + "\n")
     _print(record)
     return 0
-
-
-def _record(options: PlanOptions) -> dict[str, Any]:
-    claim = parse_claim(EXAMPLE if options.claim is None else options.claim, released=Released.EVERY_UPDATE)
-    if not isinstance(claim.about, Adjacency):
-        raise UnsupportedError(
-            f"--claim: plans are of claims of differential privacy, got {claim.guarantee.describe()}"
-        )
-    if not 0.5 < options.confidence < 1:
-        raise InputError(f"--confidence must be in (0.5, 1), got {options.confidence:g}")
-    if not 0 < options.prior < 1:
-        raise InputError(f"--prior must be in (0, 1), got {options.prior:g}")
-    if not 0 < options.sampling_probability <= 1:
-        raise InputError(f"--sampling-probability must be in (0, 1], got {options.sampling_probability:g}")
-    if options.steps < 1:
-        raise InputError(f"--steps must be at least 1, got {options.steps}")
-    if options.seed < 0:
-        raise InputError(f"--seed must be at least 0, got {options.seed}")
-    for count in options.trials or []:
-        if not 4 <= count <= MOST_TRIALS:
-            raise InputError(f"--trials must be in [4, {MOST_TRIALS}], got {count}")
-    if options.game and len(set(options.game)) < len(options.game):
-        raise InputError("--game must not repeat")
-    if options.json is not None:
-        require_file_place("--json", options.json)
-        require_distinct({"--json": options.json, "--cost-from": options.cost_from})
-    from workbench.audit.plan import advice, plan_record, planned_games
-    from workbench.estimation.power import Strength
-
-    try:
-        strength = Strength.parse(options.attack_strength)
-    except InputError as error:
-        raise InputError(f"--attack-strength: {error}") from error
-    suspected = None if options.fault is None else advice(options.fault)
-    games = planned_games(
-        options.game or (),
-        claim,
-        prior=options.prior,
-        steps=options.steps,
-        sampling_probability=options.sampling_probability,
-    )
-    record = plan_record(
-        claim,
-        strength,
-        games,
-        trials=options.trials or (100, 1000),
-        confidence=options.confidence,
-        seed=options.seed,
-        report=options.cost_from,
-    )
-    return record | ({"fault": suspected} if suspected else {})
 
 
 def _print(record: Mapping[str, Any]) -> None:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from workbench.audit.claims import EXAMPLE, parse_claim
+from workbench.audit import api
+from workbench.audit.api.training import REPLAYED_CANDIDATES
+from workbench.audit.claims import EXAMPLE
 from workbench.audit.report_file import write_report
 from workbench.cli import junit, terminal
-from workbench.cli.parameters import Device, known, parameters, require_device
+from workbench.cli.parameters import Device, parameters
 from workbench.core.errors import InputError
 from workbench.core.outputs import require_distinct, require_file_place, require_reachable, write_atomically
-from workbench.interfaces import Released
-
-CANDIDATES = 200
-"""Records that the function trains on, unless the user says otherwise."""
 
 _TEST = '''"""Fails until the training keeps its claim; written by `workbench replay`."""
 
@@ -51,7 +50,9 @@ class ReplayOptions:
     corpus_parameter: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of the corpus.")
     ] = None
-    candidates: Annotated[int, typer.Option(metavar="N", help="How many records it trains on.")] = CANDIDATES
+    candidates: Annotated[int, typer.Option(metavar="N", help="How many records it trains on.")] = (
+        REPLAYED_CANDIDATES
+    )
     seed: Annotated[int, typer.Option(help="Of the records, the crafts, and the function.")] = 0
     confidence: Annotated[float, typer.Option(help="Of the verdict.")] = 0.95
     device: Device = None
@@ -77,25 +78,32 @@ def replay(options: ReplayOptions) -> int:
 
     Exit code: 0 not refuted, 1 refuted, 2 bad input, 3 the training cannot be replayed.
     """
-    report = _replayed(options)
-    _write(options, report)
-    terminal.print_report(report, quiet=options.quiet)
+    _check_outputs(options)
+    given = {"claim": options.claim, "device": options.device}
+    with terminal.progress_display(options.quiet) as progress:
+        result = api.replay(
+            options.function,
+            corpus=options.corpus,
+            corpus_parameters=parameters("--corpus-parameter", options.corpus_parameter or []),
+            candidates=options.candidates,
+            confidence=options.confidence,
+            seed=options.seed,
+            out=options.out,
+            progress=progress,
+            command=command_line(options),
+            **{name: value for name, value in given.items() if value is not None},
+        )
+    _write(options, result.record)
+    terminal.print_report(result.record, quiet=options.quiet)
     if not options.quiet:
         typer.echo(f"Report: {options.out / 'report.html'}")
-    return int(report["exit_code"])
+    return result.exit_code
 
 
-def _replayed(options: ReplayOptions) -> dict[str, Any]:
-    claim = parse_claim(EXAMPLE if options.claim is None else options.claim, released=Released.EVERY_UPDATE)
-    if options.candidates < 20:
-        raise InputError(f"--candidates must be at least 20, got {options.candidates}")
-    if not 0.5 < options.confidence < 1:
-        raise InputError(f"--confidence must be in (0.5, 1), got {options.confidence:g}")
-    if options.seed < 0:
-        raise InputError(f"--seed must be at least 0, got {options.seed}")
+def _check_outputs(options: ReplayOptions) -> None:
+    """Refuse places that cannot be written to."""
     if options.out.exists() and not options.out.is_dir():
         raise InputError(f"--out must be a folder, got the file {str(options.out)!r}")
-    device = require_device(options.device) or "cpu"
     require_reachable("--out", options.out)
     outputs = {"--json": options.json, "--junit": options.junit, "--emit-test": options.emit_test}
     for flag, path in outputs.items():
@@ -110,22 +118,6 @@ def _replayed(options: ReplayOptions) -> dict[str, Any]:
         }
         | outputs
     )
-    corpus = known("corpus", options.corpus)
-    given = parameters("--corpus-parameter", options.corpus_parameter or [])
-    from workbench.audit.run import audit_replay
-    from workbench.audit.settings import embedded_settings
-
-    settings = replace(
-        embedded_settings(corpus=corpus, corpus_parameters=given, candidates=options.candidates),
-        claim=claim,
-        seed=options.seed,
-        confidence=options.confidence,
-        device=device,
-    )
-    with terminal.progress_display(options.quiet) as progress:
-        return audit_replay(
-            options.function, settings, out=options.out, command=command_line(options), progress=progress
-        )
 
 
 def command_line(options: ReplayOptions) -> str:
@@ -147,7 +139,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _write(options: ReplayOptions, report: dict[str, Any]) -> None:
+def _write(options: ReplayOptions, report: Mapping[str, Any]) -> None:
     write_report(report, out=options.out, json_file=options.json)
     if options.junit is not None:
         junit.write_junit(report, options.junit)

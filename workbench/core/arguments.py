@@ -5,18 +5,21 @@
 >>> number("delta", True)
 Traceback (most recent call last):
     ...
-workbench.core.errors.InputError: delta must be a number, got True
+workbench.core.errors.ArgumentError: delta must be a number, got True
 """
 
 from __future__ import annotations
 
+import errno
 import math
 import sys
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from numbers import Real
+from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.core.errors import InputError
+from workbench.core.errors import ArgumentError, InputError
 from workbench.core.one_line import object_line
 
 Name = TypeVar("Name", bound=StrEnum)
@@ -26,6 +29,23 @@ LARGEST = 10**9
 
 MOST_TIMES = 10**6
 """As often as an attack or a training may be asked to repeat something."""
+
+
+def plain_float(text: Any) -> float:
+    """Returns `float(text)`, which must be written without underscores and lie within the range of floats.
+
+    Raises `ValueError`, `TypeError`, `OverflowError`: it is no such number.
+
+    >>> plain_float("1_000")
+    Traceback (most recent call last):
+    ValueError: underscores in '1_000'
+    """
+    if isinstance(text, str) and "_" in text:
+        raise ValueError(f"underscores in {text!r}")
+    value = float(text)
+    if math.isinf(value) and isinstance(text, str) and "inf" not in text.lower():
+        raise OverflowError(f"{text!r} is too large for a float")
+    return value
 
 
 def number(
@@ -53,13 +73,15 @@ def number(
     plain: Any = value.item() if getattr(value, "ndim", None) == 0 else value
     is_number = isinstance(plain, Real) and not isinstance(plain, bool)
     if not is_number:
-        raise InputError(f"{name} must be a number, got {object_line(value)}")
+        raise ArgumentError(name, f"must be a number, got {object_line(value)}")
     if type(plain) is not float and abs(plain) > sys.float_info.max:
-        raise InputError(f"{name} must be within the range of floats, got {object_line(plain)}")
+        raise ArgumentError(name, f"must be within the range of floats, got {object_line(plain)}")
     if type(plain) not in (int, float):
         exact, plain = plain, float(plain)
         if exact != plain and not math.isnan(plain):
-            raise InputError(f"{name} must be a number that a float holds exactly, got {object_line(value)}")
+            raise ArgumentError(
+                name, f"must be a number that a float holds exactly, got {object_line(value)}"
+            )
     fits = (
         (above is None or plain > above)
         and (least is None or plain >= least)
@@ -67,7 +89,7 @@ def number(
         and (most is None or plain <= most)
     )
     if not fits:
-        raise InputError(f"{name} must be {_range(above, least, below, most)}, got {plain!r}")
+        raise ArgumentError(name, f"must be {_range(above, least, below, most)}, got {plain!r}")
     checked: float = plain
     return checked
 
@@ -95,11 +117,11 @@ def whole_number(
     try:
         plain = number(name, value, above=-math.inf, below=math.inf)
     except InputError:
-        raise InputError(f"{name} must be {kind} >= {least}, got {object_line(value)}") from None
+        raise ArgumentError(name, f"must be {kind} >= {least}, got {object_line(value)}") from None
     if plain != int(plain) or plain < least or (even and plain % 2):
-        raise InputError(f"{name} must be {kind} >= {least}, got {plain!r}")
+        raise ArgumentError(name, f"must be {kind} >= {least}, got {plain!r}")
     if most is not None and plain > most:
-        raise InputError(f"{name} must be at most {most}, got {plain!r}")
+        raise ArgumentError(name, f"must be at most {most}, got {plain!r}")
     return int(plain)
 
 
@@ -112,12 +134,75 @@ def one_of(kind: type[Name], name: str, value: Any) -> Name:
         return kind(value if isinstance(value, str) else "")
     except ValueError:
         known = ", ".join(kind)
-        raise InputError(f"{name} must be one of {known}, got {object_line(value)}") from None
+        raise ArgumentError(name, f"must be one of {known}, got {object_line(value)}") from None
 
 
 def require_count(name: str, value: float, *, least: int, most: int = LARGEST) -> None:
     """Raises `InputError` unless the value is an `int` in [least, most]; 20.0 and True are refused."""
     if type(value) is not int or value < least:
-        raise InputError(f"{name} must be a whole number >= {least}, got {value!r}")
+        raise ArgumentError(name, f"must be a whole number >= {least}, got {value!r}")
     if value > most:
-        raise InputError(f"{name} must be at most {most}, got {value!r}")
+        raise ArgumentError(name, f"must be at most {most}, got {value!r}")
+
+
+def yes_or_no(name: str, value: Any) -> bool:
+    """Returns a boolean, also numpy's.
+
+    Raises `InputError`: something else, such as a text or a number.
+    """
+    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
+        return bool(value)
+    raise ArgumentError(name, f"must be True or False, got {object_line(value)}")
+
+
+def path_of(name: str, value: Any) -> Path:
+    """Returns the path that a text or a path object names.
+
+    Raises `InputError`: another kind of object, an empty text, or a path that no file can have, such as links
+    that lead in a circle.
+    """
+    if not isinstance(value, str | Path) or value == "" or "\0" in str(value):
+        raise ArgumentError(name, f"must be a path, got {object_line(value)}")
+    path = Path(value)
+    try:
+        path.lstat()
+        path.stat()
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise ArgumentError(name, f"{str(path)!r} cannot be opened: {error.strerror}") from error
+    except ValueError as error:
+        raise ArgumentError(name, f"must be a path, got {object_line(value)}") from error
+    return path
+
+
+def names_of(name: str, value: Any) -> tuple[str, ...]:
+    """Returns texts: those of a sequence, or the one that is given.
+
+    Raises `InputError`: something else, or a text twice.
+    """
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise ArgumentError(name, f"must be a text or a list of texts, got {object_line(value)}")
+    if len(set(texts)) < len(texts):
+        raise ArgumentError(name, f"must not repeat, got {', '.join(texts)}")
+    return tuple(str(text) for text in texts)
+
+
+def parameters_of(name: str, value: Any) -> dict[str, Any]:
+    """Returns parameters by name: plain numbers, booleans and texts.
+
+    Raises `InputError`: no mapping, a name that is none, or a value of another kind.
+    """
+    if not isinstance(value, Mapping):
+        raise ArgumentError(name, f"must be a dict of parameters by name, got {object_line(value)}")
+    given: dict[str, Any] = {}
+    for key, entry in value.items():
+        if not isinstance(key, str) or not key.isidentifier():
+            raise ArgumentError(name, f"must have names as keys, got {object_line(key)}")
+        plain = entry.item() if getattr(entry, "ndim", None) == 0 else entry
+        if isinstance(plain, Path):
+            plain = str(plain)
+        if not isinstance(plain, str | bool | int | float):
+            raise ArgumentError(f"{name}[{key!r}]", f"must be a number or a text, got {object_line(entry)}")
+        given[key] = plain
+    return given

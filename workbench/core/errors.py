@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_MOST_NAMES = 40
+"""Known names that an error lists."""
+
 
 class WorkbenchError(Exception):
     """Base of every error that the bench raises on purpose."""
@@ -16,6 +19,25 @@ class WorkbenchError(Exception):
 
 class InputError(WorkbenchError, ValueError):
     """An argument is unusable; the message names the argument and its value."""
+
+
+class ArgumentError(InputError):
+    """An argument is unusable, for a reason that is said apart from its name.
+
+    The command line says the same of the option that gave the argument.
+
+    >>> str(ArgumentError("seed", "must be at least 0, got -1"))
+    'seed must be at least 0, got -1'
+    """
+
+    def __init__(self, argument: str, reason: str) -> None:
+        super().__init__(argument, reason)
+        self.argument = argument
+        self.reason = reason
+
+    def __str__(self) -> str:
+        """The name and the reason."""
+        return f"{self.argument}{'' if self.reason.startswith(':') else ' '}{self.reason}"
 
 
 class ContentError(InputError):
@@ -41,5 +63,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """
     names = sorted(known)
     close = get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    listed = f"; known: {', '.join(names[:_MOST_NAMES])}{more}"
+    hint = f"; did you mean {close[0]!r}?" if close else listed
     return InputError(f"unknown {kind} {name!r}{hint}")

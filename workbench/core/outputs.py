@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from workbench.core.errors import InputError
+from workbench.core.errors import ArgumentError, InputError
 
 UMASK = os.umask(0o022)
 """The process's file mode mask: temporary files ignore it, and files that are kept must not."""
@@ -20,10 +20,10 @@ def require_file_place(flag: str, path: Path) -> None:
     `flag` is the option that named the place, for the message.
     """
     if path.is_dir():
-        raise InputError(f"{flag} must be a file, got the folder {str(path)!r}")
+        raise ArgumentError(flag, f"must be a file, got the folder {str(path)!r}")
     require_reachable(flag, path)
     if path.exists() and not path.is_file():
-        raise InputError(f"{flag} must be a regular file, got {str(path)!r}")
+        raise ArgumentError(flag, f"must be a regular file, got {str(path)!r}")
 
 
 def require_reachable(flag: str, path: Path) -> None:
@@ -31,9 +31,9 @@ def require_reachable(flag: str, path: Path) -> None:
     place = path.absolute()
     ancestor = next(parent for parent in (place, *place.parents) if parent.exists())
     if ancestor != place and not ancestor.is_dir():
-        raise InputError(f"{flag} {str(path)!r} lies below {str(ancestor)!r}, which is not a folder")
+        raise ArgumentError(flag, f"{str(path)!r} lies below {str(ancestor)!r}, which is not a folder")
     if not os.access(ancestor if ancestor.is_dir() else ancestor.parent, os.W_OK):
-        raise InputError(f"{flag} {str(path)!r} cannot be written: no permission")
+        raise ArgumentError(flag, f"{str(path)!r} cannot be written: no permission")
 
 
 def require_distinct(places: Mapping[str, Path | None]) -> None:
@@ -47,7 +47,7 @@ def require_distinct(places: Mapping[str, Path | None]) -> None:
             continue
         first = seen.setdefault(path.resolve(), flag)
         if first != flag:
-            raise InputError(f"{flag} and {first} are the same file {str(path)!r}")
+            raise ArgumentError(flag, f"and {first} are the same file {str(path)!r}")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from workbench.core.errors import (
+    ArgumentError,
     ContentError,
     InconclusiveError,
     InputError,
@@ -277,7 +278,8 @@ def describe(error: BaseException) -> tuple[str, str]:
     text = text or type(error).__name__
     if isinstance(error, ContentError):
         return OTHER_FILES, text
-    return (DISK_FULL if _is_disk_full(error) else type(error).__name__), text
+    kind = InputError if isinstance(error, ArgumentError) else type(error)
+    return (DISK_FULL if _is_disk_full(error) else kind.__name__), text
 
 
 def _traceback(error: BaseException) -> str:

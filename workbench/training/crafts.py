@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from workbench.core.errors import InputError
+from workbench.core.errors import ArgumentError
 from workbench.interfaces import Record
 
 LOUD = 3.0
@@ -40,8 +40,8 @@ def require_labels(records: Sequence[Record], kind: CanaryKind, argument: str) -
     """Raises `InputError` for mislabelled canaries of records without two labels; it names the argument."""
     labels = _labels(records)
     if kind is CanaryKind.MISLABELLED and len(labels) < 2:
-        raise InputError(
-            f"{argument} {kind} needs a corpus whose records have two labels or more, got {len(labels)}"
+        raise ArgumentError(
+            argument, f"{kind} needs a corpus whose records have two labels or more, got {len(labels)}"
         )
 
 

@@ -8,7 +8,7 @@ and directions are the same numbers on every device, and results differ by round
     'cuda:1'
     >>> device_name("gpu")
     Traceback (most recent call last):
-    workbench.core.errors.InputError: device must be cpu, cuda, cuda:N or mps, got 'gpu'
+    workbench.core.errors.ArgumentError: device must be cpu, cuda, cuda:N or mps, got 'gpu'
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from workbench.core.errors import InputError
+from workbench.core.errors import ArgumentError
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,7 @@ _NAME = re.compile(r"cpu|cuda(:\d{1,3})?|mps")
 def device_name(name: str) -> str:
     """The name of a device, here or elsewhere; an `InputError` for any other text."""
     if not _NAME.fullmatch(name):
-        raise InputError(f"device must be cpu, cuda, cuda:N or mps, got {name!r}")
+        raise ArgumentError("device", f"must be cpu, cuda, cuda:N or mps, got {name!r}")
     return name
 
 
@@ -56,7 +56,9 @@ def require_device(name: str, flag: str = "device") -> str:
     here = devices_here()
     if name != AUTO and name not in here:
         known = "" if _NAME.fullmatch(name) else f", {AUTO}"
-        raise InputError(f"{flag} must be a device of this machine ({', '.join(here)}{known}), got {name!r}")
+        raise ArgumentError(
+            flag, f"must be a device of this machine ({', '.join(here)}{known}), got {name!r}"
+        )
     return here[0] if name == AUTO else name
 
 

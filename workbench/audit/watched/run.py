@@ -11,7 +11,7 @@ import numpy as np
 from workbench.audit.run import report_record
 from workbench.audit.watched.judging import Judged, judged
 from workbench.audit.watched.run_file import WatchedRun, read_run
-from workbench.core.errors import InputError
+from workbench.core.arguments import number
 from workbench.core.keys import JSON, plain
 from workbench.estimation.judge import claim_form
 from workbench.interfaces import Claim
@@ -36,8 +36,7 @@ def audit_run(
         UnsupportedError: the claim is of another kind.
     """
     started = datetime.now(UTC)
-    if not 0.5 < confidence < 1:
-        raise InputError(f"--confidence must be in (0.5, 1), got {confidence:g}")
+    number("confidence", confidence, above=0.5, below=1)
     run = read_run(path)
     found = judged(claim, run, confidence=confidence)
     verdict = plain(found.verdict)

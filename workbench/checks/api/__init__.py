@@ -1,0 +1,1 @@
+"""The checks of the public Python API, which `workbench accountants` and `workbench claims` call too."""

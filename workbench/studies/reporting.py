@@ -1,0 +1,380 @@
+"""`workbench.report`: a study's tables, figures and replication findings, made from its store alone.
+
+Nothing is trained. Everything is computed before the first file is written, each file is replaced whole, and
+equal results give equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from workbench.core import registry
+from workbench.core.arguments import names_of, number, one_of, path_of
+from workbench.core.errors import ArgumentError, InputError
+from workbench.core.keys import JSON, plain
+from workbench.core.outputs import require_reachable, write_atomically
+from workbench.core.results import Result
+from workbench.execution.store import Store
+from workbench.studies.report import Replication, ReplicationFinding, StudyReport
+from workbench.studies.starting_points import bases_of, missing_bases, on_device, stand_ins, with_stand_ins
+
+if TYPE_CHECKING:
+    from workbench.interfaces import BoolArray, FloatArray
+    from workbench.studies.experiments import Study, StudyResults
+
+SCHEMA = 1
+"""Of `report.json`; raised whenever the meaning of a field changes."""
+
+GENERIC = "generic"
+"""The study report of a study that names none."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Format(StrEnum):
+    """The file formats of a report."""
+
+    HTML = "html"
+    MARKDOWN = "markdown"
+    LATEX = "latex"
+    CSV = "csv"
+    SVG = "svg"
+    JSON = "json"
+
+
+_TABLES = {
+    Format.MARKDOWN: ("table_markdown", "md"),
+    Format.LATEX: ("table_latex", "tex"),
+    Format.CSV: ("table_csv", "csv"),
+}
+"""Registered writer and file ending of each table format."""
+
+_ENDINGS = {
+    Format.HTML: ".html",
+    Format.JSON: ".json",
+    Format.SVG: ".svg",
+    **{form: f".{ending}" for form, (_, ending) in _TABLES.items()},
+}
+
+
+class ReportResult(Result):
+    """A study's report.
+
+    Attributes:
+        made: Tables, figures and findings.
+        results: What they are made from.
+        folder: Where `write` puts the files.
+    """
+
+    def __init__(self, made: StudyReport, basis: _Basis, folder: Path) -> None:
+        self.made, self.results, self.folder, self._basis = made, basis.results, folder, basis
+        super().__init__(report_json(made, basis.results, basis.confidence))
+
+    @property
+    def verdict(self) -> str:
+        """`REPORTED`: the conclusions have outcomes of their own."""
+        return "REPORTED"
+
+    @property
+    def sentence(self) -> str:
+        """What the report is made from, and how many conclusions of the paper have which outcome."""
+        done = self.record["experiments"]["done"]
+        name, outcomes = self.record["study"]["name"], self.outcomes or "no conclusions"
+        return f"{name}: made from {done} experiments; {outcomes}"
+
+    @property
+    def outcomes(self) -> str:
+        """How many conclusions have which outcome."""
+        counted = Counter(finding.outcome for finding in self.findings)
+        return ", ".join(f"{counted[outcome]} {outcome}" for outcome in Replication if counted[outcome])
+
+    @property
+    def findings(self) -> Sequence[ReplicationFinding]:
+        """The paper's conclusions, each with its outcome."""
+        return self.made.findings
+
+    @property
+    def exit_code(self) -> int:
+        """0, whatever the report finds."""
+        return 0
+
+    @property
+    def bounds(self) -> tuple[()]:
+        """None of a report as a whole; its tables have intervals."""
+        return ()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row a conclusion of the paper."""
+        return [
+            {
+                "outcome": str(finding.outcome),
+                "conclusion": finding.statement,
+                "place": finding.place,
+                "found": finding.figures,
+                "test": finding.test,
+            }
+            for finding in self.findings
+        ]
+
+    def page(self) -> str:
+        """Returns the page that `workbench report` writes as index.html."""
+        return _html(self.made, self._basis)[Path("index.html")]
+
+    def write(self, formats: Sequence[Format] = tuple(Format)) -> list[Path]:
+        """Writes the files of these formats to `folder`, and returns where they lie below it.
+
+        What an earlier report left over is deleted. Everything is rendered before the first file is written.
+        """
+        contents: dict[Path, str] = {}
+        for form in formats:
+            contents.update(_RENDER[one_of(Format, "formats", form)](self.made, self._basis))
+        earlier = _earlier_files(self.folder)
+        for place, text in contents.items():
+            write_atomically(self.folder / place, text)
+        for place in earlier - set(contents):
+            if place.suffix in {_ENDINGS[form] for form in formats}:
+                (self.folder / place).unlink(missing_ok=True)
+        return list(contents)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Basis:
+    """The results that a report is made from; `source` is the study as the user named it."""
+
+    results: StudyResults
+    confidence: float
+    source: str
+
+    @property
+    def command(self) -> str:
+        """The command that makes the same report anywhere: no folder of this machine is in it."""
+        study = self.results.study
+        profile = f" --profile {shlex.quote(study.profile)}" if study.profile else ""
+        words = f"{shlex.quote(Path(self.source).name)}{profile}"
+        return f"workbench run {words} && workbench report {words}"
+
+
+def report(
+    study: str | Path,
+    *,
+    profile: str | None = None,
+    out: str | Path | None = None,
+    only: str | Sequence[str] = (),
+    base: Mapping[str, str | Path] = _NOTHING,
+    confidence: float = 0.95,
+) -> ReportResult:
+    """Make a study's tables and figures from what its store holds, with the paper's numbers beside ours.
+
+    Experiments that failed or were not run are counted and said; the report is made from the others.
+
+    Args:
+        study: A shipped study's name, or a file.
+        profile: One of its profiles; None for the one that was run.
+        out: Where the study was run; None for `studies/STUDY`.
+        only: Only these experiments, as in `run`.
+        base: Folders that stood in for base models; none for what was run.
+        confidence: Of intervals and tests, in (0.5, 1).
+
+    Raises `InputError`: an argument is unusable, or nothing of the study was run.
+    """
+    checked = number("confidence", confidence, above=0.5, below=1)
+    name = str(study) if isinstance(study, str) else str(path_of("study", study))
+    chosen, place = _chosen(name, profile, out, names_of("only", only), base)
+    results = _results(chosen, place, name, base)
+    basis = _Basis(results=results, confidence=checked, source=name)
+    return ReportResult(_made(results, checked), basis, place / "report")
+
+
+def counts(results: StudyResults) -> dict[str, int]:
+    """Number of experiments by status, those that do not occur included."""
+    from workbench.studies.experiments import Status
+
+    counted = Counter(outcome.status for outcome in results.outcomes)
+    return {str(status): counted[status] for status in Status}
+
+
+def report_json(made: StudyReport, results: StudyResults, confidence: float) -> dict[str, JSON]:
+    """The report as plain data: `schema`, `study`, `experiments` (counts), `confidence`, and the report.
+
+    Of each figure the drawing is left out, which lies beside; numbers that are not finite are texts.
+    """
+    form: dict[str, Any] = plain(made)
+    for figure in form["figures"]:
+        del figure["svg"], figure["standalone"]
+    study = results.study
+    return {
+        "schema": SCHEMA,
+        "study": {
+            "name": study.name,
+            "profile": study.profile,
+            "paper": study.paper,
+            "replication": study.replication,
+            "source_sha256": study.source_sha256,
+            "notes": list(study.notes),
+        },
+        "experiments": dict(counts(results)),
+        "confidence": confidence,
+        "report": form,
+    }
+
+
+def _chosen(
+    name: str,
+    profile: str | None,
+    given: str | Path | None,
+    only: Sequence[str],
+    base: Mapping[str, str | Path],
+) -> tuple[Study, Path]:
+    """The study under the profile that was run, and its folder; refuses a folder that cannot be written."""
+    from workbench.studies.study import load_study, select
+
+    study = load_study(name, profile=profile)
+    out = Path("studies") / study.name if given is None else path_of("out", given)
+    if out.exists() and not out.is_dir():
+        raise ArgumentError("out", f"must be a folder, got the file {str(out)!r}")
+    ran = _ran(out, study.name, is_needed=profile is None)
+    if profile is None and ran.get("profile", study.profile) != study.profile:
+        study = load_study(name, profile=str(ran["profile"]))
+    try:
+        study = select(study, only=only)
+    except InputError as error:
+        raise ArgumentError("only", f": {error}") from error
+    study = on_device(study, str(ran.get("device", "")))
+    if base:
+        return with_stand_ins(study, stand_ins(base)), out
+    used = bases_of(study)
+    folders = {name: str(folder) for name, folder in ran.get("bases", {}).items() if name in used}
+    return with_stand_ins(study, folders), out
+
+
+def _ran(out: Path, name: str, *, is_needed: bool) -> dict[str, JSON]:
+    """What `run.json` says of the folder's last run; empty where that was no run of this study."""
+    from workbench.studies.run import RUN_FILE, read_run
+
+    if not (out / RUN_FILE).is_file():
+        return {}
+    try:
+        run = read_run(out)
+    except InputError:
+        if is_needed:
+            raise
+        return {}
+    return run if run["name"] == name else {}
+
+
+def _results(study: Study, out: Path, name: str, base: Mapping[str, str | Path]) -> StudyResults:
+    """What the store holds of the study; InputError where that is nothing."""
+    from workbench.studies.results import read_results
+
+    words = ["workbench", "run", name, *(["--profile", study.profile] if study.profile else [])]
+    if out != Path("studies") / study.name:
+        words += ["--out", str(out)]
+    words += [word for model, folder in base.items() for word in ("--base", f"{model}={folder}")]
+    go_on = f"run: {shlex.join(words)}"
+    where = f"{str(out)!r} holds no result of study {study.name!r}" + (
+        f" (profile {study.profile})" if study.profile else ""
+    )
+    if not (out / "store").is_dir():
+        raise InputError(f"{where}; {go_on}")
+    require_reachable("out", out / "report" / "index.html")
+    results = read_results(study, Store(out / "store"))
+    by_status = counts(results)
+    if not by_status["done"]:
+        failed = f" ({by_status['failed']} failed)" if by_status["failed"] else ""
+        lacking = missing_bases(study)
+        if lacking:  # Keys hold what the models' files are, so without them nothing is found.
+            failed += f"; base models that it needs are not built here ({', '.join(lacking)})"
+        raise InputError(f"{where}{failed}; {go_on}")
+    return results
+
+
+def _made(results: StudyResults, confidence: float) -> StudyReport:
+    study = results.study
+    paper = None
+    if study.paper:
+        from workbench.checks.published import published
+
+        paper = published(study.paper)
+    made: StudyReport = registry.create(
+        "study_report", study.report or GENERIC, results=results, published=paper, confidence=confidence
+    )
+    return replace(made, notes=(*made.notes, *_below_half(results, confidence)))
+
+
+def _below_half(results: StudyResults, confidence: float) -> tuple[str, ...]:
+    """Notes on runs whose attack has an AUC below one half; see `runs_below_half`."""
+    import numpy as np
+
+    from workbench.estimation import runs_below_half
+
+    done = {outcome.key: outcome for outcome in results.done()}  # One that two groups share is one run.
+    runs: dict[str, tuple[FloatArray, BoolArray]] = {}
+    for key, outcome in done.items():
+        name = ", ".join(part for part in (outcome.experiment.group, outcome.experiment.name) if part)
+        name = f"{name} ({key[:8]})" if name in runs else name
+        runs[name] = (np.array(outcome.scores, dtype=np.float64), np.array(outcome.included, dtype=bool))
+    return runs_below_half(runs, confidence=confidence)
+
+
+def _tables(form: Format, made: StudyReport) -> dict[Path, str]:
+    name, ending = _TABLES[form]
+    extra: dict[str, Any] = {} if form is Format.CSV else {"findings": made.findings}
+    return {
+        Path("tables") / f"{table.id}.{ending}": registry.create("report", name, table=table, **extra)
+        for table in made.tables
+    }
+
+
+def _html(made: StudyReport, basis: _Basis) -> dict[Path, str]:
+    from workbench.execution.engine import versions
+
+    study = basis.results.study
+    context: dict[str, JSON] = {
+        "experiments": dict(counts(basis.results)),
+        "confidence": basis.confidence,
+        "command": basis.command,
+        "replication": study.replication,
+        "study_notes": list(study.notes),
+        "source_sha256": study.source_sha256,
+        "versions": dict(versions()),
+    }
+    return {Path("index.html"): registry.create("report", "study_html", report=made, context=context)}
+
+
+def _json(made: StudyReport, basis: _Basis) -> dict[Path, str]:
+    form = report_json(made, basis.results, basis.confidence)
+    return {Path("report.json"): json.dumps(form, indent=2, ensure_ascii=False, allow_nan=False) + "\n"}
+
+
+_RENDER: Mapping[Format, Callable[[StudyReport, _Basis], dict[Path, str]]] = {
+    Format.HTML: _html,
+    Format.JSON: _json,
+    Format.SVG: lambda made, _: {
+        Path("figures") / f"{figure.id}.svg": figure.standalone for figure in made.figures
+    },
+    Format.MARKDOWN: lambda made, _: _tables(Format.MARKDOWN, made),
+    Format.LATEX: lambda made, _: _tables(Format.LATEX, made),
+    Format.CSV: lambda made, _: _tables(Format.CSV, made),
+}
+
+
+def _earlier_files(folder: Path) -> set[Path]:
+    """Tables and figures that the folder's `report.json` names, and that lie there."""
+    try:
+        form = json.loads((folder / "report.json").read_text(encoding="utf-8"))["report"]
+        tables = [str(table["id"]) for table in form["tables"]]
+        figures = [str(figure["id"]) for figure in form["figures"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+    endings = [ending for _, ending in _TABLES.values()]
+    places = {Path("tables") / f"{name}.{ending}" for name in tables for ending in endings}
+    places |= {Path("figures") / f"{name}.svg" for name in figures}
+    return {place for place in places if len(place.parts) == 2 and (folder / place).is_file()}
