@@ -346,7 +346,7 @@ def test_what_another_run_did_is_counted(
 ) -> None:
     monkeypatch.setattr(study_run, "run_study", fake_run(lambda task: [Skipped(task)], None))
     code, out, err = run("tiny.toml", capsys)
-    assert code == 0
+    assert code == 0, err
     assert "; 4 were done before" in out
     assert "trainings 4/4, measurings 4/4" in err.splitlines()[-1]
 

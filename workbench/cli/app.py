@@ -14,19 +14,21 @@ import re
 import sys
 import tomllib
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import MISSING, dataclass, fields
 from importlib import import_module
 from importlib.resources import files
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from itertools import pairwise
-from typing import Annotated, Any, TextIO, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, TextIO, TypeVar, cast, get_args, get_type_hints
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.models import OptionInfo
 
+from workbench.core.arguments import plain_float
 from workbench.core.errors import (
     ArgumentError,
     InconclusiveError,
@@ -139,8 +141,57 @@ def loaded(name: str) -> Any:
     """A subcommand with its arguments and options, as Typer's own command; imports its module."""
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     epilog = f"Example: {COMMANDS[name].command}"
-    single.command(name.rpartition(" ")[2], epilog=epilog, context_settings=_SETTINGS)(callback_of(name))
-    return typer.main.get_command(single)
+    callback = callback_of(name)
+    single.command(name.rpartition(" ")[2], epilog=epilog, cls=_Single, context_settings=_SETTINGS)(callback)
+    made: Any = typer.main.get_command(single)
+    made.numbers = _numbers(callback)
+    return made
+
+
+class _Single(TyperCommand):
+    """A command that reads each option once, and numbers as they are usually written."""
+
+    numbers: frozenset[str] = frozenset()
+    """Names of the parameters that are numbers."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words; refuses an option with one value that is given twice, and `1_000`."""
+        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        given = Counter(parameter.name for parameter in order)
+        for parameter in self.params:
+            if not isinstance(parameter, TyperOption):
+                continue
+            if given[parameter.name] > 1 and not parameter.multiple and not parameter.is_flag:
+                raise typer.BadParameter(f"it is given {given[parameter.name]} times", ctx, parameter)
+            words = values.get(str(parameter.name)) if parameter.name in self.numbers else None
+            for word in words if isinstance(words, list) else [words]:
+                _check_number(word, ctx, parameter)
+        return super().parse_args(ctx, args)
+
+
+def _check_number(word: Any, ctx: Any, parameter: Any) -> None:
+    """Refuse a text that is no number, or beyond all floats."""
+    try:
+        if isinstance(word, str):
+            plain_float(word)
+    except OverflowError:
+        raise typer.BadParameter(f"{word!r} is too large", ctx, parameter) from None
+    except ValueError:
+        raise typer.BadParameter(f"{word!r} is not a number", ctx, parameter) from None
+
+
+def _numbers(callback: Callable[..., int]) -> frozenset[str]:
+    """The parameters of a command that are numbers, also where there may be none, or several."""
+    hints = {name: parameter.annotation for name, parameter in signature(callback).parameters.items()}
+    if any(isinstance(hint, str) for hint in hints.values()):
+        hints = get_type_hints(callback)
+
+    def kinds(hint: Any) -> set[Any]:
+        return {hint}.union(
+            *map(kinds, get_args(hint)[:1] if hasattr(hint, "__metadata__") else get_args(hint))
+        )
+
+    return frozenset(name for name, hint in hints.items() if kinds(hint) & {int, float})
 
 
 def _print_version(wanted: bool) -> None:
@@ -272,7 +323,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _usage(error: Any, words: Sequence[str]) -> str:
     """The message of a usage error, with the value, which not every version of typer names."""
-    message = str(error.format_message())
+    message = str(error.format_message()).replace("Input should be ", "must be ")
+    message = message.replace("Value error, ", "")  # Pydantic's words.
     flags = getattr(getattr(error, "param", None), "opts", ())
     given = [after for word, after in pairwise(words) if word in flags]
     given += [

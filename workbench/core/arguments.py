@@ -10,7 +10,6 @@ workbench.core.errors.ArgumentError: delta must be a number, got True
 
 from __future__ import annotations
 
-import errno
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import Any, TypeVar
 
 from workbench.core.errors import ArgumentError, InputError
 from workbench.core.one_line import object_line
+from workbench.core.outputs import require_no_circle
 
 Name = TypeVar("Name", bound=StrEnum)
 
@@ -164,14 +164,7 @@ def path_of(name: str, value: Any) -> Path:
     if not isinstance(value, str | Path) or value == "" or "\0" in str(value):
         raise ArgumentError(name, f"must be a path, got {object_line(value)}")
     path = Path(value)
-    try:
-        path.lstat()
-        path.stat()
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
-            raise ArgumentError(name, f"{str(path)!r} cannot be opened: {error.strerror}") from error
-    except ValueError as error:
-        raise ArgumentError(name, f"must be a path, got {object_line(value)}") from error
+    require_no_circle(name, path)
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Mapping
@@ -28,12 +29,22 @@ def require_file_place(flag: str, path: Path) -> None:
 
 def require_reachable(flag: str, path: Path) -> None:
     """Raises `InputError` for a place below something other than a folder, or without write permission."""
+    require_no_circle(flag, path)
     place = path.absolute()
     ancestor = next(parent for parent in (place, *place.parents) if parent.exists())
     if ancestor != place and not ancestor.is_dir():
         raise ArgumentError(flag, f"{str(path)!r} lies below {str(ancestor)!r}, which is not a folder")
     if not os.access(ancestor if ancestor.is_dir() else ancestor.parent, os.W_OK):
         raise ArgumentError(flag, f"{str(path)!r} cannot be written: no permission")
+
+
+def require_no_circle(flag: str, path: Path) -> None:
+    """Raises `InputError` where symbolic links lead in a circle, or the name is longer than the system's."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise ArgumentError(flag, f"{str(path)!r} cannot be opened: {error.strerror}") from error
 
 
 def require_distinct(places: Mapping[str, Path | None]) -> None:
@@ -45,7 +56,8 @@ def require_distinct(places: Mapping[str, Path | None]) -> None:
     for flag, path in places.items():
         if path is None:
             continue
-        first = seen.setdefault(path.resolve(), flag)
+        require_no_circle(flag, path)
+        first = seen.setdefault(Path(os.path.realpath(path)), flag)
         if first != flag:
             raise ArgumentError(flag, f"and {first} are the same file {str(path)!r}")
 

@@ -10,7 +10,7 @@ from typing import Any
 from workbench.checks.ledger import Method, PublishedClaim, load_ledger, select_claims
 from workbench.checks.run import CheckedClaim, check_claims
 from workbench.core.arguments import names_of, path_of, whole_number
-from workbench.core.errors import unknown_name
+from workbench.core.errors import ArgumentError, unknown_name
 from workbench.core.keys import JSON, plain
 from workbench.core.results import Result
 from workbench.execution.engine import Progress, versions
@@ -100,6 +100,8 @@ def claims(
     """
     count = 2 if workers is None else whole_number("workers", workers, least=0)
     known = load_ledger(None if ledger is None else path_of("ledger", ledger))
+    if not known:
+        raise ArgumentError("ledger", f"{str(ledger)!r} holds no claim")
     chosen = _chosen(known, names_of("filters", filters), only, method)
     return ClaimsResult(check_claims(chosen, workers=count, scheduler=scheduler, progress=progress))
 

@@ -1,0 +1,133 @@
+"""Hostile words and files: each gets one line and exit code 2, and never a traceback."""
+
+from __future__ import annotations
+
+import gzip
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench.cli.app import main
+
+CLAIM = "epsilon=1,delta=1e-5,adjacency=add-remove"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with usable scores, and things that are not what they seem."""
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    members = generator.random(40) < 0.5
+    rows = [
+        f"{score},{int(member)}" for score, member in zip(generator.normal(size=40), members, strict=True)
+    ]
+    text = "\n".join(["score,member", *rows])
+    Path("scores.csv").write_text(text, encoding="utf-8")
+    with gzip.open("scores.csv.gz", "wt") as file:
+        file.write(text)
+    Path("not.csv.gz").write_text(text, encoding="utf-8")
+    Path("under.csv").write_text("score,member\n1_000,1\n2,0\n", encoding="utf-8")
+    Path("huge.csv").write_text("score,member\n1e999,1\n2,0\n", encoding="utf-8")
+    Path("same.csv").write_text("score,member\n1,1\n1,0\n", encoding="utf-8")
+    Path("bytes.csv").write_bytes(bytes(range(256)) * 4)
+    Path("empty").touch()
+    Path("folder").mkdir()
+    Path("loop").symlink_to("loop")
+    Path("there").symlink_to("back")
+    Path("back").symlink_to("there")
+    Path("train.py").write_text("def train(records, seed): ...\n", encoding="utf-8")
+    Path("long" * 40).touch()
+
+
+REFUSED = [
+    # Links that lead in a circle, wherever a path is taken.
+    ("audit --scores loop", "--scores 'loop' cannot be opened: Too many levels of symbolic links"),
+    ("audit --scores there", "--scores 'there' cannot be opened"),
+    ("audit --scores scores.csv --out loop", "--out 'loop' cannot be opened"),
+    ("audit --scores scores.csv --out loop/below", "--out 'loop/below' cannot be opened"),
+    ("audit --scores scores.csv --json loop", "--json 'loop' cannot be opened"),
+    ("audit --scores scores.csv --junit there", "--junit 'there' cannot be opened"),
+    ("audit --train loop:train", "--train 'loop' cannot be opened"),
+    ("audit --run loop", "--run 'loop' cannot be opened"),
+    (
+        "audit --checkpoint loop --members empty --nonmembers scores.csv",
+        "--checkpoint 'loop' cannot be opened",
+    ),
+    ("audit --checkpoint folder --members loop --nonmembers empty", "--members 'loop' cannot be opened"),
+    ("replay loop:train", "FUNCTION 'loop' cannot be opened"),
+    ("replay train.py:train --emit-test loop", "--emit-test 'loop' cannot be opened"),
+    ("plan --cost-from loop", "--cost-from 'loop' cannot be opened"),
+    ("plan --json there", "--json 'there' cannot be opened"),
+    ("claims --ledger loop", "--ledger 'loop' cannot be opened"),
+    ("claims --json loop", "--json 'loop' cannot be opened"),
+    ("run ferret --out loop", "--out 'loop' cannot be opened"),
+    ("run ferret --base llama_base=loop", "--base 'loop' cannot be opened"),
+    ("report ferret --out loop", "--out 'loop' cannot be opened"),
+    ("accountants check certified --json loop", "--json 'loop' cannot be opened"),
+    # Numbers.
+    ("audit --candidates 99999999999", "--candidates must be at most"),
+    ("replay train.py:train --candidates 99999999999", "--candidates must be at most"),
+    ("audit --train train.py:train --candidates 99999999999", "--candidates must be at most"),
+    ("audit --scores scores.csv --seed 1_000", "'--seed': '1_000' is not a number"),
+    ("audit --epsilon 1_0.0", "'--epsilon': '1_0.0' is not a number"),
+    ("audit --epsilon 1e999", "'--epsilon': '1e999' is too large"),
+    ("audit --epsilon inf", "--epsilon must be finite"),
+    ("audit --scores scores.csv --seed 99999999999999999999999", "--seed must be at most"),
+    ("audit --scores scores.csv --confidence 0.99999999999", "--confidence must be at most 1 - 1e-9"),
+    ("audit --scores scores.csv --confidence 1", "--confidence must be in (0.5, 1)"),
+    ("plan --trials 1_00", "'--trials': '1_00' is not a number"),
+    ("plan --trials 99999999999", "--trials must be at most 100000"),
+    ("plan --confidence 0.99999999999", "--confidence must be at most"),
+    ("plan --steps 0", "--steps must be a whole number >= 1"),
+    (
+        f"audit --scores scores.csv --claim {CLAIM.replace('=1,', '=1_0,')}",
+        "epsilon must be a number, got '1_0'",
+    ),
+    (f"audit --scores scores.csv --claim {CLAIM.replace('=1,', '=1e999,')}", "epsilon must be a number"),
+    # Words.
+    ("audit --scores scores.csv --seed 1 --seed 2", "'--seed': it is given 2 times"),
+    ("audit --scores scores.csv --scores scores.csv", "'--scores': it is given 2 times"),
+    (f"plan --claim {CLAIM} --claim {CLAIM}", "'--claim': it is given 2 times"),
+    ("audit --scores scores.csv --trials both", "'both' is not one of"),
+    ("audit --scores scores.csv --trials ''", "--trials"),
+    # Files.
+    ("audit --scores not.csv.gz", "is not a readable CSV file"),
+    ("audit --scores under.csv", "row 1: must be a number, got '1_000'"),
+    ("audit --scores huge.csv", "row 1: must be finite, got '1e999'"),
+    ("audit --scores same.csv", "column 'score' is constant (1 in all 2 rows)"),
+    ("audit --scores bytes.csv", "is not a readable CSV file"),
+    ("audit --scores empty", "must end in one of"),
+    ("audit --scores folder", "must end in one of"),
+    ("audit --run empty", "empty"),
+    ("audit --run folder", "folder"),
+    ("replay folder:train", "file 'folder' does not exist"),
+    ("replay empty:train", "defines no function"),
+    ("replay train.py:", "FUNCTION must be path/to/file.py:function"),
+    ("plan --cost-from empty", "is no report of an audit"),
+    ("plan --cost-from folder", "is no report of an audit"),
+    ("claims --ledger empty", "empty"),
+    ("run empty", "empty"),
+    ("run folder", "folder"),
+    ("accountants check none:none", "cannot import 'none'"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), REFUSED, ids=[words for words, _ in REFUSED])
+def test_one_line_and_exit_2(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(shlex.split(words)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert says in captured.err
+    assert "Input should be" not in captured.err
+    assert "Value error" not in captured.err
+
+
+def test_gzipped_scores_are_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--scores", "scores.csv.gz", "--quiet"]) in (0, 3)
+    assert main(["audit", "--scores", "scores.csv", "--quiet"]) in (0, 3)
+    zipped, plain = capsys.readouterr().out.splitlines()
+    assert zipped == plain
