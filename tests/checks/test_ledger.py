@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from workbench.checks.ledger import Method, PublishedClaim, load_ledger, parse_ledger, select_claims
-from workbench.checks.run import check_claim, check_claims
+from workbench.checks.run import check_claim, check_claims, groups
 from workbench.core import registry
 from workbench.core.errors import InconclusiveError, InputError
 from workbench.interfaces import VerdictKind
@@ -61,6 +61,14 @@ def keeps_an_object() -> Finding:
     return Finding(verdict=VerdictKind.REFUTED, summary="no", evidence=("e",), counterexample=where)
 
 
+COUNTED: list[int] = []
+
+
+def counts() -> Finding:
+    COUNTED.append(1)
+    return Finding(verdict=VerdictKind.PROVEN, summary=f"call {len(COUNTED)}", evidence=("e",))
+
+
 CHECKS = (proves, raises_inconclusive, divides, exits, answers_text, keeps_an_object)
 
 
@@ -68,7 +76,8 @@ CHECKS = (proves, raises_inconclusive, divides, exits, answers_text, keeps_an_ob
 def _checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checks of this file, in place of the shipped ones."""
     known = {
-        check.__name__: registry.Entry(name=check.__name__, factory=check, summary="") for check in CHECKS
+        check.__name__: registry.Entry(name=check.__name__, factory=check, summary="")
+        for check in (*CHECKS, counts)
     }
     real = registry.entries
     monkeypatch.setattr(registry, "entries", lambda kind: known if kind == "claim_check" else real(kind))
@@ -194,6 +203,21 @@ def test_every_claim_gets_its_answer_in_the_ledgers_order() -> None:
     assert [answer.claim for answer in answers] == given
     assert told[0] == ("claims", 0, len(CHECKS))
     assert told[-1] == ("claims", len(CHECKS), len(CHECKS))
+
+
+def test_claims_of_one_attack_are_checked_in_one_process() -> None:
+    """They share what the attack keeps of its trainings; claims of other methods are tasks of their own."""
+    attacks = [claim("counts", id=f"ferret-{n}", method=Method.ATTACK) for n in range(3)]
+    given = [claim("proves"), *attacks, claim("divides")]
+    COUNTED.clear()
+    answers = check_claims(given, workers=0)
+    assert [answer.claim for answer in answers] == given
+    assert [answer.summary for answer in answers[1:4]] == ["call 1", "call 2", "call 3"]
+    assert [[one.id for one in group] for group in groups(given)] == [
+        ["ferret-0", "ferret-1", "ferret-2"],
+        ["ferret-proves"],
+        ["ferret-divides"],
+    ]
 
 
 @pytest.mark.parametrize("bad", [{"workers": -1}, {"limit_seconds": 0.0}, {"limit_seconds": float("nan")}])

@@ -1,7 +1,8 @@
 """Runs the checks of published claims: each ends with a finding or with a recorded failure.
 
-A claim is a task of the executor that audits and studies run on. One whose check raises, kills its worker or
-takes too long gets a failure; the others go on. The answers do not depend on where the checks run.
+A claim is a task of the executor that audits and studies run on; claims that one attack answers are a task
+together, so that it trains once. One whose check raises, kills its worker or takes too long gets a failure;
+the others go on. The answers do not depend on where the checks run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.checks.ledger import PublishedClaim
+from workbench.checks.ledger import Method, PublishedClaim
 from workbench.core import registry
 from workbench.core.errors import InconclusiveError, InputError
 from workbench.core.keys import JSON, plain
@@ -149,17 +150,33 @@ def _require_open(assumption: Assumption, check: str, given: Mapping[str, Any]) 
 
 
 def check_task(
-    claim: PublishedClaim, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress
+    claims: Sequence[PublishedClaim], inputs: Mapping[str, Path], scratch: Path, progress: StepProgress
 ) -> dict[str, Any]:
-    """One claim's check as a task: the fields of its `CheckedClaim`, the finding in its plain form."""
-    answer = check_claim(claim)
-    finding = None if answer.finding is None else answer.finding.to_json()
+    """Some claims' checks as a task: by id the fields of a `CheckedClaim`, the finding in its plain form."""
+    answers = [check_claim(claim) for claim in claims]
     return {
-        "finding": finding,
-        "failure": answer.failure,
-        "details": answer.details,
-        "seconds": answer.seconds,
+        answer.claim.id: {
+            "finding": None if answer.finding is None else answer.finding.to_json(),
+            "failure": answer.failure,
+            "details": answer.details,
+            "seconds": answer.seconds,
+        }
+        for answer in answers
     }
+
+
+def groups(claims: Sequence[PublishedClaim]) -> list[tuple[PublishedClaim, ...]]:
+    """Claims that one process checks in turn: those that an attack of one kind answers, the others alone.
+
+    Entries of one attack differ in what they read of the same trainings, which the attack keeps. Attacks come
+    first: they take longest, and the rest fills up what the last one leaves.
+    """
+    attacks: dict[str, list[PublishedClaim]] = {}
+    for claim in claims:
+        if claim.method is Method.ATTACK and claim.check is not None:
+            attacks.setdefault(claim.check, []).append(claim)
+    alone = [(claim,) for claim in claims if claim.method is not Method.ATTACK]
+    return [*map(tuple, attacks.values()), *alone]
 
 
 def check_claims(
@@ -186,17 +203,19 @@ def check_claims(
     if not limit_seconds > 0:
         raise InputError(f"limit_seconds must be > 0, got {limit_seconds!r}")
     report = progress or (lambda stage, done, total: None)
-    checkable = {claim.id: claim for claim in claims if claim.check is not None}
+    tasks = {group[0].id: group for group in groups([one for one in claims if one.check is not None])}
     answers = {claim.id: check_claim(claim) for claim in claims if claim.check is None}
-    waiting = iter(checkable.values())
+    waiting = iter(tasks.values())
     started: dict[str, float] = {}
     report(_STAGE, 0, len(claims))
 
     def take() -> Task | None:
-        claim = next(waiting, None)
-        if claim is None:
+        group = next(waiting, None)
+        if group is None:
             return None
-        return Task(id=claim.id, work=check_task, payload=claim, label=claim.id, limit_seconds=limit_seconds)
+        name = group[0].id
+        limit = limit_seconds * len(group)
+        return Task(id=name, work=check_task, payload=group, label=name, limit_seconds=limit)
 
     def listen(event: Event) -> None:
         if isinstance(event, Started):
@@ -205,19 +224,19 @@ def check_claims(
             report(event.message, 0, 0)
 
     def conclude(event: Finished | Failed) -> None:
-        """Keep a claim's answer, or the failure of its check."""
-        claim = checkable[event.task.id]
+        """Keep the answers of a task's claims, or the failure of their checks."""
+        group = tasks[event.task.id]
         if isinstance(event, Finished):
             remove_folder(event.folder)
-            answers[claim.id] = _read_back(claim, event.result)
+            answers.update((claim.id, _read_back(claim, event.result[claim.id])) for claim in group)
         else:
-            seconds = time.monotonic() - started.get(claim.id, time.monotonic())
-            answers[claim.id] = _without_answer(claim, event, seconds)
+            seconds = time.monotonic() - started.get(event.task.id, time.monotonic())
+            answers.update((claim.id, _without_answer(claim, event, seconds)) for claim in group)
         report(_STAGE, len(answers), len(claims))
 
     # A single check is sooner done here than a worker has started.
-    processes = workers if len(checkable) > 1 else 0
-    if checkable:
+    processes = workers if len(tasks) > 1 else 0
+    if tasks:
         with (
             temporary_scratch() as scratch,
             make_backend(

@@ -10,6 +10,8 @@ verdict is stored; what is not refuted here is not shown to be private.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from workbench.accounting import ApproximateDP, MutualInformation
@@ -25,7 +27,6 @@ from workbench.interfaces import (
     Adjacency,
     Claim,
     Evidence,
-    Mechanism,
     Plan,
     Released,
     Secret,
@@ -89,18 +90,21 @@ def attacked(
             "reading 'dp' counts on secret batches, and only an opposed canary among copies is scored alike "
             f"without knowing them, got canary {canary!r} and others {others!r}"
         )
-    mechanism = registry.create("mechanism", "ferret", granularity=granularity)
     attack = SignTranscript(canary=canary, others=others, knowledge="batches", trials=trials)
-    evidence = _played(mechanism, small_plan(nats=epsilon), attack, seed)
+    evidence = _played(granularity, epsilon, attack, seed)
     claim = _claim(reading, scale * epsilon)
     verdict = judge(claim, evidence, confidence=CONFIDENCE, generator=np.random.default_rng(seed))
     note = ("among copies every batch has the same signs: to know the batches is worth nothing",)
     return _finding(verdict, claim, evidence, note if others == "copies" else ())
 
 
-def _played(mechanism: Mechanism, plan: Plan, attack: SignTranscript, seed: int) -> Evidence:
-    """Train, read and score every trial."""
-
+@lru_cache(maxsize=4)
+def _played(granularity: str, epsilon: float, attack: SignTranscript, seed: int) -> Evidence:
+    """Train, read and score every trial; both readings are of the same trainings."""
+    mechanism, plan = (
+        registry.create("mechanism", "ferret", granularity=granularity),
+        small_plan(nats=epsilon),
+    )
     canary, others, knowledge = attack.canary, attack.others, attack.knowledge
     played = play_transcripts(
         mechanism, plan, canary=canary, others=others, knowledge=knowledge, trials=attack.trials, seed=seed
