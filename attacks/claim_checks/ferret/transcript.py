@@ -388,7 +388,7 @@ def dither_certificate(
     caught, mistaken = run.tpr_without_alarms() * (1 - error), groups * STEPS * error
     # Of a test that is never better than chance nothing is shown: its epsilon may be below 0, or nan.
     least = ((caught - delta) / mistaken).log() if caught > delta + mistaken else ball(0)
-    most = _dithered_delta(run, shift, budget)
+    most = dithered_delta(run, shift, budget)
     return settle(
         "Gaussian mixtures of one width: every moment of their ratio is finite, so an accountant gives a "
         f"number; read as one of use, epsilon at most {useful_epsilon} at delta = 1e-5 (10: five times "
@@ -414,7 +414,7 @@ MOST_SHIFTS = 40
 """More releases than these that hold the record count as told for certain."""
 
 
-def _dithered_delta(run: OpposedTranscript, shift: Any, epsilon: Any) -> Any:
+def dithered_delta(run: OpposedTranscript, shift: Any, epsilon: Any) -> Any:
     """An upper bound on the dithered run's delta(epsilon): the mean over how many releases hold the record.
 
     A step holds it with probability s, and then each of G groups fires with probability p; masks and coins do

@@ -79,7 +79,7 @@ def other_attacks(
         "identification or reconstruction of the secret subset": Fraction(1, candidates),
         f"membership of {group} records together": Fraction(-(-candidates // 2**group), candidates),
     }
-    bounds = {name: _largest_success(ball(Fraction(nats)), prior) for name, prior in blind.items()}
+    bounds = {name: largest_success(ball(Fraction(nats)), prior) for name, prior in blind.items()}
     vague = [name for name, bound in bounds.items() if not bound < ball(Fraction(concrete))]
     return settle(
         f"certificate: {answer.describe() if answer else 'none'}",
@@ -100,7 +100,7 @@ def other_attacks(
     )
 
 
-def _largest_success(nats: Any, blind: Fraction) -> Any:
+def largest_success(nats: Any, blind: Fraction) -> Any:
     """The largest p with KL(p || blind) <= nats, from above; 1 where even that is allowed."""
     if -ball(blind).log() <= nats:
         return ball(1)

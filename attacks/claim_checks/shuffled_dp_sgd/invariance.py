@@ -426,7 +426,7 @@ def lognormal_fit(
     """
     lines, wrong = [], None
     for variance in variances:
-        gap, sentence = _largest_gap(ball(variance), terms)
+        gap, sentence = largest_gap(ball(variance), terms)
         lines.append(f"variance {variance}: {sentence}")
         wrong = wrong or counterexample_if(
             gap > ball(tolerance),
@@ -444,7 +444,7 @@ def lognormal_fit(
     )
 
 
-def _largest_gap(variance: Any, terms: int) -> tuple[Any, str]:
+def largest_gap(variance: Any, terms: int) -> tuple[Any, str]:
     """A lower bound on the distance of both distribution functions, and where it is reached."""
     deviation, count = variance.sqrt(), ball(terms)
     total = count * (variance / 2).exp()
