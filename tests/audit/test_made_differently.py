@@ -55,9 +55,11 @@ class Halving(torch.optim.SGD):
     """Halves the gradient within its step."""
 
     def step(self, closure: Any = None) -> Any:
+        if closure is not None:
+            closure()
         for p in self.param_groups[0]["params"]:
             p.grad = p.grad / 2
-        return super().step(closure)
+        return super().step()
 
 
 def halving() -> float:
@@ -89,6 +91,65 @@ def test_another_optimizer_after_one_is_not_within_it() -> None:
             optimizer.step()
 
     assert recorded(both, seed=0, records=1).inner == [False, False]
+
+
+def stepped(prepare: Any, *, closure: bool = False, kind: Any = torch.optim.SGD) -> float:
+    """Three steps; `prepare` is what is done to the gradient of each."""
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = kind([weight], lr=0.1)
+
+    def loss() -> float:
+        optimizer.zero_grad()
+        (4 * weight).sum().backward()
+        prepare(weight)
+        return 0.0
+
+    for _ in range(3):
+        if closure:
+            optimizer.step(loss)
+        else:
+            loss()
+            optimizer.step()
+    return float(weight.detach().sum())
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, Halving, torch.optim.LBFGS])
+def test_the_gradient_that_is_recorded_is_the_one_of_the_closure(kind: Any) -> None:
+    def run(change: float = 0.0) -> Any:
+        return lambda: stepped(lambda weight: weight.grad.add_(change), closure=True, kind=kind)
+
+    first = recorded(run(), seed=0, records=1)
+    expected = 2.0 if kind is Halving else 4.0
+    assert first.steps >= 3
+    assert first.inner == [kind is Halving] * first.steps
+    assert all(torch.equal(gradient, torch.full((3,), expected)) for gradient in first.gradients)
+    other = recorded(run(1.0), seed=0, records=1, forced=first)
+    assert other.result == first.result
+    assert all(not torch.equal(one, two) for one, two in zip(first.gradients, other.gradients, strict=True))
+    assert all(torch.equal(one, two) for one, two in zip(first.weights, other.weights, strict=True))
+
+
+def test_a_gradient_that_is_clipped_last_is_recorded_as_it_was_before() -> None:
+    def clipped(weight: Any) -> None:
+        torch.nn.utils.clip_grad_norm_([weight], 1.0)
+
+    def clipped_and_moved(weight: Any) -> None:
+        torch.nn.utils.clip_grad_value_(weight, 1.0)
+        weight.grad += 1.0
+
+    run = recorded(lambda: stepped(clipped), seed=0, records=1)
+    assert all(torch.equal(gradient, torch.full((3,), 4.0)) for gradient in run.gradients)
+    assert all(float(gradient.norm()) == pytest.approx(1.0, rel=1e-3) for gradient in run.applied)
+    twice = recorded(
+        lambda: stepped(lambda weight: (weight.grad.mul_(2), clipped(weight))), seed=0, records=1, forced=run
+    )
+    assert twice.result == run.result
+    assert all(torch.equal(gradient, torch.full((3,), 8.0)) for gradient in twice.gradients)
+    moved = recorded(lambda: stepped(clipped_and_moved), seed=0, records=1)
+    assert all(
+        torch.equal(gradient, torch.full((3,), 2.0)) for gradient in (*moved.gradients, *moved.applied)
+    )
+    assert recorded(lambda: stepped(clipped), seed=0, records=1, forced=moved).gradients[0].norm() < 1.1
 
 
 @pytest.mark.slow

@@ -76,7 +76,6 @@ def replayed(name: str, folder: Path, *more: str) -> dict:  # type: ignore[type-
 UNMEASURED = {
     "noise_by_python": "depend on other random numbers",
     "noise_drawn_before": "depend on other random numbers",
-    "clipped_again_after_noise": "something clips, rescales or rounds them after the noise",
     "noise_after_the_step": "goes another way",
     "noise_in_the_optimizer": "goes another way",
     "noise_by_a_hook": "goes another way",

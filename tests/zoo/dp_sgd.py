@@ -166,6 +166,13 @@ class ClippedByTheLayer(Trainer):
         return {name: Trainer.summed(self, {name: g})[name] for name, g in each.items()}
 
 
+class ClippedAfterTheNoise(NoClipping):
+    """The noisy sum of unclipped gradients is clipped."""
+
+    def before(self) -> None:
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), CLIP)
+
+
 class RawGradientMixedIn(Trainer):
     def summed(self, each: Gradients) -> Gradients:
         total = super().summed(each)
@@ -302,6 +309,7 @@ same_noise_in_every_step = SameNoiseInEveryStep()
 no_clipping = NoClipping()
 clipped_by_the_batch = ClippedByTheBatch()
 clipped_by_the_layer = ClippedByTheLayer()
+clipped_after_the_noise = ClippedAfterTheNoise()
 raw_gradient_mixed_in = RawGradientMixedIn()
 divided_by_the_batch = DividedByTheBatch()
 triple_rate = TripleRate()
@@ -346,6 +354,7 @@ FAULTS = {
     "no_clipping": "clip",
     "clipped_by_the_batch": "clip",
     "clipped_by_the_layer": "accountant",
+    "clipped_after_the_noise": "clip",
     "raw_gradient_mixed_in": "clip",
     "divided_by_the_batch": "normaliser",
     "triple_rate": "accountant",

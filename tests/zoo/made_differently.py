@@ -250,6 +250,21 @@ def with_a_scheduler(records: Records, seed: int) -> Scorer:
     return scorer(network)
 
 
+def by_a_closure(records: Records, seed: int) -> Scorer:
+    """The optimizer calls what makes the gradient, as in PyTorch Lightning."""
+    network = small_network(seed)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
+    for images, labels in batches(records, seed):
+
+        def loss(images: Tensor = images, labels: Tensor = labels) -> float:
+            optimizer.zero_grad()
+            make_private(network, clipped_sum(network, images, labels), RATE * len(records))
+            return 0.0
+
+        optimizer.step(loss)
+    return scorer(network)
+
+
 class PrivateSGD(torch.optim.SGD):
     """Adds the noise within its step, to a sum of clipped gradients."""
 
@@ -287,6 +302,7 @@ TRAINERS = {
     "with_a_scaler": with_a_scaler,
     "with_tied_weights": with_tied_weights,
     "with_a_scheduler": with_a_scheduler,
+    "by_a_closure": by_a_closure,
     "noise_in_the_step": noise_in_the_step,
 }
 """Each trainer by the name of its function."""

@@ -1,4 +1,4 @@
-"""NumPy's and Python's generators of random numbers, as a replayed training finds them.
+"""NumPy's and Python's generators of random numbers, as a replayed training finds them; torch's clipping too.
 
 While `own_generators` is entered, the names by which code makes generators, or draws without one, are ours:
 also those that a user's file takes by name when it is loaded. They draw as theirs do, and tell a listener, if
@@ -18,6 +18,8 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch import Tensor
+
+from workbench.audit.replay.clipping import own_clipping
 
 NOISE, MEAN, UNIFORM, CHOICE, OTHER = "noise", "noise about a mean", "uniform", "choice", "other"
 """What is drawn: noise about zero, or about the first argument; uniform numbers, as samplers draw too; an
@@ -181,7 +183,7 @@ def _functions(module: Any, theirs: type, roles: Mapping[str, str], *, weights_a
 
 @contextmanager
 def own_generators() -> Iterator[None]:
-    """Let code that is loaded or called meanwhile find our generators."""
+    """Let code that is loaded or called meanwhile find our generators, and functions that clip gradients."""
     if np.random.default_rng is _default_rng:  # Entered before.
         yield
         return
@@ -200,6 +202,7 @@ def own_generators() -> Iterator[None]:
             patch.object(np.random, "Generator", _Generator),
             patch.object(np.random, "RandomState", _RandomState),
             patch.object(random, "Random", _Random),
+            *own_clipping(),
         ):
             stack.enter_context(patched)
         yield

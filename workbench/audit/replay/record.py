@@ -20,8 +20,9 @@ from torch.optim.optimizer import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from workbench.audit.replay.clipping import Clips, clips_told_to
 from workbench.audit.replay.generators import heard_by, own_generators
-from workbench.audit.replay.recording import Layout, Recording
+from workbench.audit.replay.recording import Layout, Recording, flat, shared
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
 from workbench.training.devices import random_states
@@ -86,6 +87,7 @@ def recorded(
         stack.enter_context(_uncompiled())
         stack.enter_context(_named_modules(watch))
         stack.enter_context(own_generators())
+        stack.enter_context(clips_told_to(watch.clips.add))
         if forced is not None:
             shapes = frozenset(shape for layout in forced.layouts for shape in layout.shapes)
             sizes = {size for layout in forced.layouts for size in layout.sizes}
@@ -142,6 +144,8 @@ class _Watch:
         self._held: list[Optimizer] = []
         self._models: dict[tuple[int, ...], int] = {}
         self._within: list[int] = []
+        self._seen_at: dict[int, int] = {}
+        self.clips = Clips()
         self.names: dict[int, str] = {}
         self.called: dict[int, torch.nn.Module] = {}
         """Modules since the start, or since the training was over, by their ids."""
@@ -150,17 +154,43 @@ class _Watch:
         """Steps after which the training ends."""
         self.has_ended = False
 
-    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Keep gradient and weights; force the gradient."""
+    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """See the step's gradient; one that a closure makes, each time that the step calls it."""
+        depth = self._within.count(id(optimizer))
+        self._within.append(id(optimizer))
+        if not depth:
+            self._seen_at.pop(id(optimizer), None)
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            self._see(optimizer, depth)
+            return None
+        theirs = getattr(closure, "theirs", closure)
+
+        def seen() -> Any:
+            loss = theirs()
+            self._see(optimizer, depth)
+            return loss
+
+        seen.theirs = theirs  # type: ignore[attr-defined]
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": seen}
+        return (args[0], seen, *args[2:]), kwargs
+
+    def _see(self, optimizer: Optimizer, depth: int) -> None:
+        """Keep gradient and weights; force the gradient.
+
+        Args:
+            depth: How many steps of the same optimizer's this one is within.
+        """
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         kept, like, forced = self._kept, self._like, self._forced
-        is_inner = id(optimizer) in self._within
-        self._within.append(id(optimizer))
+        is_inner = depth > 0
         if forced is not None and kept.steps < forced.steps and forced.inner[kept.steps] and not is_inner:
             return  # The step within this one is what is recorded and forced.
         with torch.no_grad(), _outside_modes():
-            if forced is None and is_inner:
+            if forced is None and self._seen_at.get(id(optimizer), depth) < depth:
                 kept.drop_last()
+            self._seen_at[id(optimizer)] = depth
             if id(optimizer) not in self._known:
                 self._known[id(optimizer)] = len(kept.layouts)
                 self._held.append(optimizer)
@@ -173,7 +203,8 @@ class _Watch:
             shapes = tuple(tuple(p.shape) for p in parameters)
             kept.changes |= shapes != kept.layouts[self._known[id(optimizer)]].shapes
             step = kept.steps
-            gradient = _flat([p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters])
+            gradient = flat([p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters])
+            applied, gradient = gradient, self._before_clipping(parameters, gradient)
             if (step + 1) * gradient.numel() > MOST_NUMBERS:
                 raise InputError(
                     f"replay keeps {MOST_NUMBERS:,} gradient entries at most; step {step + 1} of "
@@ -182,9 +213,11 @@ class _Watch:
             kept.optimizers.append(self._known[id(optimizer)])
             kept.absent.append(tuple(p.grad is None for p in parameters))
             kept.inner.append(is_inner)
-            kept.gradients.append(_shared(gradient, like.gradients if like else (), step))
-            weights = _flat([p.detach() for p in parameters])
-            kept.weights.append(_shared(weights, like.weights if like else (), step))
+            kept.gradients.append(shared(gradient, like.gradients if like else (), step))
+            is_clipped = forced is None and applied is not gradient
+            kept.applied.append(applied if is_clipped else kept.gradients[-1])
+            weights = flat([p.detach() for p in parameters])
+            kept.weights.append(shared(weights, like.weights if like else (), step))
             if self.silence is not None:
                 self.silence.end_interval()
                 kept.draws.append(self.silence.draws())
@@ -199,6 +232,18 @@ class _Watch:
         """The step is over, and so are those within it."""
         if id(optimizer) in self._within:
             del self._within[len(self._within) - 1 - self._within[::-1].index(id(optimizer)) :]
+        if not self._within:
+            self.clips.clear()
+
+    def _before_clipping(self, parameters: Sequence[Tensor], gradient: Tensor) -> Tensor:
+        """The step's gradient as it was before its clipping; the given one where that was not the last thing
+        done to it, in this run or the forced one.
+        """
+        forced, step = self._forced, self._kept.steps
+        if forced is not None and step < forced.steps and forced.applied[step] is forced.gradients[step]:
+            return gradient
+        own = self.clips.before(parameters)
+        return gradient if own is None else flat(own)
 
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Set the weights to those that the forced run has before its next step."""
@@ -214,7 +259,7 @@ class _Watch:
                     parameter.copy_(part.view(parameter.shape))
 
     def _force(self, parameters: Sequence[Tensor], forced: Recording, step: int) -> None:
-        gradient = forced.gradients[step]
+        gradient = forced.applied[step]
         if sum(p.numel() for p in parameters) != gradient.numel():
             return  # Another optimizer than run A's at this step: the comparison of weights will say so.
         start = 0
@@ -226,7 +271,10 @@ class _Watch:
                 continue
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            parameter.grad.copy_(part)
+            if parameter.grad.is_sparse:
+                parameter.grad = part.to(parameter).to_sparse(1)
+            else:
+                parameter.grad.copy_(part)
 
     def buffers(self) -> tuple[tuple[str, Tensor], ...]:
         """Persistent buffers of the modules that were called after the training, each once."""
@@ -268,16 +316,6 @@ def _first(drawn: Any) -> FloatArray:
     """A copy of the first numbers of a draw."""
     numbers: FloatArray = torch.as_tensor(drawn).detach().reshape(-1)[:FIRST].cpu().double().numpy().copy()
     return numbers
-
-
-def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    kind = torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else torch.float32
-    return torch.cat([tensor.detach().reshape(-1).to("cpu", kind) for tensor in tensors])
-
-
-def _shared(tensor: Tensor, those: Sequence[Tensor], step: int) -> Tensor:
-    """The other run's tensor of this step where the two are equal."""
-    return those[step] if step < len(those) and torch.equal(those[step], tensor) else tensor
 
 
 @contextmanager

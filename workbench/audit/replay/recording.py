@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 
@@ -39,7 +40,8 @@ class Recording:
         optimizers: Which optimizer each step was of.
         models: Which parameters each optimizer trains: equal numbers for the same ones.
         gradients: Flat gradient of each step before anything was forced, float32 (float64 where a parameter
-            is).
+            is); before it was clipped, where nothing else was done to it after that.
+        applied: The one of the step, likewise; the same one where it was not clipped.
         absent: Which parameters had no gradient at each step.
         weights: Flat weights before each step, likewise.
         draws: A hash of all random draws and generators' states before each step, and at the end; two runs
@@ -69,6 +71,7 @@ class Recording:
     optimizers: list[int] = field(default_factory=list)
     models: list[int] = field(default_factory=list)
     gradients: list[Tensor] = field(default_factory=list)
+    applied: list[Tensor] = field(default_factory=list)
     absent: list[tuple[bool, ...]] = field(default_factory=list)
     draws: list[int] = field(default_factory=list)
     chosen: list[int] = field(default_factory=list)
@@ -92,7 +95,19 @@ class Recording:
 
     def drop_last(self) -> None:
         """Forget the last step."""
-        for kept in (self.gradients, self.weights, self.optimizers, self.absent, self.inner):
+        for kept in (self.gradients, self.applied, self.weights, self.optimizers, self.absent, self.inner):
             kept.pop()
-        if self.draws:
-            self.draws.pop()
+        for kept in (self.draws, self.chosen):
+            del kept[-1:]
+
+
+def flat(tensors: Sequence[Tensor]) -> Tensor:
+    """All entries on the CPU, float32, or float64 if any tensor is."""
+    kind = torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else torch.float32
+    dense = [tensor.detach().to_dense() if tensor.is_sparse else tensor.detach() for tensor in tensors]
+    return torch.cat([tensor.reshape(-1).to("cpu", kind) for tensor in dense])
+
+
+def shared(tensor: Tensor, those: Sequence[Tensor], step: int) -> Tensor:
+    """The other run's tensor of this step where the two are equal."""
+    return those[step] if step < len(those) and torch.equal(those[step], tensor) else tensor
