@@ -152,6 +152,27 @@ def test_a_gradient_that_is_clipped_last_is_recorded_as_it_was_before() -> None:
     assert recorded(lambda: stepped(clipped), seed=0, records=1, forced=moved).gradients[0].norm() < 1.1
 
 
+def test_sparse_gradients_are_recorded_and_forced() -> None:
+    def run(row: int) -> Any:
+        def train() -> float:
+            torch.manual_seed(0)
+            table = torch.nn.Embedding(5, 2, sparse=True)
+            optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
+            for _ in range(2):
+                optimizer.zero_grad()
+                table(torch.tensor([row, row])).sum().backward()
+                optimizer.step()
+            return float(table.weight[1].sum().detach())
+
+        return train
+
+    first = recorded(run(1), seed=0, records=1)
+    assert first.gradients[0].view(5, 2)[1].tolist() == [2.0, 2.0]
+    other = recorded(run(3), seed=0, records=1, forced=first)
+    assert other.result == first.result
+    assert other.gradients[0].view(5, 2)[3].tolist() == [2.0, 2.0]
+
+
 @pytest.mark.slow
 def test_adapters_of_a_language_model_are_not_refuted(tmp_path: Path) -> None:
     words = ["replay", f"{ZOO.with_name('language_model.py')}:lora", "--corpus", "clinical", "--quiet"]

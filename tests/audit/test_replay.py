@@ -482,6 +482,15 @@ def test_a_fault_of_unknown_epsilon_is_named(name: str) -> None:
 
 
 @pytest.mark.slow
+def test_shuffled_epochs_are_not_refuted_where_a_bound_on_them_is_claimed() -> None:
+    claim = "epsilon=2.6,delta=1e-5,adjacency=zero-out"
+    found = judged_here(f"{ZOO.with_name('of_unknown_epsilon.py')}:shuffled_under_more_noise", claim=claim)
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == "NOT_REFUTED", found.verdict.sentence
+    assert found.faults == ()
+
+
+@pytest.mark.slow
 def test_noise_that_is_used_in_another_order_is_seen() -> None:
     found = judged_here(f"{ZOO.with_name('of_unknown_epsilon.py')}:noise_reversed")
     assert isinstance(found, Replayed)

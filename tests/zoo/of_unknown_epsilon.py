@@ -31,6 +31,17 @@ class OneOfTenBatches(Trainer):
         return torch.arange(first, len(self.labels), 10)
 
 
+class ShuffledUnderMoreNoise(Trainer):
+    """Shuffled epochs, four, under noise whose epsilon is between 0.73 and 2.33 by certified bounds."""
+
+    noise = 1.3
+
+    def batch(self, step: int) -> Tensor:
+        if step % 10 == 0:
+            self.order = torch.randperm(len(self.labels), generator=self.generator)
+        return self.order.tensor_split(10)[step % 10]
+
+
 class WithReplacement(Trainer):
     """As many records as are expected in a Poisson sample, each drawn from all."""
 
@@ -125,6 +136,7 @@ TRAINERS = {
     "noise_reversed": NoiseReversed(),
     "clamped_noise": ClampedNoise(),
     "one_of_ten_batches": OneOfTenBatches(),
+    "shuffled_under_more_noise": ShuffledUnderMoreNoise(),
     "with_replacement": WithReplacement(),
     "sampled_by_loss": SampledByLoss(),
     "oversampled_label": OversampledLabel(),
@@ -137,6 +149,7 @@ TRAINERS = {
 PARTS = {
     "clamped_noise": "noise",
     "one_of_ten_batches": "sampler",
+    "shuffled_under_more_noise": "sampler",
     "with_replacement": "sampler",
     "sampled_by_loss": "sampler",
     "oversampled_label": "sampler",

@@ -120,6 +120,8 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     exceeds = lower > guarantee.epsilon
     faults = faults_of(run, sampler, exceeds, claim, multiplier)
     faults = (*faults, *_in_its_place(run, claim, sampler, SPENT * error / 2))
+    if not exceeds:
+        faults = (*faults, *_of_no_proof(run, claim, sampler, each, SPENT * error / 2))
     outside = (*unfit, *_outside(run, claim))
     if exceeds and claim.released is Released.EVERY_UPDATE:
         kind = VerdictKind.REFUTED
@@ -189,6 +191,31 @@ def _in_its_place(run: Measured, claim: Claim, sampler: Sampler, error: float) -
             f"update moves by both: epsilon >= {epsilon:.4g} about removing a record, if fewer records make "
             "batches of the same size; what was measured is a claim about records that leave an empty place "
             "(adjacency=zero-out)",
+        )
+    ]
+
+
+def _of_no_proof(
+    run: Measured, claim: Claim, sampler: Sampler, each: Sequence[FloatArray], error: float
+) -> list[Fault]:
+    """Shuffled epochs that certified bounds do not show to keep the claim, though they do not exceed it.
+
+    Even for the least that a record adds to one of its steps, under the most noise that it may be.
+    """
+    moves = _strongest(each)
+    moves = moves[moves > 0]
+    if sampler.kind != "shuffled epochs" or not moves.size:
+        return []
+    least = np.full(1, moves.min() / run.noise_factor(error)[1])
+    ends = [composed_epsilon(least, sampler, run.steps, claim, which=which) for which in ("lower", "upper")]
+    if not ends[0] <= judged_guarantee(claim).epsilon < ends[1]:
+        return []
+    return [
+        Fault(
+            part="sampler",
+            says=f"every record is in exactly one of each {sampler.batches} steps (shuffled epochs), which "
+            f"have an epsilon of {ends[0]:.4g} at least and {ends[1]:.4g} at most by certified bounds, under "
+            "this noise: an accountant of Poisson samples does not speak about them",
         )
     ]
 

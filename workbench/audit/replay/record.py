@@ -203,6 +203,9 @@ class _Watch:
             shapes = tuple(tuple(p.shape) for p in parameters)
             kept.changes |= shapes != kept.layouts[self._known[id(optimizer)]].shapes
             step = kept.steps
+            for p in parameters:
+                if p.grad is not None and p.grad.is_sparse:
+                    p.grad = p.grad.coalesce()  # As forced ones are: sums of entries round otherwise.
             gradient = flat([p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters])
             applied, gradient = gradient, self._before_clipping(parameters, gradient)
             if (step + 1) * gradient.numel() > MOST_NUMBERS:
