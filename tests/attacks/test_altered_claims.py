@@ -15,10 +15,13 @@ from workbench.interfaces import VerdictKind
 from workbench.interfaces.findings import Finding
 
 SLOW_CHECKS = {
+    "dp_weights_algorithm_2",
     "ferret_eq_12",
+    "ferret_step_capacity",
     "paczero_concentration",
     "paczero_secret_flow",
     "paczero_spending",
+    "paczero_theorem_3",
     "rldp_budget_kept",
     "rldp_controller_attacked",
     "rldp_joint_budget",
