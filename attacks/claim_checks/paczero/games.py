@@ -28,7 +28,7 @@ from workbench.interfaces.findings import Finding
     "the bits"
 )
 def universe_membership(*, asked: str = "the universe", steps: int = 1, success: str = "1/2") -> Finding:
-    """Section 6: the construction models the standard membership game, so that 0 nats mean success 1/2.
+    """Sections 1 and 6: what 0 nats say of a membership game, inside the universe and outside it.
 
     `asked`: what a record is a member of: `"the universe"`, all that training reads, or `"the secret half"`.
     `steps`: releases that the adversary sees. `success`: the largest that is claimed.
