@@ -236,5 +236,5 @@ def test_a_mechanism_of_nats_that_says_nothing_of_audits_is_told_what_to_add(
     registry.entries("mechanism")
     entry = registry.Entry(name="plain_nats", factory=Plain, summary="")
     monkeypatch.setitem(registry._entries["mechanism"], "plain_nats", entry)
-    with pytest.raises(UnsupportedError, match="cannot test: add --attack "):
+    with pytest.raises(UnsupportedError, match="cannot test: add the attack "):
         asked(replace(settings_of("plain_nats", "loss"), claim=claim_of("plain_nats", 0.1, 1e-5)))

@@ -274,7 +274,7 @@ def test_a_claim_that_is_just_true_is_rarely_refuted(tpr: float, fpr: float) -> 
         ),
         (
             {"attacks": ("loss", "lira")},
-            r"scores of one training \(loss, lira\) cannot test: add --attack sign",
+            r"scores of one training \(loss, lira\) cannot test: add the attack sign",
         ),
         ({"attacks": ("sign_transcript", "dirac_canary")}, "'dirac_canary' reads noised sums"),
         ({"mechanism_parameters": {"public_seed": 3}}, "public_seed must be None"),
@@ -353,7 +353,7 @@ def test_the_number_is_in_the_currency_of_the_mechanism() -> None:
         ("--claim epsilon=1,delta=1e-5,adjacency=add-remove --delta 0.1", "write it into --claim"),
         ("--claim mu=1,adjacency=add-remove", "ferret budgets in nats"),
         ("--claim epsilon=1,delta=1e-5,adjacency=replace-one", "the games are add-remove"),
-        ("--claim nats=0.1,secret=candidate-subset", "about the candidate-subset needs --scores"),
+        ("--claim nats=0.1,secret=candidate-subset", "about the candidate-subset needs scores"),
         ("--mechanism-parameter clip_norm=abc", "'ferret': clip_norm must be a number, got 'abc'"),
         ("--mechanism-parameter granularity=true", "'ferret': granularity must be text, got True"),
         ("--mechanism-parameter firing_probability=x", "firing_probability must be a number, got 'x'"),

@@ -280,7 +280,7 @@ def test_more_nats_than_one_bit_are_judged_by_the_index(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"attacks": ("loss", "lira")}, r"one training \(loss, lira\) cannot test: add --attack subset"),
+        ({"attacks": ("loss", "lira")}, r"one training \(loss, lira\) cannot test: add the attack subset"),
         ({"attacks": ("sign_transcript", "subset_posterior")}, "reads released signs, and paczero"),
         ({"attacks": ("subset_posterior", "weight_canary")}, "'weight_canary' adds a record or removes it"),
         ({"mechanism_parameters": {"public_seed": 3}}, "public_seed must be None"),
@@ -325,7 +325,7 @@ def test_a_mechanism_without_subsets_has_no_such_game(mechanism: str, tmp_path: 
         ("--mechanism paczero --nats 0.3 --epsilon 0.3", "--epsilon and --nats exclude each other"),
         ("--mechanism paczero --variant mi --mechanism-parameter variant=zpl", "exclude each other"),
         ("--mechanism paczero --claim epsilon=1,delta=1e-5,adjacency=add-remove", "claim nats=...,secret="),
-        ("--mechanism paczero --claim nats=0.3,secret=record", "about the record needs --scores"),
+        ("--mechanism paczero --claim nats=0.3,secret=record", "about the record needs scores"),
         ("--scores s.csv --variant zpl", "--variant goes with an audit of a mechanism"),
     ],
 )

@@ -164,7 +164,7 @@ def test_bad_settings_are_refused(change: dict[str, object], message: str) -> No
         (
             MutualInformation(nats=0.1, secret=Secret.RECORD),
             Secret.RECORD,
-            r"the games of an audit test differential privacy; .* 0\.1 nats about the record needs --scores",
+            r"the games of an audit test differential privacy; .* 0\.1 nats about the record needs scores",
         ),
     ],
 )

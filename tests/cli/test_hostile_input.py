@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shlex
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +37,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("huge.csv").write_text("score,member\n1e999,1\n2,0\n", encoding="utf-8")
     Path("same.csv").write_text("score,member\n1,1\n1,0\n", encoding="utf-8")
     Path("bytes.csv").write_bytes(bytes(range(256)) * 4)
+    half = [f"{place % 7},{place % 2}" for place in range(1000)]
+    Path("half.csv").write_text("\n".join(["score,member", *half]), encoding="utf-8")
     Path("empty").touch()
     Path("folder").mkdir()
     Path("loop").symlink_to("loop")
@@ -92,6 +99,7 @@ REFUSED = [
     (f"plan --claim {CLAIM} --claim {CLAIM}", "'--claim': it is given 2 times"),
     ("audit --scores scores.csv --trials both", "'both' is not one of"),
     ("audit --scores scores.csv --trials ''", "--trials"),
+    ("audit --scores half.csv", "--prior must be stated: exactly half of the 1000 labels are members"),
     # Files.
     ("audit --scores not.csv.gz", "is not a readable CSV file"),
     ("audit --scores under.csv", "row 1: must be a number, got '1_000'"),
@@ -131,3 +139,31 @@ def test_gzipped_scores_are_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--scores", "scores.csv", "--quiet"]) in (0, 3)
     zipped, plain = capsys.readouterr().out.splitlines()
     assert zipped == plain
+
+
+STARTS = "import sys; print('started', flush=True)\nfrom workbench.cli.entry import main; sys.exit(main())"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.3, 1, 3, 6, 10])
+@pytest.mark.parametrize("words", ["audit --out out", "replay trainer.py:train --out out"])
+def test_an_interrupt_at_any_moment_is_one_line_and_exit_130(words: str, seconds: float) -> None:
+    """Also while the command, or its workers, still import; the signal goes to all, as a terminal's does."""
+    Path("trainer.py").write_text(
+        "import time\n\ndef train(records, seed):\n    time.sleep(60)\n", encoding="utf-8"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", STARTS, *words.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert said.splitlines()[-1] == "error: interrupted"
+    assert "Traceback" not in said

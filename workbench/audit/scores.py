@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import numpy as np
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 from workbench.audit.claims import require_gaussian_curve
 from workbench.audit.run import report_record
-from workbench.core.errors import InputError
+from workbench.core.errors import ArgumentError, InputError
 from workbench.core.keys import JSON
 from workbench.estimation import check_game
 from workbench.estimation.deciding import unknown_prior_range
@@ -19,11 +19,28 @@ from workbench.interfaces import Adjacency, BoolArray, Claim, Evidence, Family, 
 UNEVEN_SIGNIFICANCE = 0.01
 """Labels less even than fair coins would give this rarely are taken to come from coins of another kind."""
 
+FEWEST_ASKED = 1000
+"""With fewer labels coins often give exactly one half of them: of 1,000 in 2.5 % of all cases."""
+
 _LABELS = {
     Adjacency.ADD_REMOVE: "whether a record was in or out",
     Adjacency.REPLACE_ONE: "which of two records was in",
     Adjacency.ZERO_OUT: "whether a record or a null one was in",
 }
+
+
+def _require_coins(members: BoolArray) -> None:
+    """Ask about labels of which exactly one half are members: a split makes them so, and coins seldom."""
+    count = int(members.size)
+    if count < FEWEST_ASKED or 2 * int(np.sum(members)) != count:
+        return
+    share = binom.pmf(count // 2, count, 0.5)
+    raise ArgumentError(
+        "prior",
+        f"must be stated: exactly half of the {count} labels are members, as a split makes them and coins "
+        f"seldom do ({100 * share:.2g} %). If a fair coin drew each label, it is 0.5; a split into halves is "
+        "no draw by coins, and bounds for one run do not hold for it",
+    )
 
 
 def audit_scores(
@@ -66,6 +83,8 @@ def audit_scores(
     check_game(scores, members)
     even = prior is None and binomtest(int(np.sum(members)), members.size).pvalue >= UNEVEN_SIGNIFICANCE
     unknown = prior is None and not even
+    if prior is None and trials is Trials.ONE_RUN and adjacency is not None:
+        _require_coins(members)
     share = float(np.mean(members))
     if family is Family.GAUSSIAN:
         require_gaussian_curve(claim)

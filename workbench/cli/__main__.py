@@ -2,6 +2,6 @@
 
 import sys
 
-from workbench.cli.app import main
+from workbench.cli.entry import main
 
 sys.exit(main())
