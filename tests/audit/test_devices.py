@@ -121,7 +121,7 @@ def test_a_device_goes_to_a_function_that_takes_one(tmp_path: Path) -> None:
     )
     UserTraining(f"{file}:train")
     with pytest.raises(
-        InputError, match="--device cuda goes with a training function that has a parameter `device`"
+        InputError, match="device cuda goes with a training function that has a parameter of that name"
     ):
         UserTraining(f"{file}:train", "cuda")
     taking = UserTraining(trainer(tmp_path, "'cpu'"), "meta")

@@ -163,7 +163,7 @@ def test_unusable_numbers_are_refused_before_any_work(
     spec = train(tmp_path, "    open(__file__ + '.ran', 'w')\n    return lambda others: [0.0] * len(others)")
     out = ["--out", str(tmp_path / "other")]
     for words, said in (
-        (["--train", spec, "--retrain", "5"], "--retrain must be 20 or more, got 5"),
+        (["--train", spec, "--retrain", "5"], "--retrain must be a whole number >= 20, got 5"),
         (["--scores", "x.csv", "--retrain", "50"], "--retrain goes with --train, not with --scores"),
         (["--retrain", "50"], "--retrain goes with --train, not with an audit of a mechanism"),
         (["--train", spec, "--sequential"], "--sequential watches the trainings of --retrain N, which is"),
@@ -177,7 +177,7 @@ def test_unusable_numbers_are_refused_before_any_work(
         assert said in capsys.readouterr().err
     assert not (tmp_path / "mine.py.ran").exists()
     settings = embedded_settings(corpus="digits", corpus_parameters={}, candidates=60)
-    with pytest.raises(InputError, match="--retrain needs 3 records to train on, got 2: raise --candidates"):
+    with pytest.raises(InputError, match="retrain needs 3 records to train on, got 2: raise `candidates`"):
         records_of(settings.setup(()), [place < 2 for place in range(60)])
 
 
