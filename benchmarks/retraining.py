@@ -7,15 +7,17 @@ nothing of the scores but that the mechanism's trade-off curve is Gaussian, as h
 black-box audits report: Nasr et al. 2023, Annamalai and De Cristofaro 2024), and the bound that takes the
 scores themselves for normal.
 
-Run `python benchmarks/retraining.py` (some minutes), or `--seeds 2`. Results go to
+Run `python benchmarks/retraining.py` (a quarter of an hour), or `--seeds 2`; it resumes. Results go to
 `benchmarks/results/retraining.json` and `retraining.md`.
 
 With `--user` the same game is played with user code, trainers of the digits that claim (1, 1e-5), by scores
-and by updates (`--seeds 10`: hours). Results go to `retraining_user.json` and `retraining_user.md`.
+and by updates (`--seeds 10`: hours); it resumes. Results go to `retraining_user.json` and
+`retraining_user.md`.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 import tempfile
 import time
@@ -38,6 +40,7 @@ from workbench.interfaces import BoolArray, FloatArray
 EPSILON, DELTA, TRIALS = 10.0, 1e-5, 1000
 PUBLISHED = {"epsilon": 7.21, "source": "Annamalai and De Cristofaro 2024 (MNIST, true epsilon 10)"}
 GOAL = 7.3
+CELLS = [(model, start) for model in ("digits_logistic", "digits_mlp") for start in ("plan", "worst-case")]
 
 USER_FILE = Path(__file__).with_name("white_box_trainers.py")
 USER_TRAINERS = ("no_noise", "tenth_of_the_noise", "third_of_the_noise", "correct")
@@ -80,9 +83,8 @@ def played(model: str, initialisation: str, seed: int) -> dict[str, Any]:
     }
 
 
-def summary(model: str, initialisation: str, seeds: int) -> dict[str, Any]:
-    """All seeds of one cell; a bound whose guard refused the scores is left out of its mean, and counted."""
-    games = [played(model, initialisation, seed) for seed in range(seeds)]
+def summary(model: str, initialisation: str, games: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The games of one cell; a bound whose guard refused the scores is left out of its mean, and counted."""
     fitting = [game["gaussian_scores"] for game in games if game["gaussian_scores"] is not None]
     return {
         "model": model,
@@ -96,8 +98,18 @@ def summary(model: str, initialisation: str, seeds: int) -> dict[str, Any]:
         "not_normal": len(games) - len(fitting),
         "above_goal": sum(game["gaussian_curve"] > GOAL for game in games),
         "gaussian_curve_range": [f(game["gaussian_curve"] for game in games) for f in (min, max)],
-        "games": games,
+        "games": list(games),
     }
+
+
+def kept(place: Path, rows: str, keys: Sequence[str], **same: Any) -> dict[tuple[str, ...], list[Any]]:
+    """The games of an earlier run with the same settings, by the keys of their rows."""
+    if not place.is_file():
+        return {}
+    report = json.loads(place.read_text())
+    if any(report[name] != value for name, value in same.items()):
+        return {}
+    return {tuple(row[key] for key in keys): row["games"] for row in report[rows]}
 
 
 def user_trials(name: str, seed: int, trainings: int) -> tuple[dict[str, FloatArray], BoolArray]:
@@ -139,55 +151,66 @@ def user_game(name: str, seed: int, trainings: int) -> dict[str, Any]:
     return found
 
 
-def user_row(name: str, seeds: int, trainings: int) -> dict[str, Any]:
+def user_row(name: str, games: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Means of the bounds over seeds, and how many of those of all trainings are above the claim."""
-    games = [user_game(name, seed, trainings) for seed in range(seeds)]
-    row: dict[str, Any] = {"trainer": name, "games": games}
+    row: dict[str, Any] = {"trainer": name, "games": list(games)}
     for seen in ("scores", "updates"):
         lowers = np.array([game[seen] for game in games])
         row[seen] = {"mean": lowers.mean(axis=0).tolist(), "above": int((lowers[:, -1] > USER_CLAIM).sum())}
     return row
 
 
-def user_report(trainers: Sequence[str], seeds: int, trainings: int) -> dict[str, Any]:
-    """The game with user code."""
-    return {
-        "machine": machine(("torch",)),
-        "seeds": seeds,
-        "trainings": trainings,
-        "records": RECORDS,
-        "claim": USER_CLAIM,
-        "confidence": USER_CONFIDENCE,
-        "rows": [user_row(name, seeds, trainings) for name in trainers],
-    }
+def play_user(place: Path, trainers: Sequence[str], seeds: int, trainings: int) -> None:
+    """The game with user code: plays what an earlier run has not, seed by seed."""
+    found = kept(place / "retraining_user.json", "rows", ("trainer",), trainings=trainings)
+    for seed in range(seeds):
+        for name in trainers:
+            games = found.setdefault((name,), [])
+            if all(game["seed"] != seed for game in games):
+                games.append(user_game(name, seed, trainings))
+                report = {
+                    "machine": machine(("torch",)),
+                    "trainings": trainings,
+                    "records": RECORDS,
+                    "claim": USER_CLAIM,
+                    "confidence": USER_CONFIDENCE,
+                    "rows": [user_row(name, games) for (name,), games in found.items()],
+                }
+                write(place, "retraining_user", report)
+
+
+def play_own(place: Path, seeds: int) -> None:
+    """The game on DP-SGD: plays what an earlier run has not, seed by seed."""
+    found = kept(place / "retraining.json", "cells", ("model", "initialisation"), trials=TRIALS)
+    for seed in range(seeds):
+        for cell in CELLS:
+            games = found.setdefault(cell, [])
+            if all(game["seed"] != seed for game in games):
+                games.append(played(*cell, seed))
+                print(cell, games[-1], flush=True)
+                report = {
+                    "machine": machine(("torch",)),
+                    "trials": TRIALS,
+                    "goal": GOAL,
+                    "published": PUBLISHED,
+                    "cells": [summary(*cell, games) for cell, games in found.items()],
+                }
+                write(place, "retraining", report)
 
 
 def main() -> None:
     """Run the benchmark from the command line and write its results."""
     parser = options(__doc__)
-    parser.add_argument("--seeds", type=int, default=5, help="games a cell")
+    parser.add_argument("--seeds", type=int, default=10, help="games a cell")
     parser.add_argument("--user", action="store_true", help="play with user code instead")
     parser.add_argument("--trainings", type=int, default=2000, help="with --user: trainings of a game")
     parser.add_argument("--trainers", nargs="+", default=list(USER_TRAINERS), choices=USER_TRAINERS)
     given = parser.parse_args()
     quiet(given.threads)
     if given.user:
-        write(given.out, "retraining_user", user_report(given.trainers, given.seeds, given.trainings))
-        return
-    cells = [
-        summary(model, initialisation, given.seeds)
-        for model in ("digits_logistic", "digits_mlp")
-        for initialisation in ("plan", "worst-case")
-    ]
-    report = {
-        "machine": machine(("torch",)),
-        "seeds": given.seeds,
-        "trials": TRIALS,
-        "goal": GOAL,
-        "published": PUBLISHED,
-        "cells": cells,
-    }
-    write(given.out, "retraining", report)
+        play_user(given.out, given.trainers, given.seeds, given.trainings)
+    else:
+        play_own(given.out, given.seeds)
 
 
 if __name__ == "__main__":
