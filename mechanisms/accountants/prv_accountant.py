@@ -1,11 +1,13 @@
-"""Microsoft's PRV accountant, by the paper's own authors: the upper end of its enclosure.
+"""Microsoft's PRV accountant, by the paper's own authors: the two ends of its enclosure, and its estimate.
 
 Library: prv-accountant 0.2.0, `PRVAccountant`; heterogeneous compositions in one accountant.
 Adjacency: add-remove for the Poisson-subsampled Gaussian (the library computes the direction in which the
 record is removed); the Gaussian and Laplace laws take the sensitivity as a parameter, so replace-one gets 2;
 randomised response enters as the pure-DP mechanism of its epsilon, which for two categories it is.
 Promise: lower end, estimate and upper end (Gopi, Lee and Wutschitz 2021, theorem 5.5), up to rounding in its
-FFT. The errors in epsilon and delta are inputs, and are added to the upper end.
+FFT. The errors in epsilon and delta are inputs, and are added to the upper end. Of the three only the upper
+end, `prv_accountant`, is an upper bound; `prv_accountant_lower` and `prv_accountant_estimate` say how much of
+what it answers is error allowed for.
 
 What a user should know, and what this adapter leaves as it is: the grid of a composition is sized by Renyi
 divergences, and for the pure-DP mechanism the library puts these at (alpha - 1) epsilon / alpha, too small
@@ -45,6 +47,8 @@ class PRVAccountant(EpsilonAdapter, DeltaAdapter, Calibrator):
     """
 
     name: ClassVar[str] = "prv_accountant"
+    answer: ClassVar[int] = 2
+    """Place of the answer in what the library returns: lower end, estimate, upper end."""
 
     epsilon_error: float = 0.1
     delta_error: float | None = None
@@ -57,14 +61,12 @@ class PRVAccountant(EpsilonAdapter, DeltaAdapter, Calibrator):
     def _epsilon(self, event: Event, delta: float, adjacency: Adjacency) -> float:
         error = delta / 1000 if self.delta_error is None else self.delta_error
         accountant, counts = self._composed(event, adjacency, error)
-        _, _, upper = accountant.compute_epsilon(delta=delta, num_self_compositions=counts)
-        return float(upper)
+        return float(accountant.compute_epsilon(delta=delta, num_self_compositions=counts)[self.answer])
 
     def _delta(self, event: Event, epsilon: float, adjacency: Adjacency) -> float:
         error = 1e-10 if self.delta_error is None else self.delta_error
         accountant, counts = self._composed(event, adjacency, error)
-        _, _, upper = accountant.compute_delta(epsilon=epsilon, num_self_compositions=counts)
-        return float(upper)
+        return float(accountant.compute_delta(epsilon=epsilon, num_self_compositions=counts)[self.answer])
 
     def _noise_multiplier(self, target: Target, adjacency: Adjacency) -> float:
         dpsgd = library("prv_accountant.dpsgd", distribution="prv-accountant")
@@ -110,3 +112,21 @@ class PRVAccountant(EpsilonAdapter, DeltaAdapter, Calibrator):
             noun="privacy random variable",
             most_categories=math.inf,
         )
+
+
+@register("accountant", "prv_accountant_estimate")
+@dataclass(frozen=True, kw_only=True)
+class PRVEstimate(PRVAccountant):
+    """Microsoft's privacy-random-variable accountant, its estimate, which is no bound."""
+
+    name: ClassVar[str] = "prv_accountant_estimate"
+    answer: ClassVar[int] = 1
+
+
+@register("accountant", "prv_accountant_lower")
+@dataclass(frozen=True, kw_only=True)
+class PRVLower(PRVAccountant):
+    """Microsoft's privacy-random-variable accountant, its lower end, which is no upper bound."""
+
+    name: ClassVar[str] = "prv_accountant_lower"
+    answer: ClassVar[int] = 0
