@@ -111,6 +111,8 @@ def test_named_accountants_become_tests_without_a_test_file(project: Path) -> No
     answering = {target: found[target, "answers_some_question"] for target in targets}
     assert answering == {target: "failure" if "refuses" in target else "passed" for target in targets}
     assert not any("edge_cases" in name for _, name in found)  # -k chose.
+    (said,) = re.findall(r"acct:good: (\d+) cells judged, \d+ left out for want of time", done.stdout)
+    assert int(said) > 20
     assert "smallest counterexample" in done.stdout
     assert "acct import broken" in done.stdout
     assert "Traceback" not in done.stdout

@@ -34,5 +34,5 @@ def breaks(result: Any, *, strict: bool, has_budget: bool) -> bool:
 
 
 def is_unsettled(result: Any, *, strict: bool) -> bool:
-    """Whether a check that broke nothing settled nothing either: the accountant crashed in it."""
-    return bool(result.status == "error" and (strict or result.check.fails_ci))
+    """Whether a check that broke no promise is open: the accountant crashed where it had to answer."""
+    return bool((result.status == "error" or result.raised) and (strict or result.check.fails_ci))

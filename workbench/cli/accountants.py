@@ -45,7 +45,7 @@ SCHEMA = 1
 
 PACKAGES = (
     *("numpy", "scipy", "python-flint", "hypothesis", "dp-accounting"),
-    *("opacus", "prv-accountant", "autodp", "riskcal"),
+    *("opacus", "prv-accountant", "autodp", "riskcal", "dp-accelerator", "fourier-accountant", "gdpnum"),
 )
 """Those that decide an answer, or a bound that it is held to."""
 
@@ -80,7 +80,7 @@ class CheckOptions:
     seconds: Annotated[
         float | None,
         Option(
-            help="Processor time for each accountant.", show_default="20 on the quick grid, 900 on the full"
+            help="Processor time for each accountant.", show_default="25 on the quick grid, 900 on the full"
         ),
     ] = None
     seed: Annotated[

@@ -10,7 +10,7 @@ Only what every pytest run pays for is imported here; the suite comes with the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pytest
 from workbench.checks.conformance import GRIDS, breaks, is_unsettled, suite
 
 MARKER = "accountant_check"
-NOTHING_JUDGED = "every question was refused or left out, so nothing is shown about this accountant"
+NOTHING_JUDGED = "every question was refused, left out or answered by infinity, so nothing is shown"
 ANSWERS_AT_ALL = "answers_some_question"
 """The last test of an accountant, which fails where all others that ran were skipped."""
 
@@ -104,13 +104,52 @@ def accountant_conformance(request: pytest.FixtureRequest) -> Callable[..., Any]
         failing = [
             result.describe() for result in report.results if _fails(result, request.config, given, strict)
         ]
-        if not failing and not report.judged:
+        _keep_counts(request.node, report.accountant, report.results)
+        if not failing and not report.is_informative:
             failing = [NOTHING_JUDGED]
         if failing:
             pytest.fail("\n".join([f"accountant {report.accountant}:", *failing]), pytrace=False)
         return report
 
     return conform
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Keep the counts of a test that `parametrize_with_accountant_checks` made."""
+    check = getattr(item, "funcargs", {}).get("accountant_check")
+    if check is not None and call.when == "call" and getattr(check, "result", None) is not None:
+        _keep_counts(item, check.accountant, [check.result])
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say for each accountant how many cells were judged, and how many were left out for want of time."""
+    counts: dict[str, list[int]] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            kept = dict(getattr(report, "user_properties", ()))
+            if getattr(report, "when", "") == "call" and "accountant" in kept:
+                total = counts.setdefault(kept["accountant"], [0, 0])
+                for place, name in enumerate((_JUDGED, _LATE)):
+                    total[place] += int(kept[name])
+    if counts:
+        terminalreporter.section("privacy accountants")
+    for accountant, (judged, late) in counts.items():
+        more = " (--accountant-seconds gives more)" if late else ""
+        terminalreporter.line(f"{accountant}: {judged} cells judged, {late} left out for want of time{more}")
+
+
+_JUDGED, _LATE = "accountant_cells_judged", "accountant_cells_left_out_for_time"
+
+
+def _keep_counts(item: pytest.Item, accountant: str, results: Iterable[Any]) -> None:
+    """Write the counts of an accountant's cells to a test's report, and so to JUnit's properties."""
+    cells = [result.cells for result in results]
+    item.user_properties += [
+        ("accountant", accountant),
+        (_JUDGED, str(sum(each.judged for each in cells))),
+        (_LATE, str(sum(each.out_of_time for each in cells))),
+    ]
 
 
 def parametrize_with_accountant_checks(*accountants: Any, **settings: Any) -> Any:
@@ -184,6 +223,7 @@ class AccountantItem(_Item):
         """
         result = self._run()
         self.results.append(result)
+        _keep_counts(self, self.parent.name if self.parent else "", [result])
         if _fails(result, self.config, _settings(self.config)):
             raise CheckFailedError(result.describe())
         if result.status in ("refused", "left out"):
@@ -200,7 +240,8 @@ class AnswersItem(_Item):
         """Look at the results so far; CheckFailedError where none of them judged anything."""
         if not self.results:
             pytest.skip("no check of this accountant ran")
-        if not any(result.cells.judged or result.cells.crashed for result in self.results):
+        answered = any(result.cells.judged for result in self.results)
+        if not any(result.finite if answered else result.cells.crashed for result in self.results):
             raise CheckFailedError(NOTHING_JUDGED)
 
 

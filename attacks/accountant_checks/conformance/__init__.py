@@ -122,22 +122,24 @@ def _monotone(short: str, parameter: str, *, rising: bool) -> Planned:
 PLAN: tuple[Planned, ...] = (
     _family("gaussian", "one Gaussian release", 1.0),
     _family("composed_gaussian", "several Gaussian releases", 1.0),
-    _family("subsampled_gaussian", "DP-SGD runs with Poisson sampling", 8.0),
+    _family("subsampled_gaussian", "DP-SGD runs with Poisson sampling", 6.0),
     _family("replace_one", "replace-one neighbours", 2.0),
     _family("laplace", "Laplace noise, once and repeated", 1.0),
     _family("randomised_response", "randomised response, once and repeated", 1.0),
     _family("heterogeneous", "compositions of different events", 1.0),
+    _family("other_samples", "fixed batches, subsampled Laplace noise, several records a user", 1.0),
+    _family("integer_noise", "discrete Laplace and Gaussian noise, Skellam noise", 0.5),
     _planned(
         "delta_never_below_certified_lower",
         "no delta is below the certified lower bound",
         never_below_delta,
-        1.0,
+        2.5,
     ),
     _planned(
         "tpr_never_below_certified_lower",
         "no true-positive rate is below the certified lower bound",
         never_below_tpr,
-        1.0,
+        2.0,
     ),
     _planned(
         "calibration_inverts_accounting_and_lands_on_the_private_side",
@@ -172,15 +174,15 @@ PLAN: tuple[Planned, ...] = (
     _monotone("delta", "delta", rising=False),
     _planned(
         "never_below_certified_lower[between]",
-        "no epsilon is below the certified lower bound: runs at random, between the grid's round values",
+        "no epsilon is below the certified lower bound: drawn at random, between the grid's round values",
         never_below_between,
-        4.0,
+        8.0,
     ),
     _planned(
         "answers_stay_right",
-        "asked again after many calls and in another order, no epsilon is below the certified lower bound",
+        "asked again after many calls, in another order and process, no epsilon is below the certified bound",
         asked_again,
-        2.0,
+        3.0,
     ),
     _planned(
         "looseness", "how far answers are above the certified upper bound", looseness, 0.5, fails_ci=False
@@ -188,16 +190,17 @@ PLAN: tuple[Planned, ...] = (
     # Few accountants answer these, and some at ten seconds a call.
     _family("gaussian_mixtures", "pairs of Gaussian mixtures", 0.5),
     _family("shuffled_batches", "shuffled batches", 0.5),
+    _family("random_allocation", "each record in one batch at random", 0.5),
 )
 """Every check, in the order in which they run."""
 
-GRIDS = {"quick": 20.0, "full": 900.0}
+GRIDS = {"quick": 25.0, "full": 900.0}
 """The grids, each with the seconds of processor time that an accountant's checks may take, unless told
 otherwise; searches for small counterexamples come on top."""
 
-_SHRINKING, _CONFIRMING = 0.1, 0.05
-"""Shares of an accountant's time that one search for a small counterexample, and one check's second
-computations, may take beyond it."""
+_SHRINKING, _CONFIRMING, _EXTRA = 0.08, 0.04, 0.5
+"""Shares of an accountant's time that one search for a small counterexample, one check's second
+computations, and all of these together, may take beyond it."""
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -209,7 +212,14 @@ class _Suite:
     """One accountant's checks: they share its answers and its time."""
 
     def __init__(
-        self, accountant: Any, *, grid: str, looseness_budget: float | None, seed: int, seconds: float | None
+        self,
+        accountant: Any,
+        chosen: Sequence[Planned],
+        *,
+        grid: str,
+        looseness_budget: float | None,
+        seed: int,
+        seconds: float | None,
     ) -> None:
         if grid not in GRIDS:
             raise unknown_name("grid", grid, GRIDS)
@@ -221,7 +231,7 @@ class _Suite:
         self.seconds = GRIDS[grid] if seconds is None else seconds
         finite = min(self.seconds, GRIDS["full"])
         self.context = Context(
-            asker=Asker(accountant=self.accountant),
+            asker=Asker(accountant=self.accountant, most_extra_seconds=_EXTRA * finite),
             grid=grid,
             looseness_budget=looseness_budget,
             seed=seed,
@@ -230,7 +240,7 @@ class _Suite:
         )
         self._spent = 0.0
         self._warm = False
-        self._shares = sum(planned.share for planned in PLAN)
+        self._shares = sum(planned.share for planned in chosen)
 
     def run(self, planned: Planned) -> CheckResult:
         """Run one check within its share of what is left."""
@@ -281,7 +291,7 @@ def accountant_checks(
     Raises:
         InputError: the accountant is none, or an argument is out of range.
     """
-    suite = _Suite(accountant, grid=grid, looseness_budget=looseness_budget, seed=seed, seconds=seconds)
+    suite = _Suite(accountant, PLAN, grid=grid, looseness_budget=looseness_budget, seed=seed, seconds=seconds)
     for planned in PLAN:
         yield planned.check.name, partial(suite.run, planned)
 
@@ -307,8 +317,10 @@ def run_checks(
     Raises:
         InputError: as of `accountant_checks`, or a check's name is unknown.
     """
-    suite = _Suite(accountant, grid=grid, looseness_budget=looseness_budget, seed=seed, seconds=seconds)
     chosen = _chosen(only)
+    suite = _Suite(
+        accountant, chosen, grid=grid, looseness_budget=looseness_budget, seed=seed, seconds=seconds
+    )
     start = time.perf_counter()
     results = []
     for done, planned in enumerate(chosen):
@@ -373,7 +385,8 @@ def parametrize_with_accountant_checks(
 
     cases = [
         pytest.param(
-            partial(_as_test, check, strict, looseness_budget is not None), id=f"{_label(accountant)}-{name}"
+            CheckAsTest(_label(accountant), check, strict, looseness_budget is not None),
+            id=f"{_label(accountant)}-{name}",
         )
         for accountant in accountants
         for name, check in accountant_checks(
@@ -394,16 +407,32 @@ def _label(accountant: Any) -> str:
     return str(getattr(accountant, "name", None) or getattr(accountant, "__qualname__", type(accountant)))
 
 
-def _as_test(check: Callable[[], CheckResult], strict: bool, has_budget: bool) -> CheckResult:
-    """Run a check as a pytest test."""
-    import pytest
+class CheckAsTest:
+    """A check of an accountant as the body of a pytest test.
 
-    answer = check()
-    if answer.status in (CheckStatus.REFUSED, CheckStatus.LEFT_OUT):
-        pytest.skip(answer.describe())
-    broken = breaks(answer, strict=strict, has_budget=has_budget)
-    if broken or is_unsettled(answer, strict=strict):
-        pytest.fail(answer.describe(), pytrace=False)
-    if answer.status is not CheckStatus.PASSED:
-        pytest.xfail(answer.describe())
-    return answer
+    Attributes:
+        accountant: How its tests are labelled.
+        result: What the check found; None before it ran.
+    """
+
+    def __init__(
+        self, accountant: str, check: Callable[[], CheckResult], strict: bool, has_budget: bool
+    ) -> None:
+        self.accountant, self.result = accountant, None
+        self._check, self._strict, self._has_budget = check, strict, has_budget
+
+    result: CheckResult | None
+
+    def __call__(self) -> CheckResult:
+        """Run the check, and fail, skip or pass the test."""
+        import pytest
+
+        self.result = answer = self._check()
+        if answer.status in (CheckStatus.REFUSED, CheckStatus.LEFT_OUT):
+            pytest.skip(answer.describe())
+        broken = breaks(answer, strict=self._strict, has_budget=self._has_budget)
+        if broken or is_unsettled(answer, strict=self._strict):
+            pytest.fail(answer.describe(), pytrace=False)
+        if answer.status is not CheckStatus.PASSED:
+            pytest.xfail(answer.describe())
+        return answer

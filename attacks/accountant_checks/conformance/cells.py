@@ -1,8 +1,9 @@
 """The cells on which accountants are judged: shapes of questions, and two grids of parameters for each.
 
 A shape builds a question from named parameters, and lists for each parameter the values that a reader finds
-simple, simplest first: a counterexample is shrunk towards them. The grids stand in `cells.toml`. The quick
-one is chosen for accountants that take half a second a call; its cells that find most come first.
+simple, simplest first: a counterexample is shrunk towards them. The grids stand in `cells.toml`; between
+their round values lie cells that a seed draws, evenly over ranges. Cells come in an order in which any
+beginning of it is spread over the whole, so that a slow accountant is asked about all kinds of runs.
 
 The cells of the checks besides the first: deltas, TPRs, calibrations, edges, adjacencies, compositions.
 """
@@ -11,12 +12,12 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,226 +25,21 @@ from workbench.accounting.events import (
     Composed,
     Event,
     Gaussian,
-    GaussianMixturePair,
     Laplace,
     RandomisedResponse,
-    ShuffledBatches,
     SubsampledGaussian,
-    gaussian_run,
 )
 from workbench.attacks.accountant_checks.conformance.questions import CalibrationQuestion, Question
+from workbench.attacks.accountant_checks.conformance.shapes import (
+    RUN,
+    RUN_REPLACE_ONE,
+    SHAPES,
+    Cell,
+    Parameters,
+    epsilon_question,
+)
 from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency
-
-Parameters = Mapping[str, float]
-"""Values of a shape's parameters, by name; counts are whole numbers."""
-
-NOISES = (1.0, 2.0, 0.5, 5.0, 10.0, 0.3, 50.0, 0.1)
-RATES = (1.0, 0.5, 0.1, 0.01, 0.001, 1e-4)
-STEPS = (1, 2, 3, 4, 5, 10, 20, 50, 100, 1000)
-DELTAS = (1e-5, 1e-3, 1e-2, 0.1, 1e-6, 1e-8, 1e-10, 1e-12, 1e-15)
-EPSILONS = (1.0, 2.0, 0.5, 0.1, 4.0, 8.0, 10.0)
-FPRS = (0.1, 0.01, 0.5, 1e-3, 1e-4, 1e-6)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """A kind of question to an accountant, with the parameters that it may be asked with.
-
-    Attributes:
-        simple: For each parameter its simple values, simplest first; the first parameter counts most.
-    """
-
-    build: Callable[..., Question]
-    simple: Mapping[str, Sequence[float]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """A shape with its parameters."""
-
-    shape: Shape
-    parameters: Parameters
-
-    @property
-    def question(self) -> Question:
-        """The question to the accountant that this cell stands for."""
-        return self.shape.build(**self.parameters)
-
-
-def repeated(event: Event, steps: int) -> Event:
-    """The event itself, or its composition with a count."""
-    return event if steps == 1 else Composed(events=((event, steps),))
-
-
-def _run(adjacency: Adjacency, quantity: str = "epsilon") -> Callable[..., Question]:
-    def build(
-        *, noise_multiplier: float, sampling_probability: float, steps: float, **argument: float
-    ) -> Question:
-        """The question about one run."""
-        event = gaussian_run(
-            noise_multiplier=noise_multiplier, sampling_probability=sampling_probability, steps=int(steps)
-        )
-        (value,) = argument.values()
-        return Question(quantity=quantity, event=event, argument=value, adjacency=adjacency)
-
-    return build
-
-
-_RUN_SIMPLE = {"steps": STEPS, "sampling_probability": RATES, "noise_multiplier": NOISES}
-RUN = Shape(build=_run(Adjacency.ADD_REMOVE), simple={**_RUN_SIMPLE, "delta": DELTAS})
-RUN_REPLACE_ONE = Shape(build=_run(Adjacency.REPLACE_ONE), simple={**_RUN_SIMPLE, "delta": DELTAS})
-DELTA_OF_RUN = Shape(build=_run(Adjacency.ADD_REMOVE, "delta"), simple={**_RUN_SIMPLE, "epsilon": EPSILONS})
-TPR_OF_RUN = Shape(build=_run(Adjacency.ADD_REMOVE, "tpr"), simple={**_RUN_SIMPLE, "fpr": FPRS})
-
-
-def _epsilon(event: Event, delta: float, adjacency: Adjacency) -> Question:
-    return Question(quantity="epsilon", event=event, argument=delta, adjacency=adjacency)
-
-
-def _laplace(adjacency: Adjacency) -> Callable[..., Question]:
-    def build(*, steps: float, scale: float, delta: float) -> Question:
-        return _epsilon(repeated(Laplace(scale=scale), int(steps)), delta, adjacency)
-
-    return build
-
-
-_LAPLACE_SIMPLE = {"steps": STEPS, "scale": NOISES, "delta": DELTAS}
-LAPLACE = Shape(build=_laplace(Adjacency.ADD_REMOVE), simple=_LAPLACE_SIMPLE)
-LAPLACE_REPLACE_ONE = Shape(build=_laplace(Adjacency.REPLACE_ONE), simple=_LAPLACE_SIMPLE)
-
-
-def _randomised_response(
-    *, steps: float, categories: float, noise_parameter: float, delta: float
-) -> Question:
-    event = RandomisedResponse(noise_parameter=noise_parameter, categories=int(categories))
-    return _epsilon(repeated(event, int(steps)), delta, Adjacency.REPLACE_ONE)
-
-
-RANDOMISED_RESPONSE = Shape(
-    build=_randomised_response,
-    simple={
-        "steps": STEPS,
-        "categories": (2, 3, 5, 10),
-        "noise_parameter": (0.5, 0.1, 0.9, 0.01),
-        "delta": DELTAS,
-    },
-)
-
-
-def _gaussian_and_laplace(
-    *, noise_multiplier: float, scale: float, gaussians: float, laplaces: float, delta: float
-) -> Question:
-    parts = (
-        (Gaussian(noise_multiplier=noise_multiplier), int(gaussians)),
-        (Laplace(scale=scale), int(laplaces)),
-    )
-    return _epsilon(Composed(events=parts), delta, Adjacency.ADD_REMOVE)
-
-
-def _two_phases(
-    *,
-    noise_multiplier: float,
-    second_noise_multiplier: float,
-    sampling_probability: float,
-    steps: float,
-    second_steps: float,
-    delta: float,
-) -> Question:
-    first = SubsampledGaussian(noise_multiplier=noise_multiplier, sampling_probability=sampling_probability)
-    second = SubsampledGaussian(
-        noise_multiplier=second_noise_multiplier, sampling_probability=sampling_probability
-    )
-    parts = ((first, int(steps)), (second, int(second_steps)))
-    return _epsilon(Composed(events=parts), delta, Adjacency.ADD_REMOVE)
-
-
-def _gaussian_and_response(
-    *, noise_multiplier: float, noise_parameter: float, gaussians: float, responses: float, delta: float
-) -> Question:
-    parts = (
-        (Gaussian(noise_multiplier=noise_multiplier), int(gaussians)),
-        (RandomisedResponse(noise_parameter=noise_parameter), int(responses)),
-    )
-    return _epsilon(Composed(events=parts), delta, Adjacency.REPLACE_ONE)
-
-
-GAUSSIAN_AND_LAPLACE = Shape(
-    build=_gaussian_and_laplace,
-    simple={
-        "gaussians": STEPS,
-        "laplaces": STEPS,
-        "noise_multiplier": NOISES,
-        "scale": NOISES,
-        "delta": DELTAS,
-    },
-)
-TWO_PHASES = Shape(
-    build=_two_phases,
-    simple={
-        "steps": STEPS,
-        "second_steps": STEPS,
-        "sampling_probability": RATES[1:],
-        "noise_multiplier": NOISES,
-        "second_noise_multiplier": NOISES,
-        "delta": DELTAS,
-    },
-)
-GAUSSIAN_AND_RESPONSE = Shape(
-    build=_gaussian_and_response,
-    simple={
-        "gaussians": STEPS,
-        "responses": STEPS,
-        "noise_multiplier": NOISES,
-        "noise_parameter": (0.5, 0.1, 0.9),
-        "delta": DELTAS,
-    },
-)
-
-
-def _mixtures(*, weight: float, shift: float, standard_deviation: float, delta: float) -> Question:
-    event = GaussianMixturePair(
-        p_means=(0.0, shift),
-        p_weights=(1 - weight, weight),
-        q_means=(0.0,),
-        q_weights=(1.0,),
-        standard_deviation=standard_deviation,
-    )
-    return _epsilon(event, delta, Adjacency.ADD_REMOVE)
-
-
-MIXTURES = Shape(
-    build=_mixtures,
-    simple={"weight": (0.5, 0.1, 0.01), "shift": (1.0, 2.0), "standard_deviation": NOISES, "delta": DELTAS},
-)
-
-
-def _shuffled(*, batches: float, epochs: float, noise_multiplier: float, delta: float) -> Question:
-    event = ShuffledBatches(noise_multiplier=noise_multiplier, batches=int(batches), epochs=int(epochs))
-    return _epsilon(event, delta, Adjacency.ZERO_OUT)
-
-
-SHUFFLED = Shape(
-    build=_shuffled,
-    simple={"epochs": STEPS, "batches": (10, 100, 1000), "noise_multiplier": NOISES, "delta": DELTAS},
-)
-
-
-SHAPES = {
-    "run": RUN,
-    "run, replace-one": RUN_REPLACE_ONE,
-    "laplace": LAPLACE,
-    "laplace, replace-one": LAPLACE_REPLACE_ONE,
-    "randomised response": RANDOMISED_RESPONSE,
-    "gaussian and laplace": GAUSSIAN_AND_LAPLACE,
-    "two phases": TWO_PHASES,
-    "gaussian and response": GAUSSIAN_AND_RESPONSE,
-    "mixtures": MIXTURES,
-    "shuffled": SHUFFLED,
-    "delta of run": DELTA_OF_RUN,
-    "tpr of run": TPR_OF_RUN,
-}
-"""Shapes by their names in `cells.toml`."""
 
 
 @cache
@@ -262,9 +58,28 @@ def _rows(table: Mapping[str, Any], grid: str) -> list[dict[str, float]]:
     return [dict(zip(table["names"].split(), row, strict=True)) for row in found]
 
 
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+T = TypeVar("T")
+
+
+def _spread(values: Sequence[T]) -> list[T]:
+    """The values in an order in which any beginning of it is spread evenly over the sequence."""
+    return [values[place] for place in sorted(range(len(values)), key=lambda place: place * _GOLDEN % 1)]
+
+
+def _merged(*lists: Sequence[T]) -> tuple[T, ...]:
+    """All lists in one, each spread evenly over it."""
+    placed = [((place + 0.5) / len(values), value) for values in lists for place, value in enumerate(values)]
+    return tuple(value for _, value in sorted(placed, key=lambda pair: pair[0]))
+
+
 def _cells(tables: Sequence[Mapping[str, Any]], grid: str) -> tuple[Cell, ...]:
-    return tuple(
-        Cell(shape=SHAPES[table["shape"]], parameters=row) for table in tables for row in _rows(table, grid)
+    return _merged(
+        *(
+            _spread([Cell(shape=SHAPES[table["shape"]], parameters=row) for row in _rows(table, grid)])
+            for table in tables
+        )
     )
 
 
@@ -277,50 +92,110 @@ def families(grid: str) -> dict[str, tuple[Cell, ...]]:
     return {family: _cells(tables, grid) for family, tables in _grids()["family"].items()}
 
 
-BETWEEN = {"quick": 40, "full": 400}
-"""Random runs of each grid."""
+_WHOLE = frozenset({"steps", "second_steps", "gaussians", "laplaces", "responses", "categories"})
+"""Parameters that are whole numbers."""
 
-_BETWEEN_STREAM = 2
+_EACH_GRID = {"quick": 1, "full": 10}
+"""How many times the cells of the quick grid are drawn."""
+
+
+def _points(dimensions: int, stream: Sequence[int]) -> Iterator[Any]:
+    """Points of the unit cube, any beginning of which is spread evenly (a shifted Kronecker sequence).
+
+    The steps are powers of the root of x^(d+1) = x + 1, as of the golden ratio in one dimension.
+    """
+    root = 2.0
+    for _ in range(60):
+        root = (1 + root) ** (1 / (dimensions + 1))
+    steps = root ** -np.arange(1.0, dimensions + 1)
+    point = np.random.default_rng(stream).random(dimensions)
+    while True:
+        point = (point + steps) % 1
+        yield point
+
+
+def _drawn(place: int, table: Mapping[str, Any], grid: str, seed: int) -> list[dict[str, float]]:
+    """Parameters at random between a table's ranges, log-uniform, as many as it says."""
+    found = list[dict[str, float]]()
+    for point in _points(len(table["ranges"]), [place, seed]):
+        if len(found) == table["cells"] * _EACH_GRID[grid]:
+            return found
+        values = {
+            name: least * (most / least) ** float(share)
+            for (name, (least, most)), share in zip(table["ranges"].items(), point, strict=True)
+        }
+        row = {name: round(value) if name in _WHOLE else value for name, value in values.items()}
+        low, high = table.get("loss", (0.0, math.inf))
+        if low <= _loss(row) <= high:
+            found.append(row)
+    raise AssertionError("the sequence has no end")
+
+
+def _loss(parameters: Parameters) -> float:
+    """Standard deviation of the privacy loss, about: cells that are all noise or none are left out by it."""
+    steps = parameters.get("steps", 1)
+    if "noise_multiplier" in parameters:
+        rate, exponent = parameters.get("sampling_probability", 1.0), parameters["noise_multiplier"] ** -2
+        return rate * math.sqrt(steps * math.expm1(min(exponent, 100.0)))
+    return math.sqrt(steps) / parameters.get("scale", 1.0)
+
+
+def _random(quantity: str, grid: str, seed: int) -> list[tuple[Cell, ...]]:
+    """The random cells of all shapes that ask for a quantity."""
+    return [
+        tuple(Cell(shape=SHAPES[table["shape"]], parameters=row) for row in _drawn(place, table, grid, seed))
+        for place, table in enumerate(_grids()["between"])
+        if table["quantity"] == quantity
+    ]
 
 
 @cache
 def cells_between(grid: str, seed: int) -> tuple[Cell, ...]:
-    """Runs whose parameters are log-uniform, so that no accountant can know them; none is all noise or none.
-
-    Noise multipliers from 0.4 to 30, sampling probabilities from 0.001, up to 50,000 steps, delta from 1e-11
-    to 0.01.
+    """Questions for epsilon whose parameters are drawn by the seed, so that no accountant can know them.
 
     Args:
         grid: `"quick"` or `"full"`.
-        seed: The same one draws the same runs.
+        seed: The same one draws the same cells.
     """
-    generator, found = np.random.default_rng([_BETWEEN_STREAM, seed]), list[Cell]()
-    while len(found) < BETWEEN[grid]:
-        noise, rate, steps, delta = (
-            math.exp(generator.uniform(math.log(least), math.log(most)))
-            for least, most in ((0.4, 30.0), (1e-3, 1.0), (1.0, 50_000.0), (1e-11, 1e-2))
-        )
-        loss = rate * math.sqrt(round(steps) * math.expm1(noise**-2))
-        if 0.05 < loss < 4.0:
-            values = {"noise_multiplier": noise, "sampling_probability": rate}
-            found.append(Cell(shape=RUN, parameters={**values, "steps": round(steps), "delta": delta}))
-    return tuple(found)
+    drawn = _random("epsilon", grid, seed)
+    return _merged(*drawn, [_harder(cell) for cell in drawn[0][: HARDER * _EACH_GRID[grid]]])
 
 
-def delta_cells(grid: str) -> tuple[Cell, ...]:
-    """Runs of which delta is asked at an epsilon."""
-    return _cells(_grids()["delta"], grid)
+HARDER = 12
+"""Random runs of the quick grid of which a slightly harder neighbour is asked too."""
 
 
-def tpr_cells(grid: str) -> tuple[Cell, ...]:
+def _harder(cell: Cell) -> Cell:
+    """A run that tells a little more, for accountants that take it for the other, asked before."""
+    given = cell.parameters
+    harder = {
+        "noise_multiplier": 0.99 * given["noise_multiplier"],
+        "sampling_probability": min(1.01 * given["sampling_probability"], 1.0),
+        "delta": given["delta"] / 1.2,
+    }
+    return replace(cell, parameters={**given, **harder})
+
+
+def delta_cells(grid: str, seed: int) -> tuple[Cell, ...]:
+    """Events of which delta is asked at an epsilon."""
+    return _merged(_cells(_grids()["delta"], grid), *_random("delta", grid, seed))
+
+
+def tpr_cells(grid: str, seed: int) -> tuple[Cell, ...]:
     """Runs of which the largest TPR is asked at an FPR."""
-    return _cells(_grids()["tpr"], grid)
+    return _merged(_cells(_grids()["tpr"], grid), *_random("tpr", grid, seed))
 
 
-def calibration_cells(grid: str) -> tuple[CalibrationQuestion, ...]:
-    """The questions to noise calibrators that a grid holds."""
-    rows: list[dict[str, Any]] = [*_rows(_grids()["calibration"], grid)]
-    return tuple(CalibrationQuestion(**row) for row in rows)
+def calibration_cells(grid: str, seed: int) -> tuple[CalibrationQuestion, ...]:
+    """The questions to noise calibrators that a grid holds, and as many between, of both adjacencies."""
+    table: Mapping[str, Any] = _grids()["calibration"]
+    rows: list[dict[str, Any]] = _rows(table, grid)
+    drawn: list[dict[str, Any]] = _drawn(len(_grids()["between"]), table, grid, seed)
+    adjacencies = (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE)
+    return _merged(
+        _spread([CalibrationQuestion(**row) for row in rows]),
+        [CalibrationQuestion(**row, adjacency=adjacencies[i % 2]) for i, row in enumerate(drawn)],
+    )
 
 
 def edge_cells() -> tuple[tuple[str, Cell], ...]:
@@ -383,7 +258,7 @@ def _n_fold(*, place: float, count: float, written: float) -> tuple[Question, Qu
         other = Composed(events=((repeated, 1),) * int(count))
     else:
         other = Composed(events=((Composed(events=((repeated, 1),)), int(count)),))
-    return _epsilon(counted, 1e-5, adjacency), _epsilon(other, 1e-5, adjacency)
+    return epsilon_question(counted, 1e-5, adjacency), epsilon_question(other, 1e-5, adjacency)
 
 
 _N_FOLD = PairShape(
@@ -419,7 +294,7 @@ _MIXED: tuple[tuple[Event, Event, Adjacency], ...] = (
 def _order(*, place: float, first_count: float, second_count: float) -> tuple[Question, Question]:
     first, second, adjacency = _MIXED[int(place)]
     parts = ((first, int(first_count)), (second, int(second_count)))
-    return _epsilon(Composed(events=parts), 1e-5, adjacency), _epsilon(
+    return epsilon_question(Composed(events=parts), 1e-5, adjacency), epsilon_question(
         Composed(events=parts[::-1]), 1e-5, adjacency
     )
 

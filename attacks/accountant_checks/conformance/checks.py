@@ -168,19 +168,19 @@ def never_below_between(context: Context, check: Check) -> CheckResult:
 
 def never_below_delta(context: Context, check: Check) -> CheckResult:
     """Check that delta at an epsilon is never below its certified lower bound."""
-    return never_below(context, check, delta_cells(context.grid))
+    return never_below(context, check, delta_cells(context.grid, context.seed))
 
 
 def never_below_tpr(context: Context, check: Check) -> CheckResult:
     """Check that the true-positive rate at an FPR is never below its certified lower bound."""
-    return never_below(context, check, tpr_cells(context.grid))
+    return never_below(context, check, tpr_cells(context.grid, context.seed))
 
 
 def edge_cases(context: Context, check: Check) -> CheckResult:
     """Corners, and whatever else was asked, give a number, infinity, or a clear error."""
     named = edge_cells()
     counter, shortfalls, failing = Counter(planned=len(named)), Shortfalls(), list[Cell]()
-    broken: list[tuple[str, Cell | None, Question, Answer]] = []
+    broken = list[_Fault]()
     for name, cell in named:
         question = cell.question
         report = _judge(context, counter, question)
@@ -205,17 +205,17 @@ def _with_faults(
     context: Context,
     first: CheckResult,
     counter: Counter,
-    broken: Sequence[tuple[str, Cell | None, Question, Answer]],
+    broken: Sequence[_Fault],
 ) -> CheckResult:
     """The result of the corners, with the answers that were neither numbers nor clear errors."""
     described = "; ".join(f"{name}: {answer.message}" for name, _, _, answer in broken[:3])
     more = f"; {len(broken) - 3} more" if len(broken) > 3 else ""
     message = f"{len(broken)} answers were no number, no infinity and no clear error ({described}{more})"
-    hidden = [entry for entry in broken if _hides(*entry[2:])]
+    hidden, raised = _above_zero(context, broken)
     if hidden:
-        message += f"; in {len(hidden)} of these cells the truth is above 0"
+        message += f"; in {len(hidden)} or more of these cells the truth is above 0"
     if first.under_reports:
-        return replace(first, notes=(*first.notes, message), hidden=len(hidden))
+        return replace(first, notes=(*first.notes, message), hidden=len(hidden), raised=raised)
     counterexample, line = _smallest_fault(context, *(hidden or broken)[0][1:])
     found = result(
         context,
@@ -226,15 +226,31 @@ def _with_faults(
         counterexample=counterexample,
         reproduction=line,
     )
-    return replace(found, hidden=len(hidden))
+    return replace(found, hidden=len(hidden), raised=raised)
 
 
-def _hides(question: Question, answer: Answer) -> bool:
-    """Whether the answer is no number where the truth is certified to be above 0."""
-    if not answer.came:
-        return False
-    bounds = truth(question)
-    return bounds is not None and bounds.lower > 0
+_Fault = tuple[str, Cell | None, Question, Answer]
+
+
+def _above_zero(context: Context, broken: Sequence[_Fault]) -> tuple[list[_Fault], str]:
+    """The answers that are no number where the truth is certified to be above 0, and the first crash there.
+
+    They are looked for as long as there is time, but for the first of each.
+    """
+    hidden, raised = list[_Fault](), ""
+    for fault in broken:
+        name, _, question, answer = fault
+        crashed = not answer.came and math.isnan(answer.value)
+        if (hidden and context.asker.out_of_time) if answer.came else (raised or not crashed):
+            continue
+        bounds = truth(question)
+        if bounds is None or bounds.lower <= 0:
+            continue
+        if answer.came:
+            hidden.append(fault)
+        else:
+            raised = f"{name}: {answer.message}"
+    return hidden, raised
 
 
 def _smallest_fault(
@@ -300,7 +316,7 @@ def looseness(context: Context, check: Check) -> CheckResult:
 
 def calibration(context: Context, check: Check) -> CheckResult:
     """The noise for a budget is enough for it, and the accountant itself agrees."""
-    cells = calibration_cells(context.grid)
+    cells = calibration_cells(context.grid, context.seed)
     counter, shortfalls, disagreements = Counter(planned=len(cells)), Shortfalls(), []
     first: tuple[CalibrationQuestion, Question, UnderReport] | None = None
     if not context.asker.answers_for("noise_multiplier"):

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import workbench.accounting
 from workbench.accounting import events
 from workbench.attacks.accountant_checks.conformance.questions import CalibrationQuestion, Question, now
 from workbench.checks.accountants import Accountant, FunctionAccountant
@@ -134,7 +135,7 @@ def _found_by_descent(start: Parameters, choices: Mapping[str, Sequence[float]],
 
 
 def expression(event: events.Event) -> str:
-    """The event as a Python expression of names from `workbench.accounting.events` (and `Fraction`)."""
+    """The event as a Python expression of names from `workbench.accounting` (and `Fraction`)."""
     if isinstance(event, events.Composed) and len(event.events) == 1:
         step, count = event.events[0]
         if isinstance(step, events.SubsampledGaussian | events.Gaussian):
@@ -220,13 +221,16 @@ def _object_line(target: str, calls: list[str]) -> str:
     if not target:
         return "print(" + ", ".join(f"accountant{call}" for call in calls) + ")"
     text = " ".join(calls)
-    names = [name for name in dict.fromkeys(re.findall(r"\b([A-Za-z_]\w*)\(", text)) if hasattr(events, name)]
+    names = [
+        name
+        for name in dict.fromkeys(re.findall(r"\b([A-Za-z_]\w*)\(", text))
+        if hasattr(workbench.accounting, name)
+    ]
     imports = ["from workbench.checks.accountants import load_accountant"]
-    if "Fraction" in names:
-        names.remove("Fraction")
+    if "Fraction(" in text:
         imports.append("from fractions import Fraction")
     if names:
-        imports.append(f"from workbench.accounting.events import {', '.join(names)}")
+        imports.append(f"from workbench.accounting import {', '.join(names)}")
     imports.append("from workbench.interfaces import Adjacency")
     made = f"a = load_accountant({target!r})"
     return _python("; ".join([*imports, made, "print(" + ", ".join(f"a{call}" for call in calls) + ")"]))

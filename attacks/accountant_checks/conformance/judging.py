@@ -268,6 +268,7 @@ def result(
         message=message if disputed else words.get(status, message),
         under_reports=under_reports,
         rounding=counter.rounding,
+        finite=max(context.asker.here.finite, sum(map(math.isfinite, counter.ratios))),
         worst=worst,
         looseness_median=statistics.median(counter.ratios) if counter.ratios else None,
         looseness_worst=max(counter.ratios, default=None),

@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from workbench.accounting.events import Event
@@ -110,24 +112,42 @@ class CalibrationQuestion:
 
 
 WAITS = 4.0
-"""Seconds of waiting that count as one: for accountants that ask another process."""
+"""Seconds of waiting that count as one: for accountants that ask another machine, or sleep."""
+
+_SCHEDULE = Path("/proc/thread-self/schedstat")
+"""Where Linux says, in nanoseconds, how long the thread ran, and how long it was kept waiting for a core."""
 
 
 class _Clock:
-    """Seconds of this process' cores, by which budgets are kept, so that a busy machine asks as much.
+    """Seconds of this process' cores and its children's, by which budgets are kept.
 
-    Between two calls counts what is more: these seconds, or those of the wall over `WAITS`.
+    A busy machine asks as much as an idle one: time in the queue for a core does not count. Between two calls
+    counts what is more: the cores' seconds, or those of waiting for anything else over `WAITS`.
     """
 
     def __init__(self) -> None:
-        self._cores, self._wall, self._spent = time.process_time(), time.perf_counter(), 0.0
+        self._cores, self._wall, self._queued, self._spent = _cores(), time.perf_counter(), _queued(), 0.0
 
     def __call__(self) -> float:
         """The seconds so far."""
-        cores, wall = time.process_time(), time.perf_counter()
-        self._spent += max(cores - self._cores, (wall - self._wall) / WAITS)
-        self._cores, self._wall = cores, wall
+        cores, wall, queued = _cores(), time.perf_counter(), _queued()
+        waited = max(wall - self._wall - (queued - self._queued), 0.0)
+        self._spent += max(cores - self._cores, waited / WAITS)
+        self._cores, self._wall, self._queued = cores, wall, queued
         return self._spent
+
+
+def _cores() -> float:
+    children = os.times()
+    return time.process_time() + children.children_user + children.children_system
+
+
+def _queued() -> float:
+    """Seconds for which this thread could have run, and had no core; 0 where the system does not say."""
+    try:
+        return int(_SCHEDULE.read_text().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 now = _Clock()
@@ -135,9 +155,10 @@ now = _Clock()
 
 @dataclass(kw_only=True)
 class Tally:
-    """Calls of the accountant, and their time."""
+    """Calls of the accountant, how many were answered by a finite number, and their time."""
 
     calls: int = 0
+    finite: int = 0
     seconds: float = 0.0
 
     @property
@@ -170,12 +191,14 @@ class Asker:
 
     Attributes:
         deadline: `now()` after which nothing new is asked.
+        most_extra_seconds: Of all that `more_time` may grant together.
         here: Calls since the current check began.
         extra_seconds: Time that counts for no check: of searches and second computations.
     """
 
     accountant: Accountant
     deadline: float = math.inf
+    most_extra_seconds: float = math.inf
     total: Tally = field(default_factory=Tally)
     here: Tally = field(default_factory=Tally)
     extra_seconds: float = 0.0
@@ -188,9 +211,9 @@ class Asker:
 
     @contextlib.contextmanager
     def more_time(self, seconds: float) -> Iterator[None]:
-        """So much time besides the check's own, for what is done within; kept apart in `extra_seconds`."""
+        """So much time besides the check's own, if it is left; kept apart in `extra_seconds`."""
         before, start = self.deadline, now()
-        self.deadline = start + seconds
+        self.deadline = start + min(seconds, max(self.most_extra_seconds - self.extra_seconds, 0.0))
         try:
             yield
         finally:
@@ -247,6 +270,7 @@ class Asker:
         spent = time.perf_counter() - start
         for tally in (self.total, self.here):
             tally.calls += 1
+            tally.finite += answer.is_number and math.isfinite(answer.value)
             tally.seconds += spent
         return answer
 

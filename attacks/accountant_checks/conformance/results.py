@@ -97,7 +97,7 @@ class UnderReport:
     Attributes:
         quantity: `"epsilon"`, `"delta"`, `"tpr"`, or `"noise_multiplier"` (of a calibration: `answer` is the
             noise, and the certified epsilon at that noise is above the target).
-        expression: The same as a Python expression (of names from `workbench.accounting.events`).
+        expression: The same as a Python expression (of names from `workbench.accounting`).
         argument: The question's other number by name: `{"delta": 1e-05}`.
         certified_lower, certified_upper: Enclosure of the truth: of epsilon at the returned noise, for a
             calibration.
@@ -169,6 +169,8 @@ class CheckResult:
         under_reports: Every answer below a certified lower bound, worst first.
         rounding: Answers that are below one by rounding only (see the package's text): no failure.
         hidden: How many answers are no number (NaN), where the certified truth is above 0.
+        raised: Where the accountant crashed though the certified truth is above 0; empty if nowhere.
+        finite: Calls of this check, not answered from memory, whose answer was a finite number.
         worst: The worst cell in words (largest shortfall, looseness or difference); empty without one.
         looseness_median, looseness_worst: Answer over the certified upper bound, over the judged cells; None
             where the check compares with no certified value.
@@ -185,6 +187,8 @@ class CheckResult:
     under_reports: tuple[UnderReport, ...] = ()
     rounding: int = 0
     hidden: int = 0
+    raised: str = ""
+    finite: int = 0
     worst: str = ""
     looseness_median: float | None = None
     looseness_worst: float | None = None
@@ -229,6 +233,8 @@ class CheckResult:
             "under_reports": [report.to_json() for report in self.under_reports],
             "rounding": self.rounding,
             "hidden": self.hidden,
+            "raised": self.raised,
+            "finite": self.finite,
             "worst": self.worst,
             **{name: None if value is None else plain_number(value) for name, value in numbers.items()},
             "counterexample": dict(self.counterexample),
@@ -278,6 +284,11 @@ class ConformanceReport:
     def judged(self) -> int:
         """Cells that were judged, over all checks; 0 means that nothing is shown at all."""
         return sum(result.cells.judged for result in self.results)
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether some cell was judged, and some answer a finite number: infinity is never wrong."""
+        return bool(self.judged) and any(result.finite for result in self.results)
 
     def result(self, name: str) -> CheckResult:
         """The result of the check of this name.

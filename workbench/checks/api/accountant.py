@@ -50,7 +50,7 @@ class AccountantResult(Result):
         if any(map(self.breaks, results)):
             return 1
         unsettled = any(is_unsettled(result, strict=self.strict) for result in results)
-        return 3 if unsettled or not self.report.judged else 0
+        return 3 if unsettled or not self.report.is_informative else 0
 
     @property
     def verdict(self) -> str:
@@ -63,7 +63,9 @@ class AccountantResult(Result):
         """The report in a sentence, which says no more than was shown."""
         count, judged = len(self.report.under_reports), self.report.judged
         other = [result.name for result in self.report.failed if not self.breaks(result)]
-        crashed = [result.name for result in self.report.results if result.status == "error"]
+        crashed = [result.name for result in self.report.results if result.status == "error" or result.raised]
+        raised = "".join(f" ({result.raised})" for result in self.report.results if result.raised)
+        nothing = "every answer was infinite" if self.report.judged else "every question was refused"
         hidden = sum(result.hidden for result in self.report.results)
         broken = (
             f"{hidden} answers are no number where the truth is above 0" if hidden else "a promise is broken"
@@ -71,7 +73,7 @@ class AccountantResult(Result):
         text = {
             0: f"no answer below the certified truth in {judged} judged cells",
             1: f"{count} under-reports" if count else broken,
-            3: f"crashed in {', '.join(crashed)}" if crashed else "every question was refused",
+            3: f"crashed in {', '.join(crashed)}{raised}" if crashed else nothing,
         }[self.exit_code]
         late = sum(result.cells.out_of_time for result in self.report.results)
         if late:
@@ -124,7 +126,7 @@ def check_accountant(
         looseness_budget: Also refuse answers above this multiple of the upper bound; at least 1.
         only: Names of checks; None for all.
         strict: Count every broken promise, not only under-reports.
-        seconds: Processor time; None for 20 on the quick grid and 900 on the full one.
+        seconds: Processor time; None for 25 on the quick grid and 900 on the full one.
         seed: Of runs drawn between round values, and of the search for counterexamples.
         progress: Called with the accountant's name, the checks done, and the checks in all.
 
