@@ -347,7 +347,6 @@ def _calibrating(change: Callable[..., float]) -> Any:
 for _name, _is_low in LOW_EVENTS.items():
     _object(BROKEN, _name, epsilon=_low_event(_is_low))
 _object(BROKEN, "largest_part", epsilon=_by_parts(max))
-_object(BROKEN, "parts_at_the_whole_delta", epsilon=_by_parts(sum))
 _object(BROKEN, "root_of_the_sum_of_squares", epsilon=_by_parts(lambda parts: math.hypot(*parts)))
 _object(BROKEN, "fixed_batches_as_poisson_samples", epsilon=_fixed_as_poisson)
 _object(BROKEN, "delta_between", delta=_low_delta(lambda e, x, a: x not in (0.1, 1.0, 2.0, 4.0, 8.0)))
