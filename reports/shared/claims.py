@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, pairwise, product
 from typing import Any
@@ -175,26 +175,30 @@ def conclusions(context: Context, paper: PublishedPaper) -> list[ReplicationFind
     for claim in paper.claims:
         if claim.test not in tests:
             raise unknown_name(f"test of claim {claim.id!r}:", claim.test, tests)
-        if claim.test in context.functions.findings:
-            findings_made.append(context.functions.findings[claim.test](context, claim))
-            continue
-        test = tests[claim.test]
-        decide: findings.Decide = findings.decided
-        if test.get("mostly"):
-            decide = partial(findings.mostly, findings.parameter(claim, "share"))
-        own_conditions = context.functions.questions.get(claim.test)
-        findings_made.append(
-            findings.finding(
-                claim,
-                _asked(context, claim, test) if own_conditions is None else own_conditions(context, claim),
-                confidence=context.confidence,
-                test=partial(_words, context, claim),
-                against=contradictions(context.functions, context.declared, paper, claim),
-                nothing=test.get("nothing", context.declared.content["tests"]["nothing"]),
-                decide=decide,
-            )
-        )
+        with context.outcomes.reading() as read:
+            found = _finding(context, paper, claim, tests[claim.test])
+        findings_made.append(replace(found, reads=tuple(sorted(read))))
     return findings_made
+
+
+def _finding(
+    context: Context, paper: PublishedPaper, claim: QualitativeClaim, test: Mapping[str, Any]
+) -> ReplicationFinding:
+    if claim.test in context.functions.findings:
+        return context.functions.findings[claim.test](context, claim)
+    decide: findings.Decide = findings.decided
+    if test.get("mostly"):
+        decide = partial(findings.mostly, findings.parameter(claim, "share"))
+    own_conditions = context.functions.questions.get(claim.test)
+    return findings.finding(
+        claim,
+        _asked(context, claim, test) if own_conditions is None else own_conditions(context, claim),
+        confidence=context.confidence,
+        test=partial(_words, context, claim),
+        against=contradictions(context.functions, context.declared, paper, claim),
+        nothing=test.get("nothing", context.declared.content["tests"]["nothing"]),
+        decide=decide,
+    )
 
 
 def _words(context: Context, claim: QualitativeClaim, count: int) -> str:

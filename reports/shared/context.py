@@ -135,8 +135,10 @@ class Context:
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Something that several parts of a report need, made once."""
         if name not in self.made:
-            self.made[name] = make()
-        kept: T = self.made[name]
+            with self.outcomes.reading() as read:
+                self.made[name] = make(), read
+        kept: T = self.made[name][0]
+        self.outcomes.note_read(self.made[name][1])
         return kept
 
     @property

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from workbench.checks.published import QualitativeClaim
@@ -122,18 +123,22 @@ def finding(
     left = ""
     if len(here) < len(questions):
         left = f"{len(questions) - len(here)} of {len(questions)} of the paper's settings"
-    return finding_of(
+    needed = _needed(here) if is_open else None
+    made = finding_of(
         claim,
         outcome,
         [
             f"{why[0].upper()}{why[1:]}",
             *described(conditions, MOST_SHOWN)[:2],
-            _power(here) if is_open else "",
+            _power(needed),
             f"Left out: {left} are not part of this profile" if left else "",
         ],
         test=test(len(conditions)),
         against=against,
     )
+    # A condition without a single unit, and one that is seen without a test, stays what it is.
+    moves = any(not condition.is_seen and (condition.n > 0 or not condition.why) for condition in conditions)
+    return replace(made, needed=needed, units_decide=moves)
 
 
 def finding_of(
@@ -180,15 +185,19 @@ def described(
     )
 
 
-def _power(questions: Sequence[Asked]) -> str:
-    """How many units would show what is not shown; empty where that is not known."""
+def _needed(questions: Sequence[Asked]) -> int | None:
+    """How many units would show what is not shown; None where that is not known."""
     counts = [
         question.seeds for question in questions if question.seeds is not None and not question.condition.why
     ]
-    if not counts:
+    return max(counts, default=None)
+
+
+def _power(needed: int | None) -> str:
+    if needed is None:
         return ""
     return (
-        f"With the spread seen here, about {max(counts)} {UNIT}s would show "
+        f"With the spread seen here, about {needed} {UNIT}s would show "
         "all that looks as claimed (four times in five)"
     )
 

@@ -8,7 +8,8 @@ the record (`metrics.roc_auc`). Nothing is read out of a name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -116,8 +117,9 @@ class Outcomes:
                 f"replication must be {layout.unit!r}: "
                 f"the paper's means are over {layout.unit}s, got {study.replication!r}"
             )
-        self.unit, self.layout, self.outcomes = study.replication, layout, results.outcomes
+        self.unit, self.layout, self._outcomes = study.replication, layout, results.outcomes
         self._numbers = numbers
+        self._read: set[str] | None = None
         self.table = pd.DataFrame([self._row(outcome) for outcome in results.outcomes], dtype=object)
         self._masks: dict[tuple[str, tuple[Any, ...]], Any] = {}
         self._found: dict[tuple[str, Setting], list[Outcome]] = {}
@@ -133,10 +135,31 @@ class Outcomes:
             row[name] = words.get(str(value), value)
         return {**row, "status": outcome.status, **{f"metrics.{k}": v for k, v in outcome.metrics.items()}}
 
+    @contextmanager
+    def reading(self) -> Iterator[set[str]]:
+        """Collect the keys of all outcomes that are looked up meanwhile."""
+        before, self._read = self._read, set()
+        try:
+            yield self._read
+        finally:
+            within, self._read = self._read, before
+            self.note_read(within)
+
+    def note_read(self, keys: Iterable[str]) -> None:
+        """Count these outcomes as looked up, as a number that was computed earlier does."""
+        if self._read is not None:
+            self._read.update(keys)
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """All outcomes, in the study's order."""
+        self.note_read(outcome.key for outcome in self._outcomes)
+        return self._outcomes
+
     @property
     def units(self) -> list[Any]:
         """All units of replication (the seeds, usually), ascending."""
-        return sorted({getattr(outcome.experiment, self.unit) for outcome in self.outcomes})
+        return sorted({getattr(outcome.experiment, self.unit) for outcome in self._outcomes})
 
     def part(self, parts: Parts) -> list[Outcome]:
         """All outcomes of some parts, part by part in the study's order."""
@@ -185,8 +208,9 @@ class Outcomes:
     def _fitting(self, part: str, setting: Setting, *, in_order: bool = True) -> list[Outcome]:
         place = (part, setting)
         if place not in self._found:
-            self._found[place] = [self.outcomes[i] for i in np.flatnonzero(self._mask([part], setting))]
+            self._found[place] = [self._outcomes[i] for i in np.flatnonzero(self._mask([part], setting))]
         fitting = self._found[place]
+        self.note_read(outcome.key for outcome in fitting)
         return sorted(fitting, key=lambda outcome: outcome.experiment.seed) if in_order else fitting
 
     def runs(self, parts: Parts, setting: Setting) -> list[Outcome]:
@@ -211,8 +235,8 @@ class Outcomes:
         Where several runs of a unit fit the setting, their mean stands for the unit.
         """
         place = tuple(_several(parts)), setting, number
+        runs = self.done(place[0], setting)
         if place not in self._samples:
-            runs = self.done(place[0], setting)
             values = [self.number(run, number) for run in runs]
             units = [getattr(run.experiment, self.unit) for run in runs]
             kept = [(unit, value) for unit, value in zip(units, values, strict=True) if usable(value)]

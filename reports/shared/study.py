@@ -36,14 +36,29 @@ def context_of(
 
 
 def study_report(
-    functions: PaperFunctions, *, results: StudyResults, published: PublishedPaper | None, confidence: float
+    functions: PaperFunctions,
+    *,
+    results: StudyResults,
+    published: PublishedPaper | None,
+    confidence: float,
+    only_findings: bool = False,
 ) -> StudyReport:
     """Tables, figures and conclusions of a paper.
 
     Args:
         confidence: Of all intervals, in (0.5, 1); tests are at level 1 - confidence.
+        only_findings: Whether the conclusions are all that is asked for.
     """
     context = context_of(functions, results, published, confidence)
+    if only_findings:
+        return StudyReport(
+            name=results.study.name,
+            title=results.study.title,
+            profile=results.study.profile,
+            tables=(),
+            figures=(),
+            findings=() if published is None else tuple(conclusions(context, published)),
+        )
     side = PaperSide() if published is None else paper_side(functions, context.declared, published)
     study, failed = results.study, [outcome for outcome in results.outcomes if outcome.error]
     return StudyReport(

@@ -350,7 +350,7 @@ class TestMany:
         assert isinstance(many, Equivalence)
         assert not many.equivalent
 
-    @settings(deadline=None, max_examples=12)  # multipletests takes some 50 ms.
+    @settings(deadline=None, max_examples=12)
     @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12))
     def test_holm_is_the_step_down_by_hand(self, raw: list[float]) -> None:
         template = answered(paired_t(seeds([1.0, 2.0, 4.0]), seeds([2.0, 3.1, 4.5])))

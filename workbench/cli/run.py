@@ -31,7 +31,8 @@ from workbench.core.errors import InterruptedRunError, WorkbenchError
 from workbench.core.keys import JSON
 from workbench.core.outputs import require_distinct, require_file_place, write_atomically
 from workbench.studies.plan import Plan
-from workbench.studies.running import PreparedRun, RunResult, prepare_run
+from workbench.studies.rounds import NextLooks, Rounds
+from workbench.studies.running import PreparedRun, RunResult, prepare_run, probe_seconds, run_rounds
 
 if TYPE_CHECKING:
     from workbench.studies.experiments import Study
@@ -96,6 +97,31 @@ class RunCommandOptions:
             show_default="20",
         ),
     ] = None
+    until_decided: Annotated[
+        bool,
+        Option(
+            "--until-decided",
+            help="Then add seeds in rounds to the paper's conclusions that are still open, by tests that pay"
+            " for each look; say how each stands and what its next look costs.",
+        ),
+    ] = False
+    conclusions: Annotated[
+        list[str] | None,
+        Option(
+            metavar="ID",
+            help="With `--until-decided`: only this conclusion; may be repeated.",
+            show_default="all",
+        ),
+    ] = None
+    budget: Annotated[
+        str | None,
+        Option(
+            metavar="TIME",
+            help="With `--until-decided`: begin no round that would end later than this after the start"
+            " (3h, 45m).",
+            show_default="any",
+        ),
+    ] = None
     retry_failed: Annotated[
         bool, Option("--retry-failed", help="Do experiments again that failed before.")
     ] = False
@@ -135,6 +161,9 @@ def run(options: RunCommandOptions) -> int:
         dry_run=options.dry_run,
         try_for=options.try_for,
         retry_failed=options.retry_failed,
+        until_decided=options.until_decided,
+        conclusions=options.conclusions or (),
+        budget=options.budget,
         command=command_line(options),
         fetch=partial(fetch, quiet=options.quiet),
         build=partial(_build, options),
@@ -144,7 +173,16 @@ def run(options: RunCommandOptions) -> int:
             print_to_build(console, prepared.lacking)
         print_plan(console, prepared.study, prepared.plan)
         print_cost(console, prepared.plan, workers=prepared.workers, is_detailed=options.dry_run)
-    result = RunResult(prepared) if options.dry_run else _executed(options, prepared)
+    if options.dry_run:
+        result = RunResult(prepared)
+        if prepared.rounds is not None and not options.quiet:
+            print_standings(
+                console, prepared.rounds, prepared.rounds.next_looks(probe_seconds(options.try_for))
+            )
+    else:
+        result = run_rounds(
+            prepared, partial(_round, options, console, prepared), partial(_looked, options, console)
+        )
     _print_outcome(console, options, result)
     if options.json is not None:
         _write_json(options.json, result.record)
@@ -160,6 +198,55 @@ def _check_places(options: RunCommandOptions) -> None:
         require_distinct({"STUDY": study_file, "--out's run.json": run_file, "--json": options.json})
     if not options.dry_run:
         require_scheduler(options.scheduler)
+
+
+def _round(
+    options: RunCommandOptions, console: Console, first: PreparedRun, prepared: PreparedRun
+) -> RunResult:
+    """Execute one round; each but the first shows its plan before."""
+    if prepared is not first and not options.quiet:
+        print_plan(console, prepared.study, prepared.plan)
+        print_cost(console, prepared.plan, workers=prepared.workers, is_detailed=False)
+    return _executed(options, prepared)
+
+
+def _looked(options: RunCommandOptions, console: Console, rounds: Rounds, looks: NextLooks) -> None:
+    if not options.quiet:
+        print_standings(console, rounds, looks)
+
+
+def print_standings(console: Console, rounds: Rounds, looks: NextLooks) -> None:
+    """Print how each conclusion stands, and what its next look would cost."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("conclusion", overflow="fold")
+    table.add_column("outcome", overflow="fold")
+    for name in ("looks", "seeds", "needed, about", "next look"):
+        table.add_column(name, justify="right")
+    standings = rounds.decisions.standings()
+    decided = 0
+    for claim in rounds.decisions.looks:
+        standing = standings[claim]
+        needed = standing.finding.needed
+        decided += standing.finding.is_decided
+        table.add_row(
+            Text(claim),
+            str(standing.finding.outcome),
+            str(standing.looks),
+            str(standing.units),
+            "" if needed is None else f"{needed} seeds",
+            _cost_of(looks, claim) if claim in looks.jobs else "" if standing.finding.is_decided else "none",
+        )
+    console.print(table)
+    words = (
+        f"{decided} of {plural(len(rounds.decisions.looks), 'conclusion')} decided, {len(looks.jobs)} open"
+    )
+    console.print(Text(words), soft_wrap=True)
+
+
+def _cost_of(looks: NextLooks, claim: str) -> str:
+    if not looks.jobs[claim]:
+        return "nothing to run"
+    return duration(looks.seconds([claim])) if looks.is_known(claim) else "not known yet"
 
 
 def _executed(options: RunCommandOptions, prepared: PreparedRun) -> RunResult:
@@ -228,8 +315,9 @@ def command_line(options: RunCommandOptions, command: str = "run") -> str:
     """The shell command that goes on with these options; or that reports on their run (`"report"`)."""
     names: tuple[str, ...] = ("profile", "out", "only", "base")
     if command == "run":
-        names += ("limit", "workers", "scheduler", "device")
+        names += ("limit", "workers", "scheduler", "device", "conclusions", "budget")
     words = ["workbench", command, options.study]
+    words += ["--until-decided"] if command == "run" and options.until_decided else []
     for name in names:
         value = getattr(options, name)
         for item in value if isinstance(value, list) else [value]:

@@ -77,7 +77,7 @@ def make_plan(study: Study, out: Path, *, retry_failed: bool, probe_seconds: flo
     from workbench.studies import costs
     from workbench.studies.results import pending
 
-    with _store(out) as store:
+    with store_in(out / "store") as store:
         waiting = pending(study, store, retry_failed=retry_failed)
         rows = _rows(study, store, waiting)
         cost = costs.estimate(store, waiting)
@@ -116,10 +116,10 @@ def _rows(study: Study, store: Store, waiting: Pending) -> tuple[PlanRow, ...]:
 
 
 @contextmanager
-def _store(out: Path) -> Iterator[Store]:
+def store_in(folder: Path) -> Iterator[Store]:
     """The store of a folder; where there is none, an empty one elsewhere, so that looking makes no folder."""
     with tempfile.TemporaryDirectory() as empty:
-        store = Store(out / "store" if (out / "store").is_dir() else Path(empty))
+        store = Store(folder if folder.is_dir() else Path(empty))
         try:
             yield store
         finally:

@@ -119,6 +119,9 @@ class ReplicationFinding:
             comparisons.
         figures: What was found: effect, interval, p-value, number of replicates.
         paper_contradicts: Where the paper's own numbers contradict its conclusion: how; else empty.
+        units_decide: Whether more units of replication could decide it, where it is not decided.
+        needed: About how many units would show all of it that looks as claimed, or None.
+        reads: Keys of the experiments that it was tested on.
     """
 
     id: str
@@ -129,6 +132,14 @@ class ReplicationFinding:
     test: str
     figures: str
     paper_contradicts: str = ""
+    units_decide: bool = True
+    needed: int | None = None
+    reads: tuple[str, ...] = ()
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether our results say yes or no."""
+        return self.outcome in (Replication.REPLICATED, Replication.NOT_REPLICATED)
 
 
 @dataclass(frozen=True, kw_only=True)

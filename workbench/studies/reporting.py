@@ -23,7 +23,9 @@ from workbench.core.keys import JSON, plain
 from workbench.core.outputs import require_reachable, write_atomically
 from workbench.core.results import Result
 from workbench.execution.store import Store
+from workbench.studies.deciding import MOST_LOOKS, Decisions
 from workbench.studies.report import Replication, ReplicationFinding, StudyReport
+from workbench.studies.rounds import decisions_of
 from workbench.studies.starting_points import bases_of, missing_bases, on_device, stand_ins, with_stand_ins
 
 if TYPE_CHECKING:
@@ -188,9 +190,16 @@ def report(
     checked = number("confidence", confidence, above=0.5, below=1)
     name = str(study) if isinstance(study, str) else str(path_of("study", study))
     chosen, place = _chosen(name, profile, out, names_of("only", only), base)
-    results = _results(chosen, place, name, base)
+    from workbench.studies.run import looks_of
+
+    looks = {} if only else looks_of(chosen, place)
+    decisions = decisions_of(chosen, place / "store", looks, confidence=checked) if looks else None
+    results = _results(chosen if decisions is None else decisions.study, place, name, base)
     basis = _Basis(results=results, confidence=checked, source=name)
-    return ReportResult(_made(results, checked), basis, place / "report")
+    made = _made(results, checked)
+    return ReportResult(
+        made if decisions is None else _with_decisions(made, decisions), basis, place / "report"
+    )
 
 
 def counts(results: StudyResults) -> dict[str, int]:
@@ -209,6 +218,8 @@ def report_json(made: StudyReport, results: StudyResults, confidence: float) -> 
     form: dict[str, Any] = plain(made)
     for figure in form["figures"]:
         del figure["svg"], figure["standalone"]
+    for finding in form["findings"]:
+        del finding["reads"]
     study = results.study
     return {
         "schema": SCHEMA,
@@ -307,6 +318,17 @@ def _made(results: StudyResults, confidence: float) -> StudyReport:
         "study_report", study.report or GENERIC, results=results, published=paper, confidence=confidence
     )
     return replace(made, notes=(*made.notes, *_below_half(results, confidence)))
+
+
+def _with_decisions(made: StudyReport, decisions: Decisions) -> StudyReport:
+    """The report with each conclusion as its looks decided it, and a note on what was added."""
+    note = (
+        f"Seeds were added in rounds to conclusions that were still open, {MOST_LOOKS} looks at most at "
+        "each. A conclusion's test says at which look it stands, and each look is paid for. Tables and "
+        "figures show all runs, and their intervals pay for no look."
+    )
+    findings = tuple(standing.finding for standing in decisions.standings().values())
+    return replace(made, findings=findings, notes=(*made.notes, note))
 
 
 def _below_half(results: StudyResults, confidence: float) -> tuple[str, ...]:

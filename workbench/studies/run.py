@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -44,6 +44,7 @@ def write_run(
     command: str,
     bases: Mapping[str, str] | None = None,
     device: str = "",
+    looks: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
     """Write `run.json`: what is run in a folder.
 
@@ -51,12 +52,14 @@ def write_run(
         source: Name or path by which the user called the study; empty for its name.
         bases: Folders that stand in for base models, by their names.
         device: That all experiments ran on, whatever the file says; empty for what the file says.
+        looks: At conclusions (`workbench.studies.deciding`); None for those of an earlier run of the same.
 
     Raises:
         InputError: the folder cannot be written.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     form = {
+        "looks": dict(looks_of(study, out) if looks is None else looks),
         "schema": RUN_SCHEMA,
         "study": source or study.name,
         "name": study.name,
@@ -71,12 +74,23 @@ def write_run(
     write_atomically(out / RUN_FILE, json.dumps(form, indent=2) + "\n")
 
 
+def looks_of(study: Study, out: Path) -> Mapping[str, Sequence[int]]:
+    """The looks at conclusions that `out/run.json` remembers of this study and profile; empty for none."""
+    try:
+        ran = read_run(out)
+    except InputError:
+        return {}
+    same = ran["source_sha256"] == study.source_sha256 and ran["profile"] == study.profile
+    return {claim: tuple(counts) for claim, counts in ran["looks"].items()} if same else {}
+
+
 def read_run(out: Path) -> dict[str, JSON]:
     """The content of `out/run.json`.
 
     Returns:
         `study` (name or path), `name`, `profile`, `source_sha256`, `created`, `command`, `bases` (folders
-        that stood in for base models), `device` (empty for the file's).
+        that stood in for base models), `device` (empty for the file's), `looks` (numbers of units by
+        conclusion, empty where no seeds were added).
 
     Raises:
         InputError: nothing was run there, or the file is damaged.
@@ -92,7 +106,7 @@ def read_run(out: Path) -> dict[str, JSON]:
         if isinstance(error, InputError):
             raise
         raise InputError(f"cannot read {path}: it is damaged; run the study again") from error
-    return {"bases": {}, "device": "", **form}
+    return {"bases": {}, "device": "", "looks": {}, **form}
 
 
 MOST_TRIES = 3
@@ -107,7 +121,7 @@ class RunOptions:
         workers: Processes; 0 runs in this process.
         scheduler: Address of a Dask scheduler, which then has the workers; None for none.
         retry_failed: Do again what an earlier run recorded as failed.
-        source, command, bases, device: For `run.json`; see `write_run`.
+        source, command, bases, device, looks: For `run.json`; see `write_run`.
     """
 
     workers: int = 2
@@ -117,6 +131,7 @@ class RunOptions:
     command: str = ""
     bases: Mapping[str, str] = field(default_factory=dict)
     device: str = ""
+    looks: Mapping[str, Sequence[int]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +185,7 @@ def run_study(
     with closing(Store(out / "store")) as store:
         store.sweep()
         said = {"source": options.source, "command": options.command, "device": options.device}
-        write_run(study, out, bases=options.bases, **said)
+        write_run(study, out, bases=options.bases, looks=options.looks, **said)
         wanted = {jobs.measuring.key: jobs for jobs in map(jobs_of, study.experiments)}
         plan = pending(study, store, retry_failed=options.retry_failed)
         run = _Run(

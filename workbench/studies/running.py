@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from workbench.core.outputs import require_reachable
 from workbench.core.results import Result
 from workbench.execution.store import Store
 from workbench.studies.plan import Plan, check_fits, make_plan
+from workbench.studies.rounds import NextLooks, Rounds, seconds_of
 from workbench.studies.starting_points import missing_bases, placed, stand_ins, with_stand_ins
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class PreparedRun:
         scheduler, retry_failed, bases: As given to `run`.
         device: Where the caller named one; else empty.
         source, command: The study as it was named, and how to go on.
+        rounds: The looks that the run is for; None where no seeds are added.
     """
 
     study: Study
@@ -123,6 +125,13 @@ class PreparedRun:
     device: str
     source: str
     command: str
+    rounds: Rounds | None = None
+
+    def following(self, rounds: Rounds) -> PreparedRun:
+        """The run that a further round needs."""
+        study = rounds.decisions.study
+        plan = make_plan(study, self.out, retry_failed=False, probe_seconds=None)
+        return replace(self, study=study, plan=plan, rounds=rounds, retry_failed=False)
 
     def execute(self, listener: Callable[[RunEvent], None] | None = None) -> RunResult:
         """Does what the store lacks. Raises as `workbench.studies.run.run_study`."""
@@ -136,6 +145,7 @@ class PreparedRun:
             command=self.command,
             bases=self.bases,
             device=self.device,
+            looks=None if self.rounds is None else self.rounds.decisions.looks,
         )
         summary = run_study(self.study, out=self.out, options=how, listener=listener)
         return RunResult(self, summary, failures_of(self.study, self.out))
@@ -178,6 +188,9 @@ def run(
     dry_run: bool = False,
     try_for: float | None = None,
     retry_failed: bool = False,
+    until_decided: bool = False,
+    conclusions: str | Sequence[str] = (),
+    budget: float | str | None = None,
     listener: Callable[[RunEvent], None] | None = None,
 ) -> RunResult:
     """Run the experiments of a study that its store does not have yet.
@@ -198,6 +211,10 @@ def run(
         dry_run: Say what would run and what it costs, and stop.
         try_for: Most seconds for which a dry run tries steps, 20 unless given.
         retry_failed: Do experiments again that failed before.
+        until_decided: Then add seeds in rounds to the paper's conclusions that are still open, by tests that
+            pay for each look.
+        conclusions: Ids of those to decide; none for all.
+        budget: Begin no round that would end later than this after the start: seconds, or `"3h"`.
         listener: Gets the events of the run.
 
     Raises `InputError`: an argument is unusable, the study does not fit together, or the store cannot be
@@ -216,9 +233,49 @@ def run(
         dry_run=dry_run,
         try_for=try_for,
         retry_failed=retry_failed,
+        until_decided=until_decided,
+        conclusions=conclusions,
+        budget=budget,
         command=f"workbench.run({object_line(study)}, ...)",
     )
-    return RunResult(prepared) if dry_run else prepared.execute(listener)
+    return RunResult(prepared) if dry_run else run_rounds(prepared, lambda one: one.execute(listener))
+
+
+def run_rounds(
+    prepared: PreparedRun,
+    execute: Callable[[PreparedRun], RunResult],
+    show: Callable[[Rounds, NextLooks], None] | None = None,
+) -> RunResult:
+    """Execute a run, and further rounds where it has any; the result is of all of them.
+
+    `execute`: does one. `show`: gets the rounds after each, and what the next looks would cost.
+    """
+    results, current = [execute(prepared)], prepared
+    while current.rounds is not None:
+        rounds = current.rounds.looked()
+        looks = rounds.next_looks()
+        current = replace(current, rounds=rounds)
+        if show is not None:
+            show(rounds, looks)
+        following = rounds.following(looks)
+        if following is None:
+            return _together(replace(current, plan=prepared.plan), results)
+        current = current.following(following)
+        results.append(execute(current))
+    return results[-1]
+
+
+def _together(prepared: PreparedRun, results: Sequence[RunResult]) -> RunResult:
+    """Several rounds as one: what was there before the first counts as skipped, failures as of the last."""
+    summaries = [result.summary for result in results if result.summary is not None]
+    summary = replace(
+        summaries[-1],
+        done=sum(summary.done for summary in summaries),
+        trained=sum(summary.trained for summary in summaries),
+        skipped=summaries[0].skipped,
+        seconds=sum(summary.seconds for summary in summaries),
+    )
+    return RunResult(prepared, summary, results[-1].failures)
 
 
 def prepare_run(
@@ -235,6 +292,9 @@ def prepare_run(
     dry_run: bool,
     try_for: float | None,
     retry_failed: bool,
+    until_decided: bool,
+    conclusions: str | Sequence[str],
+    budget: float | str | None,
     command: str,
     fetch: Callable[[Study], None] | None = None,
     build: Callable[[Sequence[str]], None] | None = None,
@@ -245,6 +305,16 @@ def prepare_run(
     """
     name = str(study) if isinstance(study, str) else str(path_of("study", study))
     _check_numbers(workers=workers, limit=limit, try_for=try_for, dry_run=dry_run)
+    deciding = yes_or_no("until_decided", until_decided)
+    claims = names_of("conclusions", conclusions)
+    for argument, given in (("conclusions", bool(claims)), ("budget", budget is not None)):
+        if given and not deciding:
+            raise ArgumentError(argument, "is said of `until_decided`, which is missing")
+    seconds = None if budget is None else seconds_of("budget", budget)
+    for argument, given in (("only", bool(names_of("only", only))), ("limit", limit is not None)):
+        if given and deciding:
+            raise ArgumentError(argument, "is not for `until_decided`, which decides on the whole study")
+    from workbench.studies.run import looks_of
     from workbench.studies.study import load_study, select
 
     chosen = load_study(name, profile=profile)
@@ -266,22 +336,28 @@ def prepare_run(
         (build or build_bases)(lacking)
         check_fits(chosen)  # Again: what a base reads is known once it is built.
     again = yes_or_no("retry_failed", retry_failed)
+    count = None if scheduler is not None else min(2, os.cpu_count() or 1) if workers is None else workers
+    rounds = None
+    if deciding:
+        earlier = looks_of(chosen, place)
+        rounds = Rounds.of(chosen, place / "store", earlier, claims=claims, budget=seconds, workers=count)
+        chosen = rounds.decisions.study
     plan = make_plan(
-        chosen, place, retry_failed=again, probe_seconds=_probe_seconds(try_for) if dry_run else None
+        chosen, place, retry_failed=again, probe_seconds=probe_seconds(try_for) if dry_run else None
     )
-    count = min(2, os.cpu_count() or 1) if workers is None else workers
     return PreparedRun(
         study=chosen,
         out=place,
         plan=plan,
         lacking=lacking,
-        workers=None if scheduler is not None else count,
+        workers=count,
         scheduler=scheduler,
         retry_failed=again,
         bases=folders,
         device=chosen.experiments[0].device if device else "",
         source=name,
         command=command,
+        rounds=rounds,
     )
 
 
@@ -296,7 +372,7 @@ def _check_numbers(*, workers: Any, limit: Any, try_for: Any, dry_run: Any) -> N
         number("try_for", try_for, least=0, most=MOST_TRYING)
 
 
-def _probe_seconds(given: float | None) -> float:
+def probe_seconds(given: float | None) -> float:
     """How long a dry run may try small jobs."""
     from workbench.studies.costs import PROBE_SECONDS
 
@@ -349,8 +425,9 @@ def _record(
 
     Returns:
         `schema`, `study` (name, profile, source_sha256, experiments), `command`, `versions`, `rows` of the
-        plan, `totals`, `cost`, and `outcome` (null after a dry run): done, failed, skipped, trained, seconds,
-        failures, and `stopped`: why the run did not come to its end, or null.
+        plan, `totals`, `cost`, `conclusions` (null without rounds: id, outcome, looks, units, needed), and
+        `outcome` (null after a dry run): done, failed, skipped, trained, seconds, failures, and `stopped`:
+        why the run did not come to its end, or null.
     """
     from workbench.execution.engine import versions
 
@@ -385,6 +462,7 @@ def _record(
                 "measured_from": cost.measured_from,
                 "is_probed": cost.is_probed,
             },
+            "conclusions": None if prepared.rounds is None else prepared.rounds.rows(),
             "outcome": done,
         }
     )

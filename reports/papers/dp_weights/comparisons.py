@@ -10,7 +10,7 @@ the paper's own criterion.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -264,7 +264,7 @@ def _comparison_finding(judge: Judge, context: Context, claim: QualitativeClaim)
         for comparison in compared
         if isinstance(comparison.difference, StatisticalTest)
     ]
-    return finding_of(
+    found = finding_of(
         claim,
         outcome,
         [
@@ -282,6 +282,7 @@ def _comparison_finding(judge: Judge, context: Context, claim: QualitativeClaim)
         ),
         against="; ".join(text for text in against if text),
     )
+    return replace(found, units_decide=not any(gaps))
 
 
 def _words(context: Context, claim: QualitativeClaim, kind: str = "words", **facts: Any) -> str:

@@ -484,10 +484,16 @@ REPORT = PaperFunctions(
 
 @register("study_report", "dp_weights")
 def dp_weights(
-    *, results: StudyResults, published: PublishedPaper | None, confidence: float = 0.95
+    *,
+    results: StudyResults,
+    published: PublishedPaper | None,
+    confidence: float = 0.95,
+    only_findings: bool = False,
 ) -> StudyReport:
     """Tables 1 to 10, t-tests, radar charts and conclusions of DP-Weights, with intervals over seeds.
 
     Further variants than "DP-SGD", "DP-Weights" and "Fine-tuned" get rows of their own in Tables 1 and 2.
     """
-    return study_report(REPORT, results=results, published=published, confidence=confidence)
+    return study_report(
+        REPORT, results=results, published=published, confidence=confidence, only_findings=only_findings
+    )

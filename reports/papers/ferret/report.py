@@ -550,7 +550,13 @@ FERRET = PaperFunctions(
 
 @register("study_report", "ferret")
 def ferret(
-    *, results: StudyResults, published: PublishedPaper | None, confidence: float = 0.95
+    *,
+    results: StudyResults,
+    published: PublishedPaper | None,
+    confidence: float = 0.95,
+    only_findings: bool = False,
 ) -> StudyReport:
     """Tables, figures and conclusions of FERRET over models, and its claim judged in both currencies."""
-    return study_report(FERRET, results=results, published=published, confidence=confidence)
+    return study_report(
+        FERRET, results=results, published=published, confidence=confidence, only_findings=only_findings
+    )

@@ -495,7 +495,13 @@ PACZERO = PaperFunctions(
 
 @register("study_report", "paczero")
 def paczero(
-    *, results: StudyResults, published: PublishedPaper | None, confidence: float = 0.95
+    *,
+    results: StudyResults,
+    published: PublishedPaper | None,
+    confidence: float = 0.95,
+    only_findings: bool = False,
 ) -> StudyReport:
     """Tables, figures and conclusions of PACZero over seeds, and both sides of its claim."""
-    return study_report(PACZERO, results=results, published=published, confidence=confidence)
+    return study_report(
+        PACZERO, results=results, published=published, confidence=confidence, only_findings=only_findings
+    )

@@ -506,6 +506,14 @@ RLDP = PaperFunctions(
 
 
 @register("study_report", "rldp")
-def rldp(*, results: StudyResults, published: PublishedPaper | None, confidence: float = 0.95) -> StudyReport:
+def rldp(
+    *,
+    results: StudyResults,
+    published: PublishedPaper | None,
+    confidence: float = 0.95,
+    only_findings: bool = False,
+) -> StudyReport:
     """Tables, figures and conclusions of RLDP and its baselines over seeds."""
-    return study_report(RLDP, results=results, published=published, confidence=confidence)
+    return study_report(
+        RLDP, results=results, published=published, confidence=confidence, only_findings=only_findings
+    )

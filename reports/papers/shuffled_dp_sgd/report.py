@@ -231,7 +231,13 @@ SHUFFLED = PaperFunctions(
 
 @register("study_report", "shuffled_dp_sgd")
 def shuffled_dp_sgd(
-    *, results: StudyResults, published: PublishedPaper | None, confidence: float = 0.95
+    *,
+    results: StudyResults,
+    published: PublishedPaper | None,
+    confidence: float = 0.95,
+    only_findings: bool = False,
 ) -> StudyReport:
     """Tables, figures and conclusions of Shuffled DPSGD over seeds, and the audit by three adversaries."""
-    return study_report(SHUFFLED, results=results, published=published, confidence=confidence)
+    return study_report(
+        SHUFFLED, results=results, published=published, confidence=confidence, only_findings=only_findings
+    )

@@ -273,6 +273,7 @@ def generic(
     confidence: float = 0.95,
     correction: str = "holm",
     margins: Mapping[str, float] | None = None,
+    only_findings: bool = False,
 ) -> StudyReport:
     """Means with t intervals over the unit of replication, and all pairwise comparisons of variants.
 
@@ -280,15 +281,14 @@ def generic(
         correction: How p-values are adjusted within a group: a key of `CORRECTIONS`.
         margins: By metric: a difference smaller than this does not matter; metrics without one are not tested
             for equivalence.
+        only_findings: Of which there are none here.
 
     Raises:
         InputError: a confidence, correction or margin that cannot be used, or a margin for an unknown metric.
     """
     stated = dict(margins or {})
-    tables: list[Table] = []
-    figures: list[Figure] = []
-    undrawn: list[str] = []
-    groups = groups_of(results)
+    tables, figures, undrawn = list[Table](), list[Figure](), list[str]()
+    groups = () if only_findings else groups_of(results)
     known = {metric for group in groups for metric in group.metrics}
     unknown = sorted(set(stated) - known)
     if unknown and known:

@@ -1,4 +1,4 @@
-"""Correction for many comparisons, through statsmodels."""
+"""Correction for many comparisons."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from workbench.core.errors import unknown_name
 from workbench.reports.shared.statistics.results import Equivalence, NotTestable, StatisticalTest
 
 CORRECTIONS = {"holm": "Holm", "fdr_bh": "Benjamini-Hochberg"}
-"""statsmodels' name and ours: Holm holds the chance of any false alarm, Benjamini-Hochberg the expected share
-of false alarms among the findings (for independent or positively dependent tests)."""
+"""Their names and how they read. Holm holds the chance of any false alarm, Benjamini-Hochberg the expected
+share of false alarms among the findings (for independent or positively dependent tests)."""
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -43,10 +43,10 @@ def adjust(results: Sequence[R], *, method: str = "holm") -> tuple[R, ...]:
         raise unknown_name("correction", method, CORRECTIONS)
     if not results:
         return ()
-    from statsmodels.stats.multitest import multipletests
+    from scipy.stats import false_discovery_control
 
     raw = [1.0 if isinstance(result, NotTestable) else result.p_value for result in results]
-    adjusted = multipletests(raw, method=method)[1]
+    adjusted = holm(raw) if method == "holm" else false_discovery_control(raw, method="bh")
     return tuple(
         result
         if isinstance(result, NotTestable)
