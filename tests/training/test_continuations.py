@@ -91,8 +91,9 @@ def test_how_many_rows_are_read_at_once_changes_nothing(tiny: Any, monkeypatch: 
     samples, likelihoods = [], []
     for at_once in (128, 5):
         monkeypatch.setattr(sampling, "PACKED", at_once)
+        monkeypatch.setattr(sampling, "DRAWN", at_once)
         prompt = Prompt(tiny, PROMPT)
-        samples.append(prompt.sample(7, Decoding(tokens=3), torch.Generator().manual_seed(1)))
+        samples.append(prompt.sample(40, Decoding(tokens=3), torch.Generator().manual_seed(1)))
         likelihoods.append(prompt.log_likelihoods(texts))
     assert samples[0] == samples[1]
     assert likelihoods[0] == pytest.approx(likelihoods[1], abs=1e-3)

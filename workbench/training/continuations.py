@@ -2,9 +2,9 @@
 
 The prompt is read once, and its keys and values are kept. Continuations are read packed: all rows form one
 sequence after the prompt, under a mask that shows each token only its own row, so that the prompt is neither
-read nor copied again. A module that keeps no keys, or gives other logits that way (this is tested), reads
-prompt and row again for every token. Either way a row depends on itself and on the prompt alone, up to the
-order of floating-point sums.
+read nor copied again, and a beginning that several rows share is read once. A module that keeps no keys, or
+gives other logits that way (this is tested), reads prompt and row again for every token. Either way a row
+depends on itself and on the prompt alone, up to the order of floating-point sums.
 
 Uniform numbers are drawn for all rows in advance, so the number of rows read at once changes nothing.
 """
@@ -31,7 +31,10 @@ from workbench.training.models import common_length, padded_inputs, token_ids
 from workbench.training.precision import exact
 
 PACKED = 128
-"""Tokens read at once after a prompt, packed."""
+"""Tokens of given texts read at once after a prompt, packed."""
+
+DRAWN = 256
+"""Rows drawn at once."""
 
 WHOLE = 32
 """Rows read at once with their prompt."""
@@ -137,14 +140,15 @@ class Prompt:
         if decoding.tokens > self._room:
             raise InputError(f"tokens must be at most the prompt's room {self._room}, got {decoding.tokens}")
         uniform = torch.rand((count, decoding.tokens), generator=generator, dtype=torch.float64)
-        drawn: list[list[int]] = []
+        end = self._model.tokenizer.eos_token_id
+        rows: list[list[int]] = [[] for _ in range(count)]
         with evaluating(self._model):
             reader = self._reader()
             uniform = uniform.to(reader.device, wide_dtype(reader.device))
-            for part in torch.split(uniform, PACKED):
-                drawn.extend(_drawn(reader, decoding, part))
-        end = self._model.tokenizer.eos_token_id
-        rows = [row[: row.index(end)] if end in row else row for row in drawn]
+            for part in _alike(reader, decoding, uniform):
+                drawn = _drawn(reader, decoding, uniform[part], end)
+                for place, row in zip(part.tolist(), drawn, strict=True):
+                    rows[place] = row
         texts: list[str] = self._model.tokenizer.batch_decode(
             rows, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
@@ -190,16 +194,28 @@ class Prompt:
         return token_ids(self._model.tokenizer, text)
 
 
-def _drawn(reader: _Packed | _Whole, decoding: Decoding, uniform: Tensor) -> list[list[int]]:
-    """Sampled tokens of some rows; finished rows continue, and are cut by the caller."""
+def _alike(reader: _Packed | _Whole, decoding: Decoding, uniform: Tensor) -> Sequence[Tensor]:
+    """Places of the rows, in parts whose rows begin alike: by first token, and by what draws the second."""
+    following = reader.begin(1)
+    parts = torch.split(uniform[:, 0], DRAWN)
+    first = torch.cat([decoding.choose(following.expand(len(part), -1), part) for part in parts])
+    by_second = uniform[:, min(1, uniform.shape[1] - 1)].argsort(stable=True)
+    return torch.split(by_second[first[by_second].argsort(stable=True)], DRAWN)
+
+
+def _drawn(reader: _Packed | _Whole, decoding: Decoding, uniform: Tensor, end: int | None) -> list[list[int]]:
+    """Sampled tokens of some rows, each up to the token `end`, which is left out."""
     rows: list[list[int]] = [[] for _ in uniform]
+    going = list(range(len(rows)))
     following = reader.begin(len(rows))
     for step in range(decoding.tokens):
-        chosen = decoding.choose(following, uniform[:, step])
-        for row, token in zip(rows, chosen.tolist(), strict=True):
-            row.append(token)
-        if step + 1 < decoding.tokens:
-            following = reader.follow(rows)
+        chosen = decoding.choose(following, uniform[going, step]).tolist()
+        going = [place for place, token in zip(going, chosen, strict=True) if token != end]
+        for place, token in zip(going, (token for token in chosen if token != end), strict=True):
+            rows[place].append(token)
+        if not going or step + 1 == decoding.tokens:
+            break
+        following = reader.follow([rows[place] for place in going])
     return rows
 
 
@@ -238,8 +254,7 @@ class _Whole:
 
     def follow(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Logits of the token after each row, all of one length; equal rows are read once."""
-        places: dict[tuple[int, ...], int] = {}
-        each = [places.setdefault(tuple(row), len(places)) for row in rows]
+        places, each = _different(rows)
         different = list(places)
         parts = [self._last(different[start : start + WHOLE]) for start in range(0, len(different), WHOLE)]
         return torch.cat(parts)[torch.tensor(each, device=self.device)]
@@ -288,6 +303,8 @@ class _Packed:
         self._first = self._logits(read.last_hidden_state[0, -1:])
         self._running: Any = None
         self._places: list[int] = []
+        # The different rows that were read last, and the tokens that each of them sees.
+        self._latest: dict[tuple[int, ...], int] = {}
         self._seen = torch.zeros((0, 0), dtype=torch.bool, device=device)
 
     def _logits(self, hidden: Tensor) -> Tensor:
@@ -297,18 +314,24 @@ class _Packed:
 
     def begin(self, rows: int) -> Tensor:
         """Logits of each row's first token, shape `(rows, vocabulary)`."""
-        self._running, self._places = copy.deepcopy(self._kept), []
-        self._seen = torch.zeros((rows, 0), dtype=torch.bool, device=self.device)
+        self._running, self._places, self._latest = copy.deepcopy(self._kept), [], {(): 0}
+        self._seen = torch.zeros((1, 0), dtype=torch.bool, device=self.device)
         return self._first.expand(rows, -1)
 
     def follow(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Logits of the token after each row; only last tokens are read, the others were already."""
-        count = len(rows)
-        itself = torch.eye(count, dtype=torch.bool, device=self.device)
-        self._seen = torch.cat([self._seen, itself], dim=1)
-        self._places += [len(row) - 1 for row in rows]
-        last = [row[-1] for row in rows]
-        return self._logits(self._hidden(self._running, last, self._places, self._seen))
+        """Logits of the token after each row, all of one length; equal rows are read once.
+
+        Only last tokens are read: the rows without them were followed before.
+        """
+        places, each = _different(rows)
+        before = [self._latest[row[:-1]] for row in places]
+        itself = torch.eye(len(places), dtype=torch.bool, device=self.device)
+        self._seen = torch.cat([self._seen[before], itself], dim=1)
+        self._places += [len(row) - 1 for row in places]
+        self._latest = places
+        last = [row[-1] for row in places]
+        logits = self._logits(self._hidden(self._running, last, self._places, self._seen))
+        return logits[torch.tensor(each, device=self.device)]
 
     def log_likelihoods(self, rows: Sequence[Sequence[int]]) -> FloatArray:
         """Sum of each row's token log-likelihoods, nats, shape `(n,)`."""
@@ -362,6 +385,13 @@ class _Packed:
         )
         hidden: Tensor = read.last_hidden_state[0]
         return hidden
+
+
+def _different(rows: Sequence[Sequence[int]]) -> tuple[dict[tuple[int, ...], int], list[int]]:
+    """The different rows with their places, in order, and the place of each row's."""
+    places: dict[tuple[int, ...], int] = {}
+    each = [places.setdefault(tuple(row), len(places)) for row in rows]
+    return places, each
 
 
 def _sums(logits: Tensor, rows: Sequence[Sequence[int]]) -> FloatArray:
