@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch import Tensor
 from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.execution.store import Store
-from workbench.interfaces import Claim, Corpus, GradientCanary, Insertions, Model, Plan
+from workbench.interfaces import Claim, Corpus, GradientCanary, Insertions, Model, Plan, Record
 from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.non_private import NonPrivate
 from workbench.studies.costs import terms
@@ -25,8 +25,9 @@ from workbench.studies.experiments import Experiment, Status, Study
 from workbench.studies.jobs import JobKind
 from workbench.studies.results import read_results
 from workbench.studies.run import RunOptions, run_study
+from workbench.training import evaluations
 from workbench.training.content import settled
-from workbench.training.fine_tuning import quality, trainable
+from workbench.training.fine_tuning import quality, record_hits, record_losses, trainable
 from workbench.training.loop import load_subject
 from workbench.training.steps import PrivatisedSums, Steps
 from workbench.training.subject import TrainedSubject
@@ -101,6 +102,47 @@ def test_looking_changes_no_number() -> None:
     assert list(blind.transcript.traces) == ["decision"]
 
 
+def test_an_untrained_model_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+
+    def counting(model: Model, records: Sequence[Record]) -> dict[str, float]:
+        counted.append(len(records))
+        return quality(model, records)
+
+    monkeypatch.setattr(evaluations, "quality", counting)
+    monkeypatch.setattr(evaluations, "_known", {})
+    mlp = {"model": "digits_mlp"}
+    first = train(2, **mlp).transcript
+    assert counted == [40, 20] * 2
+    # The same weights at first, and another training.
+    second = train(2, learning_rate=0.2, **mlp).transcript
+    assert counted == [40, 20] * 3
+    before = [name for name in first.metrics if name.endswith("_before")]
+    assert len(before) == 4
+    for name in before:
+        assert second.metrics[name] == first.metrics[name]
+        assert second.metrics[name] != second.metrics[name.replace("_before", "_after")]
+    # Other weights, other records, another model of no weights that differ in number.
+    others = train(2, seed=2, **mlp).transcript
+    assert counted == [40, 20] * 5
+    assert others.metrics["train_perplexity_before"] != first.metrics["train_perplexity_before"]
+    train(2, held_out=digits().held_out[:7], **mlp)
+    assert counted == [*[40, 20] * 5, 7, 40, 7]
+
+
+def test_one_pass_gives_what_a_pass_a_label_gives() -> None:
+    model = train(0, model="digits_mlp").model
+    for records in (digits().records, [r for r in digits().records if r.label in (2, 3, 7)]):
+        labels = sorted({int(r.label) for r in records if r.label is not None})
+        losses = [record_losses(model, [replace(r, label=label) for r in records]) for label in labels]
+        right = np.array(labels)[np.argmin(losses, axis=0)] == [r.label for r in records]
+        found = quality(model, records)
+        assert found["accuracy"] == right.mean()
+        assert 0 < found["accuracy"] < 1
+        assert found["perplexity"] == pytest.approx(math.exp(record_losses(model, records).mean()), rel=1e-6)
+        assert [bool(hit[0]) for hit in record_hits(model, records)] == right.tolist()
+
+
 def test_nothing_is_looked_at_where_there_is_nothing_to_see() -> None:
     assert list(train(2, held_out=()).transcript.traces) == ["decision"]
     quiet = Traced(noise_multiplier=1.0, evaluation_interval=2, measures_quality=False)
@@ -159,5 +201,5 @@ def test_looks_cost_what_they_read() -> None:
     }  # fmt: skip
     off = terms(JobKind.TRAINING, form, 0)
     on = terms(JobKind.TRAINING, {**form, "mechanism_parameters": {"evaluation_interval": 3}}, 0)
-    assert on[1] - off[1] == 20 * (1 + 3) / 2  # eight steps: before, after 3, 6 and 8
+    assert on[1] - off[1] == 20 * 2 / 2  # eight steps: after 3 and 6; before and after are looked at anyway
     assert on[2:] == off[2:]

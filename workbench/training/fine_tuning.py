@@ -14,10 +14,20 @@ from torch.optim.adamw import adamw
 
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
-from workbench.interfaces import BoolArray, FloatArray, Model, Plan, Record, Sampling, Schedule, TaskModel
+from workbench.interfaces import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Model,
+    Plan,
+    Record,
+    Sampling,
+    Schedule,
+    TaskModel,
+)
 from workbench.training.devices import place
 from workbench.training.lora import check_lora, with_lora
-from workbench.training.models import LanguageModel
+from workbench.training.models import LabelModel, LanguageModel
 from workbench.training.vocabulary import add_tokens
 
 ADAPTERS = ("full", "lora")
@@ -235,7 +245,11 @@ def record_z_scores(model: Model, records: Sequence[Record]) -> list[FloatArray]
 def perplexity(model: Model, records: Sequence[Record]) -> float:
     """Exponential of the mean negative log-likelihood over the records' predicted tokens or labels."""
     tokens = np.concatenate(record_log_likelihoods(model, records))
-    mean = float(-tokens.mean())
+    return _exponential(float(-tokens.mean()))
+
+
+def _exponential(mean: float) -> float:
+    """Of a mean loss in nats; infinite beyond exp(700)."""
     return math.exp(mean) if mean < 700 else math.inf
 
 
@@ -243,18 +257,18 @@ def quality(model: Model, records: Sequence[Record]) -> dict[str, float]:
     """`perplexity` of the records, and a classifier's or a task's scores; empty without records."""
     if not records:
         return {}
+    if isinstance(model, LabelModel):  # One pass has both.
+        labels, scores = _scored(model, records)
+        mean = -float(scores[np.arange(len(labels)), labels].mean())
+        right = model.predicted(scores, labels) == labels
+        return {"perplexity": _exponential(mean), "accuracy": float(np.mean(right))}
     metrics = {"perplexity": perplexity(model, records)}
     if model.kind == "classification":
-        metrics["accuracy"] = accuracy(model, records)
+        metrics["accuracy"] = float(np.mean(_labels_right(model, records)))
     if isinstance(model, TaskModel):
         with evaluating(model):
             metrics.update(model.task_metrics(records))
     return metrics
-
-
-def accuracy(model: Model, records: Sequence[Record]) -> float:
-    """Share of records whose label has the lowest loss among all labels that occur in the records."""
-    return float(np.mean(_labels_right(model, records)))
 
 
 def record_hits(model: Model, records: Sequence[Record]) -> list[BoolArray]:
@@ -272,11 +286,23 @@ def record_hits(model: Model, records: Sequence[Record]) -> list[BoolArray]:
 
 def _labels_right(model: Model, records: Sequence[Record]) -> BoolArray:
     """Whether each record's label has the lowest loss among all labels that occur, shape `(n,)`."""
+    if isinstance(model, LabelModel):
+        own, scores = _scored(model, records)
+        known = np.unique(own)
+        hits: BoolArray = known[scores[:, known].argmax(axis=1)] == own
+        return hits
     labels = sorted({record.label for record in records if record.label is not None})
     losses = [record_losses(model, [replace(record, label=label) for record in records]) for label in labels]
     chosen = np.array(labels)[np.argmin(np.stack(losses), axis=0)]
     right: BoolArray = chosen == np.array([record.label for record in records])
     return right
+
+
+def _scored(model: LabelModel, records: Sequence[Record]) -> tuple[IntArray, FloatArray]:
+    """The records' labels, shape `(n,)`, and the log-likelihood of every label, shape `(n, classes)`."""
+    with evaluating(model):
+        scores = model.label_scores(records)
+    return np.array([record.label for record in records], dtype=np.int64), scores
 
 
 def _batches(records: Sequence[Record]) -> Iterator[Sequence[Record]]:

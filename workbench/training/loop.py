@@ -23,7 +23,6 @@ from workbench.core.arguments import require_count
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import (
     Claim,
-    FloatArray,
     Groups,
     Mechanism,
     Model,
@@ -34,7 +33,8 @@ from workbench.interfaces import (
     Workload,
 )
 from workbench.training.canary import SignalsWithCanary
-from workbench.training.fine_tuning import Seeds, build_model, check_plan, learning_rate, perplexity, quality
+from workbench.training.evaluations import Evaluations, qualities
+from workbench.training.fine_tuning import Seeds, build_model, check_plan, learning_rate
 from workbench.training.flat import Layout
 from workbench.training.models import require_read_whole
 from workbench.training.samples import sample_signals, step_samples
@@ -43,29 +43,6 @@ from workbench.training.subject import TrainedSubject
 
 MOST_IN_A_PASS = 1_000_000
 """Upper limit of `micro_batch_size`."""
-
-
-class Evaluations:
-    """Perplexities of a run's held-out records every `interval` steps; none for 0, or without records."""
-
-    def __init__(self, model: Model, records: Sequence[Record], interval: int) -> None:
-        self._model, self._records = model, records
-        self._interval = interval if records else 0
-        self._perplexities: dict[int, float] = {}
-
-    def after(self, step: int, *, last: bool = False) -> None:
-        """Measure after this many steps if it is due, or if they were all."""
-        if self._interval and (last or step % self._interval == 0):
-            self._perplexities[step] = perplexity(self._model, self._records)
-
-    def traces(self) -> Mapping[str, FloatArray]:
-        """`evaluation_steps` (from 0, before the first) and `evaluation_perplexity`; empty if off."""
-        if not self._interval:
-            return {}
-        return {
-            "evaluation_steps": np.array(list(self._perplexities), dtype=np.float64),
-            "evaluation_perplexity": np.array(list(self._perplexities.values()), dtype=np.float64),
-        }
 
 
 def gaussian_noise(like: Tensor, standard_deviation: float, generator: torch.Generator) -> Tensor:
@@ -119,9 +96,9 @@ class GradientMechanism(Mechanism):
         return replace(self, measures_quality=False)
 
     def workload(self, *, steps: int, sampling_probability: float, budget: float) -> Workload:
-        """See the base class; every `evaluation_interval` is a look at the held-out records."""
+        """See the base class; every `evaluation_interval` but the last is a look at the held-out records."""
         interval = self.evaluation_interval if self.measures_quality else 0
-        return Workload(looks=1 + -(-steps // interval) if interval else 0)
+        return Workload(looks=-(-steps // interval) - 1 if interval else 0)
 
     @abstractmethod
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
@@ -213,7 +190,6 @@ class GradientMechanism(Mechanism):
         before = self.qualities(model, plan, "before")
         interval = self.evaluation_interval if self.measures_quality else 0
         evaluations = Evaluations(model, plan.held_out, interval)
-        evaluations.after(0)
         steps = (make_steps or settled.steps)(plan, model)
         samples = step_samples(plan, np.random.default_rng(Seeds.of(plan).sampling))
         losses, sizes, seconds = np.zeros(plan.steps), np.zeros(plan.steps, dtype=np.int64), 0.0
@@ -229,7 +205,6 @@ class GradientMechanism(Mechanism):
             if progress is not None:
                 progress(step + 1, plan.steps)
         steps.close()
-        evaluations.after(plan.steps, last=True)
         after = self.qualities(model, plan, "after")
         cost = {"training_seconds": seconds, "seconds": time.perf_counter() - started}
         released: dict[str, Any] = {
@@ -237,7 +212,8 @@ class GradientMechanism(Mechanism):
             "canary_included": np.zeros(0, dtype=np.bool_),
             **steps.released(),
         }
-        released["traces"] = {**released.get("traces", {}), **evaluations.traces()}
+        looks = evaluations.traces(plan.steps, {**before, **after})
+        released["traces"] = {**released.get("traces", {}), **looks}
         transcript = Transcript(
             losses=losses,
             sample_sizes=sizes,
@@ -248,14 +224,7 @@ class GradientMechanism(Mechanism):
 
     def qualities(self, model: Model, plan: Plan, when: str) -> dict[str, float]:
         """Each metric of the training and the held-out records, named like `train_perplexity_before`."""
-        if not self.measures_quality:
-            return {}
-        parts = {"train": plan.records, "test": plan.held_out}
-        return {
-            f"{part}_{metric}_{when}": value
-            for part, records in parts.items()
-            for metric, value in quality(model, records).items()
-        }
+        return qualities(model, plan, when) if self.measures_quality else {}
 
 
 def require_readable(model: Model, plan: Plan) -> None:

@@ -24,10 +24,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from workbench.core.errors import InputError
-from workbench.interfaces import BoolArray, FloatArray, Model, Record
+from workbench.interfaces import BoolArray, FloatArray, IntArray, Model, Record
 from workbench.training.devices import widened
 from workbench.training.hugging_face import positions_of, switch_cache_off
 from workbench.training.logits import IGNORED, logits_at, target_losses
+
+BATCH = 64
+"""Records in one forward pass of `label_scores`."""
 
 _DROPOUT_WORDS = ("dropout", "layerdrop", "drop_prob", "drop_path", "pdrop")
 
@@ -89,9 +92,29 @@ def negated_rows(losses: Tensor, chosen: Tensor) -> list[FloatArray]:
 class LabelModel(ABC):
     """A model whose record has one prediction, of its label: one log-likelihood a record."""
 
+    module: nn.Module
+    kind: str
+    name: str
+
+    @abstractmethod
+    def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
+        """Tensors of the records, one row each."""
+
     @abstractmethod
     def losses(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Loss of each record's label, shape `(n,)`, nats; differentiable."""
+
+    @abstractmethod
+    def label_scores(self, records: Sequence[Record]) -> FloatArray:
+        """Log-likelihood of every label, shape `(n, classes)`, nats; no gradient is recorded."""
+
+    def predicted(self, scores: FloatArray, labels: IntArray) -> IntArray:
+        """The likeliest label of each record, shape `(n,)`.
+
+        `scores`: as of `label_scores`. `labels`: the records' own, shape `(n,)`.
+        """
+        chosen: IntArray = scores.argmax(axis=1)
+        return chosen
 
     def token_log_likelihoods(self, batch: Mapping[str, Tensor]) -> list[FloatArray]:
         """Log-likelihood of each record's label: a float64 array of shape `(1,)` a record, nats."""
@@ -252,6 +275,21 @@ class Classifier(LabelModel):
     def losses(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Cross entropy of each record's label, shape `(n,)`, nats; differentiable."""
         return functional.cross_entropy(self.module(batch["images"]), batch["labels"], reduction="none")
+
+    def label_scores(self, records: Sequence[Record]) -> FloatArray:
+        """See `LabelModel`."""
+        parts = []
+        with torch.no_grad():
+            for start in range(0, len(records), BATCH):
+                images = self.encode(records[start : start + BATCH])["images"]
+                parts.append(self.module(images).log_softmax(-1).cpu().double().numpy())
+        return np.concatenate(parts)
+
+    def predicted(self, scores: FloatArray, labels: IntArray) -> IntArray:
+        """See `LabelModel`; among the labels that the records have."""
+        known = np.unique(labels)
+        chosen: IntArray = known[scores[:, known].argmax(axis=1)]
+        return chosen
 
 
 def _device(module: nn.Module) -> torch.device:

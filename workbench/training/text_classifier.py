@@ -17,11 +17,15 @@ from torch.nn import functional
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray, Record
 from workbench.training.hugging_face import has_segments
-from workbench.training.models import LabelModel, check_max_length, padded, padded_inputs, remove_dropout
+from workbench.training.models import (
+    BATCH,
+    LabelModel,
+    check_max_length,
+    padded,
+    padded_inputs,
+    remove_dropout,
+)
 from workbench.training.tasks import check_labels, text_parts
-
-BATCH = 64
-"""Records in one forward pass of `label_scores`."""
 
 RECORDS_KEPT = 1 << 15
 """Texts whose tokens are cached, for training encodes the same ones again and again."""
@@ -96,7 +100,8 @@ class TextClassifier(LabelModel):
         if not records:
             return {}
         labels = np.array([record.label for record in records])
-        return {"accuracy": float(np.mean(self.label_scores(records).argmax(axis=1) == labels))}
+        chosen = self.predicted(self.label_scores(records), labels)
+        return {"accuracy": float(np.mean(chosen == labels))}
 
     def _logits(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Shape `(n, classes)`, float32 at least."""
