@@ -31,10 +31,10 @@ from workbench.accounting.grid.laws import (
     SubsampledLaw,
     _masses_of,
 )
-from workbench.accounting.grid.rounding import GridLaw, _without_negative
+from workbench.accounting.grid.rounding import GridLaw, _without_negative, dominated, dominating
 from workbench.accounting.grid.tilted import TiltedSum, Window
 from workbench.core.errors import UnsupportedError
-from workbench.interfaces import Adjacency
+from workbench.interfaces import Adjacency, Direction
 
 # The rounding errors that the bounds allow for
 
@@ -332,3 +332,54 @@ def test_numbers_beyond_float64_are_refused_in_one_line(
     run = run_of(noise_multiplier=sigma, sampling_probability=q, steps=steps)
     with pytest.raises(UnsupportedError, match="out of the range"):
         epsilon_bounds(run, 1e-5, adjacency=adjacency)
+
+
+# Losses that are tiny, or looked at far out
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE])
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_grids_of_losses_of_a_billionth_hold_one_step_and_are_narrow(
+    adjacency: Adjacency, mirrored: bool
+) -> None:
+    """The curves on the grid, around that of one step in ball arithmetic."""
+    sigma, q = 10.0, 1e-7
+    law = SubsampledLaw(sigma, q) if adjacency is Adjacency.ADD_REMOVE else ReplaceLaw(sigma, q)
+    low, high = law.span(1e-20)
+    h = 2e-10
+    first = math.floor(low / h)
+    cells = law.cells(h, 2 * first, 2 * (math.ceil(high / h) - first), law.offset(h))
+    cells = cells.mirrored() if mirrored else cells
+    for epsilon in (1e-9, 1e-8, 3e-8):
+        step = SubsampledGaussian(noise_multiplier=sigma, sampling_probability=q)
+        direction = Direction.BOTH
+        if adjacency is Adjacency.ADD_REMOVE:
+            direction = Direction.ADD if mirrored else Direction.REMOVE
+        truth = delta_bounds(step, epsilon, adjacency=adjacency, direction=direction)
+        curves = []
+        for grid in (dominated(cells, h), dominating(cells, h)):
+            losses = grid.offset + (grid.first + np.arange(len(grid.mass))) * h
+            gains = -np.expm1(epsilon - losses[losses > epsilon])
+            curves.append(float(grid.mass[losses > epsilon] @ gains) + grid.infinite)
+        assert curves[0] <= truth.upper * (1 + 1e-12)
+        assert curves[1] >= truth.lower * (1 - 1e-12)
+        assert curves[1] - curves[0] < 0.02 * truth.lower + 1e-18
+
+
+@pytest.mark.slow
+def test_tiny_losses_add_up_over_millions_of_steps() -> None:
+    run = run_of(noise_multiplier=10.0, sampling_probability=1e-7, steps=10**7)
+    bounds = epsilon_bounds(run, 1e-15)
+    assert bounds.relative_width < 1e-3
+
+
+@pytest.mark.parametrize("fpr", [1e-12, 1e-9])
+def test_true_positive_rates_are_narrow_far_out(fpr: float) -> None:
+    """By what delta and epsilon say at the same place, and not by the round-off of a rate of 1."""
+    run = run_of(noise_multiplier=2.0, sampling_probability=0.1, steps=100)
+    bounds = tpr_bounds(run, fpr)
+    assert bounds.relative_width < 5e-3
+    assert all(
+        bounds.lower <= (math.exp(epsilon) * fpr + delta_bounds(run, epsilon).upper) * (1 + 1e-9)
+        for epsilon in (2.0, 3.0, 4.0, 5.0)
+    )

@@ -45,6 +45,9 @@ MOST_GRIDS = 12
 NEAR = 1.1
 """A grid is no finer than another one whose cells are less than so many times as wide."""
 
+_MANY = 10**6
+"""Steps beyond which round-off of float64 is more than rounding of losses."""
+
 _STEEPEST = 10.0
 """Largest tilt over a cell: a steeper one sees nothing but the grid."""
 
@@ -88,13 +91,9 @@ class Cumulants:
     def saddle(self, theta: float) -> Saddle:
         """The tilted mean and deviation."""
         mean = variance = 0.0
-        for losses, log_weights, count in self._steps:
-            exponent = theta * losses + log_weights
-            weights = np.exp(exponent - np.max(exponent))
-            weights /= weights.sum()
-            centre = float(weights @ losses)
+        for (centre, spread), (_, _, count) in zip(self.each(theta), self._steps, strict=True):
             mean += count * centre
-            variance += count * float(weights @ (losses - centre) ** 2)
+            variance += count * spread
         # A sum that is all but constant: its variance is rounding.
         deviation = max(math.sqrt(variance), 1e-9 * abs(mean), 1e-150)
         return Saddle(
@@ -103,6 +102,17 @@ class Cumulants:
             deviation=deviation,
             step_deviation=deviation / math.sqrt(self._count),
         )
+
+    def each(self, theta: float) -> list[tuple[float, float]]:
+        """The tilted mean and variance of each kind of step."""
+        found = []
+        for losses, log_weights, _ in self._steps:
+            exponent = theta * losses + log_weights
+            weights = np.exp(exponent - np.max(exponent))
+            weights /= weights.sum()
+            centre = float(weights @ losses)
+            found.append((centre, float(weights @ (losses - centre) ** 2)))
+        return found
 
     def log_delta(self, theta: float) -> float:
         """Log of delta at epsilon = K'(theta), approximately; theta > 0."""
@@ -250,7 +260,7 @@ class Composition:
         width = self.first_width(at_leading, max(epsilon, 0.0), tolerance)
         lower, upper, gap = -math.inf, math.inf, math.inf
         other = math.inf if len(self.orders) == 2 else -math.inf
-        precise, idle, fine, refused = False, 0, math.inf, 0.0
+        precise, idle, fine, refused = self._count > _MANY, 0, math.inf, 0.0
         for _ in range(MOST_GRIDS):
             try:
                 layout = self.laid_out(width, precise=precise)

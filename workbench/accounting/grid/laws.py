@@ -39,6 +39,7 @@ class CellMasses:
         first: Half-grid index of the lowest boundary; even.
         p, q: Mass of each half-cell under P and Q, shape `(2 n,)`.
         p_error, q_error: Bounds on the absolute errors of `p` and `q`.
+        difference, difference_error: p - q where it is better known than from both, and likewise; else None.
         below, above: (p, q, error of p, error of q) of the losses below and above all cells.
         eta: How far a loss may lie outside the nominal ends of its cell.
         infinite: Mass under P of losses +infinity, and under Q of losses -infinity; in no cell.
@@ -55,6 +56,8 @@ class CellMasses:
     eta: float
     infinite: tuple[float, float] = (0.0, 0.0)
     offset: float = 0.0
+    difference: FloatArray | None = None
+    difference_error: FloatArray | None = None
 
     @classmethod
     def of(cls, whole: tuple[FloatArray, ...], **places: Any) -> CellMasses:
@@ -77,6 +80,8 @@ class CellMasses:
             eta=self.eta,
             infinite=(self.infinite[1], self.infinite[0]),
             offset=-self.offset,
+            difference=None if self.difference is None else -self.difference[::-1],
+            difference_error=None if self.difference_error is None else self.difference_error[::-1],
         )
 
 
@@ -115,6 +120,8 @@ class MonotoneLaw(LossLaw):
     Args:
         p_components, q_components: (weight, mean) pairs.
         sigma: Standard deviation of every component.
+        differences: (weight, mean) pairs of P - Q, where these weights are exact: little is left of P - Q
+            where a record seldom takes part, and its losses are known as well as it is.
     """
 
     def __init__(
@@ -122,8 +129,10 @@ class MonotoneLaw(LossLaw):
         p_components: tuple[tuple[float, float], ...],
         q_components: tuple[tuple[float, float], ...],
         sigma: float,
+        differences: tuple[tuple[float, float], ...] = (),
     ) -> None:
         self._p, self._q, self._sigma = p_components, q_components, sigma
+        self._differences = differences
         self._means = sorted({mean for _, mean in (*p_components, *q_components)})
 
     @abstractmethod
@@ -178,7 +187,12 @@ class MonotoneLaw(LossLaw):
             return mass, error
 
         (p, p_error), (q, q_error) = mixed(self._p), mixed(self._q)
-        return CellMasses.of((p, q, p_error, q_error), first=first, eta=eta, offset=offset)
+        places: dict[str, Any] = {"first": first, "eta": eta, "offset": offset}
+        if self._differences:
+            difference, _ = mixed(self._differences)
+            _, error = mixed(tuple((abs(weight), mean) for weight, mean in self._differences))
+            places |= {"difference": difference[1:-1], "difference_error": error[1:-1]}
+        return CellMasses.of((p, q, p_error, q_error), **places)
 
 
 def _masses_of(x: FloatArray, mean: float, sigma: float) -> tuple[FloatArray, FloatArray]:
@@ -210,7 +224,7 @@ class SubsampledLaw(MonotoneLaw):
     """Poisson-subsampled Gaussian, add-remove, forward order "remove": (1 - q) N(0) + q N(1) against N(0)."""
 
     def __init__(self, sigma: float, q: float) -> None:
-        super().__init__(((1 - q, 0.0), (q, 1.0)), ((1.0, 0.0),), sigma)
+        super().__init__(((1 - q, 0.0), (q, 1.0)), ((1.0, 0.0),), sigma, ((-q, 0.0), (q, 1.0)))
         if q < 1e-250:
             raise UnsupportedError(f"sampling_probability {q:g} is too small for the grid")
         self._rate = q
@@ -254,7 +268,8 @@ class ReplaceLaw(MonotoneLaw):
     """
 
     def __init__(self, sigma: float, q: float) -> None:
-        super().__init__(((1 - q, 0.0), (q, 1.0)), ((1 - q, 0.0), (q, -1.0)), sigma)
+        sampled, other = ((1 - q, 0.0), (q, 1.0)), ((1 - q, 0.0), (q, -1.0))
+        super().__init__(sampled, other, sigma, ((q, 1.0), (-q, -1.0)))
         self._rate = q
         self._log_c = math.log(q) - 0.5 / sigma**2
         if self._log_c < -690:

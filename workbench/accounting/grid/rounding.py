@@ -58,6 +58,8 @@ class GridLaw:
 class _Cells:
     """Masses of whole cells, what splitting them moves to the upper ends, and bounds on the errors."""
 
+    losses: FloatArray
+    """At the lower ends."""
     ratio: FloatArray
     p: FloatArray
     p_error: FloatArray
@@ -70,16 +72,20 @@ def _whole_cells(cells: CellMasses, h: float) -> _Cells:
     p, q = cells.p[0::2] + cells.p[1::2], cells.q[0::2] + cells.q[1::2]
     p_error = cells.p_error[0::2] + cells.p_error[1::2]
     q_error = cells.q_error[0::2] + cells.q_error[1::2]
-    ratio = np.exp(cells.offset + (cells.first // 2 + np.arange(len(p), dtype=np.float64)) * h)
-    scaled = ratio * q
-    moved = _SLACK + math.expm1(2 * cells.eta)
-    return _Cells(
-        ratio=ratio,
-        p=p,
-        p_error=p_error,
-        excess=p - scaled,
-        excess_error=p_error + ratio * q_error + moved * scaled,
-    )
+    losses = cells.offset + (cells.first // 2 + np.arange(len(p), dtype=np.float64)) * h
+    ratio = np.exp(losses)
+    scaled, moved = ratio * q, math.expm1(2 * cells.eta)
+    excess, error = p - scaled, p_error + ratio * q_error + (_SLACK + moved) * scaled
+    if cells.difference is not None and cells.difference_error is not None:
+        # (p - q) - (ratio - 1) q is all but free of rounding where p and q are alike.
+        growth, difference = np.expm1(losses), cells.difference[0::2] + cells.difference[1::2]
+        sizes = np.abs(cells.difference[0::2]) + np.abs(cells.difference[1::2])
+        rounded = np.abs(growth) + (np.abs(losses) + 2 * abs(cells.offset)) * ratio
+        precise = cells.difference_error[0::2] + cells.difference_error[1::2]
+        precise = precise + np.abs(growth) * q_error + moved * scaled + _SLACK * (sizes + rounded * q)
+        excess = np.where(precise < error, difference - growth * q, excess)
+        error = np.minimum(precise, error)
+    return _Cells(losses=losses, ratio=ratio, p=p, p_error=p_error, excess=excess, excess_error=error)
 
 
 def dominating(cells: CellMasses, h: float) -> GridLaw:
@@ -189,18 +195,33 @@ def _halves(cells: CellMasses, whole: _Cells, h: float) -> _Halves:
     q_error = np.stack([cells.q_error[0::2], cells.q_error[1::2]], axis=1)
     # A half that is empty, or hardly known, is dropped: that lowers the curve too.
     known = (p > 8 * p_error) & (q > 8 * q_error)
+    below, following = whole.ratio[:, None], (whole.ratio * math.exp(h))[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(known, p / q, 1.0)
-        errors = np.sum(np.where(known, p_error / p + q_error / q, 0.0), axis=1)
-    following = (whole.ratio * math.exp(h))[:, None]
-    gap = high[:, None] * (1 - ratio / following)
-    gap[:, 0] -= np.where(known[:, 1], p[:, 1] - ratio[:, 0] * q[:, 1], 0.0)
-    slack = (2 * errors + math.expm1(4 * cells.eta) + _SLACK) * 4 * (whole.p + whole.p_error)
-    gap = np.where(known, np.maximum(gap, 0.0) + slack[:, None], 0.0)
+        errors = np.where(known, p_error / p + q_error / q + _SLACK, 0.0)
+    short, beyond, other = 1 - ratio / following, ratio / below - 1, p[:, 1] - ratio[:, 0] * q[:, 1]
+    if cells.difference is not None and cells.difference_error is not None:
+        # The same from ratios less 1, which are all but free of rounding where p and q are alike.
+        difference = np.stack([cells.difference[0::2], cells.difference[1::2]], axis=1)
+        error = np.stack([cells.difference_error[0::2], cells.difference_error[1::2]], axis=1)
+        losses = whole.losses[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            growth = np.where(known, difference / q, 0.0)
+            rounded = np.abs(growth) + np.abs(losses) + h + 2 * abs(cells.offset)
+            # Ratios are above 1/2, so that errors of them are at most doubled relative to them.
+            precise = 2 * np.where(known, error / q + np.abs(growth) * q_error / q + _SLACK * rounded, 0.0)
+        near = known & (np.abs(growth) < 0.4) & (np.abs(losses) < 0.4) & (precise < errors)
+        short = np.where(near, (np.expm1(losses + h) - growth) / following, short)
+        beyond = np.where(near, (growth - np.expm1(losses)) / below, beyond)
+        other = np.where(near.all(axis=1), difference[:, 1] - growth[:, 0] * q[:, 1], other)
+        errors = np.where(near, precise, errors)
+    total = 2 * np.sum(errors, axis=1) + math.expm1(4 * cells.eta)
+    gap = high[:, None] * short
+    gap[:, 0] -= np.where(known[:, 1], other, 0.0)
+    gap = np.where(known, np.maximum(gap, 0.0) + (total * 4 * (whole.p + whole.p_error))[:, None], 0.0)
     gap[~known.any(axis=1)] = np.inf
-    place = np.where(known, (ratio / whole.ratio[:, None] - 1) / math.expm1(h), 0.5)
-    place_error = 2 * (2 * errors + math.expm1(4 * cells.eta) + _SLACK) * (1 + 1 / math.expm1(h))
-    return _Halves(gap=gap, place=place, place_error=place_error)
+    place = np.where(known, beyond / math.expm1(h), 0.5)
+    return _Halves(gap=gap, place=place, place_error=2 * total * (1 + 1 / math.expm1(h)))
 
 
 def _without_negative(mass: FloatArray, h: float) -> FloatArray:

@@ -298,7 +298,7 @@ class TiltedSum:
             enough = self._without_errors(float(self._losses[middle])) >= least
             low, high = (middle, high) if enough else (low, middle)
         turn = float(self._losses[low])
-        errors = self._scaled(self._outside(turn)) + self.relative_error
+        errors = self._scaled(self._outside(turn)) + self.relative_error * least
         return max(min(least - errors, self.delta(turn)) * (1 - 1e-9), fpr)
 
     def _without_errors(self, epsilon: float) -> float:
