@@ -3,7 +3,8 @@
 Where a closed form or an exact count exists (Gaussians, Laplace once, finite mechanisms, one subsampled
 step), `workbench.accounting.exact` evaluates it in ball arithmetic. Compositions of the rest lie between
 a dominating and a dominated law on a grid (`grid.rounding`), summed by an exponentially tilted FFT
-(`grid.tilted`); discretisation, truncation, wrap-around and rounding are all carried in the bounds. They
+(`grid.tilted`); discretisation, truncation, wrap-around and rounding are all carried in the bounds. Where
+these are wide, as with very many Laplace steps, the central limit has others (`balls.central_limit`). They
 depend on no accountant that the bench judges.
 
 Both orders of every pair of neighbours are bounded and the larger counts, or the one that is asked for.
@@ -29,6 +30,7 @@ from functools import lru_cache
 import numpy as np
 
 from workbench.accounting import exact, inclusions
+from workbench.accounting.balls import central_limit
 from workbench.accounting.balls.capped import Capped
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.directions import require_direction
@@ -45,6 +47,7 @@ from workbench.accounting.events import (
     require_event,
 )
 from workbench.accounting.gaussian import mu_of_epsilon
+from workbench.accounting.grid import many_steps
 from workbench.accounting.grid.bounded_range import BoundedRangeLaw
 from workbench.accounting.grid.composition import Answer, Composition, Saddle, Step
 from workbench.accounting.grid.fixed_batch import FixedBatchLaw
@@ -175,22 +178,27 @@ def _finite_law(pair: FinitePair, *, lattice: bool) -> LossLaw:
     )
 
 
-def _steps(event: Event, adjacency: Adjacency) -> list[Step]:
-    """Elementary laws with their counts, all unsubsampled Gaussians merged into one: their mu^2 add up."""
-    shift = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
-    squares, counts = list[float](), dict[Event, int]()
+def _counted(event: Event, adjacency: Adjacency) -> tuple[list[tuple[Event, int]], list[Fraction]]:
+    """Elementary events with their counts; and mu^2 of all unsubsampled Gaussians, which add up."""
+    shift = 2 if adjacency is Adjacency.REPLACE_ONE else 1
+    squares, counts = list[Fraction](), dict[Event, int]()
     for part, count in event.parts():
         plain = isinstance(part, Gaussian) or (
             isinstance(part, SubsampledGaussian) and part.sampling_probability == 1
         )
         if plain:
-            squares.append(count * (shift / part.noise_multiplier) ** 2)  # type: ignore[attr-defined]
+            squares.append(count * (shift / Fraction(part.noise_multiplier)) ** 2)  # type: ignore[attr-defined]
         else:
             counts[part] = counts.get(part, 0) + count
-    ordered = sorted(counts.items(), key=lambda item: repr(item[0]))
-    steps = [Step(law=_law(part, adjacency), count=count) for part, count in ordered]
+    return sorted(counts.items(), key=lambda item: repr(item[0])), squares
+
+
+def _steps(event: Event, adjacency: Adjacency) -> list[Step]:
+    """Elementary laws with their counts, the merged Gaussian last."""
+    counted, squares = _counted(event, adjacency)
+    steps = [Step(law=_law(part, adjacency), count=count) for part, count in counted]
     if squares:
-        steps.append(Step(law=GaussianLaw(math.sqrt(math.fsum(squares))), count=1))
+        steps.append(Step(law=GaussianLaw(math.sqrt(math.fsum(map(float, squares)))), count=1))
     return steps
 
 
@@ -239,6 +247,7 @@ def epsilon_bounds(
         if loud is not None and inclusions.is_beyond_grids(pair):
             return loud
         found = _grid_bounds(*_epsilon_on_grid(pair, delta, adjacency, direction, width))
+        found = _by_limit(found, width, (pair, adjacency, direction), "epsilon", delta)
         return found if loud is None else _narrower(found, loud)
 
     with _within_range(event):
@@ -269,7 +278,8 @@ def delta_bounds(
     def bounds(pair: Event) -> Bounds:
         if exact.supports(pair, adjacency, direction):
             return exact.delta_bounds(pair, epsilon, adjacency, direction)
-        return _grid_bounds(*_delta_on_grid(pair, epsilon, adjacency, direction, width))
+        found = _grid_bounds(*_delta_on_grid(pair, epsilon, adjacency, direction, width))
+        return _by_limit(found, width, (pair, adjacency, direction), "delta", epsilon)
 
     with _within_range(event):
         return _of_pairs(event, adjacency, bounds)
@@ -299,7 +309,8 @@ def tpr_bounds(
     def bounds(pair: Event) -> Bounds:
         if exact.supports(pair, adjacency, direction):
             return exact.tpr_bounds(pair, fpr, adjacency, direction)
-        return _grid_bounds(*_tpr_on_grid(pair, fpr, adjacency, direction, width))
+        found = _grid_bounds(*_tpr_on_grid(pair, fpr, adjacency, direction, width))
+        return _by_limit(found, width, (pair, adjacency, direction), "tpr", fpr)
 
     with _within_range(event):
         return _of_pairs(event, adjacency, bounds)
@@ -400,6 +411,36 @@ def _narrower(one: Bounds, other: Bounds) -> Bounds:
         method=f"{one.method}; {other.method}",
         assumptions=(*one.assumptions, *other.assumptions),
     )
+
+
+def _by_limit(
+    found: Bounds,
+    width: float,
+    pair: tuple[Event, Adjacency, Direction],
+    question: many_steps.Question,
+    value: float,
+) -> Bounds:
+    """Bounds that are no wider than asked for; others with those of the central limit, where it has any."""
+    if found.relative_width <= width:
+        return found
+    event, adjacency, direction = pair
+    parts, squares = _counted(event, adjacency)
+    known = many_steps.known_parts(parts, adjacency)
+    if known is None:
+        return found
+    rate = max(found.lower, _TAIL) if question == "delta" else value
+    composition = Composition(_steps(event, adjacency), rate * 1e-7, _ORDERS[direction])
+    ends = many_steps.ends_of(known, squares, composition, question=question, value=value)
+    if ends is None or not (ends[0] > found.lower or ends[1] < found.upper):
+        return found
+    beside = Bounds(
+        lower=ends[0],
+        upper=ends[1],
+        rigorous=True,
+        method="tilted central limit",
+        assumptions=central_limit.ASSUMPTIONS,
+    )
+    return _narrower(beside, found)
 
 
 def _grid_bounds(lower: float, upper: float) -> Bounds:
