@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -159,9 +160,14 @@ def test_what_hides_between_round_values_is_found(name: str) -> None:
     assert result.under_reports
 
 
-@pytest.mark.slow
+def some_slow(names: Iterable[str]) -> list[Any]:
+    """All of them, every eighth among the slow tests, the others where all are asked for."""
+    marks = (pytest.mark.exhaustive, pytest.mark.slow)
+    return [pytest.param(name, marks=marks[place % 8 == 0]) for place, name in enumerate(names)]
+
+
 @pytest.mark.usefixtures("places")
-@pytest.mark.parametrize("name", broken.BROKEN)
+@pytest.mark.parametrize("name", some_slow(broken.BROKEN))
 def test_each_broken_accountant_is_caught_by_the_quick_grid(name: str) -> None:
     """Within a minute of processor time; a crash, or infinity alone, is no pass and no under-report."""
     start = now()
@@ -173,9 +179,8 @@ def test_each_broken_accountant_is_caught_by_the_quick_grid(name: str) -> None:
     assert spent < 60
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("places")
-@pytest.mark.parametrize("name", broken.SOUND)
+@pytest.mark.parametrize("name", some_slow(broken.SOUND))
 def test_no_sound_accountant_is_flagged(name: str) -> None:
     report = run_checks(broken.SOUND[name], seed=1)
     assert not report.under_reports, [report.describe() for report in report.under_reports]
